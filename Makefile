@@ -46,7 +46,7 @@ web: .venv/run.stamp
 clean:
 	rm -rf .venv
 
-.venv/run.stamp: pyproject.toml constraints.txt hatch_build.py unmask/model/native/engine.cpp
+.venv/run.stamp: pyproject.toml constraints.txt hatch_build.py unmask/engines/native/engine.cpp
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --disable-pip-version-check --quiet -c constraints.txt -e '.[default,explorer]'
 	touch $@

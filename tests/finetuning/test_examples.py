@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from unmask.errors import InvalidText, TextTooLong
-from unmask.finetuning.examples import Counts, Preparation, answer_tokens
-from unmask.finetuning.records import Gold, Labeled
-from unmask.finetuning.settings import settings_of_table
-from unmask.learn.data.labeled import IGNORED
+from unmask.training.data.labeled import IGNORED
+from unmask.training.finetune.examples import Counts, Preparation, answer_tokens
+from unmask.training.finetune.records import Gold, Labeled
+from unmask.training.finetune.settings import settings_of_table
 
 WORDS = ("the", "river", "bank", "was", "muddy", "wasbank") * 4
 

@@ -14,10 +14,10 @@ import unmask
 from tests.finetuning.test_finetune import place, table
 from tests.support.command import assert_one_sentence, run_here
 from unmask.errors import InvalidRequest
-from unmask.finetuning.protocol_runs import data_settings
-from unmask.finetuning.run import finetune
-from unmask.finetuning.scores import classification_scores, scored_entities
-from unmask.finetuning.squad import Answered, scored_answers, squad_scores
+from unmask.evaluate.protocols.protocol_runs import data_settings
+from unmask.evaluate.protocols.scores import classification_scores, scored_entities
+from unmask.evaluate.protocols.squad import Answered, scored_answers, squad_scores
+from unmask.training.finetune.run import finetune
 
 __all__ = ["place"]
 

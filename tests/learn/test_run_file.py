@@ -24,11 +24,11 @@ from tests.learn.runs import (
 )
 from tests.support.command import assert_one_sentence, run_here
 from unmask.errors import InvalidRequest, UnmaskError
-from unmask.learn import train
-from unmask.learn.pretrain import pretrain, read_run
-from unmask.learn.pretrain.loop_settings import BatchSettings
+from unmask.training import train
+from unmask.training.pretrain import pretrain, read_run
+from unmask.training.run.loop_settings import BatchSettings
 
-RUN_MODULE = importlib.import_module("unmask.learn.pretrain.run")
+RUN_MODULE = importlib.import_module("unmask.training.pretrain.run")
 
 
 MODERN = {

@@ -23,12 +23,12 @@ from tests.support.tiny import (
     write_checkpoint,
 )
 from unmask.cli.main import COMMANDS, GROUPS
-from unmask.interpret.comparison import attention_change
-from unmask.interpret.statistics.taxonomy import LABELS
-from unmask.model.families import DEFAULT_NAME, FAMILIES
-from unmask.model.kernels import KERNELS
-from unmask.model.native.engine import NativeEngine
-from unmask.model.weights.adapter import SHIPPED_ADAPTERS
+from unmask.engines.native.engine import NativeEngine
+from unmask.families import DEFAULT_NAME, FAMILIES
+from unmask.interpret.attention.comparison import attention_change
+from unmask.interpret.attention.taxonomy import LABELS
+from unmask.kernels import KERNELS
+from unmask.weights.adapters.adapter import SHIPPED_ADAPTERS
 
 TEXT = "The river bank was muddy, xyz!"
 PAIR = "another text"
@@ -354,7 +354,7 @@ def test_look_says_that_linear_attention_gives_kernel_weights():
 
 
 def test_look_at_one_layer_measures_no_other(tiny_folder, monkeypatch):
-    from unmask.interpret.statistics import attention_statistics as module
+    from unmask.interpret.attention import attention_statistics as module
 
     measured, measure = [], module.measure_layer
     monkeypatch.setattr(
@@ -502,7 +502,7 @@ def test_it_runs_as_a_module():
 
 HELD_PARTS = """
 import os, sys, time
-from unmask.loaded import Model
+from unmask.models.load import Model
 import unmask.cli.lines
 unmask.cli.lines.TEXTS_PER_PART = 2
 embed, calls = Model.embed_encodings, []

@@ -254,7 +254,7 @@ def test_a_pickled_model_whose_files_changed_is_refused(tiny_copy):
 def test_normalization_of_a_checkpoint_holds_for_a_pooling_that_is_named(tiny_copy):
     change_json(tiny_copy / "1_Pooling" / "config.json", pooling_mode_mean_tokens=False)
     model = unmask.load(tiny_copy)
-    assert isinstance(model.checkpoint.head, unmask.model.spec.UnknownOutput)
+    assert isinstance(model.checkpoint.head, unmask.spec.UnknownOutput)
     assert np.linalg.norm(model.embed(TEXTS[0], pooling="mean")) == pytest.approx(1, abs=1e-6)
     assert np.linalg.norm(model.embed(TEXTS[0], pooling="mean", normalize=False)) > 1.5
 

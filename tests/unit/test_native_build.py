@@ -20,10 +20,10 @@ def hook(tmp_path, monkeypatch):
     spec = importlib.util.spec_from_file_location("hook_under_test", tmp_path / "hatch_build.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    kept = sys.modules.get("unmask.model.native.interface")
+    kept = sys.modules.get("unmask.engines.native.interface")
     yield module
     if kept is not None:  # the hook loads it by its file
-        sys.modules["unmask.model.native.interface"] = kept
+        sys.modules["unmask.engines.native.interface"] = kept
 
 
 def built(hook):

@@ -8,14 +8,14 @@ import pytest
 import unmask
 from tests.support.command import run_here
 from tests.support.places import REPOSITORY
+from unmask.bench.scaling.settings import ScalingSettings
 from unmask.deprecation import MODEL_NAMES, SPEC_NAMES, RenamedWarning
 from unmask.explorer.sessions.identity import candidate_of
-from unmask.learn.objectives.build import read_objective
-from unmask.learn.pretrain.settings import ModelSettings
-from unmask.learn.table import read_table
-from unmask.measure.scaling.settings import ScalingSettings
-from unmask.model.spec.encoder import EncoderSpec
-from unmask.model.spec.plain import from_plain, to_plain
+from unmask.spec.encoder import EncoderSpec
+from unmask.spec.plain import from_plain, to_plain
+from unmask.training.objectives.build import read_objective
+from unmask.training.run.settings import ModelSettings
+from unmask.training.table import read_table
 
 VARIANTS = sorted(path.name for path in (REPOSITORY / "unmask/shipped/variants").iterdir())
 

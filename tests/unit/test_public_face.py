@@ -320,7 +320,7 @@ def test_quick_to_start(arguments, beside, limit):
 
 
 def test_import_leaves_torch_alone():
-    code = "import sys, unmask.cli, unmask.text, unmask.model.families; assert 'torch' not in sys.modules"
+    code = "import sys, unmask.cli, unmask.text, unmask.families; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -348,7 +348,7 @@ def test_extras_are_the_ones_of_the_project_file():
     import tomllib
     from pathlib import Path
 
-    from unmask.optional import EXTRAS
+    from unmask.base.optional import EXTRAS
 
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     named = project["optional-dependencies"]
@@ -359,7 +359,7 @@ def test_extras_are_the_ones_of_the_project_file():
 
 
 def test_a_missing_extra_says_how_to_install_it(monkeypatch):
-    from unmask import optional
+    from unmask.base import optional
 
     monkeypatch.setattr(optional, "find_spec", lambda name: None)
     with pytest.raises(errors.MissingExtra) as refused:

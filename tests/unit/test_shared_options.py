@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.support.command import assert_one_sentence, run_here
-from unmask.cli.sentence import LONGEST, one_line
+from unmask.cli.look.sentence import LONGEST, one_line
 
 COMMANDS = {
     "look": ("look", "the river bank"),
@@ -32,8 +32,8 @@ def loads(monkeypatch):
         calls.append((name, options))
         raise Reached
 
-    monkeypatch.setattr("unmask.loaded.load", load)
-    monkeypatch.setattr("unmask.measure.probes.blimp.read_blimp", lambda *_: [])
+    monkeypatch.setattr("unmask.models.load.load", load)
+    monkeypatch.setattr("unmask.evaluate.probes.blimp.read_blimp", lambda *_: [])
 
     def run(*arguments):
         with pytest.raises(Reached):

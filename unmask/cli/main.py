@@ -8,44 +8,44 @@ from typing import NoReturn
 from cyclopts import App, CycloptsError
 
 import unmask
-from unmask.cli.ablate import ablate
-from unmask.cli.answer import answer
-from unmask.cli.bench import bench
-from unmask.cli.choose import choose
-from unmask.cli.classify import classify
-from unmask.cli.compare import compare
-from unmask.cli.convert import convert
-from unmask.cli.embed import embed
-from unmask.cli.evaluate import evaluate
-from unmask.cli.explore import explore
-from unmask.cli.export import export
-from unmask.cli.fill import fill
-from unmask.cli.finetune import finetune
-from unmask.cli.gallery import gallery
-from unmask.cli.geometry import geometry
-from unmask.cli.head import head
-from unmask.cli.index import index
-from unmask.cli.index_export import index_export
+from unmask.base.onednn import bound_caches
 from unmask.cli.input import STANDARD_INPUT
-from unmask.cli.inspect import inspect
-from unmask.cli.kernels import kernels
-from unmask.cli.look import look
-from unmask.cli.mine import mine
-from unmask.cli.models import models
-from unmask.cli.pretrain import pretrain
-from unmask.cli.report import report
-from unmask.cli.scaling import scaling
-from unmask.cli.search import search
-from unmask.cli.senses import senses
-from unmask.cli.sentence import misuse, one_line
+from unmask.cli.look.compare import compare
+from unmask.cli.look.explore import explore
+from unmask.cli.look.gallery import gallery
+from unmask.cli.look.geometry import geometry
+from unmask.cli.look.head import head
+from unmask.cli.look.look import look
+from unmask.cli.look.report import report
+from unmask.cli.look.senses import senses
+from unmask.cli.look.sentence import misuse, one_line
+from unmask.cli.look.sinks import sinks
+from unmask.cli.measure.ablate import ablate
+from unmask.cli.measure.bench import bench
+from unmask.cli.measure.evaluate import evaluate
+from unmask.cli.measure.kernels import kernels
+from unmask.cli.measure.models import models
+from unmask.cli.measure.scaling import scaling
+from unmask.cli.search.index import index
+from unmask.cli.search.index_export import index_export
+from unmask.cli.search.search import search
 from unmask.cli.serve import serve
-from unmask.cli.similarity import similarity
-from unmask.cli.sinks import sinks
-from unmask.cli.tag import tag
-from unmask.cli.watch import watch
+from unmask.cli.tasks.answer import answer
+from unmask.cli.tasks.choose import choose
+from unmask.cli.tasks.classify import classify
+from unmask.cli.tasks.embed import embed
+from unmask.cli.tasks.fill import fill
+from unmask.cli.tasks.similarity import similarity
+from unmask.cli.tasks.tag import tag
+from unmask.cli.tasks.watch import watch
+from unmask.cli.train.finetune import finetune
+from unmask.cli.train.mine import mine
+from unmask.cli.train.pretrain import pretrain
+from unmask.cli.weights.convert import convert
+from unmask.cli.weights.export import export
+from unmask.cli.weights.inspect import inspect
 from unmask.deprecation import RenamedWarning, renamed_command_line
 from unmask.errors import BeyondTraining, UnmaskError
-from unmask.onednn import bound_caches
 
 COMMANDS = (
     look,

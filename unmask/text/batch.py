@@ -189,3 +189,13 @@ def _marks(lengths: Sequence[int], places: Sequence[Sequence[int]], kind: str) -
                 raise InvalidRequest(f"{kind} token {place} is not in a sequence of {len(mark)} tokens")
             mark[place] = True
     return np.concatenate(marks)
+
+
+def check_unpooled(layout: SequenceLayout, skipped: int) -> None:
+    """Refuse to pool a text that has nothing besides a prompt of ``skipped`` tokens.
+
+    Raises:
+        InvalidRequest: a text has no token to pool.
+    """
+    if skipped and layout.lengths.min() <= skipped:
+        raise InvalidRequest(f"a text has no token besides the {skipped} of its prompt; leave the prompt out")

@@ -18,9 +18,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from unmask.base.files import KINDS
+from unmask.base.optional import require
 from unmask.errors import InvalidRequest, InvalidText
-from unmask.files import KINDS
-from unmask.optional import require
 
 Record = tuple[str, Mapping[str, Any]]
 """The name of a record in errors, and its values by field."""

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unmask.deprecation import MODEL_NAMES
-from unmask.loaded import Model
-from unmask.loaded_elmo import ElmoModel
-from unmask.model.families import DEFAULT_NAME
-from unmask.model.weights.find import DEFAULT, SHIPPED
+from unmask.families import DEFAULT_NAME
+from unmask.models.elmo import ElmoModel
+from unmask.models.load import Model
+from unmask.weights.read.find import DEFAULT, SHIPPED
 
 
 @dataclass(frozen=True)
