@@ -67,9 +67,6 @@ _MODULES = {
 }
 """Modules of the package exported as ``unmask.NAME``."""
 
-_RENAMED = {"EmbeddingHead": "PooledVector", "see": "interpret"}
-"""Old names, which warn."""
-
 __all__ = [
     "AdapterModel",
     "AttentionView",
@@ -103,11 +100,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _RENAMED:
-        from unmask.deprecation import warn_renamed
-
-        warn_renamed("the name", f"unmask.{name}", f"unmask.{_RENAMED[name]}")
-        return getattr(import_module(__name__), _RENAMED[name])
     if name in _MODULES:
         value: Any = import_module(_MODULES[name])
     elif name in _HOMES:

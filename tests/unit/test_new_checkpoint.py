@@ -192,7 +192,7 @@ def test_what_cannot_be_written_is_refused_before_training(monkeypatch):
     wrong = KeyGroup(lambda *_: {}, lambda spec: {"intermediate_size": 16})
     forgetful = replace(bert, keys=(*bert.keys, wrong))
     for module in ("new_checkpoint", "writable"):
-        monkeypatch.setattr(f"unmask.weights.{module}.family_of", lambda _: forgetful)
+        monkeypatch.setattr(f"unmask.weights.write.{module}.family_of", lambda _: forgetful)
     with pytest.raises(InvalidRequest, match="so that it loads as the same one"):
         new_checkpoint(BERT, FILES)
 

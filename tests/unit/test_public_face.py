@@ -256,36 +256,6 @@ def test_groups_and_their_options():
     }  # fmt: skip
 
 
-def test_old_names_on_the_command_line():
-    from unmask.cli.main import COMMANDS, app
-    from unmask.deprecation import COMMAND_OPTIONS, OPTION_VALUES, renamed_command_line
-    from unmask.deprecation import COMMANDS as OLD_COMMANDS
-
-    taken = {name for command in COMMANDS for name in options_of(command)}
-    taken |= {name for options in groups().values() for name in options}
-    spelled = {f"--{no}{name.replace('_', '-')}" for name in taken for no in ("", "no-")}
-    assert set(COMMAND_OPTIONS.values()) <= spelled
-    assert not spelled & set(COMMAND_OPTIONS), "an old name is in use again"
-    for command, old in (name.split() for name in COMMAND_OPTIONS if " " in name):
-        own = [name for full, names in groups().items() if full.split()[0] == command for name in names]
-        assert own
-        assert old.removeprefix("--") not in own
-    assert {option for option, _ in OPTION_VALUES} <= spelled
-    assert set(OLD_COMMANDS.values()) <= set(app)
-    assert not set(OLD_COMMANDS) & set(app)
-    assert renamed_command_line(["embed", "--too-long", "cut", "--no-unit-length"]) == (
-        ["embed", "--truncation", "end", "--no-normalize"],
-        [
-            "--too-long is now called --truncation",
-            "--truncation cut is now called --truncation end",
-            "--no-unit-length is now called --no-normalize",
-        ],
-    )
-    assert renamed_command_line(["convert", "a", "--out", "b"]) == (["convert", "a", "--out", "b"], [])
-    assert renamed_command_line(["evolve", "cost", "--out=b"])[0] == ["ablate", "cost", "--output=b"]
-    assert renamed_command_line(["wall", "--shape=x"])[0] == ["scaling", "--architecture=x"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "beside", "limit"),
     [

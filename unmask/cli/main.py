@@ -44,7 +44,6 @@ from unmask.cli.train.pretrain import pretrain
 from unmask.cli.weights.convert import convert
 from unmask.cli.weights.export import export
 from unmask.cli.weights.inspect import inspect
-from unmask.deprecation import RenamedWarning, renamed_command_line
 from unmask.errors import BeyondTraining, UnmaskError
 
 COMMANDS = (
@@ -105,17 +104,11 @@ def main() -> None:
     if sys.stdout is None:
         _stop(1, "standard output is closed, so no result can be shown; leave it open")
     arguments = [STANDARD_INPUT if argument == "-" else argument for argument in sys.argv[1:]]
-    arguments, renamed = renamed_command_line(arguments)
-    for note in renamed:
-        _say(f"note: {note}")
     try:
         with warnings.catch_warnings(record=True, action="always", category=BeyondTraining) as caught:
-            warnings.simplefilter("always", RenamedWarning)
             app(arguments, exit_on_error=False, print_error=False)
         sys.stdout.flush()
-        notes = {
-            str(one.message) for one in caught if issubclass(one.category, (BeyondTraining, RenamedWarning))
-        }
+        notes = {str(warning.message) for warning in caught if issubclass(warning.category, BeyondTraining)}
         for note in sorted(notes):
             _say(f"note: {note}")
     except UnmaskError as error:

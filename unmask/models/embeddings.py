@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from unmask.base.arguments import check_callable, check_choice, check_flag, listed
 from unmask.base.arguments import whole_number as whole
-from unmask.deprecation import renamed_arguments
 from unmask.errors import InvalidRequest
 from unmask.models.texts import TextModel, numbered_or_the
 from unmask.spec import (
@@ -48,7 +47,6 @@ class EmbedOptions(TypedDict, total=False):
 class EmbeddingModel(TextModel):
     """The methods of `unmask.models.model.Model` that give one vector for each text."""
 
-    @renamed_arguments(too_long="truncation", unit_length="normalize")
     def embed(
         self,
         texts: str | Sequence[str],
@@ -152,7 +150,6 @@ class EmbeddingModel(TextModel):
             name=name,
         )
 
-    @renamed_arguments(unit_length="normalize")
     def embedding_head(
         self,
         pooling: PoolingMode | None = None,

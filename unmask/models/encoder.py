@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from unmask.base.arguments import check_choice, check_flag
-from unmask.deprecation import warn_renamed
 from unmask.engines.native.engine import NativeEngine, native_engine, native_reason
 from unmask.engines.native.threads import tell_torch
 from unmask.errors import CorruptCheckpoint, InvalidRequest
@@ -312,17 +311,6 @@ class LoadedEncoder:
     def device(self) -> str:
         """Where the weights are."""
         return self.engine.device
-
-    @property
-    def runner(self) -> Encoder:
-        """The old name of `encoder`."""
-        warn_renamed("the property", "runner", "encoder")
-        return self.encoder
-
-    def plain(self) -> Encoder:
-        """The old name of `trainable_encoder` with ``replace=False``."""
-        warn_renamed("the method", "plain()", "trainable_encoder(replace=False)")
-        return self.trainable_encoder(replace=False)
 
 
 def _native_reason(

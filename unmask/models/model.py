@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from unmask.base.arguments import check_callable
 from unmask.base.arguments import whole_number as whole
-from unmask.deprecation import renamed_arguments, renamed_method
 from unmask.errors import InvalidRequest, InvalidText, quoted
 from unmask.models.pretraining import PretrainingModel
 from unmask.spec.global_tokens import GlobalTokens
@@ -27,7 +26,6 @@ class Model(PretrainingModel):
     alone. An empty list gives an empty result.
     """
 
-    @renamed_arguments(too_long="truncation")
     def attention(
         self,
         text: str,
@@ -114,7 +112,3 @@ class Model(PretrainingModel):
         if shard_bytes is not None:
             whole("shard_bytes", shard_bytes, 1)
         save(self.trainable_encoder(replace=False), self.checkpoint, folder, shard_bytes=shard_bytes)
-
-    encode = renamed_method("encode", "tokenize")
-    hidden = renamed_method("hidden", "hidden_states")
-    hidden_ids = renamed_method("hidden_ids", "hidden_states")

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from unmask.base.arguments import check_callable, check_choice, listed
 from unmask.base.arguments import whole_number as whole
-from unmask.deprecation import renamed_arguments
 from unmask.engines.engine import Layers
 from unmask.errors import InvalidRequest, InvalidText, quoted
 from unmask.models.embeddings import EmbeddingModel
@@ -59,7 +58,6 @@ class OutputModel(EmbeddingModel):
         tokens_per_pass: int = TOKENS_PER_PASS,
     ) -> list[Tensor]: ...
 
-    @renamed_arguments(too_long="truncation", segments="token_type_ids")
     def hidden_states(
         self,
         inputs: str | Sequence[str] | Sequence[Ids],
@@ -115,7 +113,6 @@ class OutputModel(EmbeddingModel):
         tensors = [torch.from_numpy(one) for one in states]
         return tensors[0] if isinstance(inputs, str) else tensors
 
-    @renamed_arguments(too_long="truncation")
     def logits(
         self,
         texts: str | Sequence[str],
@@ -170,7 +167,6 @@ class OutputModel(EmbeddingModel):
         global_tokens: GlobalTokens = "none",
     ) -> list[tuple[FilledMask, ...]]: ...
 
-    @renamed_arguments(too_long="truncation")
     def fill(
         self,
         text: str | Sequence[str],

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from typing import get_args, overload
 
 from unmask.base.arguments import check_choice, listed
-from unmask.deprecation import renamed_arguments
 from unmask.errors import BeyondTraining, InvalidRequest
 from unmask.models.retrieval import RetrievalModel
 from unmask.text import Encoding, Truncation
@@ -35,7 +34,6 @@ class TextModel(RetrievalModel):
         name: Callable[[int], str] = numbered,
     ) -> list[Encoding]: ...
 
-    @renamed_arguments(too_long="truncation")
     def tokenize(
         self,
         texts: str | Sequence[str],
@@ -75,8 +73,6 @@ class TextModel(RetrievalModel):
         """Like `tokenize`, but always a list.
 
         With ``masks``, typed mask tokens are ids in any case.
-
-        The stack level of its warning assumes a public caller that only `renamed_arguments` wraps.
         """
         check_choice("truncation", truncation, get_args(Truncation))
         if isinstance(texts, str):
@@ -100,7 +96,7 @@ class TextModel(RetrievalModel):
                 f"a text has {longest} tokens and the model was trained on at most {trained}; "
                 "it is read in full",
                 BeyondTraining,
-                stacklevel=4,
+                stacklevel=3,
             )
         return encodings
 

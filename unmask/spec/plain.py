@@ -12,7 +12,6 @@ from itertools import groupby
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from unmask.deprecation import SPEC_NAMES
 from unmask.errors import CorruptCheckpoint, InvalidRequest, UnknownArchitecture, quoted
 from unmask.spec.check import MOST_LAYERS
 
@@ -98,11 +97,11 @@ def _read(kind: Any, plain: object, where: str) -> Any:
 def _read_part(classes: Mapping[str, type], plain: object, where: str) -> Any:
     if not isinstance(plain, dict):
         raise CorruptCheckpoint(f"{where} is {quoted(plain)}; it must be an object of fields")
-    given: dict[str, Any] = {SPEC_NAMES.get(str(key), str(key)): value for key, value in plain.items()}
+    given: dict[str, Any] = {str(key): value for key, value in plain.items()}
     (name, *others) = classes
     if others:
         named = given.pop(KIND, None)
-        name = str(SPEC_NAMES.get(named, named))
+        name = str(named)
         if name not in classes:
             raise UnknownArchitecture(f"{where}.{KIND} is {quoted(named)}; it can be {', '.join(classes)}")
     known = _fields(classes[name])

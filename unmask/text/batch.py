@@ -10,7 +10,6 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.deprecation import renamed_arguments
 from unmask.errors import InvalidRequest
 
 
@@ -143,7 +142,6 @@ class PackedBatch:
     no document; None for none. An encoder computes equal queries once."""
 
     @classmethod
-    @renamed_arguments(segments="token_type_ids")
     def of_ids(
         cls,
         ids: Sequence[Sequence[int] | NDArray[np.int64]],

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from unmask.deprecation import renamed_keys
 from unmask.errors import InvalidRequest, UnmaskError
 
 Value = TypeVar("Value")
@@ -50,7 +49,6 @@ def read_table(kind: type[Value], table: object, where: str) -> Value:
     """
     if not isinstance(table, Mapping):
         raise InvalidRequest(f"{where or 'the whole'} is {table!r}; it must be a table")
-    table = renamed_keys(kind.__name__, table)
     called = f"{where} " if where else ""
     before = f"{where}." if where else ""
     fields = {field.name: field for field in dataclasses.fields(kind) if field.init}  # type: ignore[arg-type]

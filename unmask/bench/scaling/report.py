@@ -13,7 +13,6 @@ from unmask.bench.benchmark_model import ModelInfo
 from unmask.bench.machine import Machine
 from unmask.bench.scaling.fit import FittedCurve, IntervalEstimate
 from unmask.bench.timing import Spread
-from unmask.deprecation import REPORT_PROTOCOLS
 from unmask.errors import InvalidRequest
 
 Outcome = Literal["measured", "did not fit", "no time", "refused", "failed"]
@@ -156,8 +155,6 @@ def from_plain(value: object, where: str = "the report") -> ScalingReport:
     Raises:
         InvalidRequest: it is not a length-scaling report, or is one of another version.
     """
-    if isinstance(value, dict) and value.get("protocol") in REPORT_PROTOCOLS:
-        value = {**value, "protocol": REPORT_PROTOCOLS[value["protocol"]]}
     made = read_value(ScalingReport, value, where)
     assert isinstance(made, ScalingReport)
     return made

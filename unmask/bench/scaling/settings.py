@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from unmask.bench.peers import PEERS
-from unmask.deprecation import renamed_fields
 from unmask.errors import InvalidRequest, KernelError
 from unmask.kernels import KERNELS, AttentionRequest, choose
 from unmask.spec import EncoderSpec
@@ -26,7 +25,6 @@ PROBE_SHARE = 0.9
 WITHIN_SECONDS = (1.0, 10.0, 60.0)
 
 
-@renamed_fields(shape="architecture")
 @dataclass(frozen=True)
 class ScalingSettings:
     """What to measure. Everything has a default; without a name it is the default model.

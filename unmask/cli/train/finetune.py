@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from unmask.cli.options import JsonOption
 from unmask.cli.output import console, print_json, safe, table
-from unmask.cli.train.pretrain import ProgressPrinter, old_names, settings_or_path
+from unmask.cli.train.pretrain import ProgressPrinter, settings_or_path
 
 if TYPE_CHECKING:
     from unmask.training.finetune.seeds import SeedsResult
@@ -33,7 +33,7 @@ def finetune(
     from unmask.training.pretrain import joined
 
     try:
-        with joined() as ranks, old_names(teller.say if ranks.first else None):
+        with joined() as ranks:
             result = train(settings, base=run.parent, ranks=ranks, callback=teller)
     finally:
         teller.close()

@@ -3,17 +3,14 @@
 import os
 import sys
 import time
-import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 from cyclopts import Parameter
 
 from unmask.cli.options import JsonOption
 from unmask.cli.output import console, plain, print_json, safe
-from unmask.deprecation import RenamedWarning
 
 SECONDS_BETWEEN_LINES = 10.0
 
@@ -87,7 +84,7 @@ def pretrain(
     from unmask.training.pretrain import joined, train
 
     try:
-        with joined() as ranks, old_names(teller.say if ranks.first else None):
+        with joined() as ranks:
             result = train(settings, base=run.parent, ranks=ranks, callback=teller)
     finally:
         teller.close()
@@ -109,26 +106,7 @@ def settings_or_path(run: Path, read: Callable[[Path], Settings], teller: Progre
 
     Processes of torchrun join first, so that only one of them reports it; they get the path.
     """
-    with old_names(teller.say):
-        return run if "WORLD_SIZE" in os.environ else read(run)
-
-
-@contextmanager
-def old_names(say: Callable[[str], None] | None) -> Iterator[None]:
-    """Within the block, each deprecated name in a run file is printed once as a note, not as a warning."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("always", RenamedWarning)
-        show, seen = warnings.showwarning, set[str]()
-
-        def note(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
-            if not issubclass(category, RenamedWarning):
-                show(message, category, *where, **more)
-            elif say is not None and str(message) not in seen:
-                seen.add(str(message))
-                say(f"note: {message}")
-
-        warnings.showwarning = note
-        yield
+    return run if "WORLD_SIZE" in os.environ else read(run)
 
 
 def _duration(seconds: float) -> str:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unmask.deprecation import MODEL_NAMES
 from unmask.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -145,10 +144,9 @@ def place_of(name: str) -> str:
     from unmask.weights.read.find import DEFAULT, SHIPPED
     from unmask.weights.read.hub import cached
 
-    known = MODEL_NAMES.get(name, name)
-    if known == DEFAULT or known in SHIPPED or Path(known).expanduser().is_dir() or "/" not in known:
+    if name == DEFAULT or name in SHIPPED or Path(name).expanduser().is_dir() or "/" not in name:
         return "folder"
-    return "cache" if known in cached() else "hub"
+    return "cache" if name in cached() else "hub"
 
 
 def _share(name: str, total: int) -> float | None:

@@ -7,7 +7,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from unmask.deprecation import renamed_method, renamed_property
 from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest
 from unmask.interpret.activation_cache import ActivationCache, Kind
@@ -303,12 +302,6 @@ class AttentionView:
 
     def _tile(self, rows: slice, columns: slice) -> Tile:
         return Tile(*_bounds(rows, len(self)), *_bounds(columns, len(self)))
-
-    atlas = renamed_method("atlas", "statistics")
-    open_atlas = renamed_method("open_atlas", "open_statistics")
-    top_edges = renamed_method("top_edges", "topk")
-    received = renamed_property("received", "attention_received")
-    recording = renamed_property("recording", "cache")
 
 
 def _check_weight(weight: str) -> None:

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from unmask.deprecation import renamed_keys
 from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest
 from unmask.families import Family
@@ -51,7 +50,7 @@ def _masked(
 
 
 def _read_distillation(table: Mapping[str, Any]) -> tuple[DistillationSpec, TeacherChoice]:
-    keys = renamed_keys("TeacherChoice", table)
+    keys = dict(table)
     named = {key: keys.pop(key) for key in ("teacher", "init_from_teacher") if key in keys}
     presets = {"minilm": MINILM, "minilm-v2": MINILM_V2}
     return _preset(keys, DistillationSpec(), presets), read_table(TeacherChoice, named, "objective")
@@ -69,13 +68,13 @@ def _distillation(
 
 def _preset(table: Mapping[str, Any], plain: Spec, presets: Mapping[str, Spec]) -> Spec:
     """Apply the keys of a table to the ``preset`` that it names, or to ``plain``."""
-    keys = renamed_keys(type(plain).__name__, table)
+    keys = dict(table)
     name = keys.pop("preset", None)
     if name is not None and name not in presets:
         raise InvalidRequest(f"objective.preset is {name!r}; it can be {', '.join(presets)}")
     defaults = dataclasses.asdict(plain if name is None else presets[name])
     if isinstance(keys.get("masking"), Mapping):  # missing keys are as in the objective's default
-        keys["masking"] = {**defaults["masking"], **renamed_keys("MaskingSpec", keys["masking"])}
+        keys["masking"] = {**defaults["masking"], **keys["masking"]}
     return read_table(type(plain), {**defaults, **keys}, "objective")
 
 
@@ -159,7 +158,7 @@ def build_objective(
 
 
 def _read(table: Mapping[str, Any]) -> tuple[_Kind, Any]:
-    keys = renamed_keys("Objective", table)
+    keys = dict(table)
     kind = keys.pop("kind", None)
     if kind not in OBJECTIVES:
         raise InvalidRequest(f"objective.kind is {kind!r}; it can be {', '.join(OBJECTIVES)}")

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from unmask.deprecation import renamed_keys
 from unmask.errors import InvalidRequest
 from unmask.spec.initialization import Initialization
 from unmask.training.data.sources import SourceSpec
@@ -218,7 +217,6 @@ class RunSettings:
     """Maximum bytes of each file of exported weights; None for a single file."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "objective", _with_present_names(self.objective))
         at_least("steps", self.steps, 1)
         if self.steps > MOST_STEPS:
             raise InvalidRequest(f"steps is {self.steps}; it must be at most {MOST_STEPS:,}")
@@ -253,14 +251,6 @@ class RunSettings:
             self.evaluation.averaged,
             self.faults,
         )
-
-
-def _with_present_names(objective: Mapping[str, Any]) -> dict[str, Any]:
-    """An objective's table with old names replaced; masking keys are in it or in a nested table."""
-    found = dict(objective)
-    if isinstance(found.get("masking"), Mapping):
-        found["masking"] = renamed_keys("MaskingSpec", found["masking"])
-    return renamed_keys("MaskingSpec", found) if found.get("kind") == "masked" else found
 
 
 def read_run(path: Path) -> RunSettings:

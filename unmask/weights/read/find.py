@@ -5,7 +5,6 @@ from pathlib import Path
 
 import unmask
 from unmask.base.optional import require
-from unmask.deprecation import MODEL_NAMES, warn_renamed
 from unmask.errors import CheckpointNotFound, InvalidRequest
 from unmask.families import DEFAULT_NAME, DEFAULT_PACKAGE
 from unmask.weights.read.hub import download
@@ -36,9 +35,6 @@ def find(name: str | Path, revision: str | None = None) -> Source:
         InvalidRequest: a revision was given for a checkpoint that is not on a hub.
         HubError: the hub did not provide it.
     """
-    if str(name) in MODEL_NAMES:
-        warn_renamed("the model", str(name), MODEL_NAMES[str(name)])
-        name = MODEL_NAMES[str(name)]
     text = str(name)
     path = Path(name).expanduser()
     if text not in (DEFAULT, *SHIPPED) and not path.is_dir():

@@ -741,7 +741,8 @@ export interface GlobalChangeMeta {
 
 /**
  * Of `change/heads`: `moved`, `to_removed` and `to_inserted` (L, H), see
- * `unmask.interpret.attention.comparison.AttentionChange`; means over `queries` of the `of` words that attend.
+ * `unmask.interpret.attention.comparison.AttentionChange`; means over `queries` of the `of` words
+ * that attend.
  */
 export interface HeadChangeMeta {
   queries: number;
