@@ -17,7 +17,7 @@ explore: .venv/run.stamp
 	$(BIN)/unmask explore $(if $(TEXT),"$(TEXT)")
 
 test: .venv/dev.stamp
-	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow" -n auto --dist loadfile
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow" -n auto --dist loadfile
 
 test-slow: .venv/dev.stamp
 	$(BIN)/pytest -m "slow or hypothesis" --hypothesis-profile thorough

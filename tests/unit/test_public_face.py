@@ -7,9 +7,11 @@ import sys
 from dataclasses import fields, is_dataclass
 
 import pytest
+from cyclopts import App
 
 import unmask
 from unmask import errors
+from unmask.cli.commands import PANELS
 
 
 def test_public_names():
@@ -82,6 +84,16 @@ FILE = ["output", "overwrite", "restart"]
 BULK = ("engine", "workers", "rows_per_shard")
 
 
+def every_command():
+    """The functions of the commands, and the apps of groups."""
+    return [command.load() for commands in PANELS.values() for command in commands]
+
+
+def functions():
+    """The functions of the commands that are no groups."""
+    return [loaded for loaded in every_command() if not isinstance(loaded, App)]
+
+
 def options_of(command):
     """Names of a command's arguments and options, those of a shared dataclass each by itself."""
     found = []
@@ -92,9 +104,7 @@ def options_of(command):
 
 
 def test_commands_and_their_options():
-    from unmask.cli.main import COMMANDS
-
-    assert {command.__name__: options_of(command) for command in COMMANDS} == {
+    assert {command.__name__: options_of(command) for command in functions()} == {
         "look": [
             *("text", "pair", "model", *RUN, "layer", "head", "top", "against", "overview"),
             *("patterns", "pool", "global_words", "global_sentences", "picture", "csv", "truncation", "json"),
@@ -190,10 +200,8 @@ def test_commands_and_their_options():
 
 def groups():
     """Options of the commands that belong to a group, by name."""
-    from unmask.cli.main import GROUPS
-
     found = {}
-    for group in GROUPS:
+    for group in (loaded for loaded in every_command() if isinstance(loaded, App)):
         commands = {name: group[name].default_command for name in group if not name.startswith("-")}
         if group.default_command is not None:
             commands[""] = group.default_command

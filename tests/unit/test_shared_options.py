@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.support.command import assert_one_sentence, run_here
-from unmask.cli.look.sentence import LONGEST, one_line
+from unmask.cli.sentence import LONGEST, one_line
 
 COMMANDS = {
     "look": ("look", "the river bank"),

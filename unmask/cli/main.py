@@ -5,97 +5,38 @@ import sys
 import warnings
 from typing import NoReturn
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, Group
 
 import unmask
 from unmask.base.onednn import bound_caches
+from unmask.cli.commands import PANELS
 from unmask.cli.input import STANDARD_INPUT
-from unmask.cli.look.compare import compare
-from unmask.cli.look.explore import explore
-from unmask.cli.look.gallery import gallery
-from unmask.cli.look.geometry import geometry
-from unmask.cli.look.head import head
-from unmask.cli.look.look import look
-from unmask.cli.look.report import report
-from unmask.cli.look.senses import senses
-from unmask.cli.look.sentence import misuse, one_line
-from unmask.cli.look.sinks import sinks
-from unmask.cli.measure.ablate import ablate
-from unmask.cli.measure.bench import bench
-from unmask.cli.measure.evaluate import evaluate
-from unmask.cli.measure.kernels import kernels
-from unmask.cli.measure.models import models
-from unmask.cli.measure.scaling import scaling
-from unmask.cli.search.index import index
-from unmask.cli.search.index_export import index_export
-from unmask.cli.search.search import search
-from unmask.cli.serve import serve
-from unmask.cli.tasks.answer import answer
-from unmask.cli.tasks.choose import choose
-from unmask.cli.tasks.classify import classify
-from unmask.cli.tasks.embed import embed
-from unmask.cli.tasks.fill import fill
-from unmask.cli.tasks.similarity import similarity
-from unmask.cli.tasks.tag import tag
-from unmask.cli.tasks.watch import watch
-from unmask.cli.train.finetune import finetune
-from unmask.cli.train.mine import mine
-from unmask.cli.train.pretrain import pretrain
-from unmask.cli.weights.convert import convert
-from unmask.cli.weights.export import export
-from unmask.cli.weights.inspect import inspect
+from unmask.cli.sentence import misuse, one_line
 from unmask.errors import BeyondTraining, UnmaskError
-
-COMMANDS = (
-    look,
-    head,
-    sinks,
-    explore,
-    report,
-    gallery,
-    geometry,
-    senses,
-    fill,
-    watch,
-    compare,
-    embed,
-    similarity,
-    index,
-    index_export,
-    search,
-    classify,
-    tag,
-    answer,
-    choose,
-    serve,
-    finetune,
-    mine,
-    pretrain,
-    inspect,
-    convert,
-    export,
-    models,
-    kernels,
-    scaling,
-)
-"""Every command, in the order of the help text."""
-GROUPS = (bench, evaluate, ablate)
-"""Commands with subcommands; they come last."""
 
 LONGEST_SENTENCE = 3000
 """Printed characters of an error; our longest errors list the refusal of every kernel."""
 
-app = App(
-    name="unmask",
-    help="Encoder-only Transformers: load them, run them fast, look inside them.",
-    version=unmask.__version__,
-    result_action="return_value",
-    suppress_keyboard_interrupt=False,
-)
-for command in COMMANDS:
-    app.command(command, sort_key=COMMANDS.index(command))
-for group in GROUPS:
-    app.command(group)
+
+def program(chosen: str | None = None) -> App:
+    """The program, with the command of that name imported and all others by name alone."""
+    app = App(
+        name="unmask",
+        help="Encoder-only Transformers: load them, run them fast, look inside them.",
+        version=unmask.__version__,
+        result_action="return_value",
+        suppress_keyboard_interrupt=False,
+    )
+    for panel_number, (title, commands) in enumerate(PANELS.items()):
+        panel = Group(title, sort_key=panel_number)
+        for number, command in enumerate(commands):
+            path = f"{command.module}:{command.function}"
+            if command.name != chosen:
+                app.command(path, name=command.name, help=command.help, group=panel, sort_key=number)
+            else:
+                loaded = command.load()
+                app.command(loaded, **({} if isinstance(loaded, App) else {"name": command.name}))
+    return app
 
 
 def main() -> None:
@@ -106,7 +47,7 @@ def main() -> None:
     arguments = [STANDARD_INPUT if argument == "-" else argument for argument in sys.argv[1:]]
     try:
         with warnings.catch_warnings(record=True, action="always", category=BeyondTraining) as caught:
-            app(arguments, exit_on_error=False, print_error=False)
+            program(next(iter(arguments), None))(arguments, exit_on_error=False, print_error=False)
         sys.stdout.flush()
         notes = {str(warning.message) for warning in caught if issubclass(warning.category, BeyondTraining)}
         for note in sorted(notes):

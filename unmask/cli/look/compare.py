@@ -69,7 +69,7 @@ def compare(
     truncation: TruncationOption = "error",
     json: JsonOption = False,
 ) -> None:
-    """Show which tokens of a text a model can predict: the loss of each and the best guesses at its place.
+    """Show which tokens of a text a model can predict: the loss of each, and the best guesses.
 
     With --model-b, two models beside each other, such as one that reads in both directions and one whose
     attention is causal.

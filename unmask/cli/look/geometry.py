@@ -54,7 +54,7 @@ def geometry(
     ] = "own",
     json: JsonOption = False,
 ) -> None:
-    """Measure the geometry of hidden states: intrinsic dimension, effective rank, anisotropy, collapse.
+    """Measure the geometry of hidden states: dimension, effective rank, anisotropy, collapse.
 
     Every number comes with its confidence interval, its sample size, and baselines from shuffled states and
     random weights. With --model-b, the similarity between the layers of two models (CKA). A model may also be

@@ -74,7 +74,7 @@ def sinks(
     run: RunOptions = RUN,
     output: OutputOptions = OUTPUT,
 ) -> None:
-    """Attention sinks over a corpus: which kinds of tokens receive attention, in which layers and heads.
+    """Attention sinks over a corpus: which kinds of tokens receive attention, in which heads.
 
     With --remove (models with an MLM head, such as unmask-mini), also what the prediction of masked words
     loses when the values of the first token, of other special tokens or of punctuation are taken away.

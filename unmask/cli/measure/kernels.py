@@ -35,11 +35,11 @@ def kernels(
     log_sum_exp: Annotated[bool, Parameter(negative="", help="with the log-sum-exp of the scores")] = False,
     json: JsonOption = False,
 ) -> None:
-    """List the attention kernels, fastest first: what each supports, and where it runs on this machine; and
-    which code runs whole models on its CPU.
+    """List the attention kernels, fastest first: what each supports, and where it runs here.
 
-    With any option except --json, show which kernel would run and why the others would not. Defaults: CPU,
-    float32, full attention without position terms, 512 tokens, heads of width 64.
+    Below them: which code runs whole models on its CPU. With any option except --json, show which kernel
+    would run and why the others would not. Defaults: CPU, float32, full attention without position terms,
+    512 tokens, heads of width 64.
     """
     from unmask.errors import KernelError
     from unmask.kernels import AttentionRequest

@@ -66,7 +66,7 @@ def models(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """List published checkpoints of every family, which are on this machine, and adapters; or rank them."""
+    """List published checkpoints of every family, those on this machine, and adapters; or rank them."""
     if task is not None:
         show_guide(task, 256 if tokens is None else tokens, device or "cpu", json=json)
         return

@@ -56,7 +56,7 @@ def scaling(
     compare: Annotated[Path | None, Parameter(help="compare with this other report")] = None,
     options: MeasureOptions = MEASURE,
 ) -> None:
-    """Measure length scaling: time and peak memory, fitted as a + bN + cN², and the longest text that fits.
+    """Measure length scaling: time and peak memory, fitted as a + bN + cN², and the longest text.
 
     Each point is measured in a separate process, so running out of memory ends only that point.
     With --output, a stopped run is resumed. Lengths are limited by the model's positions.

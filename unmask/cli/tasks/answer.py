@@ -70,7 +70,7 @@ def answer(
     out: FileOptions = FILE,
     json: JsonOption = False,
 ) -> None:
-    """Find the answer to a question in one text or several, of any length, or to every question of a file.
+    """Find the answer to a question in texts of any length, or to every question of a file.
 
     Prints the answers, most probable first: probability, context, start, end and text, separated by tabs;
     with --json, one object. Of a file of questions (columns question, context and, if present, id) each line

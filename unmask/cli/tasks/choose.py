@@ -54,7 +54,7 @@ def choose(
     out: FileOptions = FILE,
     json: JsonOption = False,
 ) -> None:
-    """Choose between the choices of a question, or of every line, with the probability of the best one.
+    """Choose between the choices of a question, or of every line, with the best one's probability.
 
     A line is a JSON object, such as {"question": "Where are we?", "choices": ["Here.", "There."]}; a file
     that ends in .parquet has these columns. Prints the number of the choice, counted from 0, its probability

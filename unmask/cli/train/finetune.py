@@ -19,7 +19,7 @@ def finetune(
     *,
     json: JsonOption = False,
 ) -> None:
-    """Fine-tune an encoder on labeled data, as a TOML file describes; resumes where the run was stopped.
+    """Fine-tune an encoder on labeled data, as a TOML file describes; resumes a stopped run.
 
     Paths in the file are relative to it. torchrun starts several processes: torchrun -m unmask finetune FILE.
     """
