@@ -174,6 +174,23 @@ def test_a_model_answers_version_2(models, place, tmp_path):
     assert below.no_answer.exact_match == 100
 
 
+def test_scores_do_not_depend_on_the_offsets_of_answers(models, place, tmp_path):
+    content = json.loads((place / "dev.json").read_text())
+    for article in content["data"]:
+        for paragraph in article["paragraphs"]:
+            for asked in paragraph["qas"]:
+                for answer in asked["answers"]:
+                    answer["answer_start"] += 1
+    (tmp_path / "moved.json").write_text(json.dumps(content))
+    model = unmask.load(models["squad"])
+    settings = {"format": "squad"}
+    expected = squad_scores(model, data_settings(settings, place / "dev.json"))
+    moved = squad_scores(model, data_settings(settings, tmp_path / "moved.json"))
+    assert (moved.exact_match, moved.f1) == (expected.exact_match, expected.f1)
+    answered = run_here("answer", "-m", models["squad"], "--questions", tmp_path / "moved.json", "--json")
+    assert answered.code == 0, answered.err
+
+
 def test_squad_prints(models, place, tmp_path):
     path = write_v2(place, tmp_path)
     here = ("evaluate", "squad", "-m", models["squad"], "--data", path)

@@ -3,7 +3,7 @@
 import glob
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from unmask.text.records import (
     tsv_rows,
 )
 from unmask.training.finetune.data_settings import DataSettings, Format
+from unmask.training.run.report import counted
 
 FORMAT_OF: Mapping[str, Format] = {
     ".tsv": "tsv",
@@ -60,8 +61,37 @@ class Gold:
     """Texts and offsets in the context; empty if the context does not contain the answer."""
 
 
+@dataclass
+class ReadingNotes:
+    """What was done to the records of files while they were read."""
+
+    skipped: Counter[Path] = field(default_factory=Counter)
+    """Lines of each file that are left out, see `DataSettings.skip_short_lines`."""
+    moved: dict[Path, list[str]] = field(default_factory=dict)
+    """Of each file, the questions of which an answer was moved, see `DataSettings.answer_offsets`."""
+
+    def sentences(self) -> list[str]:
+        """One for each file and kind."""
+        found = [skipped_sentence(file.name, lines) for file, lines in self.skipped.items()]
+        return found + [
+            f"{file.name}: {counted(len(some), 'answer')} {'is' if len(some) == 1 else 'are'} not at "
+            f"answer_start, so the nearest occurrence is taken, first in {some[0]}"
+            for file, some in self.moved.items()
+        ]
+
+
+def skipped_sentence(file: str, lines: int) -> str:
+    """A sentence about lines that were left out."""
+    return f"{file}: {counted(lines, 'line')} with too few columns {'is' if lines == 1 else 'are'} left out"
+
+
 def read_labeled(
-    names: Sequence[str], data: DataSettings, base: Path, skipped: Counter[Path] | None = None
+    names: Sequence[str],
+    data: DataSettings,
+    base: Path,
+    notes: ReadingNotes | None = None,
+    *,
+    offsets: bool = True,
 ) -> Iterator[Labeled]:
     """All records of files, in order.
 
@@ -69,14 +99,15 @@ def read_labeled(
         names: paths or globs, relative to ``base``.
         data: their format and columns.
         base: a folder.
-        skipped: counts the lines of each file that are left out, see `DataSettings.skip_short_lines`.
+        notes: receives what was left out or mended.
+        offsets: whether the offsets of answers are read; scoring does not need them.
 
     Raises:
         InvalidRequest: a file does not exist, has no known format, or lacks a column.
         InvalidText: a file is damaged, or a line does not have its format.
         MissingExtra: the format needs packages that are not installed.
     """
-    skipped = Counter() if skipped is None else skipped
+    notes = ReadingNotes() if notes is None else notes
     for path in labeled_files(names, base):
         form = labeled_format(path, data.format)
         if form == "conll":
@@ -84,13 +115,13 @@ def read_labeled(
         elif form == "conllu":
             yield from _conllu(path, data)
         elif form == "squad":
-            yield from _squad(path)
+            yield from _squad(path, data, notes) if offsets else _squad_texts(path)
         else:
             if form in ("parquet", "datasets"):
                 require("train")
             rows = ROWS[form](path, data.columns)
             if form == "tsv" and data.skip_short_lines:
-                rows = tsv_rows(path, data.columns, lambda path=path: skipped.update([path]))  # type: ignore[misc]
+                rows = tsv_rows(path, data.columns, lambda path=path: notes.skipped.update([path]))  # type: ignore[misc]
             yield from _table(rows, data)
 
 
@@ -245,9 +276,66 @@ def _conllu(path: Path, data: DataSettings) -> Iterator[Labeled]:
         yield Labeled(one.where, one.column("form"), None, list(one.column(label)))
 
 
-def _squad(path: Path) -> Iterator[Labeled]:
+def _squad_texts(path: Path) -> Iterator[Labeled]:
     """Questions with their contexts and answers, as in SQuAD 1.1 and 2.0."""
-    for one in questions(path):
-        if one.answers is None:
-            raise InvalidText(f"{one.where} has no answers, which training needs; add the key answers")
-        yield Labeled(one.where, one.question, one.context, Gold(one.id, one.answers))
+    for asked in questions(path):
+        if asked.answers is None:
+            raise InvalidText(f"{asked.where} has no answers, which are needed here; add the key answers")
+        yield Labeled(asked.where, asked.question, asked.context, Gold(asked.id, asked.answers))
+
+
+def _squad(path: Path, data: DataSettings, notes: ReadingNotes) -> Iterator[Labeled]:
+    """Questions whose answers are at their offsets.
+
+    Raises:
+        InvalidText: an answer is not at its offset, or, with nearest ones, nowhere in its context.
+    """
+    records = list(_squad_texts(path))
+    wrong = [record for record in records if _misplaced(record)]
+    if wrong and data.answer_offsets == "exact":
+        (text, start), *_ = _misplaced(wrong[0])
+        raise InvalidText(
+            f"{len(wrong):,} of {counted(len(records), 'question')} of {path} have an answer that is not at "
+            f"its answer_start, the first {wrong[0].where}: {quoted(text)} at {start}; mend them, or set "
+            'data.answer_offsets = "nearest" to take the nearest occurrence of each'
+        )
+    for record in records:
+        yield _moved(record) if _misplaced(record) else record
+    if wrong:
+        notes.moved[path] = [record.where for record in wrong]
+
+
+def _misplaced(record: Labeled) -> list[tuple[str, int]]:
+    """The answers that are not at their offsets."""
+    context = str(record.pair)
+    return [
+        (text, start) for text, start in record.label.answers if context[start : start + len(text)] != text
+    ]
+
+
+def _moved(record: Labeled) -> Labeled:
+    """The question with the occurrence of each answer that is nearest to its offset.
+
+    Where an answer does not occur, it is taken without the white space around it.
+
+    Raises:
+        InvalidText: the context does not contain an answer.
+    """
+    context, found = str(record.pair), []
+    for text, start in record.label.answers:
+        places = [(text, place) for place in _occurrences(text, context)]
+        places = places or [(text.strip(), place) for place in _occurrences(text.strip(), context)]
+        if not places:
+            raise InvalidText(
+                f"{record.where} has the answer {quoted(text)}, which its context does not contain; mend it, "
+                "or leave the question out"
+            )
+        found.append(min(places, key=lambda answer: abs(answer[1] - start)))
+    return replace(record, label=replace(record.label, answers=tuple(found)))
+
+
+def _occurrences(text: str, context: str) -> Iterator[int]:
+    place = context.find(text) if text else -1
+    while place >= 0:
+        yield place
+        place = context.find(text, place + 1)
