@@ -4,6 +4,7 @@ import glob
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from unmask.base.optional import require
 from unmask.errors import InvalidRequest, InvalidText, quoted
 from unmask.tasks.schemes import entities_of, split_label, written_in
 from unmask.text.layouts import CONLLU_COLUMNS, columns_of, conllu_sentences, questions, sentences
+from unmask.text.memory import Rows
 from unmask.text.records import (
     COMPRESSED,
     Record,
@@ -96,7 +98,7 @@ def read_labeled(
     """All records of files, in order.
 
     Args:
-        names: paths or globs, relative to ``base``.
+        names: paths or globs, relative to ``base``, or rows in memory.
         data: their format and columns.
         base: a folder.
         notes: receives what was left out or mended.
@@ -109,20 +111,46 @@ def read_labeled(
     """
     notes = ReadingNotes() if notes is None else notes
     for path in labeled_files(names, base):
-        form = labeled_format(path, data.format)
-        if form == "conll":
+        form = None if isinstance(path, Rows) else labeled_format(path, data.format)
+        if isinstance(path, Rows) or form in ROWS:
+            skip = None
+            if form == "tsv" and data.skip_short_lines:
+                skip = partial(notes.skipped.update, [path])
+            yield from _table(table_rows(path, data, skip=skip), data)
+        elif form == "conll":
             yield from _conll(path, data)
         elif form == "conllu":
             yield from _conllu(path, data)
-        elif form == "squad":
-            yield from _squad(path, data, notes) if offsets else _squad_texts(path)
         else:
-            if form in ("parquet", "datasets"):
-                require("train")
-            rows = ROWS[form](path, data.columns)
-            if form == "tsv" and data.skip_short_lines:
-                rows = tsv_rows(path, data.columns, lambda path=path: notes.skipped.update([path]))  # type: ignore[misc]
-            yield from _table(rows, data)
+            yield from _squad(path, data, notes) if offsets else _squad_texts(path)
+
+
+def table_rows(
+    source: Path | Rows, data: DataSettings, *, skip: Callable[[], None] | None = None
+) -> Iterator[Record]:
+    """Rows of a table in a file or in memory.
+
+    Args:
+        source: a file, or rows in memory.
+        data: its format, and the names of its columns if it has no header row.
+        skip: called for each line of a TSV file with too few columns, which is then left out; None refuses
+            it.
+
+    Raises:
+        InvalidRequest: the file is of no known format, or of one that has no rows.
+        InvalidText: the file is damaged.
+        MissingExtra: the format needs packages that are not installed.
+    """
+    if isinstance(source, Rows):
+        return iter(source.records)
+    form = labeled_format(source, data.format)
+    if form not in ROWS:
+        raise InvalidRequest(
+            f"{source} is read as {form}, which has no rows of columns; give {', '.join(ROWS)}"
+        )
+    if form in ("parquet", "datasets"):
+        require("train")
+    return tsv_rows(source, data.columns, skip) if form == "tsv" else ROWS[form](source, data.columns)
 
 
 def in_both_orders(records: Sequence[Labeled]) -> list[Labeled]:
@@ -135,14 +163,17 @@ def in_both_orders(records: Sequence[Labeled]) -> list[Labeled]:
     return [*records, *turned]
 
 
-def labeled_files(names: Sequence[str], base: Path) -> list[Path]:
-    """The files that paths and globs name, each once.
+def labeled_files(names: Sequence[str], base: Path) -> list[Path | Rows]:
+    """The files that paths and globs name, each once, and rows in memory.
 
     Raises:
         InvalidRequest: a path does not exist, or a glob matches nothing.
     """
-    found: list[Path] = []
+    found: list[Path | Rows] = []
     for name in names:
+        if isinstance(name, Rows):
+            found.append(name)
+            continue
         there = (base / name).exists()
         some = [base / name] if there else [Path(one) for one in sorted(glob.glob(str(base / name)))]
         if not some:
