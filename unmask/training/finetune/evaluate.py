@@ -1,6 +1,7 @@
 """Figures of an encoder on labeled examples, predicted as any text is: packed, and in windows where long."""
 
 from collections.abc import Callable, Sequence
+from typing import assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,6 +99,8 @@ def figure_names(task: Task, labels: Sequence[str]) -> tuple[str, ...]:
         case "tagging":
             spans = entities_of(labels) if Scheme(tuple(labels)).has_entities else None
             return ("accuracy", *({} if spans is None else entity_figures([spans], [spans])))
+        case _:
+            assert_never(task)
 
 
 def read_examples(
