@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from unmask.finetuning.run import finetune
     from unmask.interpret import AttentionView
     from unmask.learn import train
+    from unmask.learn.pretrain.callbacks import Callback
     from unmask.loaded import Model, load, save
     from unmask.loaded_adapters import AdapterModel, load_adapters
     from unmask.loaded_elmo import ElmoModel
@@ -38,6 +39,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "AdapterModel": "unmask.loaded_adapters",
     "AttentionView": "unmask.interpret",
+    "Callback": "unmask.learn.pretrain.callbacks",
     "CheckpointOutput": "unmask.model.spec",
     "Document": "unmask.search.documents",
     "ElmoModel": "unmask.loaded_elmo",
@@ -75,6 +77,7 @@ _RENAMED = {"EmbeddingHead": "PooledVector", "see": "interpret"}
 __all__ = [
     "AdapterModel",
     "AttentionView",
+    "Callback",
     "CheckpointOutput",
     "Document",
     "ElmoModel",

@@ -15,6 +15,7 @@ from unmask.errors import InvalidRequest, InvalidText, UnmaskError
 from unmask.finetuning.run import FinetuneRun, finetune
 from unmask.finetuning.settings import settings_of_table
 from unmask.finetuning.start import first_checkpoint, task_checkpoint, task_encoder
+from unmask.learn.pretrain.callbacks import Callback
 from unmask.learn.pretrain.ranks import Ranks
 from unmask.learn.pretrain.stopping import Stopped
 from unmask.learn.pretrain.trainer import Trainer
@@ -70,7 +71,7 @@ def table(out, **changes):
     } | changes
 
 
-class Heard:
+class Heard(Callback):
     def __init__(self):
         self.said = []
 
@@ -140,7 +141,7 @@ def test_a_stopped_run_resumes_bit_by_bit(place, tmp_path, monkeypatch, metric, 
 
 def test_the_best_step_is_exported_and_patience_ends_a_run(place, tmp_path, monkeypatch):
     values = iter([0.5, 0.9, 0.9, 0.6, 0.95])  # an equal figure is not a better one
-    monkeypatch.setattr("unmask.finetuning.run.evaluate", lambda *_: {"accuracy": next(values)})
+    monkeypatch.setattr("unmask.finetuning.evaluate.Predicted.figures", lambda _: {"accuracy": next(values)})
     given = {"evaluation": {"every": 3, "metric": "accuracy", "patience": 2}, "epochs": 9}
     result = finetune(table(tmp_path / "run", **given), base=place)
     assert (result.steps, result.best_step) == (12, 6)

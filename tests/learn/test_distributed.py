@@ -17,10 +17,10 @@ from tests.support.apart import Parent
 from tests.support.command import assert_one_sentence
 from unmask.errors import InvalidRequest
 from unmask.learn.pretrain import joined, pretrain, read_run
+from unmask.learn.pretrain.callbacks import Callback
 from unmask.learn.pretrain.distributed import check_batches
 from unmask.learn.pretrain.export import write_model
 from unmask.learn.pretrain.ranks import Ranks
-from unmask.learn.pretrain.report import NullCallback
 from unmask.learn.pretrain.run import Run
 
 pytestmark = pytest.mark.skipif(not distributed.is_available(), reason="torch without torch.distributed")
@@ -195,7 +195,7 @@ def state(checkpoints):
 
 def same_model(place, checkpoint):
     """What one process loads is what was saved, bit by bit; the run with its parts."""
-    loaded = Run(read_run(place / "run.toml"), place, place / "run", Ranks(), NullCallback())
+    loaded = Run(read_run(place / "run.toml"), place, place / "run", Ranks(), Callback())
     write_model(loaded.loop, loaded.checkpoint, place / "loaded")
     weights = "model.safetensors"
     assert (place / "loaded" / weights).read_bytes() == (checkpoint / "model" / weights).read_bytes()

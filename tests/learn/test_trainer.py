@@ -32,11 +32,11 @@ from unmask.learn import train
 from unmask.learn.objectives.interface import Example, LossOutput, Objective
 from unmask.learn.optim import OptimizerSpec, build_optimizer
 from unmask.learn.pretrain import read_run
+from unmask.learn.pretrain.callbacks import Callback
 from unmask.learn.pretrain.checkpoint import steps_of
 from unmask.learn.pretrain.loop import Loop, MetricAccumulator
 from unmask.learn.pretrain.loop_settings import BatchSettings, FaultSettings, LoopSettings
 from unmask.learn.pretrain.ranks import Ranks
-from unmask.learn.pretrain.report import NullCallback
 from unmask.learn.pretrain.settings import CheckpointSettings, EvaluationSettings, LogSettings
 from unmask.learn.pretrain.sharded import newest_for_all
 from unmask.learn.pretrain.trainer import Trainer
@@ -118,7 +118,7 @@ def trainer(out, write=lambda folder: None):
         log=LogSettings(every=1),
         out=out,
         write=write,
-        callback=NullCallback(),
+        callback=Callback(),
     )
     found = newest_for_all(out / "checkpoints", Ranks(), lambda _: None)
     if found is not None:

@@ -7,7 +7,6 @@ from cyclopts import Parameter
 
 from unmask.cli.options import RUN, JsonOption, RunOptions
 from unmask.cli.output import console, print_json
-from unmask.cli.pretrain import ProgressPrinter
 
 
 def mine(
@@ -40,6 +39,7 @@ def mine(
 
     The rows written are what `unmask finetune` reads for the task retrieval. A stopped job resumes.
     """
+    from unmask.learn.pretrain.printed import ProgressPrinter
     from unmask.search.mining import MiningSettings
     from unmask.search.mining import mine as find
 

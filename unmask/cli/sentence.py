@@ -2,7 +2,7 @@
 
 import re
 
-from cyclopts import CycloptsError, MissingArgumentError
+from cyclopts import CycloptsError, MissingArgumentError, UnknownOptionError
 
 from unmask.cli.input import STANDARD_INPUT
 
@@ -24,6 +24,13 @@ def one_line(sentence: str) -> str:
 def misuse(error: CycloptsError, arguments: list[str]) -> str:
     """What was wrong with the arguments, in the terms the user typed."""
     said = " ".join(str(error).split())
+    if isinstance(error, UnknownOptionError) and arguments[:1] == ["finetune"]:
+        from unmask.finetuning.trainer_names import option_of_trainer
+
+        option = said.removeprefix("Unknown option:").strip(' ."')
+        return (
+            option_of_trainer(option) or f"{said} The settings of a run are in its file, see docs/finetune.md"
+        )
     if isinstance(error, MissingArgumentError) and error.argument is not None:
         name = error.argument.name
         if name not in arguments and error.argument.field_info.is_positional:

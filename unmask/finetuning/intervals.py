@@ -1,14 +1,12 @@
-"""Confidence intervals of figures, for the model card of a run."""
+"""Confidence intervals of the figures of a task."""
 
-import importlib
 from collections.abc import Mapping
 
 import numpy as np
 
 from unmask.finetuning.evaluate import Scores
 from unmask.finetuning.settings import Task
-from unmask.intervals import CONFIDENCE, Interval, percentile_interval, samples
-from unmask.optional import require
+from unmask.intervals import Interval, percentile_interval, samples, wilson_interval
 
 PROPORTIONS: Mapping[Task, str] = {"classification": "accuracy", "multi_label": "exact"}
 """The figure of each task that is a share of independent texts, to which Wilson's formula applies."""
@@ -30,15 +28,8 @@ def intervals(scores: Scores, texts: int, task: Task) -> dict[str, Interval]:
     found = {}
     for name, value in whole.items():
         if PROPORTIONS.get(task) == name:
-            found[name] = _wilson(round(value * texts), texts)
+            found[name] = wilson_interval(value, texts)
         else:
             # A type of entity may be missing from a sample.
             found[name] = percentile_interval([one[name] for one in drawn if name in one])
     return found
-
-
-def _wilson(right: int, texts: int) -> Interval:
-    require("finetune")
-    test = importlib.import_module("scipy.stats").binomtest(right, texts)
-    interval = test.proportion_ci(CONFIDENCE, method="wilson")
-    return Interval(float(interval.low), float(interval.high))

@@ -28,7 +28,7 @@ from unmask.finetuning.protocol_runs import (
 )
 from unmask.finetuning.protocols import Protocol
 from unmask.finetuning.result import write_json
-from unmask.learn.pretrain.report import Callback
+from unmask.learn.pretrain.callbacks import Callback
 from unmask.learn.pretrain.settings import Device
 
 REPORT = "report.json"
@@ -89,7 +89,9 @@ def train_task(
                 figures,
                 {seed: run.steps for seed, run in runs.items()},
                 {seed: run.best_step for seed, run in runs.items()},
-                columns_of(one, figures) if files.dev is not None else {},
+                columns_of(one, figures, {seed: run.intervals for seed, run in runs.items()})
+                if files.dev is not None
+                else {},
             )
         )
     if files.dev is None:

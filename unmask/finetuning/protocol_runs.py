@@ -16,11 +16,12 @@ from unmask.finetuning.data_settings import DataSettings
 from unmask.finetuning.grid import FREE
 from unmask.finetuning.protocols import Protocol, ProtocolTask, merged, nested
 from unmask.finetuning.records import read_labeled
-from unmask.finetuning.result import FinetuneResult, write_json
+from unmask.finetuning.result import FinetuneResult, read_intervals, write_json, written_intervals
 from unmask.finetuning.run import finetune
 from unmask.finetuning.scores import labeled_figures
 from unmask.finetuning.settings import FinetuneSettings, settings_of_table
-from unmask.learn.pretrain.report import Callback
+from unmask.intervals import Interval
+from unmask.learn.pretrain.callbacks import Callback
 from unmask.learn.pretrain.settings import Device
 from unmask.learn.pretrain.state import refuse_changes
 from unmask.learn.table import read_table
@@ -49,6 +50,8 @@ class ScoredRun:
     best_step: int
     figures: Mapping[str, float]
     """Every figure on the dev data; those of a further dev part with its name and a slash before them."""
+    intervals: Mapping[str, Interval] = dataclasses.field(default_factory=dict)
+    """The 95 % confidence interval of each."""
 
 
 def official_file(folder: Path, name: str) -> Path | None:
@@ -170,11 +173,15 @@ def scored_run(
     assert isinstance(result, FinetuneResult)
     gc.collect()  # the parts of a run refer to each other, so its memory is not free before
     figures = {name.removeprefix("dev/"): value for name, value in result.dev.items()}
+    between = {name.removeprefix("dev/"): one for name, one in result.intervals.items()}
     for part, path in files.also.items():
-        also = labeled_figures(result.folder, settings.task, replace(settings.data, dev=(str(path),)), base)
+        data = replace(settings.data, dev=(str(path),))
+        also, around = labeled_figures(result.folder, settings.task, data, base)
         figures |= {f"{part}/{name}": value for name, value in also.items()}
-    scored = ScoredRun(folder, result.steps, result.best_step, figures)
+        between |= {f"{part}/{name}": one for name, one in around.items()}
+    scored = ScoredRun(folder, result.steps, result.best_step, figures, between)
     table = {"steps": scored.steps, "best_step": scored.best_step, "figures": figures}
+    table["intervals"] = written_intervals(between)
     write_json(folder / SCORES, table | {"settings": dataclasses.asdict(settings)})
     for part in ("checkpoints", "best", *(() if keep_model else ("model",))):
         shutil.rmtree(folder / part, ignore_errors=True)
@@ -184,7 +191,8 @@ def scored_run(
 def _finished(settings: FinetuneSettings, folder: Path) -> ScoredRun | None:
     try:
         table = json.loads((folder / SCORES).read_bytes())
-        found = ScoredRun(folder, table["steps"], table["best_step"], table["figures"])
+        between = read_intervals(table.get("intervals", {}))
+        found = ScoredRun(folder, table["steps"], table["best_step"], table["figures"], between)
         stored = table["settings"]
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -61,7 +61,12 @@ class Gold:
 
 
 def read_labeled(
-    names: Sequence[str], data: DataSettings, base: Path, skipped: Counter[Path] | None = None
+    names: Sequence[str],
+    data: DataSettings,
+    base: Path,
+    skipped: Counter[Path] | None = None,
+    *,
+    labeled: bool = True,
 ) -> Iterator[Labeled]:
     """All records of files, in order.
 
@@ -70,6 +75,8 @@ def read_labeled(
         data: their format and columns.
         base: a folder.
         skipped: counts the lines of each file that are left out, see `DataSettings.skip_short_lines`.
+        labeled: False also reads tables without the column of labels and questions without answers, whose
+            label is then None.
 
     Raises:
         InvalidRequest: a file does not exist, has no known format, or lacks a column.
@@ -84,14 +91,14 @@ def read_labeled(
         elif form == "conllu":
             yield from _conllu(path, data)
         elif form == "squad":
-            yield from _squad(path)
+            yield from _squad(path, labeled)
         else:
             if form in ("parquet", "datasets"):
                 require("train")
             rows = ROWS[form](path, data.columns)
             if form == "tsv" and data.skip_short_lines:
                 rows = tsv_rows(path, data.columns, lambda path=path: skipped.update([path]))  # type: ignore[misc]
-            yield from _table(rows, data)
+            yield from _table(rows, data, labeled)
 
 
 def in_both_orders(records: Sequence[Labeled]) -> list[Labeled]:
@@ -149,9 +156,9 @@ ROWS: Mapping[str, Callable[[Path, Sequence[str]], Iterator[Record]]] = {
 }
 
 
-def _table(rows: Iterator[Record], data: DataSettings) -> Iterator[Labeled]:
+def _table(rows: Iterator[Record], data: DataSettings, labeled: bool) -> Iterator[Labeled]:
     for where, row in rows:
-        wanted = {"text": data.text, "pair": data.pair, "label": data.label}
+        wanted = {"text": data.text, "pair": data.pair, "label": data.label if labeled else None}
         for option, column in wanted.items():
             if column is not None and column not in row:
                 raise InvalidRequest(
@@ -161,7 +168,7 @@ def _table(rows: Iterator[Record], data: DataSettings) -> Iterator[Labeled]:
         words = isinstance(text, list) and all(isinstance(word, str) for word in text)
         if not (isinstance(text, str) or words) or not isinstance(pair, str | None):
             raise InvalidText(f"{where} has no text under {data.text!r}; give a string")
-        label = row[data.label]
+        label = row.get(data.label)
         if isinstance(label, list):
             label = _in_scheme(label, data, where)
         choices = _choices(where, row, data.choices) if data.choices else None
@@ -245,9 +252,10 @@ def _conllu(path: Path, data: DataSettings) -> Iterator[Labeled]:
         yield Labeled(one.where, one.column("form"), None, list(one.column(label)))
 
 
-def _squad(path: Path) -> Iterator[Labeled]:
+def _squad(path: Path, labeled: bool) -> Iterator[Labeled]:
     """Questions with their contexts and answers, as in SQuAD 1.1 and 2.0."""
     for one in questions(path):
-        if one.answers is None:
+        if one.answers is None and labeled:
             raise InvalidText(f"{one.where} has no answers, which training needs; add the key answers")
-        yield Labeled(one.where, one.question, one.context, Gold(one.id, one.answers))
+        gold = None if one.answers is None else Gold(one.id, one.answers)
+        yield Labeled(one.where, one.question, one.context, gold)

@@ -11,8 +11,8 @@ from unmask.errors import InvalidRequest
 from unmask.finetuning.best import LOWER_IS_BETTER
 from unmask.finetuning.result import RESULT, FinetuneResult, read_result, write_json
 from unmask.finetuning.settings import FinetuneSettings
+from unmask.learn.pretrain.callbacks import Callback
 from unmask.learn.pretrain.ranks import Ranks
-from unmask.learn.pretrain.report import Callback
 from unmask.learn.pretrain.run import exclusive_lock
 
 

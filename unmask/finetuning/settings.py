@@ -15,7 +15,13 @@ from unmask.finetuning.trainer_names import refuse_trainer_names
 from unmask.learn.objectives.consistency_spec import SiftSpec
 from unmask.learn.optim import OptimizerSpec, ScheduleSpec
 from unmask.learn.pretrain.loop_settings import FaultSettings, Precision, at_least
-from unmask.learn.pretrain.settings import CheckpointSettings, Device, ExportDtype, LogSettings
+from unmask.learn.pretrain.settings import (
+    MOST_STEPS,
+    CheckpointSettings,
+    Device,
+    ExportDtype,
+    LogSettings,
+)
 from unmask.learn.table import read_table, read_toml
 
 Task = Literal[
@@ -119,6 +125,8 @@ class FinetuneSettings:
     data: DataSettings
     epochs: float = 3.0
     """How often each training text (or each pair of ``[few_shot]``, there 1 by default) is read."""
+    max_steps: int | None = None
+    """The number of steps, instead of ``epochs``; the schedule is that of so many steps."""
     batch_size: int = 32
     """Texts per step; pairs with ``[few_shot]``, where the default is 16."""
     micro_batches: int = 1
@@ -189,6 +197,9 @@ class FinetuneSettings:
         self._check_seeds()
         if not 0 < self.epochs < 1e6:
             raise InvalidRequest(f"epochs is {self.epochs}; it must be above 0")
+        at_least("max_steps", self.max_steps, 1)
+        if self.max_steps is not None and self.max_steps > MOST_STEPS:
+            raise InvalidRequest(f"max_steps is {self.max_steps}; it must be at most {MOST_STEPS:,}")
         self._check_loss()
         if self.frozen and self.adapter is not None:
             raise InvalidRequest(
@@ -257,7 +268,7 @@ def settings_of_table(table: Mapping[str, Any]) -> FinetuneSettings:
     Raises:
         InvalidRequest: the settings are invalid.
     """
-    refuse_trainer_names(table)
+    refuse_trainer_names(table, FinetuneSettings)
     optimizer, schedule = table.get("optimizer", {}), table.get("schedule", {})
     if isinstance(optimizer, Mapping):
         table = {**table, "optimizer": {**OPTIMIZER, **optimizer}}

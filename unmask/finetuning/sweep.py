@@ -16,8 +16,8 @@ from unmask.finetuning.result import RESULT, FinetuneResult, read_result, write_
 from unmask.finetuning.seeds import SeedsResult
 from unmask.finetuning.settings import FinetuneSettings
 from unmask.finetuning.start import first_checkpoint
+from unmask.learn.pretrain.callbacks import Callback
 from unmask.learn.pretrain.ranks import Ranks
-from unmask.learn.pretrain.report import Callback
 from unmask.learn.pretrain.run import exclusive_lock
 from unmask.optional import require
 

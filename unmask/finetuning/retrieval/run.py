@@ -24,10 +24,11 @@ from unmask.finetuning.settings import FinetuneSettings
 from unmask.finetuning.start import base_model, first_checkpoint
 from unmask.learn.data.labeled import LabeledBatches, digest_of
 from unmask.learn.data.ranking import RankingBatches
+from unmask.learn.pretrain.callbacks import Callback
 from unmask.learn.pretrain.export import export, write_model
 from unmask.learn.pretrain.loop import evaluating
 from unmask.learn.pretrain.ranks import Ranks
-from unmask.learn.pretrain.report import Callback, counted
+from unmask.learn.pretrain.report import counted
 from unmask.learn.pretrain.settings import EvaluationSettings
 from unmask.learn.pretrain.trainer import Trainer
 from unmask.model.heads import StaticWeights

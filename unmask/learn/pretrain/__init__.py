@@ -9,14 +9,13 @@ from unmask.lazy import lazy_names
 from unmask.learn.pretrain.settings import RunSettings, read_run
 
 if TYPE_CHECKING:
+    from unmask.learn.pretrain.callbacks import Callback
     from unmask.learn.pretrain.launch import joined
-    from unmask.learn.pretrain.report import Callback, NullCallback
     from unmask.learn.pretrain.run import Result, pretrain, train
     from unmask.learn.pretrain.stopping import Stopped
 
 __all__ = [
     "Callback",
-    "NullCallback",
     "Result",
     "RunSettings",
     "Stopped",
@@ -29,8 +28,7 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "Callback": "unmask.learn.pretrain.report",
-        "NullCallback": "unmask.learn.pretrain.report",
+        "Callback": "unmask.learn.pretrain.callbacks",
         "Result": "unmask.learn.pretrain.run",
         "Stopped": "unmask.learn.pretrain.stopping",
         "joined": "unmask.learn.pretrain.launch",

@@ -2,7 +2,7 @@
 
 import fcntl
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,13 +17,15 @@ from unmask.learn.objectives.build import build_objective
 from unmask.learn.objectives.interface import Objective
 from unmask.learn.optim import Ema, build_optimizer
 from unmask.learn.pretrain.branch import start_with_moments
+from unmask.learn.pretrain.callbacks import Callback
 from unmask.learn.pretrain.checkpoint import Snapshot
 from unmask.learn.pretrain.distributed import check_batches, is_sharded, shard
 from unmask.learn.pretrain.export import check_encoders, check_place, export, read_card, write_model
+from unmask.learn.pretrain.hearing import heard
 from unmask.learn.pretrain.loop import Loop
 from unmask.learn.pretrain.ranks import Ranks
 from unmask.learn.pretrain.recompute import recompute_layers
-from unmask.learn.pretrain.report import Callback, NullCallback, plan
+from unmask.learn.pretrain.report import plan
 from unmask.learn.pretrain.run_text import RunText, read_text
 from unmask.learn.pretrain.settings import RunSettings, read_run, run_of_table
 from unmask.learn.pretrain.sharded import newest_for_all
@@ -58,7 +60,7 @@ def train(
     *,
     base: Path | str | None = None,
     ranks: Ranks | None = None,
-    callback: Callback | None = None,
+    callback: Callback | Callable[[Mapping[str, Any]], object] | None = None,
 ) -> Result:
     """Start or resume a run.
 
@@ -69,10 +71,12 @@ def train(
         current one if there is no file.
         ranks: the processes that share the run, see `joined`; None is this process alone. Their device is set
         by the settings.
-        callback: receives progress, in the first process.
+        callback: receives what the run tells, in the first process: a function of one mapping, or an object
+            with some methods of `unmask.Callback`, see docs/finetune.md. None prints it to standard error.
 
     Raises:
-        InvalidRequest: the settings are invalid, or differ from those of the run being resumed.
+        InvalidRequest: the settings are invalid, or differ from those of the run being resumed; or the
+            callback cannot be called.
         OutputError: another process is running this run, or the disk is full or read-only.
         CorruptCheckpoint: no checkpoint of the run is intact.
         NonFiniteResult: the loss or a gradient is not finite.
@@ -87,10 +91,11 @@ def train(
     ranks = ranks or Ranks()
     ranks = replace(ranks, device=choose_device(settings.device, ranks.local))
     check_batches(settings, ranks)
-    callback = callback if callback and ranks.first else NullCallback()
     out = base / settings.out
-    with exclusive_lock(out) if ranks.first else nullcontext():
-        return Run(settings, base, out, ranks, callback).train()
+    with heard(callback, first=ranks.first) as told, exclusive_lock(out) if ranks.first else nullcontext():
+        result = Run(settings, base, out, ranks, told).train()
+        told.end(result)
+        return result
 
 
 def pretrain(path: Path, *, ranks: Ranks | None = None, callback: Callback | None = None) -> Result:

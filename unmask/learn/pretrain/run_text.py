@@ -10,8 +10,8 @@ from unmask.learn.data import ChunkStream, ShardSet, SourceSpec, held_out, prepa
 from unmask.learn.data.chunk import Chunk
 from unmask.learn.data.shard_cache import ShardCache
 from unmask.learn.data.stored import stored
+from unmask.learn.pretrain.callbacks import Callback
 from unmask.learn.pretrain.ranks import Ranks
-from unmask.learn.pretrain.report import Callback
 from unmask.learn.pretrain.settings import DataSettings, RunSettings
 from unmask.stores import is_url
 from unmask.text import Tokenizer

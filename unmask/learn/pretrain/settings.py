@@ -164,6 +164,10 @@ class LogSettings:
     """Steps between lines of ``log.jsonl``."""
     tensorboard: bool = False
     """Write the same figures for TensorBoard too, into the folder ``tensorboard``."""
+    wandb: str | None = None
+    """Send the same figures to this project of Weights & Biases too; None sends nothing."""
+    mlflow: str | None = None
+    """Send the same figures to this experiment of MLflow too, at the tracking URI of its own settings."""
 
     def __post_init__(self) -> None:
         at_least("every", self.every, 1)

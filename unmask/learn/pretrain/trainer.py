@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from unmask.errors import InvalidRequest, NonFiniteResult
+from unmask.learn.pretrain.callbacks import Callback
 from unmask.learn.pretrain.checkpoint import Snapshot, newest_sound, place_of, prune, save_snapshot
 from unmask.learn.pretrain.distributed import is_sharded
 from unmask.learn.pretrain.events import read_events
 from unmask.learn.pretrain.loop import Loop, MetricAccumulator
 from unmask.learn.pretrain.memory import memory_named
-from unmask.learn.pretrain.report import Callback, Reporter
+from unmask.learn.pretrain.report import Reporter
 from unmask.learn.pretrain.settings import CheckpointSettings, EvaluationSettings, LogSettings
 from unmask.learn.pretrain.sharded import placed, save_sharded
 from unmask.learn.pretrain.state import capture_state, restore_state
@@ -116,11 +117,17 @@ class Trainer:
                     raise Stopped(
                         f"stopped after step {loop.step:,} of {steps:,}; the same command resumes from there"
                     )
+            reporter.complete = True
         return self._last_figures()
 
     def _reporter(self) -> Reporter:
         reporter = Reporter(
-            self.loop, self.out, self.callback, resumed=self.resumed, tensorboard=self.log.tensorboard
+            self.loop,
+            self.out,
+            self.callback,
+            settings=self.settings,
+            log=self.log,
+            resumed=self.resumed,
         )
         if self.resumed:
             reporter.resumed_from(place_of(self.loop.step, self.checkpoints))
