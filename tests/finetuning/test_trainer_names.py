@@ -1,6 +1,8 @@
 """Names of transformers' Trainer in a run file."""
 
 import dataclasses
+import re
+import typing
 
 import pytest
 
@@ -9,6 +11,8 @@ from tests.support.command import assert_one_sentence, run_here
 from unmask.errors import InvalidRequest
 from unmask.finetuning.settings import FinetuneSettings, settings_of_table
 from unmask.finetuning.trainer_names import OURS
+from unmask.learn.pretrain.settings import RunSettings, run_of_table
+from unmask.learn.pretrain.trainer_names import PRETRAINING
 
 TABLE = {"name": "m", "task": "classification", "model": {"start_from": "m"}, "data": {"train": ["t.tsv"]}}
 
@@ -34,6 +38,35 @@ def test_they_are_answered_with_ours(keys, says):
 
 def test_none_of_them_is_a_name_of_ours_there():
     assert not OURS.keys() & {field.name for field in dataclasses.fields(FinetuneSettings)}
+    assert not PRETRAINING.keys() & {field.name for field in dataclasses.fields(RunSettings)}
+
+
+@pytest.mark.parametrize("names", [OURS, PRETRAINING])
+def test_every_key_that_is_named_exists(names):
+    kind = FinetuneSettings if names is OURS else RunSettings
+    for said in names.values():
+        for path in re.findall(r"[a-z_]+\.[a-z_]+", said):
+            table, key = path.split(".")
+            if table not in ("unmask", "objective"):
+                assert key in typing.get_type_hints(_table(kind, table)), said
+
+
+def _table(kind, name):
+    hint = typing.get_type_hints(kind)[name]
+    return next(one for one in (hint, *typing.get_args(hint)) if dataclasses.is_dataclass(one))
+
+
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        ({"max_steps": 3}, "instead of max_steps set steps$"),
+        ({"optimizer": {"lr": 3}}, "instead of optimizer.lr set optimizer.learning_rate"),
+        ({"objective": {"kind": "masked", "mlm_probability": 0.2}}, "set objective.rate"),
+    ],
+)
+def test_pretraining_answers_them_too(keys, says):
+    with pytest.raises(InvalidRequest, match=says):
+        run_of_table(keys)
 
 
 def test_names_of_ours_that_the_trainer_has_too_are_read():
@@ -57,3 +90,7 @@ def test_arguments_and_options_are_answered_too(tmp_path):
         ran = run_here("finetune", tmp_path / "run.toml", option, *(() if "=" in option else ("0.1",)))
         assert_one_sentence(ran, f"instead of {option.split('=')[0]} set schedule.warmup_share", code=2)
     assert_one_sentence(run_here("finetune", "run.toml", "--epochs", "3"), "are in its file", code=2)
+    with pytest.raises(InvalidRequest, match="instead of max_steps set steps"):
+        unmask.train({}, max_steps=3)
+    ran = run_here("pretrain", "run.toml", "--mlm-probability", "0.2")
+    assert_one_sentence(ran, "instead of --mlm-probability set objective.rate there", code=2)

@@ -24,13 +24,13 @@ def one_line(sentence: str) -> str:
 def misuse(error: CycloptsError, arguments: list[str]) -> str:
     """What was wrong with the arguments, in the terms the user typed."""
     said = " ".join(str(error).split())
-    if isinstance(error, UnknownOptionError) and arguments[:1] == ["finetune"]:
-        from unmask.finetuning.trainer_names import option_of_trainer
+    if isinstance(error, UnknownOptionError) and arguments[0] in ("finetune", "pretrain"):
+        from unmask.finetuning.trainer_names import OURS
+        from unmask.learn.pretrain.trainer_names import PRETRAINING, instead_of_option
 
-        option = said.removeprefix("Unknown option:").strip(' ."')
-        return (
-            option_of_trainer(option) or f"{said} The settings of a run are in its file, see docs/finetune.md"
-        )
+        names = OURS if arguments[0] == "finetune" else PRETRAINING
+        option = re.search(r"-[\w-]+", said)
+        said = said if option is None else instead_of_option(option[0], names)
     if isinstance(error, MissingArgumentError) and error.argument is not None:
         name = error.argument.name
         if name not in arguments and error.argument.field_info.is_positional:

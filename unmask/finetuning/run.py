@@ -48,7 +48,7 @@ from unmask.finetuning.start import (
 )
 from unmask.finetuning.sweep import SweepResult, train_sweep
 from unmask.finetuning.tested import FinalTest
-from unmask.finetuning.trainer_names import refuse_keywords
+from unmask.finetuning.trainer_names import OURS
 from unmask.intervals import Interval
 from unmask.learn.data.labeled import LabeledBatches, digest_of
 from unmask.learn.objectives.contrastive import ContrastiveObjective
@@ -62,6 +62,7 @@ from unmask.learn.pretrain.run import exclusive_lock
 from unmask.learn.pretrain.settings import EvaluationSettings
 from unmask.learn.pretrain.start import choose_device
 from unmask.learn.pretrain.trainer import Trainer
+from unmask.learn.pretrain.trainer_names import refuse_keywords
 from unmask.model.encoder import Encoder
 from unmask.model.torch_engine import TorchEngine
 from unmask.model.trained_linear import train_with_onednn
@@ -108,7 +109,7 @@ def finetune(
         NonFiniteResult: the loss or a gradient is not finite.
         Stopped: SIGINT or SIGTERM was received; a checkpoint of the last complete step is written.
     """
-    refuse_keywords(others)
+    refuse_keywords("unmask.finetune", others, OURS)
     if isinstance(settings, Path | str):
         base = Path(settings).parent if base is None else base
         settings = read_settings(Path(settings))

@@ -11,7 +11,7 @@ from unmask.finetuning.data_settings import DataSettings
 from unmask.finetuning.few_shot_settings import FEW_SHOT, FewShotSettings, check_few_shot
 from unmask.finetuning.grid import checked_grid
 from unmask.finetuning.retrieval.settings import RetrievalSettings, check_retrieval
-from unmask.finetuning.trainer_names import refuse_trainer_names
+from unmask.finetuning.trainer_names import OURS
 from unmask.learn.objectives.consistency_spec import SiftSpec
 from unmask.learn.optim import OptimizerSpec, ScheduleSpec
 from unmask.learn.pretrain.loop_settings import FaultSettings, Precision, at_least
@@ -22,6 +22,7 @@ from unmask.learn.pretrain.settings import (
     ExportDtype,
     LogSettings,
 )
+from unmask.learn.pretrain.trainer_names import refuse_trainer_names
 from unmask.learn.table import read_table, read_toml
 
 Task = Literal[
@@ -268,7 +269,7 @@ def settings_of_table(table: Mapping[str, Any]) -> FinetuneSettings:
     Raises:
         InvalidRequest: the settings are invalid.
     """
-    refuse_trainer_names(table, FinetuneSettings)
+    refuse_trainer_names(table, FinetuneSettings, OURS)
     optimizer, schedule = table.get("optimizer", {}), table.get("schedule", {})
     if isinstance(optimizer, Mapping):
         table = {**table, "optimizer": {**OPTIMIZER, **optimizer}}

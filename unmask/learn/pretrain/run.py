@@ -32,6 +32,7 @@ from unmask.learn.pretrain.sharded import newest_for_all
 from unmask.learn.pretrain.start import choose_device, longest, run_encoder, run_objective, run_tokenizer
 from unmask.learn.pretrain.state import refuse_changes
 from unmask.learn.pretrain.trainer import Trainer
+from unmask.learn.pretrain.trainer_names import PRETRAINING, refuse_keywords
 from unmask.learn.vocabulary import Vocabulary
 from unmask.model.compiled import compile_blocks
 from unmask.model.encoder import Encoder
@@ -61,6 +62,7 @@ def train(
     base: Path | str | None = None,
     ranks: Ranks | None = None,
     callback: Callback | Callable[[Mapping[str, Any]], object] | None = None,
+    **others: Any,
 ) -> Result:
     """Start or resume a run.
 
@@ -73,6 +75,7 @@ def train(
         by the settings.
         callback: receives what the run tells, in the first process: a function of one mapping, or an object
             with some methods of `unmask.Callback`, see docs/finetune.md. None prints it to standard error.
+        others: refused; a name of transformers' Trainer with ours.
 
     Raises:
         InvalidRequest: the settings are invalid, or differ from those of the run being resumed; or the
@@ -82,6 +85,7 @@ def train(
         NonFiniteResult: the loss or a gradient is not finite.
         Stopped: SIGINT or SIGTERM was received; a checkpoint of the last complete step is written.
     """
+    refuse_keywords("unmask.train", others, PRETRAINING)
     if isinstance(settings, Path | str):
         base = Path(settings).parent if base is None else base
         settings = read_run(Path(settings))

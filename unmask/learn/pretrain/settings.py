@@ -17,6 +17,7 @@ from unmask.learn.pretrain.loop_settings import (
     Precision,
     at_least,
 )
+from unmask.learn.pretrain.trainer_names import PRETRAINING, refuse_trainer_names
 from unmask.learn.table import read_table, read_toml
 from unmask.model.spec.initialization import Initialization
 
@@ -282,4 +283,5 @@ def run_of_table(table: Mapping[str, Any]) -> RunSettings:
     Raises:
         InvalidRequest: the settings are invalid.
     """
+    refuse_trainer_names(table, RunSettings, PRETRAINING)
     return read_table(RunSettings, table, "")
