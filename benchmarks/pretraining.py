@@ -30,9 +30,9 @@ from unmask.learn.objectives.interface import Objective
 from unmask.learn.objectives.masked import MaskedExample
 from unmask.learn.objectives.replaced import ReplacedExample, ReplacedTokenDetection
 from unmask.learn.pretrain import pretrain, read_run
+from unmask.learn.pretrain.callbacks import Callback
 from unmask.learn.pretrain.loop import EVALUATION_STREAM, generator
 from unmask.learn.pretrain.ranks import Ranks
-from unmask.learn.pretrain.report import NullCallback
 from unmask.learn.pretrain.run import Run
 from unmask.learn.pretrain.settings import RunSettings
 from unmask.measure.ablation.plan import toml
@@ -231,7 +231,7 @@ def detection_figures(bigram: Bigram, train: Detection, held: Detection) -> dict
 def measure(path: Path) -> dict[str, Any]:
     """Figures of a finished run compared with those of the count baselines."""
     settings = read_run(path)
-    run = Run(settings, path.parent, path.parent, Ranks(), NullCallback())
+    run = Run(settings, path.parent, path.parent, Ranks(), Callback())
     objective, vocabulary = run.loop.objective.eval(), run.loop.objective.vocabulary
     pieces = list(trained_on(settings, run))
     bigram = count((piece.ids for piece in pieces), vocabulary)
@@ -255,7 +255,7 @@ def measure(path: Path) -> dict[str, Any]:
 def train(name: str, out: Path) -> None:
     """Train or go on, measure, and keep the figures."""
     path = write_run(name, out)
-    pretrain(path)
+    pretrain(path, callback=Callback())
     (out / name / "figures.json").write_text(json.dumps(measure(path), indent=1) + "\n")
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import torch
 
-from unmask.learn.pretrain import NullCallback, pretrain
+from unmask.learn.pretrain import Callback, pretrain
 from unmask.loaded import load
 from unmask.measure.ablation.figures import measure
 from unmask.measure.ablation.plan import Data, Effort, Plan, Training, run_table, toml
@@ -86,7 +86,7 @@ def train(name: str, plan: Plan, out: Path) -> Path:
         "objective": OBJECTIVE,
     }
     (folder / "run.toml").write_text(toml(table))
-    return pretrain(folder / "run.toml", callback=NullCallback()).folder
+    return pretrain(folder / "run.toml", callback=Callback()).folder
 
 
 def finish(name: str, plan: Plan, out: Path) -> None:

@@ -192,5 +192,7 @@ def test_the_program_predicts_it_and_refuses_what_it_cannot_read(place, tmp_path
     assert 0 <= found["test_intervals"]["test/accuracy"]["low"] <= found["test"]["test/accuracy"]
     ran = run_here("finetune", run, "--test", "no.tsv")
     assert_one_sentence(ran, "the test file no.tsv does not exist")
+    with pytest.raises(InvalidRequest, match=r"test is \['x'\]; give the path of a file"):
+        unmask.finetune(run, test=["x"])
     with pytest.raises(InvalidText, match="has the label 'damp', which is none of 'dry', 'wet'"):
         unmask.finetune(run, test="unknown.tsv")

@@ -12,7 +12,7 @@ from tests.support.command import assert_one_sentence, run_here
 from unmask.errors import InvalidRequest, MissingExtra, OutputError
 from unmask.finetuning.one_sided import one_sided
 from unmask.learn.pretrain.callbacks import ARGUMENTS
-from unmask.learn.pretrain.hearing import heard
+from unmask.learn.pretrain.listeners import listener
 from unmask.learn.pretrain.stopping import Stopped
 from unmask.learn.pretrain.trainer import Trainer
 
@@ -105,7 +105,7 @@ class _Odd:
 def test_what_cannot_be_called_is_refused_in_a_sentence(place, tmp_path, wrong, sentence):
     with pytest.raises(InvalidRequest, match=sentence):
         unmask.finetune(short(tmp_path / "run"), base=place, callback=wrong)
-    with pytest.raises(InvalidRequest, match=sentence), heard(wrong):
+    with pytest.raises(InvalidRequest, match=sentence), listener(wrong):
         pass
     assert not (tmp_path / "run" / "log.jsonl").exists()
 

@@ -9,7 +9,7 @@ from unmask.finetuning.protocol_report import ProtocolReport, TaskReport
 from unmask.finetuning.protocol_runs import TaskFiles, official_files, seeds_given
 from unmask.finetuning.protocols import Protocol, read_protocol, tasks_of
 from unmask.learn.pretrain.callbacks import Callback
-from unmask.learn.pretrain.hearing import heard
+from unmask.learn.pretrain.listeners import listener
 from unmask.learn.pretrain.run import exclusive_lock
 from unmask.learn.pretrain.settings import Device
 
@@ -58,7 +58,7 @@ def evaluate_glue(
     reports: dict[str, TaskReport] = {}
     starts = {} if intermediate is None else {"": named_model(intermediate)}
     out.mkdir(parents=True, exist_ok=True)
-    with heard(callback) as told, exclusive_lock(out):
+    with listener(callback) as told, exclusive_lock(out):
         how = How(named_model(model), out, steps, device, keep_models, told)
         for task in files:
             start = _start(found, task, data=Path(data), starts=starts, reports=reports, how=how)

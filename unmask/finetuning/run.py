@@ -55,7 +55,7 @@ from unmask.learn.objectives.contrastive import ContrastiveObjective
 from unmask.learn.objectives.labeled import LabeledObjective
 from unmask.learn.pretrain.callbacks import Callback
 from unmask.learn.pretrain.export import card_of, export, write_model
-from unmask.learn.pretrain.hearing import heard
+from unmask.learn.pretrain.listeners import listener
 from unmask.learn.pretrain.loop import Loop, evaluating
 from unmask.learn.pretrain.ranks import Ranks
 from unmask.learn.pretrain.run import exclusive_lock
@@ -142,8 +142,8 @@ def finetune(
     def train_all(one: FinetuneSettings, out: Path) -> FinetuneResult | SeedsResult:
         return train_seeds(one, out, ranks, told, train) if one.seeds else train(one, out)
 
-    with heard(callback, first=ranks.first) as told:
-        tested = None if test is None or not ranks.first else FinalTest(Path(test), settings)
+    with listener(callback, first=ranks.first) as told:
+        tested = None if test is None or not ranks.first else FinalTest(test, settings)
         result: FinetuneResult | SeedsResult | SweepResult
         if settings.sweep:
             result = train_sweep(settings, base, ranks, told, train_all)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, assert_never
 
-from unmask.errors import InvalidRequest, InvalidText
+from unmask.errors import InvalidRequest, InvalidText, quoted
 from unmask.files import whole_file
 from unmask.finetuning.evaluate import Predicted, choices_judged, judged, read_choices, read_examples
 from unmask.finetuning.examples import ROLE_OF, Counts, Example, Preparation, check_kinds
@@ -47,7 +47,12 @@ class FinalTest:
         InvalidText: a line is damaged.
     """
 
-    def __init__(self, path: Path, settings: FinetuneSettings) -> None:
+    def __init__(self, path: Path | str, settings: FinetuneSettings) -> None:
+        if not isinstance(path, Path | str):
+            raise InvalidRequest(
+                f"test is {quoted(path)}; give the path of a file in the layout of data.train"
+            )
+        path = Path(path)
         if settings.task == "retrieval":
             raise InvalidRequest(
                 "a test file is for tasks with labels, and the task is retrieval; measure the model with "

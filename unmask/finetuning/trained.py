@@ -11,7 +11,7 @@ from unmask.finetuning.protocol_report import ProtocolReport, columns_of
 from unmask.finetuning.protocol_runs import TaskFiles, seeds_given
 from unmask.finetuning.protocols import Protocol
 from unmask.learn.pretrain.callbacks import Callback
-from unmask.learn.pretrain.hearing import heard
+from unmask.learn.pretrain.listeners import listener
 from unmask.learn.pretrain.run import exclusive_lock
 from unmask.learn.pretrain.settings import Device
 
@@ -58,7 +58,7 @@ def evaluate_trained(
     numbers = seeds_given(seeds) if seeds is not None else None
     files = TaskFiles(train.resolve(), None if dev is None else dev.resolve())
     output.mkdir(parents=True, exist_ok=True)
-    with heard(callback) as told, exclusive_lock(output):
+    with listener(callback) as told, exclusive_lock(output):
         how = How(named_model(model), output, numbers, device, True, told)
         trained = train_task(protocol, task, files, how)
         scores = {

@@ -21,7 +21,7 @@ from unmask.learn.pretrain.callbacks import Callback
 from unmask.learn.pretrain.checkpoint import Snapshot
 from unmask.learn.pretrain.distributed import check_batches, is_sharded, shard
 from unmask.learn.pretrain.export import check_encoders, check_place, export, read_card, write_model
-from unmask.learn.pretrain.hearing import heard
+from unmask.learn.pretrain.listeners import listener
 from unmask.learn.pretrain.loop import Loop
 from unmask.learn.pretrain.ranks import Ranks
 from unmask.learn.pretrain.recompute import recompute_layers
@@ -96,7 +96,7 @@ def train(
     ranks = replace(ranks, device=choose_device(settings.device, ranks.local))
     check_batches(settings, ranks)
     out = base / settings.out
-    with heard(callback, first=ranks.first) as told, exclusive_lock(out) if ranks.first else nullcontext():
+    with listener(callback, first=ranks.first) as told, exclusive_lock(out) if ranks.first else nullcontext():
         result = Run(settings, base, out, ranks, told).train()
         told.end(result)
         return result

@@ -13,7 +13,7 @@ import torch
 
 from unmask.errors import UnmaskError
 from unmask.files import whole_file
-from unmask.learn.pretrain import Result, pretrain
+from unmask.learn.pretrain import Callback, Result, pretrain
 from unmask.measure.ablation.budget import body_parameters
 from unmask.measure.ablation.figures import FIGURES, Figures, measure, write_figures
 from unmask.measure.ablation.plan import read_plan, run_table, toml
@@ -36,7 +36,8 @@ def train(out: Path, variant: str, seed: int) -> tuple[Result, int | None, float
         partial.write_text(toml(run_table(read_plan(out), variant, seed)))
     results: list[Result] = []
     start = time.perf_counter()
-    peak = peak_extra_bytes(lambda: results.append(pretrain(folder / RUN_FILE)), torch.device("cpu"))
+    path, silent = folder / RUN_FILE, Callback()
+    peak = peak_extra_bytes(lambda: results.append(pretrain(path, callback=silent)), torch.device("cpu"))
     return results[0], peak, time.perf_counter() - start
 
 

@@ -42,7 +42,7 @@ class _Function:
 
 
 @contextmanager
-def heard(callback: object, *, first: bool = True) -> Iterator[Callback]:
+def listener(callback: object, *, first: bool = True) -> Iterator[Callback]:
     """Who hears a run that was started with this callback.
 
     With none, and with a callback that has no method ``say``, notes and progress are printed to standard
