@@ -373,7 +373,7 @@ MISSING = """
 
 def test_a_report_is_whole_in_every_view(browser, tmp_path):
     """The page asks for nothing but what Python put into the file."""
-    from unmask.cli.report import report
+    from unmask.cli.look.report import report
     from unmask.explorer.export.views import VIEWS
 
     other = FakeModel("other", seed=1).checkpoint.source.folder

@@ -10,9 +10,9 @@ from sklearn.metrics import cohen_kappa_score
 import unmask
 from tests.finetuning.test_finetune import WORDS, place, table
 from tests.support.command import assert_one_sentence, run_here
+from unmask.base.intervals import Interval
 from unmask.errors import InvalidRequest, InvalidText
-from unmask.finetuning.settings import settings_of_table
-from unmask.intervals import Interval
+from unmask.training.finetune.settings import settings_of_table
 
 __all__ = ["place"]
 
@@ -192,7 +192,9 @@ def test_the_program_predicts_it_and_refuses_what_it_cannot_read(place, tmp_path
     assert 0 <= found["test_intervals"]["test/accuracy"]["low"] <= found["test"]["test/accuracy"]
     ran = run_here("finetune", run, "--test", "no.tsv")
     assert_one_sentence(ran, "the test file no.tsv does not exist")
-    with pytest.raises(InvalidRequest, match=r"test is \['x'\]; give the path of a file"):
-        unmask.finetune(run, test=["x"])
+    with pytest.raises(InvalidRequest, match="test is 5; give "):
+        unmask.finetune(run, test=5)
+    result = unmask.finetune(run, test=[{"text": "the river"}, {"text": "a bank"}])
+    assert [one["text"] for one in lines(result.predictions)] == ["the river", "a bank"]
     with pytest.raises(InvalidText, match="has the label 'damp', which is none of 'dry', 'wet'"):
         unmask.finetune(run, test="unknown.tsv")

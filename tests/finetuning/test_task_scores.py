@@ -13,13 +13,13 @@ from sklearn import metrics
 import unmask
 from tests.finetuning.test_finetune import place, table
 from tests.support.command import assert_one_sentence, run_here
+from unmask.base.intervals import samples
 from unmask.errors import InvalidRequest
-from unmask.finetuning.protocol_runs import data_settings
-from unmask.finetuning.run import finetune
-from unmask.finetuning.score_intervals import entity_intervals
-from unmask.finetuning.scores import classification_scores, scored_entities
-from unmask.finetuning.squad import Answered, scored_answers, squad_scores
-from unmask.intervals import samples
+from unmask.evaluate.protocols.protocol_runs import data_settings
+from unmask.evaluate.protocols.score_intervals import entity_intervals
+from unmask.evaluate.protocols.scores import classification_scores, scored_entities
+from unmask.evaluate.protocols.squad import Answered, scored_answers, squad_scores
+from unmask.training.finetune.run import finetune
 
 __all__ = ["place"]
 
@@ -174,6 +174,23 @@ def test_a_model_answers_version_2(models, place, tmp_path):
     )
     assert above.no_answer.exact_match == 0, "the span is given, because no answer does not exceed it by more"
     assert below.no_answer.exact_match == 100
+
+
+def test_scores_do_not_depend_on_the_offsets_of_answers(models, place, tmp_path):
+    content = json.loads((place / "dev.json").read_text())
+    for article in content["data"]:
+        for paragraph in article["paragraphs"]:
+            for asked in paragraph["qas"]:
+                for answer in asked["answers"]:
+                    answer["answer_start"] += 1
+    (tmp_path / "moved.json").write_text(json.dumps(content))
+    model = unmask.load(models["squad"])
+    settings = {"format": "squad"}
+    expected = squad_scores(model, data_settings(settings, place / "dev.json"))
+    moved = squad_scores(model, data_settings(settings, tmp_path / "moved.json"))
+    assert (moved.exact_match, moved.f1) == (expected.exact_match, expected.f1)
+    answered = run_here("answer", "-m", models["squad"], "--questions", tmp_path / "moved.json", "--json")
+    assert answered.code == 0, answered.err
 
 
 def test_squad_prints(models, place, tmp_path):

@@ -10,11 +10,11 @@ import unmask
 from tests.finetuning.test_finetune import place, table
 from tests.support.command import assert_one_sentence, run_here
 from unmask.errors import InvalidRequest, MissingExtra, OutputError
-from unmask.finetuning.one_sided import one_sided
-from unmask.learn.pretrain.callbacks import ARGUMENTS
-from unmask.learn.pretrain.listeners import listener
-from unmask.learn.pretrain.stopping import Stopped
-from unmask.learn.pretrain.trainer import Trainer
+from unmask.training.finetune.one_sided import one_sided
+from unmask.training.run.callbacks import ARGUMENTS
+from unmask.training.run.listeners import listener
+from unmask.training.run.stopping import Stopped
+from unmask.training.run.trainer import Trainer
 
 __all__ = ["place"]
 
@@ -216,7 +216,7 @@ def test_a_tracker_that_fails_later_ends_no_run(place, trackers, monkeypatch, ca
 
 @pytest.mark.parametrize("name", ["wandb", "mlflow"])
 def test_a_tracker_that_is_not_installed(place, tmp_path, monkeypatch, name):
-    monkeypatch.setattr("unmask.optional._found", lambda module: module != name)
+    monkeypatch.setattr("unmask.base.optional._found", lambda module: module != name)
     with pytest.raises(MissingExtra, match=rf"{name} is needed for .*pip install 'unmask\[{name}\]'"):
         unmask.finetune(short(tmp_path / "run", log={name: "films"}), base=place)
 
@@ -261,7 +261,7 @@ def test_a_run_that_predicts_no_label_says_so(place, tmp_path, capsys):
 
 
 def test_the_program_names_a_missing_tracker(place, tmp_path, monkeypatch):
-    monkeypatch.setattr("unmask.optional._found", lambda module: module != "wandb")
+    monkeypatch.setattr("unmask.base.optional._found", lambda module: module != "wandb")
     ran = run_here("finetune", toml(place, tmp_path / "run", '[log]\nwandb = "films"\n'))
     assert ran.code == 1
     assert "pip install 'unmask[wandb]'" in ran.err.splitlines()[-1]

@@ -9,10 +9,10 @@ import pytest
 import unmask
 from tests.support.command import assert_one_sentence, run_here
 from unmask.errors import InvalidRequest
-from unmask.finetuning.settings import FinetuneSettings, settings_of_table
-from unmask.finetuning.trainer_names import OURS
-from unmask.learn.pretrain.settings import RunSettings, run_of_table
-from unmask.learn.pretrain.trainer_names import PRETRAINING
+from unmask.training.finetune.settings import FinetuneSettings, settings_of_table
+from unmask.training.finetune.trainer_names import OURS
+from unmask.training.run.settings import RunSettings, run_of_table
+from unmask.training.run.trainer_names import PRETRAINING
 
 TABLE = {"name": "m", "task": "classification", "model": {"start_from": "m"}, "data": {"train": ["t.tsv"]}}
 

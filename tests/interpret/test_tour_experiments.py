@@ -8,15 +8,15 @@ import torch
 
 from tests.support import dense
 from tests.support.specs import SPECS, random_encoder
+from unmask.encoder.hooks import HookPoint
+from unmask.encoder.layers.linear_attention import log_features
 from unmask.errors import InvalidRequest
-from unmask.interpret import tour as story
-from unmask.interpret.tour.alternation import pairs
-from unmask.interpret.tour.blur import kernel_weights
-from unmask.interpret.tour.reach import fields
-from unmask.interpret.tour.sinks import without
-from unmask.model.hooks import HookPoint
-from unmask.model.layers.linear_attention import log_features
-from unmask.model.spec import Alibi, Rotary, SlidingWindow, SoftmaxAttention
+from unmask.explorer import experiments as story
+from unmask.explorer.experiments.alternation import pairs
+from unmask.explorer.experiments.blur import kernel_weights
+from unmask.explorer.experiments.reach import fields
+from unmask.explorer.experiments.sinks import without
+from unmask.spec import Alibi, Rotary, SlidingWindow, SoftmaxAttention
 from unmask.text import PackedBatch
 
 N = 19

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from unmask.errors import InvalidRequest
-from unmask.learn.data import train_tokenizer
-from unmask.learn.vocabulary import Vocabulary
 from unmask.text import Tokenizer
+from unmask.training.data import train_tokenizer
+from unmask.training.vocabulary import Vocabulary
 
 TEXT = ["the unbelievable river - was, muddy\nbelievable unmuddy rivers\n"] * 40 + [
     "naïve café — “quoted” 12,5"

@@ -25,8 +25,8 @@ def misuse(error: CycloptsError, arguments: list[str]) -> str:
     """What was wrong with the arguments, in the terms the user typed."""
     said = " ".join(str(error).split())
     if isinstance(error, UnknownOptionError) and arguments[0] in ("finetune", "pretrain"):
-        from unmask.finetuning.trainer_names import OURS
-        from unmask.learn.pretrain.trainer_names import PRETRAINING, instead_of_option
+        from unmask.training.finetune.trainer_names import OURS
+        from unmask.training.run.trainer_names import PRETRAINING, instead_of_option
 
         names = OURS if arguments[0] == "finetune" else PRETRAINING
         option = re.search(r"-[\w-]+", said)

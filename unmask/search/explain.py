@@ -99,8 +99,8 @@ class Explainer:
         scaled so that they add up to the stored score.
         """
         from unmask.interpret.activation_cache import ActivationCache
-        from unmask.interpret.attribution.gradient import attribution
-        from unmask.interpret.intervention.target import Embedding
+        from unmask.interpret.effects.gradient import attribution
+        from unmask.interpret.effects.target import Embedding
 
         model = self.searcher.model_of("dense")
         head, query_E = model.embedding_head(), self.query.vector_E

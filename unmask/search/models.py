@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from unmask.errors import InvalidRequest
-from unmask.loaded import Model, load
-from unmask.model.spec import MultiVector, PooledVector, SparseVector
+from unmask.models.load import Model, load
 from unmask.search.options import View
+from unmask.spec import MultiVector, PooledVector, SparseVector
 from unmask.tasks.prompts import prompt_of
 from unmask.text.literal import SpecialTokens
 

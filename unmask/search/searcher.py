@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.loaded import Model
+from unmask.models.load import Model
 from unmask.search.analysis import Analyzer
 from unmask.search.ann import ApproximateSearch
 from unmask.search.contents import Contents
@@ -26,7 +26,7 @@ from unmask.search.views.vectors import Vectors
 from unmask.text import Truncation
 
 if TYPE_CHECKING:
-    from unmask.model.encoder import Encoder
+    from unmask.encoder.encoder import Encoder
 
 Floats = NDArray[np.float32]
 Mask = NDArray[np.bool_]

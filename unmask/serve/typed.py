@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from unmask.engines.engine import Engine, Floats
 from unmask.interpret.head_summary import HeadSummary
-from unmask.model.engine import Engine, Floats, masked_lm_role
 from unmask.serve.errors import BadField
 from unmask.serve.fields import Inputs
 from unmask.serve.models import Name, Ready, ServedModel, a_text
 from unmask.serve.scheduler import Work
+from unmask.spec.roles import masked_lm_role
 from unmask.tasks.answer import answer
 from unmask.tasks.classify import classifier_of
 from unmask.tasks.fill import FilledMask, fill, mask_positions
@@ -57,7 +58,7 @@ def _states(served: ServedModel, encodings: Sequence[Encoding], engine: Engine |
 def entities(
     served: ServedModel, texts: Sequence[str], *, aggregation: Aggregation, truncate: bool, name: Name
 ) -> Ready:
-    """Texts whose results are `Tagging`, as of `unmask.loaded.Model.tag`; long ones are read in windows."""
+    """Texts whose results are `Tagging`, as of `Model.tag`; long ones are read in windows."""
     head = classifier_of(served.model.spec, "tokens", "label words", served.name)
     whole = served.model.tokenizer.encode_batch(texts, name=name)
     return _windowed(
@@ -79,7 +80,7 @@ def answers(
     name: Name,
     **options: Any,
 ) -> Ready:
-    """A question whose only result is `Answers`, as of `unmask.loaded.Model.answer`."""
+    """A question whose only result is `Answers`, as of `unmask.models.load.Model.answer`."""
     whole = served.model.tokenizer.encode_batch(
         [question] * len(contexts), contexts, name=lambda _: "question", pair_name=name
     )
@@ -132,7 +133,7 @@ def _logits(
 def masked_words(
     served: ServedModel, texts: Sequence[str], *, top_k: int, truncation: Truncation, name: Name
 ) -> Ready:
-    """Texts whose results are tuples of `FilledMask`, as of `unmask.loaded.Model.fill`."""
+    """Texts whose results are tuples of `FilledMask`, as of `unmask.models.load.Model.fill`."""
     model = served.model
     if top_k > model.spec.embedding.vocabulary:
         raise BadField(

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
-from unmask.model.families.labels import default_labels
-from unmask.model.spec import Classifier, EncoderSpec, ProblemType, role_of
+from unmask.families.labels import default_labels
+from unmask.spec import Classifier, EncoderSpec, ProblemType, role_of
 from unmask.tasks.long_texts import Coverage, WindowedLogits
 
 THRESHOLD = 0.5

@@ -6,7 +6,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.arguments import check_choice
+from unmask.base.arguments import check_choice
 from unmask.errors import InvalidRequest
 
 Precision = Literal["float32", "int8", "uint8", "binary", "ubinary"]

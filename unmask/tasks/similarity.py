@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.arguments import check_choice
+from unmask.base.arguments import check_choice
 from unmask.errors import InvalidRequest, quoted
 
 Metric = Literal["cosine", "dot", "euclidean", "manhattan"]

@@ -6,11 +6,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from unmask.encoder.heads import ClassificationHead
 from unmask.errors import InvalidRequest
 from unmask.explorer.api.task_schemas import PredictedClass, PredictedSpan, TaskPrediction
 from unmask.interpret.activation_cache import ActivationCache
-from unmask.model.heads import ClassificationHead
-from unmask.model.spec import Classifier
+from unmask.spec import Classifier
 from unmask.tasks.answer import answer
 from unmask.tasks.classify import classify, label_names, problem_of
 from unmask.tasks.long_texts import WindowedLogits

@@ -11,11 +11,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.interpret.attention.distances import uniform_distance
+from unmask.interpret.attention.layer_statistics import CLASSES, LayerStatistics
+from unmask.interpret.attention.taxonomy import HeadLabel, label_heads
 from unmask.interpret.overview.finding import Edge, Finding
 from unmask.interpret.overview.names import Names, also, head_name, percent, tokens
-from unmask.interpret.statistics.distances import uniform_distance
-from unmask.interpret.statistics.layer_statistics import CLASSES, LayerStatistics
-from unmask.interpret.statistics.taxonomy import HeadLabel, label_heads
 
 FEWEST_TOKENS = 6
 """In a shorter text nearly every head looks positional."""

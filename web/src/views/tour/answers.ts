@@ -1,4 +1,4 @@
-/** What the tour's experiments answer: the numbers of `unmask/interpret/tour`, under the same names. */
+/** What the tour's experiments answer: the numbers of `unmask/explorer/experiments`, under the same names. */
 
 export type Numbers = readonly number[];
 export type Rows = readonly Numbers[];
