@@ -265,4 +265,4 @@ def test_the_program_names_a_missing_tracker(place, tmp_path, monkeypatch):
     ran = run_here("finetune", toml(place, tmp_path / "run", '[log]\nwandb = "films"\n'))
     assert ran.code == 1
     assert "pip install 'unmask[wandb]'" in ran.err.splitlines()[-1]
-    assert_one_sentence(run_here("finetune", "no.toml", "--num-train-epochs=3"), "set epochs there", code=2)
+    assert_one_sentence(run_here("finetune", "no.toml", "--num-train-epochs=3"), "set epochs", code=2)

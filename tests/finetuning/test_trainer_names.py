@@ -93,4 +93,4 @@ def test_arguments_and_options_are_answered_too(tmp_path):
     with pytest.raises(InvalidRequest, match="instead of max_steps set steps"):
         unmask.train({}, max_steps=3)
     ran = run_here("pretrain", "run.toml", "--mlm-probability", "0.2")
-    assert_one_sentence(ran, "instead of --mlm-probability set objective.rate there", code=2)
+    assert_one_sentence(ran, "instead of --mlm-probability set objective.rate", code=2)

@@ -95,7 +95,7 @@ def instead_of_option(option: str, names: Mapping[str, str]) -> str:
     name = option.lstrip("-").replace("-", "_")
     where = "the settings of a run are in its file"
     if name in names:
-        return f"{where}; instead of {option} set {names[name]} there"
+        return f"{where}: instead of {option} set {names[name]}"
     return f"there is no option {option}; {where}, whose keys the documentation lists"
 
 
