@@ -131,6 +131,7 @@ class Trackers:
                 table = dataclasses.asdict(settings)
                 self._trackers[name] = start(place, settings.name, table, out, known.get(name))
             except Exception as error:
+                self.close(complete=False)
                 raise OutputError(
                     f"{name} cannot start ({_said(error)}); mend that, or leave log.{name} out"
                 ) from None
