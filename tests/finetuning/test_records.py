@@ -152,6 +152,10 @@ def test_a_broken_line_is_named(tmp_path, name, content, sentence):
     [
         ("a.txt", {}, "ends in none of .tsv"),
         ("a.conll", {"label": "kind"}, "it must be a column number"),
+        ("a.conll", {"label": "--1"}, "it must be a column number"),
+        ("a.conll", {"label": "5"}, r"line 1 of .* has 2 columns, and data.label is column 5; columns are"),
+        ("a.conll", {"label": "-3"}, "has 2 columns, and data.label is column -3"),
+        ("a.conll", {"text": "2"}, "has 2 columns, and data.text is column 2"),
         ("a.conllu", {"label": "pos"}, "it can be id, form"),
     ],
 )

@@ -1,6 +1,7 @@
 """Labeled records of files: tables, CoNLL and CoNLL-U sentences, and questions in SQuAD's layout."""
 
 import glob
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -252,6 +253,12 @@ def _conll(path: Path, data: DataSettings) -> Iterator[Labeled]:
     word, label = (_column(value, name) for value, name in ((data.text, "text"), (data.label, "label")))
     for sentence in sentences(path):
         rows = [columns_of(line) for line in sentence.lines]
+        for option, column in (("text", word), ("label", label)):
+            if not all(-len(row) <= column < len(row) for row in rows):
+                raise InvalidRequest(
+                    f"{sentence.where} has {counted(min(map(len, rows)), 'column')}, and data.{option} is "
+                    f"column {column}; columns are counted from 0 or, with a minus sign, from the end"
+                )
         words = tuple(_without(data.strip_prefix, row[word], sentence.where) for row in rows)
         labels = _in_scheme([row[label] for row in rows], data, sentence.where)
         yield Labeled(sentence.where, words, None, labels)
@@ -294,7 +301,7 @@ def _column(value: str, name: str) -> int:
     defaults = {"text": 0, "label": -1}
     if value in defaults:
         return defaults[value]
-    if not value.lstrip("-").isdecimal():
+    if not re.fullmatch(r"-?[0-9]{1,9}", value):
         raise InvalidRequest(f"data.{name} is {value!r}; in a CoNLL file it must be a column number")
     return int(value)
 
