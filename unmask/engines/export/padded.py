@@ -210,6 +210,8 @@ class PaddedEncoder(nn.Module):
                 return self._word_weights(output, x_BND, present_BN)
             case "logits":
                 return self._logits(x_BND, present_BN)
+            case _:
+                assert_never(name)
 
     def _embedding(self, output: PooledVector, x_BND: Tensor, present_BN: Tensor) -> Tensor:
         e_BE = torch.cat([pool_padded(x_BND, present_BN, mode) for mode in output.pooling], dim=-1)
@@ -250,6 +252,10 @@ class PaddedEncoder(nn.Module):
                 state = pool_padded(x_BND, present_BN, "mean")
             case "tokens_and_first":
                 state = x_BND + x_BND[:, :1]
+            case "tokens":
+                pass
+            case _:
+                assert_never(head.spec.reads)
         logits: Tensor = head(state)
         return logits
 

@@ -6,7 +6,7 @@ Axes: P rows of a table of relative biases.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,14 +53,18 @@ class PositionTables:
         self, position: Alibi | Disentangled | RelativePositionBias, heads: int
     ) -> Callable[[int], NDArray[Any]]:
         """What gives the terms of distances ``1 - length`` to ``length - 1``: a row a head, or one."""
-        if isinstance(position, Alibi):
-            slopes_H1 = np.array(position.slopes(heads))[:, None]
-            return lambda length: -slopes_H1 * np.abs(np.arange(1 - length, length))
-        if isinstance(position, Disentangled):
-            return lambda length: _rows_of_table(position, length)
-        assert self._biases_PH is not None
-        biases_PH = self._biases_PH
-        return lambda length: _biases(position, biases_PH, length)
+        match position:
+            case Alibi():
+                slopes_H1 = np.array(position.slopes(heads))[:, None]
+                return lambda length: -slopes_H1 * np.abs(np.arange(1 - length, length))
+            case Disentangled():
+                return lambda length: _rows_of_table(position, length)
+            case RelativePositionBias():
+                assert self._biases_PH is not None
+                biases_PH = self._biases_PH
+                return lambda length: _biases(position, biases_PH, length)
+            case _:
+                assert_never(position)
 
     def for_length(self, length: int) -> tuple[object, object, object]:
         """Both kinds of tables as arrays of the library, and what keeps them alive."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, get_args
+from typing import Literal, assert_never, get_args
 
 import numpy as np
 import torch
@@ -92,13 +92,16 @@ def reached(row_N: Tensor) -> slice:
 def _fused(block: RowBlock, fusion: Fusion) -> Tensor:
     """The fused heads of a block, (R, C), float64, on the CPU."""
     p_HRC = block.p_HRC
-    if fusion == "norm":
-        fused_RC = torch.einsum("hrc,hc->rc", p_HRC, block.norms_HC.to(p_HRC)).double()
-        fused_RC = fused_RC / fused_RC.sum(-1, keepdim=True).clamp_min(torch.finfo(torch.float64).tiny)
-    elif fusion == "max":
-        fused_RC = p_HRC.amax(0).double()
-    elif fusion == "min":
-        fused_RC = p_HRC.amin(0).double()
-    else:
-        fused_RC = p_HRC.mean(0, dtype=torch.float64)
+    match fusion:
+        case "norm":
+            fused_RC = torch.einsum("hrc,hc->rc", p_HRC, block.norms_HC.to(p_HRC)).double()
+            fused_RC = fused_RC / fused_RC.sum(-1, keepdim=True).clamp_min(torch.finfo(torch.float64).tiny)
+        case "max":
+            fused_RC = p_HRC.amax(0).double()
+        case "min":
+            fused_RC = p_HRC.amin(0).double()
+        case "mean":
+            fused_RC = p_HRC.mean(0, dtype=torch.float64)
+        case _:
+            assert_never(fusion)
     return fused_RC.cpu()

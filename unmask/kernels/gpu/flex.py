@@ -12,7 +12,7 @@ The block map takes T²/16,384 numbers. Products accumulate in float32; float32 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, assert_never
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ from unmask.kernels.tile import AttentionBias
 from unmask.spec import (
     Alibi,
     AttentionPattern,
+    BlockSparse,
     CausalAttention,
     FullAttention,
     NoPosition,
@@ -197,10 +198,17 @@ def _rule(
 
     def seen(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         together = sequence_T[query] == sequence_T[key]
-        if isinstance(window, CausalAttention):
-            return together & (key <= query)
-        if not isinstance(window, SlidingWindow):
-            return together
+        match window:
+            case CausalAttention():
+                return together & (key <= query)
+            case FullAttention():
+                return together
+            case BlockSparse():
+                raise AssertionError("the kernel declares that it does not compute sparse blocks")
+            case SlidingWindow():
+                pass
+            case _:
+                assert_never(window)
         near = (query - key).abs() <= window.radius * window.dilation
         if window.dilation > 1:
             near = near & ((query - key) % window.dilation == 0)

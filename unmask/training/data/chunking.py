@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import assert_never
 
 import numpy as np
 import tokenizers
@@ -28,13 +29,17 @@ def units(text: str, split_by: SplitBy) -> list[tuple[str, bool]]:
     if split_by == "document":
         return [(part, False) for part in parts(text, MOST_CHARACTERS)] if text.strip() else []
     paragraphs = [line.strip() for line in text.splitlines() if line.strip()]
-    if split_by == "paragraph":
-        return [(paragraph, True) for paragraph in paragraphs]
-    return [
-        (sentence if number == 0 else f" {sentence}", number == 0)
-        for paragraph in paragraphs
-        for number, sentence in enumerate(sentences(paragraph))
-    ]
+    match split_by:
+        case "paragraph":
+            return [(paragraph, True) for paragraph in paragraphs]
+        case "sentence":
+            return [
+                (sentence if number == 0 else f" {sentence}", number == 0)
+                for paragraph in paragraphs
+                for number, sentence in enumerate(sentences(paragraph))
+            ]
+        case _:
+            assert_never(split_by)
 
 
 def parts(text: str, most: int) -> Iterator[str]:

@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -156,10 +156,17 @@ class Preparation:
         if self.task == "classification":
             return np.array(self._class(label, record.where, counts), dtype=np.int64)
         classes = [self._class(one, record.where, counts) for one in label]
-        if self.task == "multi_label":
-            target = np.zeros(len(self.labels), dtype=np.float32)
-            target[classes] = 1
-            return target
+        match self.task:
+            case "multi_label":
+                target = np.zeros(len(self.labels), dtype=np.float32)
+                target[classes] = 1
+                return target
+            case "tagging":
+                pass
+            case "multiple_choice" | "retrieval":
+                raise AssertionError(f"{self.task} has examples of its own")
+            case _:
+                assert_never(self.task)
         if not isinstance(record.text, tuple) or len(record.text) != len(classes):
             words = len(record.text) if isinstance(record.text, tuple) else "no"
             raise InvalidText(

@@ -6,6 +6,7 @@ Axes: P targets: texts, labeled tokens, or questions; R rows of logits: tokens, 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import assert_never
 
 import numpy as np
 import torch
@@ -135,19 +136,22 @@ class LabeledObjective(Objective[LabeledSequence, LabeledExample]):
         ids, types, marks = zip(*(one for item in items for one in item.sequences()), strict=True)
         batch = PackedBatch.of_ids(ids, types, marks if any(marks) else None)
         starts = batch.layout.offsets[:-1]
-        if self.role == "tokens":
-            targets = np.concatenate([item.target for item in items])
-            rows = np.flatnonzero(targets != IGNORED)
-            targets = targets[rows]
-        elif self.role == "span":
-            targets = np.stack([item.target + start for item, start in zip(items, starts, strict=True)])
-            rows = np.arange(len(items))
-        elif self.role == "choice":
-            rows = np.cumsum([0, *(len(item.lengths) for item in items[:-1])])
-            targets = rows + np.stack([item.target for item in items])
-        else:
-            targets = np.stack([item.target for item in items])
-            rows = np.arange(len(items))
+        match self.role:
+            case "tokens":
+                targets = np.concatenate([item.target for item in items])
+                rows = np.flatnonzero(targets != IGNORED)
+                targets = targets[rows]
+            case "span":
+                targets = np.stack([item.target + start for item, start in zip(items, starts, strict=True)])
+                rows = np.arange(len(items))
+            case "choice":
+                rows = np.cumsum([0, *(len(item.lengths) for item in items[:-1])])
+                targets = rows + np.stack([item.target for item in items])
+            case "sequence":
+                targets = np.stack([item.target for item in items])
+                rows = np.arange(len(items))
+            case _:
+                assert_never(self.role)
         return LabeledExample(
             {TERMS[self.role]: len(rows)},
             batch.layout.token_count,
@@ -184,11 +188,15 @@ class LabeledObjective(Objective[LabeledSequence, LabeledExample]):
 
     def _loss(self, logits: Tensor, example: LabeledExample) -> tuple[Tensor, Tensor | None]:
         targets = torch.from_numpy(example.targets_P).to(logits.device)
-        if self.role == "span":
-            return self._span(logits, targets, example)
-        if self.role == "choice":
-            return self._choices(logits, targets, _question_of(example, logits))
-        return self._classes(logits[_rows(example, logits)], targets)
+        match self.role:
+            case "span":
+                return self._span(logits, targets, example)
+            case "choice":
+                return self._choices(logits, targets, _question_of(example, logits))
+            case "sequence" | "tokens":
+                return self._classes(logits[_rows(example, logits)], targets)
+            case _:
+                assert_never(self.role)
 
     def _divergence(self, example: LabeledExample, one: Tensor, other: Tensor) -> Tensor:
         """How far the second prediction is from the first; see `Divergence`."""

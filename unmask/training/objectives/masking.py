@@ -4,7 +4,7 @@ Axes: U units that are masked together; W words.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -156,8 +156,13 @@ def _units(
     after_special = np.concatenate(([False], vocabulary.special_V[ids_T][:-1]))
     begins_T |= after_special
     word_T = np.cumsum(begins_T) - 1
-    if spec.mask_unit == "word":
-        return word_T
+    match spec.mask_unit:
+        case "word":
+            return word_T
+        case "ngram":
+            pass
+        case _:
+            assert_never(spec.mask_unit)
     # Words are grouped into runs of random lengths; a run ends early at the end of its text.
     words = int(word_T[-1]) + 1
     weights = 1 / np.arange(1, spec.longest + 1)

@@ -4,6 +4,7 @@ Axes: P queries with one document each; Q queries.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import assert_never
 
 import numpy as np
 import torch
@@ -75,24 +76,27 @@ class RerankerObjective(Objective[RankedTexts, RankingExample]):
         groups = example.groups(scores_P.device)
         relevant_P = torch.zeros_like(scores_P)
         relevant_P[groups.positive_Q] = 1.0
-        if self.loss == "bce":
-            weight = None if self.pos_weight is None else scores_P.new_tensor(self.pos_weight)
-            loss = functional.binary_cross_entropy_with_logits(
-                scores_P, relevant_P, pos_weight=weight, reduction="sum"
-            )
-        elif self.loss == "mse":
-            teacher_P = example.taught(scores_P.device).to(scores_P)
-            loss = functional.mse_loss(scores_P, teacher_P, reduction="sum")
-        elif self.loss == "margin_mse":
-            taught = RankingSpec("margin_mse")
-            loss = taught_loss(scores_P, example.taught(scores_P.device), groups, taught)
-        else:
-            count, query_of_P = len(groups.positive_Q), groups.query_of_P
-            wanted_P = relevant_P
-            if self.loss == "list_net":
+        count, query_of_P = len(groups.positive_Q), groups.query_of_P
+        match self.loss:
+            case "bce":
+                weight = None if self.pos_weight is None else scores_P.new_tensor(self.pos_weight)
+                loss = functional.binary_cross_entropy_with_logits(
+                    scores_P, relevant_P, pos_weight=weight, reduction="sum"
+                )
+            case "mse":
+                teacher_P = example.taught(scores_P.device).to(scores_P)
+                loss = functional.mse_loss(scores_P, teacher_P, reduction="sum")
+            case "margin_mse":
+                taught = RankingSpec("margin_mse")
+                loss = taught_loss(scores_P, example.taught(scores_P.device), groups, taught)
+            case "list_net":
                 labels_P = relevant_P if example.scores_P is None else example.taught(scores_P.device)
                 wanted_P = log_softmax_of_each(labels_P.to(scores_P), query_of_P, count).exp()
-            loss = -(wanted_P * log_softmax_of_each(scores_P, query_of_P, count)).sum()
+                loss = -(wanted_P * log_softmax_of_each(scores_P, query_of_P, count)).sum()
+            case "softmax":
+                loss = -(relevant_P * log_softmax_of_each(scores_P, query_of_P, count)).sum()
+            case _:
+                assert_never(self.loss)
         term = PAIRS if self.loss in POINTWISE else TERM
         right = own_positives_first(scores_P, groups)
         return LossOutput(

@@ -3,6 +3,7 @@
 import resource
 import sys
 import time
+from typing import assert_never
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from unmask.spec import (
     LinearAttention,
     Mixer,
     SlidingWindow,
+    SlidingWindowGlobal,
 )
 
 
@@ -57,14 +59,20 @@ def keys(mixer: Mixer, lengths: NDArray[np.int64]) -> float:
     if isinstance(mixer, LinearAttention):
         return float(lengths.sum()) * (mixer.random_features or mixer.head_width)
     reach = mixer.pattern
-    if isinstance(reach, FullAttention):
-        return whole
-    if isinstance(reach, CausalAttention):
-        return (whole + float(lengths.sum())) / 2
-    if isinstance(reach, BlockSparse):
-        seen = (5 + reach.random_blocks) * reach.block
-        return float(np.where(lengths <= reach.whole_up_to, lengths**2, lengths * seen).sum())
-    window = reach if isinstance(reach, SlidingWindow) else reach.window
+    match reach:
+        case FullAttention():
+            return whole
+        case CausalAttention():
+            return (whole + float(lengths.sum())) / 2
+        case BlockSparse():
+            seen = (5 + reach.random_blocks) * reach.block
+            return float(np.where(lengths <= reach.whole_up_to, lengths**2, lengths * seen).sum())
+        case SlidingWindow():
+            window = reach
+        case SlidingWindowGlobal():
+            window = reach.window
+        case _:
+            assert_never(reach)
     # With dilation d, a text is equivalent to d texts of 1/d of its length.
     radius, short = window.radius, -(-lengths // window.dilation)
     cut = short * (2 * radius + 1) - radius * (radius + 1)
