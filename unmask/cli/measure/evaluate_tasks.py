@@ -11,7 +11,6 @@ from unmask.cli.measure.evaluate_tables import show_classes, show_entities, show
 from unmask.cli.options import OUTPUT, RUN, JsonOption, ModelOption, OutputOptions, RunOptions, set_threads
 from unmask.cli.output import print_json, progress
 from unmask.cli.tasks.predict import OverlapOption
-from unmask.cli.train.pretrain import ProgressPrinter
 from unmask.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -110,6 +109,7 @@ def glue(
     numbers = _seeds(seeds)
     names = None if tasks is None else [one.strip() for one in tasks.split(",")]
     from unmask.evaluate.protocols.glue import evaluate_glue
+    from unmask.training.run.printed import ProgressPrinter
 
     teller = ProgressPrinter()
     try:
@@ -278,6 +278,7 @@ class _Evaluation:
         set_threads(self.run.threads)
         from unmask.evaluate.protocols.protocol_runs import data_settings
         from unmask.evaluate.protocols.trained import evaluate_trained
+        from unmask.training.run.printed import ProgressPrinter
 
         given = {key: value for key, value in self.keys.items() if value is not None}
         data = data_settings(merged(protocol.run.get("data", {}), given), self.data)

@@ -28,7 +28,7 @@ from unmask.evaluate.protocols.protocol_runs import (
 )
 from unmask.evaluate.protocols.protocols import Protocol
 from unmask.training.finetune.result import write_json
-from unmask.training.run.report import Callback
+from unmask.training.run.callbacks import Callback
 from unmask.training.run.settings import Device
 
 REPORT = "report.json"
@@ -89,7 +89,9 @@ def train_task(
                 figures,
                 {seed: run.steps for seed, run in runs.items()},
                 {seed: run.best_step for seed, run in runs.items()},
-                columns_of(one, figures) if files.dev is not None else {},
+                columns_of(one, figures, {seed: run.intervals for seed, run in runs.items()})
+                if files.dev is not None
+                else {},
             )
         )
     if files.dev is None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from unmask.base.intervals import Interval
 from unmask.errors import InvalidRequest
 from unmask.evaluate.protocols.protocols import Protocol, ProtocolTask, merged, nested
 from unmask.evaluate.protocols.scores import labeled_figures
@@ -17,10 +18,10 @@ from unmask.text.records import COMPRESSED
 from unmask.training.finetune.data_settings import DataSettings
 from unmask.training.finetune.grid import FREE
 from unmask.training.finetune.records import ReadingNotes, read_labeled
-from unmask.training.finetune.result import FinetuneResult, write_json
+from unmask.training.finetune.result import FinetuneResult, read_intervals, write_json, written_intervals
 from unmask.training.finetune.run import finetune
 from unmask.training.finetune.settings import FinetuneSettings, settings_of_table
-from unmask.training.run.report import Callback
+from unmask.training.run.callbacks import Callback
 from unmask.training.run.settings import Device
 from unmask.training.run.state import refuse_changes
 from unmask.training.table import read_table
@@ -48,6 +49,8 @@ class ScoredRun:
     best_step: int
     figures: Mapping[str, float]
     """Every figure on the dev data; those of a further dev part with its name and a slash before them."""
+    intervals: Mapping[str, Interval] = dataclasses.field(default_factory=dict)
+    """The 95 % confidence interval of each."""
 
 
 def official_file(folder: Path, name: str) -> Path | None:
@@ -169,11 +172,15 @@ def scored_run(
     assert isinstance(result, FinetuneResult)
     gc.collect()  # the parts of a run refer to each other, so its memory is not free before
     figures = {name.removeprefix("dev/"): value for name, value in result.dev.items()}
+    between = {name.removeprefix("dev/"): one for name, one in result.intervals.items()}
     for part, path in files.also.items():
-        also = labeled_figures(result.folder, settings.task, replace(settings.data, dev=(str(path),)), base)
+        data = replace(settings.data, dev=(str(path),))
+        also, around = labeled_figures(result.folder, settings.task, data, base)
         figures |= {f"{part}/{name}": value for name, value in also.items()}
-    scored = ScoredRun(folder, result.steps, result.best_step, figures)
+        between |= {f"{part}/{name}": one for name, one in around.items()}
+    scored = ScoredRun(folder, result.steps, result.best_step, figures, between)
     table = {"steps": scored.steps, "best_step": scored.best_step, "figures": figures}
+    table["intervals"] = written_intervals(between)
     write_json(folder / SCORES, table | {"settings": dataclasses.asdict(settings)})
     for part in ("checkpoints", "best", *(() if keep_model else ("model",))):
         shutil.rmtree(folder / part, ignore_errors=True)
@@ -183,7 +190,8 @@ def scored_run(
 def _finished(settings: FinetuneSettings, folder: Path) -> ScoredRun | None:
     try:
         table = json.loads((folder / SCORES).read_bytes())
-        found = ScoredRun(folder, table["steps"], table["best_step"], table["figures"])
+        between = read_intervals(table.get("intervals", {}))
+        found = ScoredRun(folder, table["steps"], table["best_step"], table["figures"], between)
         stored = table["settings"]
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -3,11 +3,12 @@
 import dataclasses
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from unmask.base.files import whole_file
+from unmask.base.intervals import Interval
 from unmask.training.finetune.grid import FREE
 from unmask.training.finetune.settings import FinetuneSettings
 from unmask.training.run.state import refuse_changes
@@ -33,6 +34,14 @@ class FinetuneResult:
     """The adapter, if the run trained one; ``folder`` holds the model with that merged into it."""
     encoder: Path | None = None
     """Of few-shot learning, the encoder without its head as a folder that `sentence-transformers` reads."""
+    intervals: Mapping[str, Interval] = field(default_factory=dict)
+    """The 95 % confidence interval of each figure of the task in ``dev``."""
+    test: Mapping[str, float] = field(default_factory=dict)
+    """Figures on the test file, if one was named and has labels."""
+    test_intervals: Mapping[str, Interval] = field(default_factory=dict)
+    """The 95 % confidence interval of each."""
+    predictions: Path | None = None
+    """A file with a line of JSON for each text of the test file; None without one."""
 
 
 def write_result(result: FinetuneResult, settings: FinetuneSettings, out: Path) -> None:
@@ -51,6 +60,7 @@ def write_result(result: FinetuneResult, settings: FinetuneSettings, out: Path) 
             "steps": result.steps,
             "best_step": result.best_step,
             "dev": dict(result.dev),
+            "intervals": written_intervals(result.intervals),
             "settings": dataclasses.asdict(settings),
         },
     )
@@ -74,6 +84,7 @@ def read_result(settings: FinetuneSettings, out: Path) -> FinetuneResult | None:
             table["dev"],
             adapter,
             encoder,
+            read_intervals(table.get("intervals", {})),
         )
         stored = table["settings"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -82,6 +93,16 @@ def read_result(settings: FinetuneSettings, out: Path) -> FinetuneResult | None:
         return None
     refuse_changes(settings, stored, out, FREE)
     return found
+
+
+def written_intervals(found: Mapping[str, Interval]) -> dict[str, dict[str, float]]:
+    """Intervals as JSON values."""
+    return {name: dataclasses.asdict(one) for name, one in found.items()}
+
+
+def read_intervals(table: Mapping[str, Mapping[str, float]]) -> dict[str, Interval]:
+    """Intervals that `written_intervals` wrote."""
+    return {name: Interval(**one) for name, one in table.items()}
 
 
 def write_json(path: Path, table: Mapping[str, Any]) -> None:

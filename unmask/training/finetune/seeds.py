@@ -12,8 +12,8 @@ from unmask.training.finetune.best import LOWER_IS_BETTER
 from unmask.training.finetune.result import RESULT, FinetuneResult, read_result, write_json
 from unmask.training.finetune.settings import FinetuneSettings
 from unmask.training.pretrain.run import exclusive_lock
+from unmask.training.run.callbacks import Callback
 from unmask.training.run.ranks import Ranks
-from unmask.training.run.report import Callback
 
 
 @dataclass(frozen=True)

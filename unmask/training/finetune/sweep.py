@@ -18,8 +18,8 @@ from unmask.training.finetune.seeds import SeedsResult
 from unmask.training.finetune.settings import FinetuneSettings
 from unmask.training.finetune.start import first_checkpoint
 from unmask.training.pretrain.run import exclusive_lock
+from unmask.training.run.callbacks import Callback
 from unmask.training.run.ranks import Ranks
-from unmask.training.run.report import Callback
 
 if TYPE_CHECKING:
     from optuna import Study, Trial

@@ -27,9 +27,10 @@ from unmask.training.retrieval.settings import STATIC_RATE
 from unmask.training.retrieval.start import retriever, retriever_checkpoint
 from unmask.training.retrieval.teacher import Vectors, read_texts, stored_vectors, teacher_vectors
 from unmask.training.retrieval.texts import RetrievalTexts, TextCounts
+from unmask.training.run.callbacks import Callback
 from unmask.training.run.loop import evaluating
 from unmask.training.run.ranks import Ranks
-from unmask.training.run.report import Callback, counted
+from unmask.training.run.report import counted
 from unmask.training.run.settings import EvaluationSettings
 from unmask.training.run.trainer import Trainer
 from unmask.weights import Source, read_checkpoint

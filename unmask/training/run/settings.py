@@ -17,6 +17,7 @@ from unmask.training.run.loop_settings import (
     Precision,
     at_least,
 )
+from unmask.training.run.trainer_names import PRETRAINING, refuse_trainer_names
 from unmask.training.table import read_table, read_toml
 
 Device = Literal["auto", "cpu", "cuda"]
@@ -163,6 +164,10 @@ class LogSettings:
     """Steps between lines of ``log.jsonl``."""
     tensorboard: bool = False
     """Write the same figures for TensorBoard too, into the folder ``tensorboard``."""
+    wandb: str | None = None
+    """Send the same figures to this project of Weights & Biases too; None sends nothing."""
+    mlflow: str | None = None
+    """Send the same figures to this experiment of MLflow too, at the tracking URI of its own settings."""
 
     def __post_init__(self) -> None:
         at_least("every", self.every, 1)
@@ -268,4 +273,5 @@ def run_of_table(table: Mapping[str, Any]) -> RunSettings:
     Raises:
         InvalidRequest: the settings are invalid.
     """
+    refuse_trainer_names(table, RunSettings, PRETRAINING)
     return read_table(RunSettings, table, "")
