@@ -107,6 +107,12 @@ def test_embed_all(client, models):
     np.testing.assert_allclose(answered(client, "/embed_all", inputs=ids)[0], expected[0].numpy(), atol=1e-5)
 
 
+def test_a_question_counts_as_often_as_it_is_tokenized(client):
+    refused = client.post("/v1/answers", json={"question": "a " * 3000, "contexts": ["b"] * 2000})
+    assert refused.status_code == 413
+    assert refused.json()["error"]["param"] == "question"
+
+
 # --- Cohere ------------------------------------------------------------------------------------------------
 
 

@@ -40,6 +40,7 @@ async def answers(service: Service, call: Call, given: Given) -> Any:
     """The spans of the contexts that answer the question, most probable first."""
     served = service.models.named(given["model"], "answers")
     contexts: Inputs = given["contexts"]
+    service.repeat(call, "question", given["question"], len(contexts.texts))
     (found,) = await service.run(
         call,
         lambda: typed.answers(
