@@ -13,6 +13,7 @@ from unmask import optional
 from unmask.arguments import whole_number
 from unmask.errors import InvalidRequest, quoted
 from unmask.serve.settings import Limits
+from unmask.serve.stopping import stops
 from unmask.serve.tracing import check_tracing
 
 if TYPE_CHECKING:
@@ -128,11 +129,10 @@ def serve(
     """
     optional.require("serve")
     check_tracing(otlp_endpoint)
-    from unmask.serve.draining import run
-
     limits = limits or Limits()
-    listening = listen(host, port, keys)
-    try:
+    with stops(), listen(host, port, keys) as listening:
+        from unmask.serve.draining import run
+
         loaded = {name: one() if callable(one) else one for name, one in models.items()}
         opened = {name: one() if callable(one) else one for name, one in (indexes or {}).items()}
         app = make_app(
@@ -155,8 +155,6 @@ def serve(
             run(app, listening, limits.drain_seconds)
         finally:
             app.state.service.close()
-    finally:
-        listening.close()
 
 
 def check_keys(keys: Sequence[str]) -> None:

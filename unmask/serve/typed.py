@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from unmask.http.errors import Refused
 from unmask.interpret.head_summary import HeadSummary
 from unmask.model.engine import Engine, Floats, masked_lm_role
-from unmask.http.errors import Refused
 from unmask.serve.errors import BadField
 from unmask.serve.fields import Inputs
 from unmask.serve.models import Name, Ready, ServedModel, a_text
