@@ -139,7 +139,7 @@ def test_a_client_that_closes_its_sending_side_gets_its_answer(serving, slow):
 def test_a_client_that_has_left_is_noticed(serving, slow):
     gate = slow
     gate.set()
-    with serving() as (address, _, _):
+    with serving() as (address, service, _):
         gate.clear()
         with closing(socket.create_connection(address, timeout=5)) as client:
             client.sendall(embed())

@@ -107,7 +107,7 @@ class TimedProtocol(H11Protocol):
         headers = [*response.raw_headers, (b"connection", b"close")]
         for event in (
             h11.Response(status_code=400, headers=headers, reason="Bad Request"),
-            h11.Data(data=response.body),
+            h11.Data(data=bytes(response.body)),
             h11.EndOfMessage(),
         ):
             self.transport.write(self.conn.send(event) or b"")
