@@ -32,6 +32,7 @@ from unmask.cli.kernels import kernels
 from unmask.cli.look import look
 from unmask.cli.mine import mine
 from unmask.cli.models import models
+from unmask.cli.output import write_everything
 from unmask.cli.pretrain import pretrain
 from unmask.cli.report import report
 from unmask.cli.scaling import scaling
@@ -104,6 +105,8 @@ def main() -> None:
     bound_caches()
     if sys.stdout is None:
         _stop(1, "standard output is closed, so no result can be shown; leave it open")
+    for stream in (sys.stdout, sys.stderr):
+        write_everything(stream)
     arguments = [STANDARD_INPUT if argument == "-" else argument for argument in sys.argv[1:]]
     arguments, renamed = renamed_command_line(arguments)
     for note in renamed:
