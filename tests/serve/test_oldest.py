@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.places import REPOSITORY
 
-FILES = ("test_access.py", "test_stalling.py", "test_hostile.py", "test_special_tokens.py")
+FILES = ("test_access.py", "test_stalling.py", "test_routes.py", "test_special_tokens.py")
 
 
 @pytest.mark.slow
