@@ -1,4 +1,4 @@
-"""HTML pages parsed in a process of their own: some keep the parser busy for hours, and only its end stops it.
+"""HTML pages parsed in a process of their own: some keep the parser busy for hours, until it is ended.
 
 The parser takes quadratic time for some pages, such as one with 300,000 attributes. Every page has its
 processor time, after which the system ends the process.
