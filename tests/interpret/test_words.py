@@ -16,7 +16,7 @@ from unmask.errors import InvalidRequest, UnmaskError
 from unmask.interpret.words.alignment import align
 from unmask.interpret.words.words import MOST_GROUPS, grouped_map, word_map, words
 from unmask.text import Tokenizer
-from unmask.text.borders import word_borders
+from unmask.text.borders import occurrences, word_borders
 
 PIECES, BYTES = of_pieces(), of_bytes()
 
@@ -32,6 +32,26 @@ TEXTS = st.lists(st.one_of(st.sampled_from(PARTS), st.characters(codec="utf-8"))
 def split(text):
     cuts = np.flatnonzero(word_borders(text))
     return [text[start:end] for start, end in pairwise(cuts)]
+
+
+@pytest.mark.parametrize(
+    ("text", "word", "places"),
+    [
+        ("Bank and embankment, bank's", "bank", [(0, 4), (21, 25)]),
+        ("今天天气很好", "天气", [(2, 4)]),
+        ("आज हम नदी के", "के", [(10, 12)]),
+        ("किनारे", "क", []),  # a vowel sign follows
+        ("วันนี้อากาศดี", "อากาศ", [(6, 11)]),
+        ("วันนี้", "น", [(2, 3)]),
+        ("un cafe\u0301, un café", "café", [(3, 8), (13, 17)]),
+        ("un cafe\u0301", "cafe", []),
+        ("Straße ΟΔΟΣ", "οδος", [(7, 11)]),
+        ("강가를", "강", []),
+        ("a+b", "+", []),
+    ],
+)
+def test_where_words_occur(text, word, places):
+    assert list(occurrences(text, word)) == places
 
 
 def test_words_by_hand():

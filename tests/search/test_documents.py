@@ -4,6 +4,7 @@ import gzip
 import json
 import lzma
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -454,3 +455,11 @@ def test_html_is_read_in_the_encoding_it_declares(tmp_path, name):
     page = f'<html><head><meta charset="{name}"></head><p>{text}</p><p hidden>unseen</p></html>'
     (tmp_path / "a.html").write_bytes(page.encode(name))
     assert read(tmp_path)[0]["a.html"].text == text
+
+
+@pytest.mark.parametrize("beginning", ["# a", "---\ntitle: a", "# a" + " #" * 50_000])
+def test_titles_with_long_blanks_are_found_at_once(beginning):
+    """In quadratic time these would take minutes."""
+    began = time.process_time()
+    assert markdown_title(beginning + " " * 100_000 + "b\n---\n").startswith("a")
+    assert time.process_time() - began < 2

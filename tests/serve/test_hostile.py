@@ -99,10 +99,18 @@ def exchanged(port, parts):
                 connection.sendall(part)
                 if select.select([connection], [], [], 0)[0]:
                     break
-        try:
-            return connection.recv(1 << 16)
-        except ConnectionResetError:
-            return b""
+        answer = b""
+        with suppress(ConnectionResetError):
+            while not whole(answer) and (part := connection.recv(1 << 16)):
+                answer += part
+        return answer
+
+
+def whole(answer):
+    """Whether an answer has its announced length."""
+    head, _, body = answer.partition(b"\r\n\r\n")
+    length = head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0]
+    return bool(length) and len(body) >= int(length)
 
 
 def resident(processes):
@@ -139,11 +147,16 @@ def test_hostile_requests_take_no_memory(served_folders, tmp_path):
             forget_peaks(processes)
             answer = exchanged(port, parts())
             status = int(answer.split(b" ", 2)[1]) if answer else None
+            assert b"content-type: application/json\r\n" in answer.lower(), name
+            assert b"x-request-id: " in answer, name
+            assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"], name
             peak = resident(processes)[1]
             print(f"{name}: {status}, {(peak - before) / 1e6:.1f} MB at most")
             if status not in expected or peak - before > 36e6:
                 wrong.append((name, status, answer, (peak - before) / 1e6))
         assert wrong == []
+        counted = httpx.get(f"{url}/metrics", timeout=20).text
+        assert '\nunmask_requests_total{route="unknown",code="400"} ' in counted
         assert resident(processes)[0] - before < 20e6
         answer = httpx.post(f"{url}/embed", json={"inputs": "the"}, timeout=20)
         assert answer.status_code == 200, json.dumps(answer.json())

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -179,6 +180,28 @@ def test_a_closed_terminal_stops_it_as_sigterm_does(running):
         assert [one.result(20).status_code for one in answers] == [200] * 3
     assert process.wait(20) == 0
     assert process.stderr.read() == ""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("when", ["loading", "ready"])
+def test_a_signal_before_it_runs_stops_it(served_models, number, when):
+    from unmask.serve import serve
+
+    reached = []
+    before = [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+
+    def stop(at):
+        reached.append(at)
+        if at == when:
+            os.kill(os.getpid(), number)
+
+    def load():
+        stop("loading")
+        return served_models["vectors"]
+
+    serve({"v": load}, port=0, on_ready=lambda _: stop("ready"))
+    assert reached[-1] == when
+    assert [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == before
 
 
 def test_it_ends_if_workers_can_no_longer_be_replaced(running):

@@ -58,14 +58,14 @@ def asked(models):
         names_of(names),
         typed.answers(
             spans, "the bank", TEXTS[:1], truncate=False, name=a_text, top_k=1, max_answer_tokens=5,
-            no_answer=False, null_threshold=0.5,
+            no_answer=False, null_threshold=0.5, most_tokens=1000,
         ),
         typed.embed_all(base, several(TEXTS), prompt="", named=False, truncation="error", name=a_text),
     ]  # fmt: skip
 
 
 def names_of(served):
-    return typed.entities(served, TEXTS, aggregation="first", truncate=False, name=a_text)
+    return typed.entities(served, TEXTS, aggregation="first", truncate=False, name=a_text, most_tokens=1000)
 
 
 def run_together(scheduler, readies):

@@ -1,5 +1,6 @@
 """Clients that stall or send nothing more, over sockets: each part of a request and answer has its time."""
 
+import json
 import socket
 import threading
 import time
@@ -150,3 +151,50 @@ def test_a_client_that_has_left_is_noticed(serving, slow):
         gate.set()
         assert service.requests == 0
         assert service.metrics.rejected.value("client_left") == 1
+
+
+NO_HTTP = {
+    "a head": (b"GET\r\n\r\n", "error"),
+    "a body": (head("POST /embed", JSON, "Transfer-Encoding: chunked") + b"zz\r\n", "error"),
+    "OpenAI's body": (head("POST /v1/embeddings", JSON, "Transfer-Encoding: chunked") + b"zz\r\n", "message"),
+    "Cohere's body": (head("POST /v2/embed", JSON, "Transfer-Encoding: chunked") + b"zz\r\n", "message"),
+    "after an answer": (head("GET /health") + b"\0\0\r\n\r\n", "error"),
+}
+
+
+@pytest.mark.parametrize("name", NO_HTTP)
+def test_what_is_not_http_is_answered_in_json(serving, name):
+    """In the form of the route's clients, with an id, and counted and logged once."""
+    sent, key = NO_HTTP[name]
+    lines = []
+    with serving(log=lines.append) as (address, _, _):
+        with closing(socket.create_connection(address, timeout=SECONDS)) as client:
+            client.sendall(sent)
+            answer = received(client)
+        refused, body = answer.rpartition(b"\r\n\r\n")[::2]
+        assert b"HTTP/1.1 400 " in refused
+        assert b"application/json" in refused
+        assert b"x-request-id: " in refused
+        value = json.loads(body)
+        value = value["error"] if name == "OpenAI's body" else value
+        assert "no valid request of HTTP/1.1" in value[key]
+        deadline = time.monotonic() + SECONDS
+        while not any('"status": 400' in line for line in lines) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert sum('"status": 400' in line for line in lines) == 1
+
+
+def test_an_application_without_a_form_of_its_own_answers_in_json():
+    async def app(scope, receive, send):
+        raise AssertionError("it is not asked")
+
+    with listen("127.0.0.1", 0, ()) as listening:
+        server = uvicorn.Server(timed.configured(app))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        with closing(socket.create_connection(listening.getsockname(), timeout=SECONDS)) as client:
+            client.sendall(b"GET\r\n\r\n")
+            body = received(client).rpartition(b"\r\n\r\n")[2]
+        server.should_exit = True
+        thread.join(SECONDS)
+    assert json.loads(body)["error"]["kind"] == "BadRequest"

@@ -7,10 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+import unmask
+from tests.support.tokenizers_built import of_bytes, write_eurobert, write_mmbert
+from tests.unit.test_special_tokens import of_sentence_pieces
 from unmask.http.errors import Refused
 from unmask.serve import Limits, make_app
 from unmask.serve.errors import Busy
 from unmask.serve.service import Call, Gone
+from unmask.text import Tokenizer
 
 LARGE, SMALL = 1 << 20, 1 << 12
 SECONDS = 20
@@ -164,3 +168,62 @@ def test_two_thousand_texts_are_answered(client):
     answer = client.post("/v1/embeddings", json={"input": ["the river"] * 2048})
     assert answer.status_code == 200
     assert len(answer.json()["data"]) == 2048
+
+
+@pytest.mark.parametrize(
+    ("path", "texts"), [("/rerank", "texts"), ("/v1/rerank", "documents"), ("/v2/rerank", "documents")]
+)
+def test_a_query_counts_as_often_as_it_is_tokenized(client, path, texts):
+    """A body of 8 KB would be 12 MB of text."""
+    began = time.monotonic()
+    refused = client.post(path, json={"query": "a " * 3000, texts: ["b"] * 2000})
+    assert refused.status_code == 413
+    sentence = "query has 6,000 characters and is read with each of 2,000 texts, and 4,194,304 characters may"
+    assert sentence in refused.text
+    assert time.monotonic() - began < 2
+    assert client.post(path, json={"query": "a " * 3, texts: ["b"] * 200}).status_code == 200
+
+
+def test_a_repeated_text_is_no_short_request(service):
+    call = a_call(size=100)
+    service.repeat(call, "query", "a" * 50, 101)
+    assert call.size == 5100
+
+
+def text_kinds(size):
+    """Texts for which an algorithm that looks back, or joins one piece at a time, takes longest."""
+    return {
+        "one word": "a" * size,
+        "random letters": "".join(chr(97 + (n * n * 7919 >> 3) % 26) for n in range(size)),
+        "digits": "1" * size,
+        "blanks": " " * (size - 1) + "a",
+        "line ends": "\n" * (size - 1) + "a",
+        "marks": "a" + "\u0301" * (size - 1),
+        "joiners": "👨\u200d" * (size // 2),
+        "Han": "中" * size,
+        "NULs": "\0" * (size - 1) + "a",
+        "special tokens": "[MASK]</s>" * (size // 10),
+    }
+
+
+@pytest.mark.parametrize("family", ["default", "bytes", "unigram", "euro", "mm"])
+def test_no_text_takes_long_to_tokenize(family, tmp_path):
+    """Tokenization cannot be interrupted, so the size of a body must bound it: it is linear in every text."""
+    tokenizer = {
+        "default": lambda: unmask.load("default").tokenizer,
+        "bytes": of_bytes,
+        "unigram": of_sentence_pieces,
+        "euro": lambda: written(write_eurobert, tmp_path),
+        "mm": lambda: written(write_mmbert, tmp_path),
+    }[family]().reading("text")
+    tokenizer.encode("a")
+    for kind, text in text_kinds(100_000).items():
+        began = time.process_time()
+        tokenizer.encode_batch([text])
+        seconds = time.process_time() - began
+        assert seconds < 3, (kind, seconds)  # it takes 0.1; in quadratic time it would take minutes
+
+
+def written(write, folder):
+    write(folder)
+    return Tokenizer.from_files({path.name: path.read_bytes() for path in folder.iterdir()})

@@ -107,6 +107,24 @@ def test_embed_all(client, models):
     np.testing.assert_allclose(answered(client, "/embed_all", inputs=ids)[0], expected[0].numpy(), atol=1e-5)
 
 
+def test_windows_of_more_tokens_than_may_wait_are_not_made(client, monkeypatch):
+    monkeypatch.setattr("unmask.serve.typed.in_windows", None)
+    long = "a " * 300_000
+    for path, body in (
+        ("/v1/entities", {"texts": [long]}),
+        ("/v1/answers", {"question": "a", "contexts": [long]}),
+    ):
+        refused = client.post(path, json=body)
+        assert refused.status_code == 413
+        assert "the request has more than 262,144 tokens, the most that may wait" in refused.text
+
+
+def test_a_question_counts_as_often_as_it_is_tokenized(client):
+    refused = client.post("/v1/answers", json={"question": "a " * 3000, "contexts": ["b"] * 2000})
+    assert refused.status_code == 413
+    assert refused.json()["error"]["param"] == "question"
+
+
 # --- Cohere ------------------------------------------------------------------------------------------------
 
 

@@ -88,7 +88,7 @@ def write_checkpoint(folder, model=None, *, sentence=True):
 
 def write_prompts(folder, prompts, max_tokens=30, **pooling):
     """A checkpoint that reads texts after prompts, as sentence-transformers writes them."""
-    write_checkpoint(folder, tiny_bert(max_position_embeddings=40))
+    write_checkpoint(folder, tiny_bert(max_position_embeddings=max_tokens + 10))
     (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": max_tokens}))
     (folder / "config_sentence_transformers.json").write_text(json.dumps({"prompts": prompts}))
     change_json(folder / "1_Pooling/config.json", **pooling)

@@ -11,6 +11,7 @@ import unmask
 from unmask.base.onednn import bound_caches
 from unmask.cli.commands import PANELS
 from unmask.cli.input import STANDARD_INPUT
+from unmask.cli.output import write_everything
 from unmask.cli.sentence import misuse, one_line
 from unmask.errors import BeyondTraining, UnmaskError
 
@@ -44,6 +45,8 @@ def main() -> None:
     bound_caches()
     if sys.stdout is None:
         _stop(1, "standard output is closed, so no result can be shown; leave it open")
+    for stream in (sys.stdout, sys.stderr):
+        write_everything(stream)
     arguments = [STANDARD_INPUT if argument == "-" else argument for argument in sys.argv[1:]]
     try:
         with warnings.catch_warnings(record=True, action="always", category=BeyondTraining) as caught:

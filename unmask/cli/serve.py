@@ -174,6 +174,7 @@ def serve(
         on_ready=ready,
         indexes=indexes,
         otlp_endpoint=otlp_endpoint,
+        special_tokens=run.special_tokens or "text",
     )
 
 

@@ -9,10 +9,13 @@ from typing import Any
 
 import h11
 import uvicorn
+from starlette.responses import Response
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
+from unmask.http.errors import Refused
 from unmask.http.requests import BODY_SECONDS
+from unmask.http.responses import failure, to_response
 
 HEAD_SECONDS = 10.0
 """Seconds that a local client may take to send the head of a request."""
@@ -89,6 +92,27 @@ class TimedProtocol(H11Protocol):
             _cancel(timer)
         super().connection_lost(exc)
 
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is not HTTP with JSON, as everything else, unless another answer has begun."""
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            self.transport.close()
+            return
+        cycle = self.cycle
+        path = None if cycle is None or cycle.response_complete else cycle.scope["path"]
+        refused = Refused(
+            400, "BadRequest", "what was sent is no valid request of HTTP/1.1; check the client"
+        )
+        made = getattr(getattr(self.config.app, "state", None), "unread", _unread)
+        response = made(refused, path)
+        headers = [*response.raw_headers, (b"connection", b"close")]
+        for event in (
+            h11.Response(status_code=400, headers=headers, reason="Bad Request"),
+            h11.Data(data=bytes(response.body)),
+            h11.EndOfMessage(),
+        ):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
     def _watch(self) -> None:
         """Limit the time of the part of a request that the client sends now."""
         state = self.conn.their_state
@@ -121,13 +145,23 @@ class TimedProtocol(H11Protocol):
         """Suppress uvicorn's advice to install a library: web sockets are not supported."""
 
 
+def _unread(error: Refused, path: str | None) -> Response:
+    return to_response(failure(error))
+
+
 def _cancel(timer: asyncio.TimerHandle | None) -> None:
     if timer is not None:
         timer.cancel()
 
 
 def configured(app: ASGIApp, **options: Any) -> uvicorn.Config:
-    """The settings of a local server; ``options`` are further uvicorn settings."""
+    """The settings of a local server.
+
+    Args:
+        app: what answers. What is not HTTP never reaches it: ``app.state.unread(error, path)`` makes the
+            answer, if it is there; ``path`` is None unless it is a body that is no HTTP.
+        options: further uvicorn settings.
+    """
     settings: dict[str, Any] = {
         "http": TimedProtocol,
         "ws": "none",

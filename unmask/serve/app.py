@@ -92,6 +92,7 @@ class App:
         )
         # It would answer before the request is checked, counted and logged.
         self.starlette.router.redirect_slashes = False
+        self.starlette.state.unread = self._unread
 
     def _told(self, route: GetRoute) -> Callable[[], Response]:
         return lambda: _json(route.answer(self._service))
@@ -137,7 +138,7 @@ class App:
             answer: what answers.
             public: whether it needs no key.
         """
-        service, metrics = self._service, self._service.metrics
+        service = self._service
 
         async def found(request: Request) -> Response:
             began = time.monotonic()
@@ -146,14 +147,26 @@ class App:
                 response = answered.response = await self._answered(request, surface, answer, public)
             given = request.headers.get("x-request-id", "")
             response.headers["x-request-id"] = given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
-            response.headers["Cache-Control"] = "no-store"
-            metrics.requests.add(1, path, str(response.status_code))
-            seconds = time.monotonic() - began
-            metrics.request_seconds.observe(seconds)
-            self._say(log_line(path, response, seconds, answered.trace_id))
+            self._count(path, response, time.monotonic() - began, answered.trace_id)
             return response
 
         return found
+
+    def _count(self, path: str, response: Response, seconds: float, trace_id: str | None = None) -> None:
+        """Count and log an answer that has an id."""
+        response.headers["Cache-Control"] = "no-store"
+        metrics = self._service.metrics
+        metrics.requests.add(1, path, str(response.status_code))
+        metrics.request_seconds.observe(seconds)
+        self._say(log_line(path, response, seconds, trace_id))
+
+    def _unread(self, error: Refused, path: str | None) -> Response:
+        """The answer to what is not HTTP; a request whose path is known is counted when it ends."""
+        response = self._refusal(error, surface_of(path or "/"))
+        response.headers["x-request-id"] = secrets.token_hex(8)
+        if path is None:
+            self._count("unknown", response, 0.0)
+        return response
 
     def _say(self, line: str) -> None:
         """Log a line; one that cannot be written (a full disk, a reader that has ended) is counted."""

@@ -3,10 +3,7 @@
 import asyncio
 import signal
 import socket
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import FrameType
 
 import uvicorn
@@ -16,6 +13,7 @@ from unmask.errors import UnmaskError
 from unmask.http.server import configured
 from unmask.serve.errors import Busy
 from unmask.serve.service import Service
+from unmask.serve.stopping import handled
 
 LAST_SECONDS = 2.0
 """Time for the answers to requests that are given up."""
@@ -72,46 +70,17 @@ class Draining(uvicorn.Server):
 
 
 def run(app: Starlette, listening: socket.socket, drain_seconds: float) -> None:
-    """Serve on a socket until SIGINT, SIGTERM or SIGHUP.
+    """Serve on a socket until SIGINT, SIGTERM or SIGHUP; call it within `stops`.
 
     Raises:
         UnmaskError: the server stopped by itself, because its workers could no longer be replaced.
     """
     config = configured(app, timeout_graceful_shutdown=int(drain_seconds + LAST_SECONDS) + 2)
     server = Draining(config, app.state.service, drain_seconds)
-    with _clean_end(server):
+    with handled(signal.SIGHUP, lambda _, frame: server.handle_exit(signal.SIGTERM, frame)):
         server.run(sockets=[listening])
     if server.broken:
         raise UnmaskError(
             "the process that starts workers has ended, so the server has stopped; start it again (Linux "
             "ends processes where memory is short)"
         )
-
-
-class _Stopped(BaseException):
-    """SIGTERM has come."""
-
-
-@contextmanager
-def _clean_end(server: Draining) -> Iterator[None]:
-    """End without an error after SIGINT and SIGTERM, which uvicorn sends again after a clean stop.
-
-    SIGHUP, which a closed terminal sends, counts as SIGTERM unless the server was started to ignore it.
-    """
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise _Stopped
-
-    here = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGTERM, stop) if here else None
-    closed = signal.getsignal(signal.SIGHUP)
-    if here and closed != signal.SIG_IGN:
-        signal.signal(signal.SIGHUP, lambda _, frame: server.handle_exit(signal.SIGTERM, frame))
-    try:
-        yield
-    except (KeyboardInterrupt, _Stopped):
-        return
-    finally:
-        if here:
-            signal.signal(signal.SIGTERM, before)
-            signal.signal(signal.SIGHUP, closed)

@@ -138,6 +138,16 @@ class _Item:
         return self.submission.work
 
 
+def check_fits(tokens: int, limit: int) -> None:
+    """Raise `Refused` if a request alone has more tokens than may wait."""
+    if tokens > limit:
+        raise Refused(
+            413,
+            "too_many_tokens",
+            f"the request has {tokens:,} tokens, and at most {limit:,} may wait; send fewer texts",
+        )
+
+
 class Scheduler:
     """Runs the texts of many requests in packed passes.
 
@@ -215,12 +225,7 @@ class Scheduler:
         submission = Submission(work, encodings, deadline, admitted=time.monotonic())
         lengths = [len(encoding) for encoding in encodings]
         tokens, limit = sum(lengths), self._limits.queued_tokens
-        if tokens > limit:
-            raise Refused(
-                413,
-                "too_many_tokens",
-                f"the request has {tokens:,} tokens, and at most {limit:,} may wait; send fewer texts",
-            )
+        check_fits(tokens, limit)
         with self._changed:
             if not self._open:
                 raise Busy(503, "stopping", "the server is stopping; send the request again", 1)

@@ -9,6 +9,7 @@ from typing import Any
 from unmask.errors import EmptyText, InvalidRequest, InvalidText, TextTooLong, UnmaskError
 from unmask.models.load import Model
 from unmask.search.index import Index
+from unmask.search.request import RERANKED
 from unmask.search.store.manifest import read_pointer
 from unmask.search.values import Hit
 from unmask.serve.errors import BadField
@@ -100,7 +101,8 @@ class _Search:
 
     def __len__(self) -> int:
         explained = self.k * EXPLAINED_TOKENS if self.options["why"] else 0
-        return 1 + len(self.query) // CHARACTERS_PER_TOKEN + explained
+        readings = 1 if self.reranker is None else 1 + max(self.k, self.options.get("candidates") or RERANKED)
+        return 1 + readings * len(self.query) // CHARACTERS_PER_TOKEN + explained
 
     def run(self) -> Found:
         """The hits."""

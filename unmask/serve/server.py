@@ -13,6 +13,7 @@ from unmask.base import optional
 from unmask.base.arguments import whole_number
 from unmask.errors import InvalidRequest, quoted
 from unmask.serve.settings import Limits
+from unmask.serve.stopping import stops
 from unmask.serve.tracing import check_tracing
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from unmask.models.load import Model
     from unmask.search.index import Index
+    from unmask.text.literal import SpecialTokens
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 LEAST_KEY = 16
@@ -37,6 +39,7 @@ def make_app(
     workers: int = 0,
     log: Callable[[str], None] | None = None,
     otlp_endpoint: str | None = None,
+    special_tokens: "SpecialTokens" = "text",
 ) -> "Starlette":
     """The server as an ASGI application; ``app.state.service.close()`` stops its threads and processes.
 
@@ -55,6 +58,9 @@ def make_app(
         log: called with one line of JSON for each request, without its texts.
         otlp_endpoint: the address of an OpenTelemetry collector that gets a span of each request over HTTP,
             without its texts, such as ``http://localhost:4318``.
+        special_tokens: what special tokens typed in a text become, such as ``[SEP]``, whatever a loaded model
+            does: ``"text"``, since texts come from strangers, or their ids with ``"parse"``; see
+            `unmask.load`. An index reads as it was made.
 
     Raises:
         InvalidRequest: there is no model, a key is too short, workers are given and a model is not on the
@@ -70,7 +76,7 @@ def make_app(
     check_keys(keys)
     whole_number("workers", workers, 0)
     service = Service(
-        models,
+        {name: one.reading(special_tokens) for name, one in models.items()},
         limits or Limits(),
         truncate=truncate,
         workers=workers,
@@ -95,6 +101,7 @@ def serve(
     on_ready: Callable[[str], None] | None = None,
     indexes: "Mapping[str, Index | Callable[[], Index]] | None" = None,
     otlp_endpoint: str | None = None,
+    special_tokens: "SpecialTokens" = "text",
 ) -> None:
     """Serve models until the process gets SIGINT, SIGTERM or SIGHUP.
 
@@ -113,6 +120,7 @@ def serve(
         on_ready: called with the server's address when every model has run once.
         indexes: see `make_app`; or functions that open them.
         otlp_endpoint: see `make_app`.
+        special_tokens: see `make_app`.
 
     Raises:
         InvalidRequest: the address cannot be used, or it needs keys; or as `make_app`.
@@ -121,11 +129,10 @@ def serve(
     """
     optional.require("serve")
     check_tracing(otlp_endpoint)
-    from unmask.serve.draining import run
-
     limits = limits or Limits()
-    listening = listen(host, port, keys)
-    try:
+    with stops(), listen(host, port, keys) as listening:
+        from unmask.serve.draining import run
+
         loaded = {name: one() if callable(one) else one for name, one in models.items()}
         opened = {name: one() if callable(one) else one for name, one in (indexes or {}).items()}
         app = make_app(
@@ -138,6 +145,7 @@ def serve(
             log=log,
             indexes=opened,
             otlp_endpoint=otlp_endpoint,
+            special_tokens=special_tokens,
         )
         bound: int = listening.getsockname()[1]
         shown = f"[{host}]" if ":" in host else host
@@ -147,8 +155,6 @@ def serve(
             run(app, listening, limits.drain_seconds)
         finally:
             app.state.service.close()
-    finally:
-        listening.close()
 
 
 def check_keys(keys: Sequence[str]) -> None:

@@ -12,7 +12,7 @@ from unmask.engines.native.threads import set_thread_count, thread_count
 from unmask.errors import InvalidRequest, UnmaskError
 from unmask.models.load import Model
 from unmask.search.index import Index
-from unmask.serve.errors import Busy
+from unmask.serve.errors import BadField, Busy
 from unmask.serve.metrics import Metrics
 from unmask.serve.models import Models, Ready
 from unmask.serve.scheduler import Scheduler, Submission, Work, expired
@@ -28,6 +28,8 @@ SMALL_BODY = 1 << 16
 """Bytes of a request up to which its texts are tokenized in a thread that larger ones cannot hold up."""
 BYTES_PER_TOKEN = 4
 """By which the tokens of a request are estimated before its texts are tokenized."""
+CHARACTERS_PER_TOKEN = 16
+"""Texts of more characters than this for each token that may wait are not tokenized."""
 LARGEST_SHARE = 8
 """A request that is not tokenized yet counts at most for this part of the tokens that may wait."""
 
@@ -59,7 +61,7 @@ class Call:
     """A future that is done when the client has left."""
     began: float
     size: int = 0
-    """Bytes of its body."""
+    """Bytes of its body, with those that are read several times."""
     tokens: int = 0
     truncated: int = 0
     queue_seconds: float = 0.0
@@ -141,6 +143,24 @@ class Service:
     def leave(self) -> None:
         """Count a request out."""
         self.requests -= 1
+
+    def repeat(self, call: Call, field: str, text: str, count: int) -> None:
+        """Count a text that is tokenized with each of several others as if it had been sent as often.
+
+        Raises:
+            BadField: it would take longer than any request whose texts are sent.
+        """
+        characters = len(text) * count
+        most = max(self.limits.body_bytes, CHARACTERS_PER_TOKEN * self.limits.queued_tokens)
+        if characters > most:
+            raise BadField(
+                field,
+                f"{field} has {len(text):,} characters and is read with each of {count:,} texts, and "
+                f"{most:,} characters may be read so; shorten it, or send fewer texts",
+                413,
+                "too_many_tokens",
+            )
+        call.size += characters - len(text)
 
     async def run(self, call: Call, prepare: Callable[[], Ready]) -> list[Any]:
         """The results of the texts that ``prepare`` tokenizes, in their order.

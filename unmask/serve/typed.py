@@ -6,11 +6,12 @@ from functools import partial
 from typing import Any
 
 from unmask.engines.engine import Engine, Floats
+from unmask.http.errors import Refused
 from unmask.interpret.head_summary import HeadSummary
 from unmask.serve.errors import BadField
 from unmask.serve.fields import Inputs
 from unmask.serve.models import Name, Ready, ServedModel, a_text
-from unmask.serve.scheduler import Work
+from unmask.serve.scheduler import Work, check_fits
 from unmask.spec.roles import masked_lm_role
 from unmask.tasks.answer import answer
 from unmask.tasks.classify import classifier_of
@@ -24,6 +25,9 @@ from unmask.text import Encoding, Truncation
 
 MOST_ATTENTION_TOKENS = 1024
 """The longest text whose attention is measured: every head's every pair of tokens is looked at."""
+
+COUNTED_CHARACTERS = 100_000
+"""How much of a text is counted at a time."""
 
 MOST_NUMBERS = 1 << 22
 """How many numbers an answer with a vector for each token has: as JSON, each takes up to 13 bytes."""
@@ -56,11 +60,24 @@ def _states(served: ServedModel, encodings: Sequence[Encoding], engine: Engine |
 
 
 def entities(
-    served: ServedModel, texts: Sequence[str], *, aggregation: Aggregation, truncate: bool, name: Name
+    served: ServedModel,
+    texts: Sequence[str],
+    *,
+    aggregation: Aggregation,
+    truncate: bool,
+    name: Name,
+    most_tokens: int,
 ) -> Ready:
-    """Texts whose results are `Tagging`, as of `Model.tag`; long ones are read in windows."""
+    """Texts whose results are `Tagging`, as of `Model.tag`; long ones are read in windows.
+
+    ``most_tokens`` may wait.
+    """
     head = classifier_of(served.model.spec, "tokens", "label words", served.name)
-    whole = served.model.tokenizer.encode_batch(texts, name=name)
+    if not truncate:
+        _check_count(served, texts, most_tokens)
+    whole = served.model.tokenizer.encode_batch(
+        texts, max_tokens=served.model.max_tokens if truncate else None, truncation="end", name=name
+    )
     return _windowed(
         served,
         "tokens",
@@ -68,6 +85,7 @@ def entities(
         lambda read: tag(head, read, aggregation=aggregation),
         truncate=truncate,
         name=name,
+        most_tokens=most_tokens,
     )
 
 
@@ -78,15 +96,40 @@ def answers(
     *,
     truncate: bool,
     name: Name,
+    most_tokens: int,
     **options: Any,
 ) -> Ready:
     """A question whose only result is `Answers`, as of `unmask.models.load.Model.answer`."""
+    _check_count(served, contexts, most_tokens)
     whole = served.model.tokenizer.encode_batch(
         [question] * len(contexts), contexts, name=lambda _: "question", pair_name=name
     )
     return _windowed(
-        served, "span", whole, lambda read: [answer(read, **options)], truncate=truncate, name=name
+        served,
+        "span",
+        whole,
+        lambda read: [answer(read, **options)],
+        truncate=truncate,
+        name=name,
+        most_tokens=most_tokens,
     )
+
+
+def _check_count(served: ServedModel, texts: Sequence[str], most: int) -> None:
+    """Refuse texts of more tokens than may wait before they are encoded whole, which takes much memory."""
+    if sum(map(len, texts)) <= most:
+        return
+    engine, counted = served.model.tokenizer.engine, 0
+    for text in texts:
+        for start in range(0, len(text), COUNTED_CHARACTERS):
+            block = text[start : start + COUNTED_CHARACTERS].encode(errors="replace").decode()
+            counted += len(engine.encode_batch_fast([block], add_special_tokens=False)[0]) - 1  # a cut word
+            if counted > most:
+                raise Refused(
+                    413,
+                    "too_many_tokens",
+                    f"the request has more than {most:,} tokens, the most that may wait; send fewer texts",
+                )
 
 
 def _windowed(
@@ -97,8 +140,11 @@ def _windowed(
     *,
     truncate: bool,
     name: Name,
+    most_tokens: int,
 ) -> Ready:
     """Windows as texts of their own, so that a long text shares passes with others as short ones do."""
+    if not truncate:  # windows of more tokens than may wait would take long to make
+        check_fits(sum(map(len, whole)), most_tokens)
     texts, parts = in_windows(
         whole, max_tokens=served.model.max_tokens, truncation="end" if truncate else "window", name=name
     )

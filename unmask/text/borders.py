@@ -1,7 +1,8 @@
 """Word boundaries, from Unicode character properties alone."""
 
+import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,13 @@ JOINERS = "'’"
 
 IDEOGRAPHS = ((0x3040, 0x309F), (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF))
 """Hiragana and Han: written without spaces, so that each character is a word."""
+
+SPACELESS = (
+    *IDEOGRAPHS,
+    *((0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x1950, 0x19DF), (0x1A20, 0x1AAF)),
+    *((0xA9E0, 0xA9FF), (0xAA60, 0xAADF)),
+)
+"""These, and the letters from Thai and Burmese to Tai Viet: spaces do not separate their words."""
 
 
 def word_borders(text: str) -> NDArray[np.bool_]:
@@ -33,7 +41,7 @@ def word_borders(text: str) -> NDArray[np.bool_]:
 
     places = np.arange(len(text))
     space, flag, word = each(str.isspace), each(_is_flag), each(in_word)
-    extends = each(_extends)
+    extends = each(is_extending)
     extends[0] = False
     extends[1:] &= ~space[:-1]
     base = np.maximum.accumulate(np.where(extends, 0, places))  # the character that marks up to here are on
@@ -61,9 +69,40 @@ def _codes(text: str) -> NDArray[np.uint32]:
 def in_word(character: str) -> bool:
     """Whether it is a letter, digit or underscore of a script that puts spaces between words."""
     code = ord(character)
-    if code >= IDEOGRAPHS[0][0] and any(first <= code <= last for first, last in IDEOGRAPHS):
+    if code >= IDEOGRAPHS[0][0] and _is_among(code, IDEOGRAPHS):
         return False
     return character == "_" or unicodedata.category(character)[0] in "LN"
+
+
+def is_spaceless(character: str) -> bool:
+    """Whether it is of a script in which spaces do not separate words."""
+    return character >= "\u0e00" and _is_among(ord(character), SPACELESS)
+
+
+def _is_among(code: int, ranges: Sequence[tuple[int, int]]) -> bool:
+    return any(first <= code <= last for first, last in ranges)
+
+
+def occurrences(text: str, words: str) -> Iterator[tuple[int, int]]:
+    """Where words occur in a text, in any case, and no letter, digit or mark continues them.
+
+    Accents may be characters of their own or not. In scripts without spaces between words they occur
+    wherever their characters do.
+    """
+    spellings = {unicodedata.normalize(form, words) for form in ("NFC", "NFD")} | {words}
+    pattern = "|".join(map(re.escape, sorted(spellings)))
+    for match in re.compile(pattern, re.IGNORECASE).finditer(text):
+        start, end = match.span()
+        base = start - 1
+        while base >= 0 and is_extending(text[base]):
+            base -= 1
+        continues = base >= 0 and _joins_words(text[base])
+        if not continues and not (end < len(text) and (is_extending(text[end]) or _joins_words(text[end]))):
+            yield start, end
+
+
+def _joins_words(character: str) -> bool:
+    return in_word(character) and not is_spaceless(character)
 
 
 def is_word(text: str) -> bool:
@@ -71,7 +110,7 @@ def is_word(text: str) -> bool:
     return any(unicodedata.category(character)[0] in "LN" for character in text)
 
 
-def _extends(character: str) -> bool:
+def is_extending(character: str) -> bool:
     """Whether it extends the character before it: marks, joiners, tags, and emoji skin tones."""
     code = ord(character)
     if code < 0x300:

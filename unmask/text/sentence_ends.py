@@ -13,7 +13,12 @@ ABBREVIATIONS = frozenset(
     )
 )
 
-_SENTENCE_END = re.compile(rf"[{re.escape(SENTENCE_ENDS)}]+[{re.escape(CLOSERS)}]*(?=\s)")
+_END = f"[{re.escape(SENTENCE_ENDS)}]"
+# A run of ends is looked at once, not from each of its characters.
+_SENTENCE_END = re.compile(rf"(?<!{_END}){_END}+[{re.escape(CLOSERS)}]*(?=\s)")
+_NEXT = re.compile(r"\s*(\S?)")
+_LAST_WORD = 100
+"""Characters in which the word before an end is looked for; longer ones are no abbreviations."""
 
 
 def sentence_ends(text: str) -> list[int]:
@@ -24,12 +29,13 @@ def sentence_ends(text: str) -> list[int]:
     """
     found, start = [], 0
     for match in _SENTENCE_END.finditer(text):
-        words = text[start : match.start()].split()
+        words = text[max(start, match.start() - _LAST_WORD) : match.start()].split()
         last = words[-1].lstrip("\"'“‘«([") if words else ""
         initial = len(last) == 1 and last.isupper()
         if match.group() == "." and (initial or last.lower() in ABBREVIATIONS):
             continue
-        if text[match.end() :].lstrip()[:1].islower():
+        following = _NEXT.match(text, match.end())
+        if following is not None and following[1].islower():
             continue
         found.append(match.end())
         start = match.end()

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-FULL_STOP = re.compile(r"[.!?…]+[\"'”’»)\]]*\s+|[。！？｡]+[」』”’）]*\s*")
+FULL_STOP = re.compile(r"(?<![.!?…])[.!?…]+[\"'”’»)\]]*\s+|(?<![。！？｡])[。！？｡]+[」』”’）]*\s*")
 ABBREVIATION = re.compile(
     r"\b(?:[A-Z]|(?i:al|approx|cf|dr|e\.g|eds?|eqs?|etc|figs?|i\.e|mr|mrs|ms|nos?|pp?|prof|refs?|sec|st|vol|"
     r"vs))\.\s+\Z"

@@ -384,6 +384,10 @@ class Tokenizer:
         return spelled
 
 
+SHARED_LENGTH = 512
+"""Tokens of an encoding up to which it shares its token types with others: together they take 2 MB."""
+
+
 def _ids(raw: Sequence[tokenizers.Encoding]) -> list[NDArray[np.int64]]:
     """The ids of each text; made as one array, because that takes half the time of many small ones."""
     lists = [one.ids for one in raw]
@@ -419,9 +423,14 @@ def _check_words(encoding: Encoding, name: str, pair_name: str = "") -> None:
             raise EmptyText(f"{called} has no words; give a text with at least one")
 
 
-@lru_cache(maxsize=4096)
 def _constant(value: int, length: int) -> NDArray[np.int64]:
-    """A read-only array shared by all encodings of one length."""
+    """A read-only array; all encodings of one length share it, unless they are long."""
+    make = _short_constant if length <= SHARED_LENGTH else _short_constant.__wrapped__
+    return make(value, length)
+
+
+@lru_cache(maxsize=2 * SHARED_LENGTH)
+def _short_constant(value: int, length: int) -> NDArray[np.int64]:
     made = np.full(length, value, dtype=np.int64)
     made.setflags(write=False)
     return made

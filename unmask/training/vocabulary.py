@@ -1,5 +1,7 @@
 """What objectives need to know about a tokenizer: special tokens, and which tokens continue a word."""
 
+import re
+import unicodedata
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,8 +10,17 @@ from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
 from unmask.text import Tokenizer
+from unmask.text.borders import is_extending, is_spaceless
 
 _SENTENCE_ENDS = (".", "!", "?", "…", "。", "！", "？")
+PART = "\ufffd"
+"""What bytes that are no whole character are decoded to."""
+_BYTE = re.compile("<0x([0-9A-F]{2})>")
+"""How SentencePiece spells a byte."""
+_PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+_OTHERS = [byte for byte in range(256) if byte not in _PRINTABLE]
+_BYTES = {chr(byte): byte for byte in _PRINTABLE} | {chr(256 + n): byte for n, byte in enumerate(_OTHERS)}
+"""The byte for which each character stands in a byte-level vocabulary (Radford et al. 2019)."""
 _CLOSERS = "\"'”’»)]"
 
 
@@ -71,20 +82,50 @@ def _continues(engine: tokenizers.Tokenizer, special_V: NDArray[np.bool_]) -> ND
     one.
 
     In the latter case an unmarked token continues a word if it holds a letter or a digit, or a part of a
-    character, which may be a letter; a comma or a line break is a separate word.
+    character, which may be a letter, or begins with a mark on the letter before it; a comma or a line break
+    is a separate word. In scripts without spaces between words every token that begins with a letter is a
+    word, as Han characters are in BERT: a sentence would be one otherwise.
     """
     pieces = [engine.id_to_token(id) or "" for id in range(len(special_V))]
     prefix = getattr(engine.model, "continuing_subword_prefix", None)
     if prefix and type(engine.model).__name__ == "WordPiece":
-        return np.array([piece.startswith(prefix) for piece in pieces], dtype=np.bool_) & ~special_V
+        ours = [
+            piece.startswith(prefix) and not _begins_spaceless(piece.removeprefix(prefix)) for piece in pieces
+        ]
+        return np.array(ours, dtype=np.bool_) & ~special_V
     # A decoder may strip the first token's space, so another token is put before it.
     texts = [engine.decoder.decode(["a", piece])[1:] if engine.decoder else piece for piece in pieces]
     marked = [
         piece.startswith(("\u0120", "\u2581")) or text[:1].isspace()
         for piece, text in zip(pieces, texts, strict=True)
     ]
-    inside = [any(c.isalnum() or c == "\ufffd" for c in text) for text in texts]
+    inside = [
+        not _begins_spaceless(text) and (_extends(text) or any(c.isalnum() or c == PART for c in text))
+        if not text.startswith(PART)
+        else not is_spaceless(_first_character(piece))
+        for piece, text in zip(pieces, texts, strict=True)
+    ]
     return np.array(inside, dtype=np.bool_) & ~np.array(marked, dtype=np.bool_) & ~special_V
+
+
+def _begins_spaceless(text: str) -> bool:
+    """Whether it begins with a letter of a script without spaces between words."""
+    return bool(text) and is_spaceless(text[0]) and not is_extending(text[0])
+
+
+def _extends(text: str) -> bool:
+    """Whether it begins with what extends a word: marks, joiners, soft hyphens."""
+    first = text[:1]
+    joins = bool(first) and unicodedata.category(first) == "Cf" and first != "\u200b"
+    return joins or (bool(first) and is_extending(first))
+
+
+def _first_character(piece: str) -> str:
+    """Of a token that is a part of a character the last one that it can begin; NUL for a later part."""
+    spelled = _BYTE.fullmatch(piece)
+    bytes_ = bytes([int(spelled[1], 16)]) if spelled else bytes(map(_BYTES.__getitem__, piece[:4]))
+    needed = next((count for least, count in ((0xF0, 4), (0xE0, 3), (0xC2, 2)) if bytes_[0] >= least), 0)
+    return (bytes_ + b"\xbf" * 3)[:needed].decode(errors="replace")[:1] or "\0"
 
 
 def _ends(engine: tokenizers.Tokenizer, special_V: NDArray[np.bool_]) -> NDArray[np.bool_]:

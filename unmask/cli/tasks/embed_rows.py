@@ -165,7 +165,10 @@ class Parquet(_Records):
             }
         )
         names = np.array(self.sources, dtype=object)
-        with parquet.ParquetWriter(output, schema, use_dictionary=["source"]) as writer:
+        with (
+            output.open("wb") as stream,  # pyarrow takes no name that is not Unicode
+            parquet.ParquetWriter(stream, schema, use_dictionary=["source"]) as writer,
+        ):
             for block_B in self.blocks(stored):
                 original_B = block_B["original_tokens"]
                 embeddings = arrow.array(block_B["embedding"].reshape(-1), kind)

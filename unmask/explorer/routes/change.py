@@ -45,7 +45,7 @@ from unmask.interpret.attention.view import AttentionView
 from unmask.interpret.words.word_pairs import WordPair, pair_words
 from unmask.spec import Classifier, PooledVector
 from unmask.tasks.fill import Prediction
-from unmask.text.borders import is_word
+from unmask.text.borders import is_extending, is_word
 from unmask.text.masking import spellings
 
 
@@ -189,7 +189,10 @@ def _predictions(reading: TextSession, p_V: np.ndarray, top: int) -> tuple[Predi
 
 def _continues(text: str) -> bool:
     """Whether a piece decodes to more than a word, as the continuation mark of WordPiece does."""
-    return any(not (letter.isalnum() or letter in "'’-_.") for letter in text.strip())
+    letters = text.strip()
+    return is_extending(letters[0]) or any(
+        not (letter.isalnum() or is_extending(letter) or letter in "'’-_.") for letter in letters
+    )
 
 
 def _both(context: AppContext, request: Request) -> tuple[TextSession, TextSession]:

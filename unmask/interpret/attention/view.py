@@ -27,6 +27,9 @@ from unmask.text import Encoding
 Weight = Literal["raw", "norm"]
 """Raw attention, or attention weighted by value norms, see `LayerStatistics`."""
 
+KEPT_STATISTICS = 2
+"""How many sizes of statistics a view keeps."""
+
 RELATIONS = CLASSES[:5]
 """Relations of a key to a query: the same token, the previous, the next, the first token of the sequence,
 or a special token other than the first. A key may have several relations: to itself, the first token is
@@ -104,10 +107,17 @@ class AttentionView:
         return self.cache.kind(layer)
 
     def open_statistics(self, *, top_k: int = TOP_K, maps: int = MAPS) -> AttentionStatistics:
-        """The statistics of these sizes, as far as they are measured; see `AttentionStatistics.measure`."""
-        return self._statistics.setdefault(
-            (top_k, maps), AttentionStatistics(self.cache, top_k=top_k, maps=maps)
-        )
+        """The statistics of these sizes, as far as they are measured; see `AttentionStatistics.measure`.
+
+        Those of the `KEPT_STATISTICS` sizes that were asked for last are kept.
+        """
+        sizes = (top_k, maps)
+        found = self._statistics.pop(sizes, None)
+        if found is None:
+            found = AttentionStatistics(self.cache, top_k=top_k, maps=maps)
+        kept = [*self._statistics.items()][1 - KEPT_STATISTICS :]
+        self._statistics = {**dict(kept), sizes: found}
+        return found
 
     def statistics(
         self, watch: Watch | None = None, *, top_k: int = TOP_K, maps: int = MAPS

@@ -1,6 +1,5 @@
 """The examples of a head with certain words: found by reading the texts that contain them."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,6 +15,7 @@ from unmask.interpret.corpus.patterns import PATTERNS, relations
 from unmask.interpret.corpus.statistics import HeadTotals
 from unmask.interpret.watch import Watch, unwatched
 from unmask.text import Encoding
+from unmask.text.borders import occurrences
 
 MOST_READ = 300
 """Texts with the words that are read: the first of the corpus, which are a sample of all; a few seconds."""
@@ -66,12 +66,11 @@ def find_examples(
     wanted = [word.strip() if word else "" for word in (query, key)]
     if not any(wanted):
         raise InvalidRequest("no word was given; give the word of the query or of the key")
-    finders = [_finder(word) if word else None for word in wanted]
     texts = statistics.corpus.texts
     numbers = [
         number
         for number, one in enumerate(texts)
-        if all(finder is None or finder.search(one.text) for finder in finders)
+        if all(not word or any(occurrences(one.text, word)) for word in wanted)
     ]
     some = numbers[:MOST_READ]
     totals = HeadTotals.empty(1, 1, top)
@@ -84,7 +83,7 @@ def find_examples(
             watched("reading texts with these words", done + count * layers // of, len(some))
 
         batch = EqualLengthBatch.run(encoder, chosen, ticked)
-        marks = [None if finder is None else _marked(chosen, finder) for finder in finders]
+        marks = [_marked(chosen, word) if word else None for word in wanted]
         related = relations(chosen).only(*marks)
         p_SHNN, _ = batch.attention(layer)
         totals.rank(0, slice(0, 1), p_SHNN[:, head : head + 1], related, np.array(group))
@@ -93,15 +92,11 @@ def find_examples(
     return FoundExamples(found.examples(0, 0, pattern, top), len(numbers), len(some))
 
 
-def _finder(words: str) -> re.Pattern[str]:
-    return re.compile(rf"(?<!\w){re.escape(words)}(?!\w)", re.IGNORECASE)
-
-
-def _marked(encodings: Sequence[Encoding], finder: re.Pattern[str]) -> NDArray[np.bool_]:
-    """The tokens that share a character with a match, (S, N)."""
+def _marked(encodings: Sequence[Encoding], words: str) -> NDArray[np.bool_]:
+    """The tokens that share a character with an occurrence of words, (S, N)."""
     found = np.zeros((len(encodings), len(encodings[0])), dtype=np.bool_)
     for text, encoding in enumerate(encodings):
         start_N, end_N = encoding.offsets.T
-        for match in finder.finditer(encoding.text):
-            found[text] |= (start_N < match.end()) & (end_N > match.start()) & ~encoding.special
+        for start, end in occurrences(encoding.text, words):
+            found[text] |= (start_N < end) & (end_N > start) & ~encoding.special
     return found

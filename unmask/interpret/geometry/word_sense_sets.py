@@ -1,7 +1,6 @@
 """Sentences of one word in several senses, from the package or from a user's file."""
 
 import json
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
@@ -12,6 +11,7 @@ from typing import Literal
 from unmask.errors import InvalidRequest, InvalidText
 from unmask.interpret.geometry.intervals import generator
 from unmask.text import read_lines
+from unmask.text.borders import occurrences
 
 FEWEST = 4
 """Minimum number of sentences per sense."""
@@ -82,15 +82,14 @@ def word_sense_set(word: str, pairs: Iterable[tuple[str, str]], source: str = "t
     """
     if not word.strip():
         raise InvalidRequest("the word is blank; name the word whose senses are compared")
-    pattern = re.compile(rf"(?<!\w){re.escape(word)}(?!\w)", re.IGNORECASE)
     sentences = []
     for number, (sense, text) in enumerate(pairs, 1):
-        found = pattern.search(text)
+        found = next(occurrences(text, word), None)
         if found is None:
             raise InvalidRequest(
                 f"sentence {number} of {source} does not contain the word {word!r}: {text[:60]!r}"
             )
-        sentences.append(Sentence(text, sense, *found.span()))
+        sentences.append(Sentence(text, sense, *found))
     made = SenseSet(word, tuple(sentences))
     if len(made.senses) < 2:
         raise InvalidRequest(

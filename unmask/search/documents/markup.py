@@ -45,12 +45,12 @@ LATIN = frozenset(
 )
 """Names that browsers read as Windows-1252."""
 
-HEADING = re.compile(r" {0,3}#{1,6}[ \t]+(.+?)[ \t]*#*[ \t]*")
+HEADING = re.compile(r" {0,3}#{1,6}[ \t]")
 UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*")
 FRONT_MATTER = re.compile(
     r"(?:---|\+\+\+)[ \t]*\r?\n(.*?)^(?:---|\+\+\+|\.\.\.)[ \t]*$", re.DOTALL | re.MULTILINE
 )
-FRONT_TITLE = re.compile(r"""^title[ \t]*[:=][ \t]*(["']?)(.*?)\1[ \t]*\r?$""", re.MULTILINE)
+FRONT_TITLE = re.compile(r"^title[ \t]*[:=](.*)$", re.MULTILINE)
 FENCE = re.compile(r" {0,3}(```|~~~)")
 
 
@@ -182,16 +182,23 @@ def markdown_title(source: str) -> str:
     """The title of the front matter (YAML or TOML); without one the first heading outside blocks of code."""
     front = FRONT_MATTER.match(source)
     if front is not None and (named := FRONT_TITLE.search(front[1])):
-        return named[2].strip()
+        title = named[1].strip()
+        quoted = len(title) > 1 and title[0] == title[-1] and title[0] in "\"'"
+        return title[1:-1].strip() if quoted else title
     above, fence = "", ""
     for line in source[front.end() if front else 0 :].splitlines():
         if found := FENCE.match(line):
             fence = "" if fence == found[1] else fence or found[1]
             above = ""
         elif not fence:
-            if found := HEADING.fullmatch(line):
-                return found[1]
+            if (found := HEADING.match(line)) and (title := _heading(line[found.end() :])):
+                return title
             if above and UNDERLINE.fullmatch(line):
                 return above
             above = line.strip()
     return ""
+
+
+def _heading(rest: str) -> str:
+    """The text after the signs of a heading, without those that may close it."""
+    return rest.strip(" \t").rstrip("#").rstrip(" \t")

@@ -6,7 +6,8 @@ from pathlib import Path
 from unmask.base.arguments import listed, whole_number
 from unmask.errors import InvalidRequest, InvalidText
 from unmask.search.documents.files import Found, check_paths, find_files
-from unmask.search.documents.markup import decode_html, html_text, markdown_title
+from unmask.search.documents.markup import decode_html, markdown_title
+from unmask.search.documents.pages import PageParser
 from unmask.search.documents.pdf import pdf_documents
 from unmask.search.documents.rows import NoTextColumn, row_documents
 from unmask.search.documents.values import MAX_DOCUMENT_BYTES, Document, Skipped
@@ -77,6 +78,13 @@ def read_documents(
 def _read(
     files: Iterator[Found | Skipped], field: str | None, id_field: str | None, most: int
 ) -> Iterator[Document | Skipped]:
+    with PageParser() as pages:
+        yield from _documents(files, pages, field, id_field, most)
+
+
+def _documents(
+    files: Iterator[Found | Skipped], pages: PageParser, field: str | None, id_field: str | None, most: int
+) -> Iterator[Document | Skipped]:
     read: list[Path] = []
     places: dict[str, tuple[int, int]] = {}
     """Of each id the file, by its number, and the row."""
@@ -85,7 +93,7 @@ def _read(
             yield found
             continue
         read.append(found.path)
-        for row, document in _of_file(found, field, id_field, most):
+        for row, document in _of_file(found, pages, field, id_field, most):
             one = _bounded(document, most)
             if isinstance(one, Document):
                 if one.id in places:
@@ -96,7 +104,7 @@ def _read(
 
 
 def _of_file(
-    found: Found, field: str | None, id_field: str | None, most: int
+    found: Found, pages: PageParser, field: str | None, id_field: str | None, most: int
 ) -> Iterator[tuple[int, Document | Skipped]]:
     """The documents of one file, each with its row; 0 for a document that is the whole file."""
     ending = format_ending(found.path.name)
@@ -108,7 +116,7 @@ def _of_file(
         elif ending in TEXT | MARKDOWN | HTML | CODE | ROWS:
             raw = content(found.path, most)
             text = decode_html(raw) if ending in HTML else decode(raw)
-            yield 0, _document(text, found.name, ending)
+            yield 0, _document(text, found.name, ending, pages)
         else:
             yield 0, Skipped(found.name, f"its ending {ending} is not one of those that are read")
     except FileTooLong as error:
@@ -134,12 +142,12 @@ def _bounded(one: Document | Skipped, most: int) -> Document | Skipped:
     )
 
 
-def _document(text: str, name: str, ending: str) -> Document | Skipped:
+def _document(text: str, name: str, ending: str, pages: PageParser) -> Document | Skipped:
     kind, title = "code" if ending in CODE | ROWS else "text", ""
     if ending in MARKDOWN:
         kind, title = "markdown", markdown_title(text)
     elif ending in HTML:
-        kind, (text, title) = "html", html_text(text)
+        kind, (text, title) = "html", pages.text(text)
     return Document(name, text, title, kind=kind) if text.strip() else Skipped(name, "it has no text")
 
 

@@ -68,6 +68,7 @@ async def rerank(service: Service, call: Call, given: Given) -> Any:
     served = service.models.named(given["model"], "rerank")
     texts = given["documents"]
     _refuse(given, "max_tokens_per_doc")
+    service.repeat(call, "query", given["query"], len(texts))
     logits = await service.run(
         call,
         lambda: served.rerank(

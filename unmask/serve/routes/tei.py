@@ -100,6 +100,7 @@ async def rerank(service: Service, call: Call, given: Given) -> Any:
     """The texts by their relevance for the query, best first."""
     served = service.models.named(given["model"], "rerank")
     texts, truncation = given["texts"], _truncation(service, given)
+    service.repeat(call, "query", given["query"], len(texts))
     logits = await service.run(
         call,
         lambda: served.rerank(

@@ -31,6 +31,7 @@ async def entities(service: Service, call: Call, given: Given) -> Any:
             aggregation=given["aggregation"],
             truncate=given["truncate"],
             name=named("texts", inputs.single),
+            most_tokens=service.limits.queued_tokens,
         ),
     )
     return _results(call, served.name, found)
@@ -40,6 +41,7 @@ async def answers(service: Service, call: Call, given: Given) -> Any:
     """The spans of the contexts that answer the question, most probable first."""
     served = service.models.named(given["model"], "answers")
     contexts: Inputs = given["contexts"]
+    service.repeat(call, "question", given["question"], len(contexts.texts))
     (found,) = await service.run(
         call,
         lambda: typed.answers(
@@ -48,6 +50,7 @@ async def answers(service: Service, call: Call, given: Given) -> Any:
             contexts.texts,
             truncate=given["truncate"],
             name=named("contexts", contexts.single),
+            most_tokens=service.limits.queued_tokens,
             top_k=given["top_k"],
             max_answer_tokens=given["max_answer_tokens"],
             no_answer=given["no_answer"],

@@ -39,6 +39,8 @@ class MaskingSpec:
     constant."""
     replacement: Replacement = "bert"
     mask_unit: MaskUnit = "token"
+    """In scripts without spaces between words, such as Chinese and Thai, a token that begins with a letter is
+    a word."""
     longest: int = 3
     """Words in the longest n-gram; n words have a probability proportional to 1 / n (Lan et al. 2020)."""
     static_masks: int = 0

@@ -1,0 +1,125 @@
+"""HTML pages parsed in a process of their own: some keep the parser busy for hours, until it is ended.
+
+The parser takes quadratic time for some pages, such as one with 300,000 attributes. Every page has its
+processor time, after which the system ends the process.
+"""
+
+import signal
+import struct
+import subprocess
+import sys
+from contextlib import suppress
+from types import TracebackType
+from typing import IO, Self
+
+from unmask.base.optional import require
+from unmask.errors import InvalidText
+from unmask.search.documents.markup import html_text
+
+PAGE_SECONDS = 20
+"""Processor time for one page, in which the parser reads hundreds of megabytes of what people write."""
+PARSED_HERE = 4096
+"""Characters of a page that is parsed without another process: none of them takes long."""
+_LENGTHS = struct.Struct("!QQ")
+
+
+class PageParser:
+    """Parses pages; the process is started for the first page that needs it, and ends with the block.
+
+    Args:
+        seconds: the processor time of one page.
+    """
+
+    def __init__(self, seconds: float = PAGE_SECONDS) -> None:
+        self._seconds = seconds
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+    def text(self, source: str) -> tuple[str, str]:
+        """The text of a page and its title, see `html_text`.
+
+        Raises:
+            InvalidText: it is nested too deeply, or takes too long.
+        """
+        if len(source) <= PARSED_HERE:
+            return html_text(source)
+        require("search")
+        process = self._process = self._process or _started(self._seconds)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            _send(process.stdin, source, "")
+            text, rest = _received(process.stdout)
+        except (OSError, EOFError):
+            code = self._end()
+            late = code == -signal.SIGPROF
+            reason = f"takes more than {self._seconds:g} seconds" if late else f"ended its parser ({code})"
+            raise InvalidText(f"parsing it {reason}; convert it to plain text first") from None
+        if rest.startswith("!"):
+            raise InvalidText(rest[1:])
+        return text, rest[1:]
+
+    def _end(self) -> int | None:
+        """End the process; how it ended by itself, or None."""
+        process, self._process = self._process, None
+        if process is None:
+            return None
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.kill()  # it waits for a page, has ended, or parses one that nobody waits for
+        with suppress(OSError):
+            process.stdin.close()
+        process.stdout.close()
+        return process.wait()
+
+
+def work(seconds: float) -> None:
+    """What the process does: answer page after page, until there is no other."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who asks has got it, too
+    stdin, stdout = sys.stdin.buffer, sys.stdout.buffer
+    while True:
+        try:
+            source, _ = _received(stdin)
+        except EOFError:
+            return
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+        try:
+            text, title = html_text(source)
+            answer = text, f"={title}"
+        except InvalidText as error:
+            answer = "", f"!{error}"
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        _send(stdout, *answer)
+
+
+def _started(seconds: float) -> "subprocess.Popen[bytes]":
+    code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import work; work({seconds!r})"
+    return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+def _send(stream: IO[bytes], *texts: str) -> None:
+    parts = [text.encode("utf-8", "surrogatepass") for text in texts]
+    stream.write(_LENGTHS.pack(*map(len, parts)) + b"".join(parts))
+    stream.flush()
+
+
+def _received(stream: IO[bytes]) -> tuple[str, str]:
+    one, other = (
+        _exactly(stream, length).decode("utf-8", "surrogatepass")
+        for length in _LENGTHS.unpack(_exactly(stream, _LENGTHS.size))
+    )
+    return one, other
+
+
+def _exactly(stream: IO[bytes], count: int) -> bytes:
+    found = stream.read(count)
+    if len(found) < count:
+        raise EOFError
+    return found
