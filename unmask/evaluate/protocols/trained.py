@@ -34,6 +34,7 @@ def evaluate_trained(
     dev: Path | None = None,
     seeds: Sequence[int] | None = None,
     device: Device = "auto",
+    ignore_tensors: Sequence[str] = (),
     callback: Callback | None = None,
 ) -> ProtocolReport:
     """Fine-tune a checkpoint by a protocol of one task, with files of the user, and score each seed's model.
@@ -47,6 +48,7 @@ def evaluate_trained(
         dev: data that may choose the evaluation that counts.
         seeds: instead of the protocol's.
         device: where to train.
+        ignore_tensors: tensors of the checkpoint that are left out, by name.
         callback: receives progress.
 
     Raises:
@@ -62,7 +64,7 @@ def evaluate_trained(
             f"{protocol.name} has a grid, and no dev data are given that choose in it; add them"
         )
     numbers = seeds_given(seeds) if seeds is not None else None
-    how = How(named_model(model), output, numbers, device, True, callback or NullCallback())
+    how = How(named_model(model), output, numbers, device, True, callback or NullCallback(), ignore_tensors)
     files = TaskFiles(train.resolve(), None if dev is None else dev.resolve())
     output.mkdir(parents=True, exist_ok=True)
     with exclusive_lock(output):

@@ -18,7 +18,7 @@ from unmask.encoder.encoder import Encoder
 from unmask.encoder.trained_linear import train_with_onednn
 from unmask.engines.torch_engine import TorchEngine
 from unmask.errors import InvalidRequest
-from unmask.training.data.labeled import LabeledBatches, digest_of
+from unmask.training.data.labeled import LabeledBatches
 from unmask.training.finetune.best import BestModel, check_metric
 from unmask.training.finetune.calibration import calibrate
 from unmask.training.finetune.card import CardFacts, model_card
@@ -34,6 +34,7 @@ from unmask.training.finetune.examples import (
     labels_of,
 )
 from unmask.training.finetune.few_shot import FewShot, few_texts, figures_before, write_body
+from unmask.training.finetune.inputs import labeled_inputs
 from unmask.training.finetune.intervals import intervals
 from unmask.training.finetune.parts import new_loop, newest_checkpoint, planned
 from unmask.training.finetune.records import Labeled, in_both_orders, read_labeled
@@ -110,13 +111,14 @@ def finetune(
     def train(one: FinetuneSettings, out: Path) -> FinetuneResult:
         with exclusive_lock(out) if ranks.first else nullcontext():
             kind = RetrievalRun if one.task == "retrieval" else FinetuneRun
-            result = kind(one, base, out, ranks, told).train()
+            run = kind(one, base, out, ranks, told)
+            result = run.train()
             if ranks.first:
-                write_result(result, one, out)
+                write_result(result, one, out, run.loop.inputs)
             return result
 
     def train_all(one: FinetuneSettings, out: Path) -> FinetuneResult | SeedsResult:
-        return train_seeds(one, out, ranks, told, train) if one.seeds else train(one, out)
+        return train_seeds(one, out, ranks, told, train, base=base) if one.seeds else train(one, out)
 
     if settings.sweep:
         return train_sweep(settings, base, ranks, told, train_all)
@@ -144,7 +146,7 @@ class FinetuneRun:
         found = newest_checkpoint(settings, base, out, ranks, callback)
         if settings.data.dev:
             require("finetune")
-        records = self._records(settings.data.train)
+        records = given = self._records(settings.data.train)
         labels = labels_of(records, settings)
         check_metric(settings.evaluation.metric, figure_names(settings.task, labels))
         if settings.few_shot is not None:
@@ -159,9 +161,9 @@ class FinetuneRun:
         self.preparation = Preparation(
             settings, labels, self.checkpoint.tokenizer, encoder.spec, min(limits, default=None)
         )
-        train, dev = self._examples("train", records), []
-        if settings.data.dev:
-            dev = self._examples("dev", self._records(settings.data.dev))
+        held_out = self._records(settings.data.dev) if settings.data.dev else []
+        train = self._examples("train", records)
+        dev = self._examples("dev", held_out) if settings.data.dev else []
         if (shared := leakage(train, dev)) is not None:
             self._describe([shared])
         self.dev = dev
@@ -171,11 +173,10 @@ class FinetuneRun:
         )
         self.trainer = self._trainer()
         callback.say(planned(settings, self.batches, "pair" if self.few_shot else "text", ranks))
-        parts = [example.record for part in (train, dev) for example in part]
-        self.batches.digest = digest_of([labels, *(replace(one, where="") for one in parts)])
+        self.loop.inputs = labeled_inputs(settings, base, given, held_out)
         if found is not None:
-            self.trainer.restore(found)
             self.best.restore(out / "log.jsonl", found.step)
+            self.trainer.restore(found)
         if ranks.device.type == "cpu":
             train_with_onednn(self.loop.objective)
 
