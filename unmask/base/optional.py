@@ -58,6 +58,7 @@ EXTRAS: dict[str, Extra] = {
     ),
     "peers": Extra(
         {
+            "accelerate": "accelerate",
             "nncf": "nncf",
             "onnx": "onnx",
             "onnxruntime": "onnxruntime",
