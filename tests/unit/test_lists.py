@@ -81,6 +81,7 @@ def test_commands_take_lists(tmp_path):
             ),
             "--seeds is '1,x'",
         ),
+        (("kernels", "--dtype", "float32", "bfloat16"), "nothing takes 'bfloat16'; an option has one value"),
     ):
         ran = run_here(*words)
         assert ran.code != 0
