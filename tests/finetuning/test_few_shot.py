@@ -15,11 +15,11 @@ from sklearn.linear_model import LogisticRegression
 import unmask
 from tests.finetuning.test_finetune import Heard, place, table
 from tests.support.tiny import MAX_TOKENS, change_json, tiny_bert, write_checkpoint
-from unmask.errors import InvalidRequest, InvalidText
+from unmask.errors import InvalidRequest, InvalidText, OutputError
 from unmask.evaluate.protocols.protocol_runs import data_settings
 from unmask.evaluate.protocols.scores import classification_scores
 from unmask.training.finetune import few_shot
-from unmask.training.finetune.few_shot import few_texts
+from unmask.training.finetune.few_shot import few_texts, write_body
 from unmask.training.finetune.records import Labeled
 from unmask.training.finetune.result import read_result
 from unmask.training.finetune.run import FinetuneRun, finetune
@@ -195,6 +195,19 @@ def test_a_bfloat16_export_and_a_temperature(place, tmp_path):
     head = unmask.load(result.folder).spec.heads[0]
     assert head.temperature == pytest.approx(result.dev["dev/temperature"])
     assert head.temperature != 1
+
+
+def test_an_encoder_that_cannot_be_written_leaves_the_one_before(place, body, tmp_path, monkeypatch):
+    result = finetune(few(tmp_path / "run", epochs=1), base=place)
+    before = (result.encoder / "model.safetensors").read_bytes()
+
+    def full(*_):
+        raise OutputError("the disk is full")
+
+    monkeypatch.setattr("unmask.training.finetune.few_shot.save", full)
+    with pytest.raises(OutputError):
+        write_body(result.folder, unmask.load(result.encoder).checkpoint, result.encoder)
+    assert (result.encoder / "model.safetensors").read_bytes() == before
 
 
 def test_windows_of_long_texts_are_texts(place, body, tmp_path):

@@ -203,8 +203,11 @@ def test_one_word_in_two_contexts():
     pairs = [state[banks].double() for state in view.cache.states]
     cosines = [float(torch.nn.functional.cosine_similarity(a, b, dim=0)) for a, b in pairs]
     assert [bar.value for bar in one.bars] == pytest.approx(cosines)
-    assert one.layer == np.argmax(-np.diff(cosines))
-    assert (one.baseline, one.value) == pytest.approx((cosines[0], cosines[-1]))
+    assert one.layer == np.argmin(cosines) - 1
+    assert (one.baseline, one.value) == pytest.approx((cosines[0], min(cosines)))
+    assert f"are at {min(cosines):.2f} after layer {one.layer}" in one.sentence
+    ends = min(cosines) != cosines[-1]
+    assert (f"and end at {cosines[-1]:.2f}" in one.sentence) == ends
 
 
 def test_the_most_effective_head_is_the_one_that_is_measured(found, view):

@@ -345,6 +345,8 @@ def test_tiles_give_the_whole(name, tile):
     if name != "blocks":  # there a key may count more than once
         assert last.sum == pytest.approx(np.exp(scores - scores.max()).sum())
     assert (found.held_whole, found.held_tiled) == (N * N, tile * tile + 2 * tile)
+    numbers = found.kernel_tile * (found.kernel_tile + 2 + one.mixer(1).head_width)
+    assert found.bytes_tiled == (4 * numbers,) * len(found.lengths)
 
 
 @pytest.mark.parametrize("radius", [0, 2, 30, None])

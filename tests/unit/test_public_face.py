@@ -188,6 +188,7 @@ def test_commands_and_their_options():
         ],
         "models": ["task", "tokens", "device", "json"],
         "kernels": [
+            "model",
             "device", "dtype", "pattern", "position", "longest", "head_width", "gradients", "dropout",
             "log_sum_exp", "json",
         ],

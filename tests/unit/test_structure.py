@@ -53,7 +53,12 @@ SHELVES = {
         {"build"},
         {"write"},
     ),
-    "engines": ({"engine", "computed", "inference"}, {"torch_engine"}, {"native", "routed", "export"}),
+    "engines": (
+        {"engine", "computed", "inference"},
+        {"torch_engine"},
+        {"native", "routed", "export"},
+        {"backend"},
+    ),
     "interpret": (
         {"arguments", "head_summary", "watch", "workers", "activation_cache"},
         {"geometry", "words"},

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, Self, assert_never, get_args
 
 from unmask.base.arguments import check_choice, check_flag
-from unmask.engines.native.engine import NativeEngine, native_engine, native_reason
+from unmask.engines.backend import Backend, running
+from unmask.engines.native.engine import NativeEngine, native_engine
 from unmask.engines.native.threads import tell_torch
 from unmask.errors import CorruptCheckpoint, InvalidRequest
 from unmask.families import Compat
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
 
     from unmask.encoder.encoder import Encoder
     from unmask.engines.torch_engine import TorchEngine
-
-Backend = Literal["native", "torch"]
-"""Which code runs the layers: the native library, or torch."""
 
 Stamps = dict[Path, tuple[int, int]]
 """The modification time and size of each weight file."""
@@ -65,13 +63,14 @@ class LoadedEncoder:
         if engine is not None:  # it shares the weights of other models
             self.engine = engine
             return
-        no_native = _native_reason(checkpoint.spec, dtype, device, kernel, backend)
-        if no_native is None:
-            self.engine = self._native(dtype)
-        elif backend == "native":
-            raise InvalidRequest(f"backend is native, and {no_native}; leave it out, or take torch")
-        else:
-            self.engine = self._in_torch(dtype, device)
+        chosen = running(checkpoint.spec, dtype, device=device, kernel=kernel, backend=backend)
+        match chosen.backend:
+            case "native":
+                self.engine = self._native(dtype)
+            case "torch":
+                self.engine = self._in_torch(dtype, packed=chosen.packed)
+            case _:
+                assert_never(chosen.backend)
 
     def reading(self, special_tokens: SpecialTokens) -> Self:
         """This model with the same weights, for which special tokens typed in a text are ids, or text.
@@ -127,17 +126,13 @@ class LoadedEncoder:
             in_torch=lambda: _optimized(self._build_unchanged(), dtype),
         )
 
-    def _in_torch(self, dtype: str, device: str | None) -> TorchEngine:
-        """The engine of torch modules, optimized for inference where this machine supports it."""
-        from unmask.engines.inference import unsupported_reason
+    def _in_torch(self, dtype: str, *, packed: bool) -> TorchEngine:
+        """The engine of torch modules, optimized for inference if they are to be packed."""
         from unmask.engines.torch_engine import TorchEngine
 
-        refusal = unsupported_reason(dtype, device)
-        if dtype == "int8" and refusal is not None:
-            raise InvalidRequest(f"dtype is int8, and {refusal}; take float32 or bfloat16")
-        self._trainable = refusal is not None
+        self._trainable = not packed
         encoder = self._build()
-        return TorchEngine(encoder if self._trainable else _optimized(encoder, dtype))
+        return TorchEngine(_optimized(encoder, dtype) if packed else encoder)
 
     def _build(self, *, layers: bool = True) -> Encoder:
         """The plain module, read from the checkpoint's files."""
@@ -311,19 +306,6 @@ class LoadedEncoder:
     def device(self) -> str:
         """Where the weights are."""
         return self.engine.device
-
-
-def _native_reason(
-    spec: EncoderSpec, dtype: str, device: str | None, kernel: str | None, backend: Backend | None
-) -> str | None:
-    """Why an encoder is not run natively, as the end of "... because"; None if it is."""
-    if backend == "torch":
-        return "backend is torch"
-    if device is not None and not device.startswith("cpu"):
-        return f"the native library runs on cpu, not on {device}"
-    if kernel is not None:
-        return f"the kernel {kernel} is one of torch"
-    return native_reason(spec, dtype)
 
 
 def _optimized(encoder: Encoder, dtype: str) -> Encoder:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args, overload
 
 from unmask.base.arguments import check_choice, check_flag, listed
+from unmask.engines.backend import Backend
 from unmask.errors import CheckpointNotFound, InvalidRequest, KernelError, quoted
 from unmask.families import Compat
-from unmask.models.encoder import Backend
 from unmask.models.model import Model
 from unmask.text.literal import SpecialTokens
 from unmask.weights import find, read_checkpoint

@@ -122,7 +122,7 @@ def _plain(kind: Any, value: object, where: str) -> Any:
             raise InvalidRequest(
                 f"{where} has {len(str(value))} digits; it must be a smaller number"
             ) from None
-    if kind is Any or type(value) is kind:
+    if kind is Any or type(value) is kind or (kind is str and isinstance(value, str)):
         return value
     names = {bool: "true or false", int: "a whole number", float: "a number", str: "a string in quotes"}
     raise InvalidRequest(f"{where} is {value!r}; it must be {names.get(kind, kind)}")

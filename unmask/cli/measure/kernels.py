@@ -6,13 +6,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from unmask.cli.options import Dtype, JsonOption
-from unmask.cli.output import console, plain, print_json, table
+from unmask.cli.output import console, plain, print_json, safe, table
 
 if TYPE_CHECKING:
     from unmask.kernels import AttentionRequest, Capability
+    from unmask.spec import EncoderSpec
 
 Patterns = Literal["full", "causal", "sliding-window", "dilated", "sliding-window-global", "block-sparse"]
 Positions = Literal["none", "rotary", "alibi", "disentangled", "relative-bias"]
+INFERENCE_DTYPES = ("float32", "bfloat16", "float16", "float64", "int8")
+"""Number formats of whole models, as `unmask.load` takes them."""
 FEATURE_NAMES = {
     "gradients": "gradients",
     "dropout": "dropout",
@@ -24,6 +27,7 @@ FEATURE_NAMES = {
 
 def kernels(
     *,
+    model: Annotated[str | None, Parameter(name=["--model", "-m"], help="what runs this model")] = None,
     device: Annotated[str | None, Parameter(help="for this device, such as cpu or cuda")] = None,
     dtype: Annotated[Dtype | None, Parameter(help="for inputs of this dtype")] = None,
     pattern: Annotated[Patterns | None, Parameter(help="for this attention pattern")] = None,
@@ -37,13 +41,16 @@ def kernels(
 ) -> None:
     """List the attention kernels, fastest first: what each supports, and where it runs here.
 
-    Below them: which code runs whole models on its CPU. With any option except --json, show which kernel
-    would run and why the others would not. Defaults: CPU, float32, full attention without position terms,
-    512 tokens, heads of width 64.
+    Below them: which code runs whole models on its CPU; with --model, for that model alone. With another
+    option than --json, show which kernel would run and why the others would not. Defaults: CPU, float32, full
+    attention without position terms, 512 tokens, heads of width 64.
     """
     from unmask.errors import KernelError
     from unmask.kernels import AttentionRequest
 
+    if model is not None:
+        _show_model(model, json)
+        return
     asked = (device, dtype, pattern, position, longest, head_width)
     if all(one is None for one in asked) and not (gradients or dropout or log_sum_exp):
         _list_all(json)
@@ -155,13 +162,7 @@ def _list_all(json: bool) -> None:
             shown.add_row(f"  {name}", value)
         screen.print(shown)
         screen.print()
-    screen.print("[bold]inference on this CPU[/bold]")
-    shown = table(None, "", "")
-    shown.show_header = False
-    for dtype, engine in _inference().items():
-        why = f": {engine['reason']}" if engine["reason"] else ""
-        shown.add_row(f"  {dtype}", f"{engine['backend']}{why}")
-    screen.print(shown)
+    _show_inference("inference on this CPU", _inference())
     screen.print()
     screen.print(
         f"torch {torch.__version__}, {torch.get_num_threads()} threads, "
@@ -172,23 +173,51 @@ def _list_all(json: bool) -> None:
     )
 
 
-def _inference() -> dict[str, dict[str, str | None]]:
-    """Which code runs the layers of most models in each dtype, and why not better."""
-    from unmask.engines.inference import unsupported_reason
-    from unmask.engines.native.interface import PRECISIONS
-    from unmask.engines.native.library import connected, library_reason
+def _inference(spec: "EncoderSpec | None" = None) -> dict[str, dict[str, str | None]]:
+    """Which code runs the layers of a model, or of most models, in each dtype, and why."""
+    from unmask.engines.backend import running
+    from unmask.engines.native.library import Library, connected
+    from unmask.errors import InvalidRequest
 
     library = connected()
     found: dict[str, dict[str, str | None]] = {}
-    for dtype in PRECISIONS:
-        plain, native = unsupported_reason(dtype), library_reason(dtype)
-        if plain is not None:
-            found[dtype] = {"backend": "torch, module by module", "reason": plain}
-        elif native is not None or isinstance(library, str):
-            found[dtype] = {"backend": "torch, packed for oneDNN", "reason": native}
+    for dtype in INFERENCE_DTYPES:
+        try:
+            chosen = running(spec, dtype)
+        except InvalidRequest as refusal:
+            found[dtype] = {"backend": "nothing", "reason": str(refusal)}
+            continue
+        if chosen.backend == "native" and isinstance(library, Library):
+            shown = f"native ({library.level})"
         else:
-            found[dtype] = {"backend": f"native ({library.level})", "reason": None}
+            shown = "torch, packed for oneDNN" if chosen.packed else "torch, module by module"
+        found[dtype] = {"backend": shown, "reason": chosen.reason}
+        if chosen.except_for is not None:
+            found[dtype]["in_torch"] = chosen.except_for
     return found
+
+
+def _show_inference(title: str, engines: dict[str, dict[str, str | None]]) -> None:
+    screen = console(width=100)
+    screen.print(f"[bold]{title}[/bold]", highlight=False)
+    shown = table(None, "", "")
+    shown.show_header = False
+    for dtype, engine in engines.items():
+        why = f": {engine['reason']}" if engine["reason"] else ""
+        but = f"; {engine['in_torch']} in torch" if engine.get("in_torch") else ""
+        shown.add_row(f"  {dtype}", f"{engine['backend']}{why}{but}")
+    screen.print(shown)
+
+
+def _show_model(model: str, json: bool) -> None:
+    from unmask.weights import find, read_checkpoint
+
+    checkpoint = read_checkpoint(find(model))
+    engines = _inference(checkpoint.spec)
+    if json:
+        print_json({"model": checkpoint.source.name, "inference": engines})
+        return
+    _show_inference(f"inference of {safe(checkpoint.source.name)} on this CPU", engines)
 
 
 def _facts(record: "Capability", devices: set[str]) -> Iterator[tuple[str, str]]:

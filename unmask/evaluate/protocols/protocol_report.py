@@ -7,7 +7,7 @@ from typing import Any
 
 from unmask.evaluate.protocols.protocols import Protocol, ProtocolTask
 from unmask.training.finetune.best import LOWER_IS_BETTER
-from unmask.training.finetune.described import skipped_sentence
+from unmask.training.finetune.records import skipped_sentence
 
 DEV = "These are scores on dev data, not on test data."
 

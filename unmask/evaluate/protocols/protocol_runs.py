@@ -5,7 +5,6 @@ import gc
 import itertools
 import json
 import shutil
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from unmask.training.data.labeled import check_unchanged, digest_of
 from unmask.training.finetune.data_settings import DataSettings
 from unmask.training.finetune.grid import FREE
 from unmask.training.finetune.inputs import UNCHANGED, inputs_of
-from unmask.training.finetune.records import read_labeled
+from unmask.training.finetune.records import ReadingNotes, read_labeled
 from unmask.training.finetune.result import FinetuneResult, write_json
 from unmask.training.finetune.run import finetune
 from unmask.training.finetune.settings import FinetuneSettings, settings_of_table
@@ -74,12 +73,12 @@ def official_files(task: ProtocolTask, folder: Path) -> TaskFiles | str:
 def skipped_lines(task: ProtocolTask, files: TaskFiles) -> dict[str, int]:
     """By file of the task, the lines that its runs leave out."""
     data = read_table(DataSettings, {"train": [str(files.train)], **task.data}, "data")
-    skipped: Counter[Path] = Counter()
+    notes = ReadingNotes()
     if data.skip_short_lines:
         names = [str(path) for path in (files.train, files.dev, *files.also.values()) if path is not None]
-        for _ in read_labeled(names, data, Path(), skipped):
+        for _ in read_labeled(names, data, Path(), notes):
             pass
-    return {f"{path.parent.name}/{path.name}": count for path, count in skipped.items()}
+    return {f"{path.parent.name}/{path.name}": count for path, count in notes.skipped.items()}
 
 
 def trials(protocol: Protocol, task: str) -> list[Mapping[str, Any]]:

@@ -92,7 +92,7 @@ def prepared_examples(
     """
     head = classifier_of(model.spec, ROLE_OF[task], DOES.get(task, f"learn {task}"), model.name)
     settings = FinetuneSettings("evaluate", task, ModelSettings(model.name), data)
-    records = list(read_labeled(data.dev, data, base))
+    records = list(read_labeled(data.dev, data, base, offsets=False))
     check_kinds(records, task)
     if not records:
         raise InvalidText(f"{', '.join(data.dev)} has no labeled text; name a file with at least one")

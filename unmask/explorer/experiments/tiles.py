@@ -11,6 +11,8 @@ from unmask.explorer.experiments.recorded_text import RecordedText
 from unmask.kernels import Tile, allowed, scores
 from unmask.spec import CausalAttention, FullAttention, SlidingWindow
 
+KERNEL_TILE = 64
+"""Queries and keys of a tile in fast kernels, about."""
 LENGTHS = (512, 2048, 8192, 32768)
 BYTES = 4
 """Bytes of a float32, in which scores are usually held."""
@@ -49,11 +51,14 @@ class Tiled:
     """Number of values held at once without tiles."""
     held_tiled: int
     """Number of values held at once with tiles: one tile of scores, and a maximum and a sum per query."""
+    kernel_tile: int
+    """Side of a tile of the size that kernels use."""
     lengths: tuple[int, ...]
     bytes_whole: tuple[int, ...]
     """Bytes of the float32 scores of one head, by length of text; counted, not measured."""
     bytes_tiled: tuple[int, ...]
-    """Bytes with tiles of this size; independent of the length."""
+    """Bytes of one tile of `kernel_tile` with the maximum, the sum and the output of each of its queries;
+    independent of the length."""
 
 
 def tiled(heard: RecordedText, layer: int, head: int, query: int, *, tile: int = 8) -> Tiled:
@@ -89,9 +94,10 @@ def tiled(heard: RecordedText, layer: int, head: int, query: int, *, tile: int =
         output_size=float(np.sqrt((whole**2).mean())),
         held_whole=count * count,
         held_tiled=held,
+        kernel_tile=KERNEL_TILE,
         lengths=LENGTHS,
         bytes_whole=tuple(BYTES * length**2 for length in LENGTHS),
-        bytes_tiled=tuple(BYTES * held for _ in LENGTHS),
+        bytes_tiled=tuple(BYTES * KERNEL_TILE * (KERNEL_TILE + 2 + mixer.head_width) for _ in LENGTHS),
     )
 
 

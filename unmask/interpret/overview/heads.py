@@ -226,7 +226,7 @@ def same_word(heads: MeasuredHeads) -> Iterator[Finding]:
     edges, window = heads.drawn(found, strongest)
     yield Finding(
         kind="same",
-        sentence=f"Words that occur more than once, such as {names.surface(strongest)}, look for each other "
+        sentence=f"Words that occur more than once, such as {names.surface(strongest)}, attend to each other "
         f"in head {head_name(*found)}: {percent(mass)} of their attention goes to their other occurrences, "
         f"where evenly spread attention would give {percent(even)}.{heads.caution(found)}",
         value=mass,
@@ -307,6 +307,8 @@ def farthest(heads: MeasuredHeads) -> Iterator[Finding]:
     if found is None or heads.tokens < FEWEST_TOKENS:
         return
     distance, even, best = found
+    if tokens(distance) == tokens(even):
+        return
     yield Finding(
         kind="distance",
         sentence=f"Head {head_name(*best)} reads farthest: {tokens(distance)} tokens from query to key on "

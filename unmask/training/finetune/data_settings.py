@@ -8,6 +8,10 @@ from unmask.errors import InvalidRequest
 from unmask.tasks.values import LongTexts, SchemeName
 from unmask.training.run.loop_settings import at_least
 
+AnswerOffsets = Literal["exact", "nearest"]
+"""What to do with an answer that is not at its offset in the context: refuse it, or take the occurrence that
+is nearest to it."""
+
 Format = Literal["tsv", "csv", "jsonl", "parquet", "datasets", "conll", "conllu", "squad"]
 """The layout of labeled data: a table with a row per text, words with labels, or questions with contexts."""
 
@@ -27,6 +31,9 @@ class DataSettings:
     skip_short_lines: bool = False
     """TSV: leave out lines with too few columns and say how many they are, as programs for GLUE do with the
     official file of QQP. Otherwise such a line is an error."""
+    answer_offsets: AnswerOffsets = "exact"
+    """Answering: refuse a file with an answer that is not at its answer_start, or train on the nearest
+    occurrence of each, and say how many they are."""
     text: str = "text"
     """The column of the text, of the words of a text, or of the question of a multiple choice."""
     pair: str | None = None

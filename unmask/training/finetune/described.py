@@ -40,11 +40,6 @@ def describe(name: str, counts: Counts, texts: Sequence[Example]) -> list[str]:
     return sentences
 
 
-def skipped_sentence(file: str, lines: int) -> str:
-    """A sentence about lines that were left out."""
-    return f"{file}: {counted(lines, 'line')} with too few columns {'is' if lines == 1 else 'are'} left out"
-
-
 def leakage(train: Sequence[Example], dev: Sequence[Example]) -> str | None:
     """A sentence about dev texts that are also trained on; None if there are none."""
     seen = set(map(_text_of, train))

@@ -7,7 +7,6 @@ Axes: S texts, or windows of long ones.
 """
 
 import importlib
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from unmask.base.files import replaced_folder
 from unmask.encoder.encoder import Encoder
 from unmask.encoder.heads import ClassificationHead
 from unmask.engines.torch_engine import TorchEngine
@@ -165,5 +165,5 @@ def write_body(model: Path, body: Checkpoint, folder: Path) -> None:
     state = build(checkpoint, dtype=str(checkpoint.config["dtype"])).state_dict()
     encoder = on_meta(body.spec)
     encoder.load_state_dict({name: state[name] for name in encoder.state_dict()}, assign=True)
-    shutil.rmtree(folder, ignore_errors=True)
-    save(encoder, body, folder)
+    with replaced_folder(folder) as made:
+        save(encoder, body, made)

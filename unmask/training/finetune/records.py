@@ -1,9 +1,11 @@
 """Labeled records of files: tables, CoNLL and CoNLL-U sentences, and questions in SQuAD's layout."""
 
 import glob
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from unmask.base.optional import require
 from unmask.errors import InvalidRequest, InvalidText, quoted
 from unmask.tasks.schemes import entities_of, split_label, written_in
 from unmask.text.layouts import CONLLU_COLUMNS, columns_of, conllu_sentences, questions, sentences
+from unmask.text.memory import Rows
 from unmask.text.records import (
     COMPRESSED,
     Record,
@@ -21,6 +24,7 @@ from unmask.text.records import (
     tsv_rows,
 )
 from unmask.training.finetune.data_settings import DataSettings, Format
+from unmask.training.run.report import counted
 
 FORMAT_OF: Mapping[str, Format] = {
     ".tsv": "tsv",
@@ -60,38 +64,94 @@ class Gold:
     """Texts and offsets in the context; empty if the context does not contain the answer."""
 
 
+@dataclass
+class ReadingNotes:
+    """What was done to the records of files while they were read."""
+
+    skipped: Counter[Path] = field(default_factory=Counter)
+    """Lines of each file that are left out, see `DataSettings.skip_short_lines`."""
+    moved: dict[Path, list[str]] = field(default_factory=dict)
+    """Of each file, the questions of which an answer was moved, see `DataSettings.answer_offsets`."""
+
+    def sentences(self) -> list[str]:
+        """One for each file and kind."""
+        found = [skipped_sentence(file.name, lines) for file, lines in self.skipped.items()]
+        return found + [
+            f"{file.name}: {counted(len(some), 'answer')} {'is' if len(some) == 1 else 'are'} not at "
+            f"answer_start, so the nearest occurrence is taken, first in {some[0]}"
+            for file, some in self.moved.items()
+        ]
+
+
+def skipped_sentence(file: str, lines: int) -> str:
+    """A sentence about lines that were left out."""
+    return f"{file}: {counted(lines, 'line')} with too few columns {'is' if lines == 1 else 'are'} left out"
+
+
 def read_labeled(
-    names: Sequence[str], data: DataSettings, base: Path, skipped: Counter[Path] | None = None
+    names: Sequence[str],
+    data: DataSettings,
+    base: Path,
+    notes: ReadingNotes | None = None,
+    *,
+    offsets: bool = True,
 ) -> Iterator[Labeled]:
     """All records of files, in order.
 
     Args:
-        names: paths or globs, relative to ``base``.
+        names: paths or globs, relative to ``base``, or rows in memory.
         data: their format and columns.
         base: a folder.
-        skipped: counts the lines of each file that are left out, see `DataSettings.skip_short_lines`.
+        notes: receives what was left out or mended.
+        offsets: whether the offsets of answers are read; scoring does not need them.
 
     Raises:
         InvalidRequest: a file does not exist, has no known format, or lacks a column.
         InvalidText: a file is damaged, or a line does not have its format.
         MissingExtra: the format needs packages that are not installed.
     """
-    skipped = Counter() if skipped is None else skipped
+    notes = ReadingNotes() if notes is None else notes
     for path in labeled_files(names, base):
-        form = labeled_format(path, data.format)
-        if form == "conll":
+        form = None if isinstance(path, Rows) else labeled_format(path, data.format)
+        if isinstance(path, Rows) or form in ROWS:
+            skip = None
+            if form == "tsv" and data.skip_short_lines:
+                skip = partial(notes.skipped.update, [path])
+            yield from _table(table_rows(path, data, skip=skip), data)
+        elif form == "conll":
             yield from _conll(path, data)
         elif form == "conllu":
             yield from _conllu(path, data)
-        elif form == "squad":
-            yield from _squad(path)
         else:
-            if form in ("parquet", "datasets"):
-                require("train")
-            rows = ROWS[form](path, data.columns)
-            if form == "tsv" and data.skip_short_lines:
-                rows = tsv_rows(path, data.columns, lambda path=path: skipped.update([path]))  # type: ignore[misc]
-            yield from _table(rows, data)
+            yield from _squad(path, data, notes) if offsets else _squad_texts(path)
+
+
+def table_rows(
+    source: Path | Rows, data: DataSettings, *, skip: Callable[[], None] | None = None
+) -> Iterator[Record]:
+    """Rows of a table in a file or in memory.
+
+    Args:
+        source: a file, or rows in memory.
+        data: its format, and the names of its columns if it has no header row.
+        skip: called for each line of a TSV file with too few columns, which is then left out; None refuses
+            it.
+
+    Raises:
+        InvalidRequest: the file is of no known format, or of one that has no rows.
+        InvalidText: the file is damaged.
+        MissingExtra: the format needs packages that are not installed.
+    """
+    if isinstance(source, Rows):
+        return iter(source.records)
+    form = labeled_format(source, data.format)
+    if form not in ROWS:
+        raise InvalidRequest(
+            f"{source} is read as {form}, which has no rows of columns; give {', '.join(ROWS)}"
+        )
+    if form in ("parquet", "datasets"):
+        require("train")
+    return tsv_rows(source, data.columns, skip) if form == "tsv" else ROWS[form](source, data.columns)
 
 
 def in_both_orders(records: Sequence[Labeled]) -> list[Labeled]:
@@ -104,14 +164,17 @@ def in_both_orders(records: Sequence[Labeled]) -> list[Labeled]:
     return [*records, *turned]
 
 
-def labeled_files(names: Sequence[str], base: Path) -> list[Path]:
-    """The files that paths and globs name, each once.
+def labeled_files(names: Sequence[str], base: Path) -> list[Path | Rows]:
+    """The files that paths and globs name, each once, and rows in memory.
 
     Raises:
         InvalidRequest: a path does not exist, or a glob matches nothing.
     """
-    found: list[Path] = []
+    found: list[Path | Rows] = []
     for name in names:
+        if isinstance(name, Rows):
+            found.append(name)
+            continue
         there = (base / name).exists()
         some = [base / name] if there else [Path(one) for one in sorted(glob.glob(str(base / name)))]
         if not some:
@@ -187,6 +250,12 @@ def _conll(path: Path, data: DataSettings) -> Iterator[Labeled]:
     word, label = (_column(value, name) for value, name in ((data.text, "text"), (data.label, "label")))
     for sentence in sentences(path):
         rows = [columns_of(line) for line in sentence.lines]
+        for option, column in (("text", word), ("label", label)):
+            if not all(-len(row) <= column < len(row) for row in rows):
+                raise InvalidRequest(
+                    f"{sentence.where} has {counted(min(map(len, rows)), 'column')}, and data.{option} is "
+                    f"column {column}; columns are counted from 0 or, with a minus sign, from the end"
+                )
         words = tuple(_without(data.strip_prefix, row[word], sentence.where) for row in rows)
         labels = _in_scheme([row[label] for row in rows], data, sentence.where)
         yield Labeled(sentence.where, words, None, labels)
@@ -229,7 +298,7 @@ def _column(value: str, name: str) -> int:
     defaults = {"text": 0, "label": -1}
     if value in defaults:
         return defaults[value]
-    if not value.lstrip("-").isdecimal():
+    if not re.fullmatch(r"-?[0-9]{1,9}", value):
         raise InvalidRequest(f"data.{name} is {value!r}; in a CoNLL file it must be a column number")
     return int(value)
 
@@ -245,9 +314,66 @@ def _conllu(path: Path, data: DataSettings) -> Iterator[Labeled]:
         yield Labeled(one.where, one.column("form"), None, list(one.column(label)))
 
 
-def _squad(path: Path) -> Iterator[Labeled]:
+def _squad_texts(path: Path) -> Iterator[Labeled]:
     """Questions with their contexts and answers, as in SQuAD 1.1 and 2.0."""
-    for one in questions(path):
-        if one.answers is None:
-            raise InvalidText(f"{one.where} has no answers, which training needs; add the key answers")
-        yield Labeled(one.where, one.question, one.context, Gold(one.id, one.answers))
+    for asked in questions(path):
+        if asked.answers is None:
+            raise InvalidText(f"{asked.where} has no answers, which are needed here; add the key answers")
+        yield Labeled(asked.where, asked.question, asked.context, Gold(asked.id, asked.answers))
+
+
+def _squad(path: Path, data: DataSettings, notes: ReadingNotes) -> Iterator[Labeled]:
+    """Questions whose answers are at their offsets.
+
+    Raises:
+        InvalidText: an answer is not at its offset, or, with nearest ones, nowhere in its context.
+    """
+    records = list(_squad_texts(path))
+    wrong = [record for record in records if _misplaced(record)]
+    if wrong and data.answer_offsets == "exact":
+        (text, start), *_ = _misplaced(wrong[0])
+        raise InvalidText(
+            f"{len(wrong):,} of {counted(len(records), 'question')} of {path} have an answer that is not at "
+            f"its answer_start, the first {wrong[0].where}: {quoted(text)} at {start}; mend them, or set "
+            'data.answer_offsets = "nearest" to take the nearest occurrence of each'
+        )
+    for record in records:
+        yield _moved(record) if _misplaced(record) else record
+    if wrong:
+        notes.moved[path] = [record.where for record in wrong]
+
+
+def _misplaced(record: Labeled) -> list[tuple[str, int]]:
+    """The answers that are not at their offsets."""
+    context = str(record.pair)
+    return [
+        (text, start) for text, start in record.label.answers if context[start : start + len(text)] != text
+    ]
+
+
+def _moved(record: Labeled) -> Labeled:
+    """The question with the occurrence of each answer that is nearest to its offset.
+
+    Where an answer does not occur, it is taken without the white space around it.
+
+    Raises:
+        InvalidText: the context does not contain an answer.
+    """
+    context, found = str(record.pair), []
+    for text, start in record.label.answers:
+        places = [(text, place) for place in _occurrences(text, context)]
+        places = places or [(text.strip(), place) for place in _occurrences(text.strip(), context)]
+        if not places:
+            raise InvalidText(
+                f"{record.where} has the answer {quoted(text)}, which its context does not contain; mend it, "
+                "or leave the question out"
+            )
+        found.append(min(places, key=lambda answer: abs(answer[1] - start)))
+    return replace(record, label=replace(record.label, answers=tuple(found)))
+
+
+def _occurrences(text: str, context: str) -> Iterator[int]:
+    place = context.find(text) if text else -1
+    while place >= 0:
+        yield place
+        place = context.find(text, place + 1)

@@ -1,6 +1,5 @@
 """From settings to a fine-tuned checkpoint folder: start or resume a run."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -22,7 +21,7 @@ from unmask.training.data.labeled import LabeledBatches
 from unmask.training.finetune.best import BestModel, check_metric
 from unmask.training.finetune.calibration import calibrate
 from unmask.training.finetune.card import CardFacts, model_card
-from unmask.training.finetune.described import describe, leakage, skipped_sentence
+from unmask.training.finetune.described import describe, leakage
 from unmask.training.finetune.evaluate import evaluate, figure_names, predicted
 from unmask.training.finetune.examples import (
     ROLE_OF,
@@ -37,7 +36,7 @@ from unmask.training.finetune.few_shot import FewShot, few_texts, figures_before
 from unmask.training.finetune.inputs import labeled_inputs
 from unmask.training.finetune.intervals import intervals
 from unmask.training.finetune.parts import new_loop, newest_checkpoint, planned
-from unmask.training.finetune.records import Labeled, in_both_orders, read_labeled
+from unmask.training.finetune.records import Labeled, ReadingNotes, in_both_orders, read_labeled
 from unmask.training.finetune.result import FinetuneResult, write_result
 from unmask.training.finetune.seeds import SeedsResult, train_seeds
 from unmask.training.finetune.settings import FinetuneSettings, read_settings, settings_of_table
@@ -238,9 +237,9 @@ class FinetuneRun:
         )
 
     def _records(self, names: tuple[str, ...]) -> list[Labeled]:
-        skipped: Counter[Path] = Counter()
-        records = list(read_labeled(names, self.settings.data, self.base, skipped))
-        self._describe([skipped_sentence(path.name, count) for path, count in skipped.items()])
+        notes = ReadingNotes()
+        records = list(read_labeled(names, self.settings.data, self.base, notes))
+        self._describe(notes.sentences())
         check_kinds(records, self.settings.task)
         return records
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from unmask.errors import InvalidRequest
+from unmask.text.memory import tables_in_memory
 from unmask.training.finetune.data_settings import DataSettings
 from unmask.training.finetune.few_shot_settings import FEW_SHOT, FewShotSettings, check_few_shot
 from unmask.training.finetune.grid import checked_grid
@@ -260,6 +261,11 @@ def settings_of_table(table: Mapping[str, Any]) -> FinetuneSettings:
         InvalidRequest: the settings are invalid.
     """
     refuse_trainer_names(table)
+    if isinstance(data := table.get("data"), Mapping):
+        in_memory = {
+            name: tables_in_memory(data[name], f"data.{name}") for name in ("train", "dev") if name in data
+        }
+        table = {**table, "data": {**data, **in_memory}}
     optimizer, schedule = table.get("optimizer", {}), table.get("schedule", {})
     if isinstance(optimizer, Mapping):
         table = {**table, "optimizer": {**OPTIMIZER, **optimizer}}

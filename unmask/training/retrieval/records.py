@@ -6,11 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from unmask.base.optional import require
 from unmask.errors import InvalidRequest, InvalidText, quoted
 from unmask.text.records import COMPRESSED, json_rows, tsv_rows
 from unmask.training.finetune.data_settings import DataSettings
-from unmask.training.finetune.records import ROWS, labeled_files, labeled_format
+from unmask.training.finetune.records import labeled_files, table_rows
 
 NEGATIVES = ("negative", "negatives")
 """The columns of negatives that are read if none is named."""
@@ -55,17 +54,10 @@ def read_ranked(names: Sequence[str], data: DataSettings, base: Path) -> Iterato
         MissingExtra: the format needs packages that are not installed.
     """
     for path in labeled_files(names, base):
-        if path.parent.name == "qrels":
+        if isinstance(path, Path) and path.parent.name == "qrels":
             yield from _judged(path)
             continue
-        form = labeled_format(path, data.format)
-        if form not in ROWS:
-            raise InvalidRequest(
-                f"{path} is read as {form}, which has no queries with documents; give {', '.join(ROWS)}"
-            )
-        if form in ("parquet", "datasets"):
-            require("train")
-        for where, row in ROWS[form](path, data.columns):
+        for where, row in table_rows(path, data):
             yield _row(where, row, data)
 
 
@@ -174,7 +166,7 @@ def read_collection(names: Sequence[str], data: DataSettings, base: Path, most: 
         listed.setdefault(one.query, {}).update(dict.fromkeys(one.documents))
         others.update(dict.fromkeys(one.documents[1:]))
     for path in labeled_files(names, base):
-        if path.parent.name == "qrels":
+        if isinstance(path, Path) and path.parent.name == "qrels":
             others.update(dict.fromkeys(text for _, text in _documents(path.parent.parent)))
     kept = dict.fromkeys(text for some in answers.values() for text in some)
     for text in others:

@@ -288,6 +288,7 @@ def check_retrieval(settings: "FinetuneSettings") -> None:
         "data.both_orders": settings.data.both_orders,
         "data.pair": settings.data.pair,
         "data.skip_short_lines": settings.data.skip_short_lines,
+        "data.answer_offsets": settings.data.answer_offsets != "exact",
     }
     for name, value in given.items():
         if value:

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.base.files import whole_file
-from unmask.base.optional import require
 from unmask.engines.torch_engine import TorchEngine
 from unmask.errors import InvalidRequest, InvalidText, OutputError
 from unmask.spec import PooledVector
 from unmask.tasks.embed import embed
+from unmask.text.memory import Rows
 from unmask.training.finetune.data_settings import DataSettings
-from unmask.training.finetune.records import ROWS, labeled_files, labeled_format
+from unmask.training.finetune.records import labeled_files, table_rows
 from unmask.training.finetune.start import Say
 from unmask.training.pretrain.start import source
 from unmask.training.retrieval.records import NEGATIVES
@@ -41,14 +41,9 @@ def read_texts(names: Sequence[str], data: DataSettings, base: Path) -> list[str
     return [text for path in labeled_files(names, base) for text in _texts(path, data)]
 
 
-def _texts(path: Path, data: DataSettings) -> Iterator[str]:
-    form = labeled_format(path, data.format)
-    if form not in ROWS:
-        raise InvalidRequest(f"{path} is read as {form}, which has no plain texts; give {', '.join(ROWS)}")
-    if form in ("parquet", "datasets"):
-        require("train")
+def _texts(path: Path | Rows, data: DataSettings) -> Iterator[str]:
     negatives = NEGATIVES if data.negative is None else (data.negative,)
-    for where, row in ROWS[form](path, data.columns):
+    for where, row in table_rows(path, data):
         columns = [data.text] if data.text in row else [data.query, data.positive, *negatives]
         there = [row[column] for column in columns if column in row]
         if not there:

@@ -157,6 +157,7 @@ export interface TilesRun extends Experiment {
     output_size: number;
     held_whole: number;
     held_tiled: number;
+    kernel_tile: number;
     lengths: Numbers;
     bytes_whole: Numbers;
     bytes_tiled: Numbers;
