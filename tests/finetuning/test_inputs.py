@@ -57,6 +57,21 @@ def test_finished_runs_of_other_data_are_no_result(data, tmp_path, several, monk
         finetune(given, base=data)
 
 
+def test_rows_in_memory_are_known_by_their_contents(place, tmp_path):
+    rows = [{"text": "river bank", "label": "wet"}, {"text": "a text", "label": "dry"}] * 8
+    other = [*rows[:-1], {"text": "a text", "label": "wet"}]
+
+    def given(train):
+        return table(tmp_path / "run", epochs=0.2, seeds=[1, 2], evaluation={}, data={"train": train})
+
+    finetune(given(rows), base=place)
+    heard = Heard()
+    finetune(given(list(rows)), base=place, callback=heard)
+    assert heard.said.count(UNCHANGED) == 2
+    with pytest.raises(InvalidRequest, match=r"texts or labels|was started with other settings"):
+        finetune(given(other), base=place)
+
+
 def test_a_scored_run_of_a_protocol_knows_its_data(data, tmp_path):
     settings = settings_of_table(table(tmp_path / "run", epochs=0.2))
     shutil.copy(data / "dev.tsv", data / "also.tsv")
