@@ -180,6 +180,24 @@ def test_a_model_answers_version_2(models, place, tmp_path):
     assert below.no_answer.exact_match == 100
 
 
+def test_without_a_model_the_default_one_is_scored(place, tmp_path):
+    """With the adapter that answers or finds names where none is named, as in `unmask answer` and `tag`."""
+    context = "Ada Lovelace lived in London."
+    asked = {
+        "id": "q",
+        "question": "Where did she live?",
+        "answers": [{"text": "London", "answer_start": 22}],
+    }
+    squad, conll = tmp_path / "one.json", tmp_path / "one.conll"
+    squad.write_text(json.dumps({"data": [{"paragraphs": [{"context": context, "qas": [asked]}]}]}))
+    conll.write_text("Ada\tB-PER\nLovelace\tI-PER\nlived\tO\nin\tO\nLondon\tB-LOC\n")
+    for adapter in ((), ("--adapter", "answers")):
+        ran = run_here("evaluate", "squad", "--data", squad, *adapter, "--json")
+        assert json.loads(ran.out)["f1"] == 100, ran.err
+    ran = run_here("evaluate", "ner", "--data", conll, "--json")
+    assert json.loads(ran.out)["f1"] == 1, ran.err
+
+
 def test_scores_do_not_depend_on_the_offsets_of_answers(models, place, tmp_path):
     content = json.loads((place / "dev.json").read_text())
     for article in content["data"]:

@@ -61,6 +61,7 @@ EXTRAS: dict[str, Extra] = {
     ),
     "peers": Extra(
         {
+            "accelerate": "accelerate",
             "nncf": "nncf",
             "onnx": "onnx",
             "onnxruntime": "onnxruntime",

@@ -1,6 +1,6 @@
 """Run a task of a protocol with every seed and combination, each resumed where it was stopped."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,8 @@ class How:
     device: Device
     keep_models: bool
     callback: Callback
+    ignore_tensors: Sequence[str] = ()
+    """Tensors that are left out of the checkpoint, not of an intermediate one."""
 
 
 def train_task(
@@ -79,6 +81,7 @@ def train_task(
                 values=values,
                 out=run_folder(task, values, seed),
                 device=how.device,
+                ignore_tensors=() if start else how.ignore_tensors,
             )
             kept = how.keep_models or keep
             runs[seed] = scored_run(settings, how.out, files, how.callback, keep_model=kept)

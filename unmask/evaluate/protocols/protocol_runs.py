@@ -15,8 +15,10 @@ from unmask.errors import InvalidRequest
 from unmask.evaluate.protocols.protocols import Protocol, ProtocolTask, merged, nested
 from unmask.evaluate.protocols.scores import labeled_figures
 from unmask.text.records import COMPRESSED
+from unmask.training.data.labeled import check_unchanged, digest_of
 from unmask.training.finetune.data_settings import DataSettings
 from unmask.training.finetune.grid import FREE
+from unmask.training.finetune.inputs import UNCHANGED, inputs_of
 from unmask.training.finetune.records import ReadingNotes, read_labeled
 from unmask.training.finetune.result import FinetuneResult, read_intervals, write_json, written_intervals
 from unmask.training.finetune.run import finetune
@@ -103,6 +105,7 @@ def run_settings(
     values: Mapping[str, Any],
     out: str,
     device: Device = "auto",
+    ignore_tensors: Sequence[str] = (),
 ) -> FinetuneSettings:
     """The settings of one run.
 
@@ -115,6 +118,7 @@ def run_settings(
         values: one combination of the grid.
         out: the folder of the run.
         device: where to compute, which is not part of a protocol.
+        ignore_tensors: tensors of the checkpoint that are left out, by name.
 
     Raises:
         InvalidRequest: the protocol has a value that no run can have.
@@ -129,7 +133,7 @@ def run_settings(
         {
             "name": f"{task}-{seed}",
             "task": one.task,
-            "model": {"start_from": model},
+            "model": {"start_from": model, "ignore_tensors": list(ignore_tensors)},
             "data": {"train": [str(files.train)], "dev": dev},
             "seed": seed,
             "out": out,
@@ -161,13 +165,15 @@ def scored_run(
         keep_model: False removes the model once it is scored.
 
     Raises:
-        InvalidRequest: the run in the folder was made with other settings.
+        InvalidRequest: the run in the folder was made with other settings, data or first weights.
     """
     folder = base / settings.out
-    found = _finished(settings, folder)
+    found = _finished(settings, base, files)
     if found is not None and (not keep_model or (folder / "model" / "config.json").is_file()):
         callback.say(f"{settings.out}: already finished")
+        callback.say(UNCHANGED)
         return found
+    inputs = _inputs(settings, base, files)
     result = finetune(settings, base=base, callback=callback)
     assert isinstance(result, FinetuneResult)
     gc.collect()  # the parts of a run refer to each other, so its memory is not free before
@@ -181,21 +187,31 @@ def scored_run(
     scored = ScoredRun(folder, result.steps, result.best_step, figures, between)
     table = {"steps": scored.steps, "best_step": scored.best_step, "figures": figures}
     table["intervals"] = written_intervals(between)
-    write_json(folder / SCORES, table | {"settings": dataclasses.asdict(settings)})
+    write_json(folder / SCORES, table | {"inputs": inputs, "settings": dataclasses.asdict(settings)})
     for part in ("checkpoints", "best", *(() if keep_model else ("model",))):
         shutil.rmtree(folder / part, ignore_errors=True)
     return scored
 
 
-def _finished(settings: FinetuneSettings, folder: Path) -> ScoredRun | None:
+def _inputs(settings: FinetuneSettings, base: Path, files: TaskFiles) -> dict[str, str]:
+    """The digests of what is trained and scored on, by their names in errors."""
+    names = [str(path) for path in files.also.values()]
+    records = read_labeled(names, settings.data, base)
+    found = digest_of(replace(one, where="") for one in records)
+    return inputs_of(settings, base) | {"texts or labels of the further dev files": found}
+
+
+def _finished(settings: FinetuneSettings, base: Path, files: TaskFiles) -> ScoredRun | None:
+    folder = base / settings.out
     try:
         table = json.loads((folder / SCORES).read_bytes())
         between = read_intervals(table.get("intervals", {}))
         found = ScoredRun(folder, table["steps"], table["best_step"], table["figures"], between)
-        stored = table["settings"]
+        stored, before = table["settings"], table["inputs"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
     refuse_changes(settings, stored, folder, FREE)
+    check_unchanged(before, _inputs(settings, base, files))
     return found
 
 

@@ -35,6 +35,7 @@ def evaluate_trained(
     dev: Path | None = None,
     seeds: Sequence[int] | None = None,
     device: Device = "auto",
+    ignore_tensors: Sequence[str] = (),
     callback: Callback | None = None,
 ) -> ProtocolReport:
     """Fine-tune a checkpoint by a protocol of one task, with files of the user, and score each seed's model.
@@ -48,6 +49,7 @@ def evaluate_trained(
         dev: data that may choose the evaluation that counts.
         seeds: instead of the protocol's.
         device: where to train.
+        ignore_tensors: tensors of the checkpoint that are left out, by name.
         callback: receives what runs tell, see `unmask.finetune`; None prints it to standard error.
 
     Raises:
@@ -66,7 +68,7 @@ def evaluate_trained(
     files = TaskFiles(train.resolve(), None if dev is None else dev.resolve())
     output.mkdir(parents=True, exist_ok=True)
     with listener(callback) as told, exclusive_lock(output):
-        how = How(named_model(model), output, numbers, device, True, told)
+        how = How(named_model(model), output, numbers, device, True, told, ignore_tensors)
         trained = train_task(protocol, task, files, how)
         scores = {
             seed: score(output / run_folder(task, trained.chosen, seed) / "model") for seed in trained.seeds

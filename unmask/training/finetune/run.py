@@ -17,7 +17,7 @@ from unmask.encoder.encoder import Encoder
 from unmask.encoder.trained_linear import train_with_onednn
 from unmask.engines.torch_engine import TorchEngine
 from unmask.errors import InvalidRequest
-from unmask.training.data.labeled import LabeledBatches, digest_of
+from unmask.training.data.labeled import LabeledBatches
 from unmask.training.finetune.best import BestModel, check_metric
 from unmask.training.finetune.calibration import calibrate
 from unmask.training.finetune.card import CardFacts, model_card
@@ -33,6 +33,7 @@ from unmask.training.finetune.examples import (
     labels_of,
 )
 from unmask.training.finetune.few_shot import FewShot, few_texts, figures_before, write_body
+from unmask.training.finetune.inputs import labeled_inputs
 from unmask.training.finetune.intervals import intervals
 from unmask.training.finetune.one_sided import one_sided
 from unmask.training.finetune.own_metrics import Metrics, OwnMetrics
@@ -127,19 +128,21 @@ def finetune(
 
     def train(one: FinetuneSettings, out: Path) -> FinetuneResult:
         with exclusive_lock(out) if ranks.first else nullcontext():
+            run: RetrievalRun | FinetuneRun
             if one.task == "retrieval":
-                result = RetrievalRun(one, base, out, ranks, told).train()
+                run = RetrievalRun(one, base, out, ranks, told)
             else:
-                result = FinetuneRun(one, base, out, ranks, told, own=own).train()
+                run = FinetuneRun(one, base, out, ranks, told, own=own)
+            result = run.train()
             if ranks.first:
-                write_result(result, one, out)
+                write_result(result, one, out, run.loop.inputs)
                 if tested is not None:
                     result = tested.of_run(result, one, told)
             told.end(result)
             return result
 
     def train_all(one: FinetuneSettings, out: Path) -> FinetuneResult | SeedsResult:
-        return train_seeds(one, out, ranks, told, train) if one.seeds else train(one, out)
+        return train_seeds(one, out, ranks, told, train, base=base) if one.seeds else train(one, out)
 
     with listener(callback, first=ranks.first) as told:
         tested = None if test is None or not ranks.first else FinalTest(test, settings)
@@ -182,7 +185,7 @@ class FinetuneRun:
         found = newest_checkpoint(settings, base, out, ranks, callback)
         if settings.data.dev:
             require("finetune")
-        records = self._records(settings.data.train)
+        records = given = self._records(settings.data.train)
         labels = labels_of(records, settings)
         figures = figure_names(settings.task, labels)
         if own is None:
@@ -199,9 +202,9 @@ class FinetuneRun:
         self.preparation = Preparation(
             settings, labels, self.checkpoint.tokenizer, encoder.spec, min(limits, default=None)
         )
-        train, dev = self._examples("train", records), []
-        if settings.data.dev:
-            dev = self._examples("dev", self._records(settings.data.dev))
+        held_out = self._records(settings.data.dev) if settings.data.dev else []
+        train = self._examples("train", records)
+        dev = self._examples("dev", held_out) if settings.data.dev else []
         if (shared := leakage(train, dev)) is not None:
             self._describe([shared])
         self.dev = dev
@@ -214,11 +217,10 @@ class FinetuneRun:
         )
         self.trainer = self._trainer()
         callback.say(planned(settings, self.batches, "pair" if self.few_shot else "text", ranks))
-        parts = [example.record for part in (train, dev) for example in part]
-        self.batches.digest = digest_of([labels, *(replace(one, where="") for one in parts)])
+        self.loop.inputs = labeled_inputs(settings, base, given, held_out)
         if found is not None:
-            self.trainer.restore(found)
             self.best.restore(out / "log.jsonl", found.step)
+            self.trainer.restore(found)
         if ranks.device.type == "cpu":
             train_with_onednn(self.loop.objective)
 

@@ -58,6 +58,8 @@ class ModelSettings:
     start_from: str
     """A folder (relative to the run file), "default", or a hub id. It must stay in place until the run is
     finished."""
+    ignore_tensors: tuple[str, ...] = ()
+    """Tensors of its weight files that are left out, by name, such as loss_fct.weight."""
     config: Mapping[str, Any] = field(default_factory=dict)
     """Keys of config.json that differ, such as hidden_dropout_prob."""
     head_dropout: float | None = None

@@ -23,7 +23,14 @@ from unmask.training.optim import Ema, build_optimizer
 from unmask.training.pretrain.branch import start_with_moments
 from unmask.training.pretrain.export import check_encoders, check_place, export, read_card, write_model
 from unmask.training.pretrain.run_text import RunText, read_text
-from unmask.training.pretrain.start import choose_device, longest, run_encoder, run_objective, run_tokenizer
+from unmask.training.pretrain.start import (
+    choose_device,
+    longest,
+    run_encoder,
+    run_inputs,
+    run_objective,
+    run_tokenizer,
+)
 from unmask.training.run.callbacks import Callback
 from unmask.training.run.checkpoint import Snapshot
 from unmask.training.run.distributed import check_batches, is_sharded, shard
@@ -128,7 +135,8 @@ class Run:
         self.ranks = ranks
         self.callback = callback
         found = self._found()
-        tokenizer = ranks.first_alone(lambda: run_tokenizer(settings, base, out, callback.say))
+        begun = found is not None
+        tokenizer = ranks.first_alone(lambda: run_tokenizer(settings, base, out, callback.say, begun=begun))
         self.checkpoint, encoder = run_encoder(settings, base, tokenizer, callback.say, weights=found is None)
         parameters = sum(one.numel() for one in encoder.parameters())
         objective = self._objective(encoder, tokenizer)
@@ -155,6 +163,7 @@ class Run:
             ranks=ranks,
             ahead=ahead,
         )
+        self.loop.inputs = run_inputs(settings, base)
         self.trainer = self._trainer(text)
         for sentence in plan(settings, text.sets, self.loop, parameters):
             callback.say(sentence)

@@ -38,6 +38,8 @@ class ModelSettings:
     """A checkpoint whose weights and tokenizer the run starts with: a folder (relative to the run file),
     "default", or a hub id. It must stay in place until the run is finished. It may also be a checkpoint of
     a run, ``.../checkpoints/step-N``."""
+    ignore_tensors: tuple[str, ...] = ()
+    """Tensors of its weight files that are left out, by name, such as loss_fct.weight."""
     moments: bool = False
     """With a checkpoint of a run as ``start_from``: also load its optimizer moments, averages and all other
     trained weights, not only the encoder. Learning rate, schedule and text may differ."""
@@ -52,6 +54,10 @@ class ModelSettings:
     def __post_init__(self) -> None:
         if self.architecture is not None and self.start_from is not None:
             raise InvalidRequest("architecture and start_from are both given; leave one of them out")
+        if self.ignore_tensors and self.start_from is None:
+            raise InvalidRequest(
+                "ignore_tensors is given and start_from is not; name the checkpoint, or leave it out"
+            )
         if self.moments and self.start_from is None:
             raise InvalidRequest("moments is true and start_from is not given; name a checkpoint of a run")
         if self.progress and not self.moments:

@@ -77,6 +77,12 @@ class Trainer:
             self.callback.say(
                 f"the run has already taken all of its {steps:,} steps; nothing is trained again"
             )
+        elif self.finished():
+            self.callback.say(
+                f"the run ended early, after step {found.step:,} of {steps:,}; nothing is trained again"
+            )
+        if found.step == steps or self.finished():
+            self.callback.say("the data and the first weights are those that it was trained on")
         else:
             self.callback.say(f"resuming after step {found.step:,} of {steps:,}")
 
