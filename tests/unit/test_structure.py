@@ -390,6 +390,18 @@ def test_the_axis_test_sees_a_letter_that_nobody_explained():
     assert axes_declared(tree) == {"W", "G"}
 
 
+def test_a_match_has_a_case_for_everything_else():
+    """It ends in `assert_never`, which the type checker proves, or says what else is done."""
+    wrong = []
+    for name, path in modules().items():
+        for node in nodes(path):
+            if isinstance(node, ast.Match):
+                last = node.cases[-1].pattern
+                if not (isinstance(last, ast.MatchAs) and last.pattern is None):
+                    wrong.append(f"{name} line {node.lineno}")
+    assert wrong == []
+
+
 MOST_LINES = 450
 """Of a file of the package: one concept that a reader can hold in the head."""
 

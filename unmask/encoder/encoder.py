@@ -1,7 +1,7 @@
 """The encoder module, built from an `EncoderSpec`. It contains no code specific to a family."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, assert_never
 
 import torch
 from torch import Tensor, nn
@@ -44,6 +44,8 @@ def build_distances(spec: EncoderSpec) -> DistanceTable | RelativeBiasTable | No
             return RelativeBiasTable(*spec.distance_table)
         case None:
             return None
+        case _:
+            assert_never(spec.distances)
 
 
 class Encoder(nn.Module):
@@ -193,6 +195,8 @@ class Encoder(nn.Module):
             case "tokens_and_first":
                 lengths_S = torch.from_numpy(layout.lengths).to(x_TD.device)
                 state = x_TD + pool(x_TD, layout, "cls").repeat_interleave(lengths_S, dim=0)
+            case _:
+                assert_never(head.spec.reads)
         return head(state)  # type: ignore[no-any-return]
 
     def _check(self, ids_T: Tensor, layout: SequenceLayout) -> None:

@@ -6,6 +6,7 @@ on its output, a plot of a head on the rectangle it shows.
 
 import math
 from dataclasses import dataclass
+from typing import assert_never
 
 import numpy as np
 import torch
@@ -114,6 +115,8 @@ class AttentionBias:
                 raise KernelError("Disentangled terms are the layer's projections of its table; give those")
             case RelativePositionBias():
                 raise KernelError("relative position biases are a trained table; give it")
+            case _:
+                assert_never(position)
 
     def of_head(self, head: int) -> "AttentionBias":
         """The terms of one head, H = 1."""
@@ -214,6 +217,8 @@ def _pattern_counts(
             return near_RC | rows_R[:, None] | columns_C[None, :]
         case BlockSparse():
             return _block_sparse_counts(tile, pattern, device, context)
+        case _:
+            assert_never(pattern)
 
 
 def _block_sparse_counts(

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal, overload
+from typing import Literal, assert_never, overload
 
 import numpy as np
 import torch
@@ -204,6 +204,8 @@ class ElmoModel:
                     x = states.layers_LTD[-1]
                 case "all":
                     x = states.layers_LTD
+                case _:
+                    assert_never(layers)
             return x.to(torch.promote_types(x.dtype, torch.float32)).cpu()
 
 

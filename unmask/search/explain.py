@@ -5,6 +5,7 @@ Axes: Q vectors of the query; N tokens of a passage; D features of a state; E of
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,6 +59,8 @@ class Explainer:
                 return self._vectors(passage, rank)
             case "dense":
                 return self._dense(passage, rank, text, place.start)
+            case _:
+                assert_never(view)
 
     def _bm25(self, passage: int, rank: int, text: str, start: int) -> Explanation:
         spans: dict[str, list[Span]] = {}

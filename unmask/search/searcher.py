@@ -5,7 +5,7 @@ Axes: P passages; Q vectors of the query.
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -167,6 +167,8 @@ class Searcher:
                 some = np.flatnonzero(eligible_P)
                 scores_P[some] = self.vectors.scores(query.tokens.vectors_QE, some)
                 eligible_P = eligible_P & np.isfinite(scores_P)
+            case _:
+                assert_never(view)
         return ranked(self.contents, scores_P, eligible_P, unit, depth)
 
     def _dense_scores(self, query: Query, depth: int, unit: Unit, eligible_P: Mask) -> Floats:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
+from typing import assert_never
 
 from unmask.spec import (
     Alibi,
@@ -108,6 +109,8 @@ def describe_output(head: CheckpointOutput) -> str:
             sigmoid = ", between 0 and 1" if head.activation == "sigmoid" else ""
             shared = "; a query is encoded once for its documents" if head.shared_query else ""
             return f"{scores} for a pair of texts{sigmoid}{shared}"
+        case _:
+            assert_never(head)
 
 
 def _pooled(head: PooledVector) -> str:
@@ -146,6 +149,8 @@ def _layers(layers: tuple[OutputLayer, ...]) -> Iterator[str]:
                 yield "LayerNorm"
             case UnitLength():
                 yield "normalized"
+            case _:
+                assert_never(layer)
 
 
 def _embedding(spec: Embedding, width: int) -> str:
@@ -195,6 +200,8 @@ def describe_pattern(pattern: AttentionPattern) -> str:
             )
         case BlockSparse(block=block, random_blocks=random):
             return f"block-sparse attention, blocks of {block} tokens, {random} random blocks"
+        case _:
+            assert_never(pattern)
 
 
 def describe_position(position: AttentionPosition) -> str:
@@ -213,6 +220,8 @@ def describe_position(position: AttentionPosition) -> str:
             return f"disentangled relative positions up to {distance}{merged}"
         case RelativePositionBias(buckets=buckets, max_distance=distance):
             return f"relative position biases in {buckets} buckets, distances up to {distance}"
+        case _:
+            assert_never(position)
 
 
 def describe_feedforward(spec: FeedForward) -> str:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import assert_never
 
 from unmask.errors import InvalidRequest
 from unmask.spec.attention import (
@@ -219,6 +220,8 @@ class EncoderSpec:
                 return buckets, biased[0].heads
             case None:
                 return None
+            case _:
+                assert_never(self.distances)
 
     @property
     def weights_of_layer(self) -> tuple[int, ...]:

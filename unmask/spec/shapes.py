@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from math import prod
+from typing import assert_never
 
 from unmask.spec import (
     Disentangled,
@@ -113,6 +114,8 @@ def _mixer(spec: Mixer, width: int) -> Shapes:
                 yield "projection", (spec.random_features, head_width)
             yield from _under("qkv", _linear(width, 3 * heads * head_width, spec.bias))
             yield from _under("out", _linear(heads * head_width, width, spec.bias))
+        case _:
+            assert_never(spec)
 
 
 def _softmax(spec: SoftmaxAttention, width: int) -> Shapes:
@@ -167,3 +170,7 @@ def _transform(spec: Transform | ResidualTransform | None, width: int) -> Shapes
             yield from _under("inner", _linear(width, spec.width))
             yield from _under("outer", _linear(spec.width, width))
             yield from _under("norm", _norm(spec.norm, width))
+        case None:
+            pass
+        case _:
+            assert_never(spec)

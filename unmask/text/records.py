@@ -66,7 +66,8 @@ def decompressed(stream: BinaryIO, name: str) -> BinaryIO:
         case ".zst":
             require("parquet")
             return io.BufferedReader(_arrow().input_stream(stream, compression="zstd"))
-    return stream
+        case _:
+            return stream
 
 
 @contextmanager

@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_never
 
 from unmask.base.files import whole_file
 from unmask.base.optional import require
@@ -93,6 +93,8 @@ def title_of(report: Report) -> str:
             return f"Attention kernels: {report.pattern} pattern, position {report.position}, {sizes}"
         case AccuracyReport():
             return f"Accuracy of number formats: {report.measured.title}"
+        case _:
+            assert_never(report)
 
 
 def panels_of(report: Report) -> list[Panel]:
@@ -106,6 +108,8 @@ def panels_of(report: Report) -> list[Panel]:
             return _kernels(report)
         case AccuracyReport():
             return _accuracy(report)
+        case _:
+            assert_never(report)
 
 
 def _speed(report: SpeedReport) -> list[Panel]:

@@ -99,7 +99,8 @@ def _source(text: str | None, other: str | None, file: str | None) -> str | None
             return text
         case [False, False, True]:
             return file
-    raise InvalidRequest("give two texts, or --file FILE or - for lines with two texts each")
+        case _:
+            raise InvalidRequest("give two texts, or --file FILE or - for lines with two texts each")
 
 
 def _pair(line: Line, fields: Fields | None) -> tuple[Line, Line]:

@@ -1,13 +1,14 @@
 """The layers that an output adds to the encoder, after pooling or on each token's state."""
 
 from collections.abc import Callable
+from typing import assert_never
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from unmask.encoder.layers.parts import ACTIVATIONS
-from unmask.spec import CheckpointOutput, Dense, EncoderSpec, LayerNorm, OutputLayer, SparseVector
+from unmask.spec import CheckpointOutput, Dense, EncoderSpec, LayerNorm, OutputLayer, SparseVector, UnitLength
 from unmask.spec.embedding_head import output_layers, output_width, pooled_width
 
 
@@ -81,7 +82,10 @@ def _build(layer: OutputLayer, width: int) -> nn.Module:
             return DenseLayer(layer, width)
         case LayerNorm():
             return NormLayer(layer, width)
-    return UnitLengthLayer()
+        case UnitLength():
+            return UnitLengthLayer()
+        case _:
+            assert_never(layer)
 
 
 def token_vectors(x_TD: Tensor, layers: nn.Sequential, *, normalize: bool) -> Tensor:

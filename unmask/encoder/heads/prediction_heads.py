@@ -1,5 +1,7 @@
 """The heads of published checkpoints: states in, logits out."""
 
+from typing import assert_never
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -97,3 +99,5 @@ def build_head(spec: Head, encoder: EncoderSpec) -> nn.Module:
             return MaskedLMHead(spec, encoder)
         case Classifier():
             return ClassificationHead(spec, encoder.width)
+        case _:
+            assert_never(spec)

@@ -1,5 +1,7 @@
 """One layer of the encoder: attention and feed-forward, each with its residual and its norm."""
 
+from typing import assert_never
+
 from torch import Tensor, nn
 
 from unmask.encoder.hooks import Hook
@@ -20,6 +22,8 @@ def build_mixer(spec: Mixer, width: int) -> SoftmaxMixer | LinearMixer:
             return SoftmaxMixer(spec, width)
         case LinearAttention():
             return LinearMixer(spec, width)
+        case _:
+            assert_never(spec)
 
 
 class Block(nn.Module):

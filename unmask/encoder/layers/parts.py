@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import assert_never
 
 from torch import Tensor, nn
 from torch.nn import functional
@@ -34,6 +35,8 @@ def build_norm(norm: Norm | None, width: int) -> nn.Module:
             return nn.RMSNorm(width, eps=eps)
         case None:
             return nn.Identity()
+        case _:
+            assert_never(norm)
 
 
 class PlainNetwork(nn.Module):
@@ -76,3 +79,5 @@ def build_feedforward(spec: FeedForward, width: int) -> nn.Module:
             return PlainNetwork(spec, width)
         case GatedFeedForward():
             return GatedNetwork(spec, width)
+        case _:
+            assert_never(spec)

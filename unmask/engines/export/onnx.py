@@ -255,7 +255,8 @@ def _wanted(module: PaddedEncoder, name: OutputName, batch: PackedBatch) -> Floa
             return np.stack(list(engine.word_weights(batch, output)))
         case "logits", _:
             return engine.logits(batch, module.role or "")
-    return engine.hidden_states(batch)
+        case _:
+            return engine.hidden_states(batch)
 
 
 __all__ = ["GRAPH", "INPUTS", "Exported", "export_onnx"]

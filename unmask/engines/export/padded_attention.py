@@ -9,6 +9,7 @@ global tokens of a text.
 
 import math
 from collections.abc import Mapping
+from typing import assert_never
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +25,7 @@ from unmask.spec import (
     BlockSparse,
     CausalAttention,
     Disentangled,
+    FullAttention,
     RelativePositionBias,
     Rotary,
     SlidingWindow,
@@ -190,6 +192,10 @@ class PaddedAttention(nn.Module):
                 counts_BRC = self._block_counts(pattern, rows_R, present_BN)
                 s_BHRC = s_BHRC + counts_BRC.clamp_min(1).log()[:, None]
                 seen_BRC = seen_BRC & (counts_BRC > 0)
+            case FullAttention():
+                pass
+            case _:
+                assert_never(self.window)
         return masked_softmax(s_BHRC, seen_BRC[:, None])
 
     def _block_counts(self, pattern: BlockSparse, rows_R: Tensor, present_BN: Tensor) -> Tensor:

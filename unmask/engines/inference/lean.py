@@ -228,4 +228,5 @@ def _network(network: nn.Module) -> ResidualStep:
                 return back(activation(a_TF).mul_(b_TF), residual)
 
             return gated
-    raise AssertionError(type(network).__name__)
+        case _:
+            raise AssertionError(type(network).__name__)

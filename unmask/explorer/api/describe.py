@@ -3,6 +3,7 @@
 import hashlib
 import unicodedata
 from importlib.metadata import PackageNotFoundError, version
+from typing import assert_never
 
 import unmask
 from unmask.explorer.api.session_schemas import ModelInfo, TextRead, Token, Word
@@ -212,3 +213,5 @@ def _kind(mixer: object) -> str:
             return f"window {window.radius} and global tokens"
         case BlockSparse(block):
             return f"blocks of {block}"
+        case _:
+            assert_never(mixer.pattern)

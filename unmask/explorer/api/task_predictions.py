@@ -76,6 +76,8 @@ def prediction_of(cache: ActivationCache, encoding: Encoding, name: str) -> Task
                 return _answers(head, read)
             case "replaced":
                 return _replaced(read)
+            case _:
+                pass  # a class of a text
         if head.reads not in ("tokens", "tokens_and_first"):
             return _classes(head, read)
     raise InvalidRequest(f"{name} has no classifier of texts, words or answers; ask another model")

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, assert_never
 
 import torch
 from torch import Tensor
@@ -120,6 +120,8 @@ class TargetScore:
                         f"toward has {len(target.toward)} numbers and the embedding "
                         f"{len(self._pooled(cache.final_ND))}; give a vector of the same model"
                     )
+            case _:
+                assert_never(target)
 
     @property
     def unit(self) -> str:
@@ -133,6 +135,8 @@ class TargetScore:
                 return "logit"
             case Embedding():
                 return "cosine"
+            case _:
+                assert_never(self.target)
 
     def of(self, x_ND: Tensor, scale: Scale = "log-probability") -> float:
         """The value; for embeddings, their cosine with the cached embedding."""
@@ -172,6 +176,8 @@ class TargetScore:
                     return torch.nn.functional.cosine_similarity(own_E, before_E, dim=0)
                 length: Tensor = own_E @ (before_E / before_E.norm())
                 return length
+            case _:
+                assert_never(target)
 
     def start(self) -> Tensor:
         """How much the target reads of each token's last state, (N,), float64: 1 at a token, or a mean."""
@@ -183,7 +189,10 @@ class TargetScore:
                 return self._start([self._predictor(target.role).spec.reads], target.token or 0)
             case Embedding(token=None):
                 return self._start(target.pooling, 0)
-        return self._start(["tokens"], target.token or 0)
+            case Word() | Embedding():
+                return self._start(["tokens"], target.token or 0)
+            case _:
+                assert_never(target)
 
     def _start(self, reads: Sequence[str], token: int) -> Tensor:
         length = len(self.cache)

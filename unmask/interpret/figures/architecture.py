@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, assert_never
 
 from unmask.base.files import whole_file
 from unmask.interpret.figures.paper import check_format, paper_style, save_figure
@@ -109,4 +109,6 @@ def _figure(drawing: Drawing) -> "Figure":
                         va="baseline",
                         zorder=order,
                     )
+                case _:
+                    assert_never(shape)
     return figure

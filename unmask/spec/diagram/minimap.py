@@ -1,6 +1,7 @@
 """An attention pattern as a small map of queries (down) by keys (across): its kind, not its size."""
 
 from collections.abc import Callable
+from typing import assert_never
 
 from unmask.spec import (
     AttentionPattern,
@@ -60,3 +61,5 @@ def _allowed(pattern: AttentionPattern) -> Callable[[int, int], bool]:
                 or abs(query - key) <= 1
                 or (random > 0 and (query, key) in RANDOM)
             )
+        case _:
+            assert_never(pattern)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, assert_never
 
 from unmask.spec import (
     AttentionPattern,
@@ -247,6 +247,8 @@ def _feedforward(spec: EncoderSpec, layer: Layer) -> Part:
             biases = {(True, True): "biases", (False, False): "no biases"}.get(
                 (into, out), "bias of the output only" if out else "bias of the input only"
             )
+        case _:
+            assert_never(feedforward)
     words = describe_feedforward(feedforward).removeprefix(f"{feedforward.width:,} ")
     return Part(
         "Feed-forward",

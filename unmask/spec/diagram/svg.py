@@ -1,7 +1,7 @@
 """A drawing as the text of an SVG."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 from xml.sax.saxutils import escape, quoteattr
 
 from unmask.spec import CheckpointOutput, EncoderSpec
@@ -76,6 +76,8 @@ def _shape(shape: Shape) -> str:
                 f'<text x="{shape.x:.2f}" y="{shape.y:.2f}" font-size="{shape.size:g}" '
                 f'fill="{shape.color}"{bold}{anchor}>{escape(shape.text)}</text>'
             )
+        case _:
+            assert_never(shape)
 
 
 def _points(points: tuple[tuple[float, float], ...]) -> str:

@@ -161,6 +161,8 @@ def figure_names(task: Task, labels: Sequence[str]) -> tuple[str, ...]:
         case "tagging":
             spans = entities_of(labels) if Scheme(tuple(labels)).has_entities else None
             return ("accuracy", *({} if spans is None else entity_figures([spans], [spans])))
+        case _:
+            assert_never(task)
 
 
 def read_examples(

@@ -5,6 +5,7 @@ Axes: Q teacher's vectors.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import assert_never
 
 import numpy as np
 import torch
@@ -87,6 +88,8 @@ class VectorDistillation(Objective[LabeledSequence, VectorExample]):
                 loss = functional.mse_loss(found_QE, taught_QE, reduction="none").mean(-1).sum()
             case "cosine":
                 loss = (1 - cosine_Q).sum()
+            case _:
+                assert_never(self.loss)
         sums = {"loss": loss, "cosine": cosine_Q.sum()}
         return LossOutput(
             loss / max(1, totals[TERM]), {f"{TERM}/{name}": one.detach() for name, one in sums.items()}

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, assert_never, get_args
 
 from unmask.errors import InvalidRequest
 
@@ -112,6 +112,8 @@ def lr_multiplier(spec: ScheduleSpec, step: float, steps: float) -> float:
         case "wsd":
             progress = (step - (steps - decay)) / decay if decay else 0.0
             return _fall(spec.decay_shape, progress, spec.floor)
+        case _:
+            assert_never(spec.kind)
 
 
 def _fall(shape: Shape, progress: float, floor: float) -> float:
@@ -124,4 +126,6 @@ def _fall(shape: Shape, progress: float, floor: float) -> float:
             left = (1 + math.cos(math.pi * progress)) / 2
         case "one_minus_sqrt":
             left = 1 - math.sqrt(progress)
+        case _:
+            assert_never(shape)
     return floor + (1 - floor) * left

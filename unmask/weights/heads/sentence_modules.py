@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, assert_never
 
 from unmask.base.json_settings import JsonSettings, parse_json
 from unmask.errors import CorruptCheckpoint, quoted
@@ -147,6 +147,8 @@ def layer_files(
                 found.append(("LayerNorm", f"{number}_LayerNorm", {"dimension": width}))
             case UnitLength():
                 found.append(("Normalize", f"{number}_Normalize", tokens or None))
+            case _:
+                assert_never(layer)
     return found
 
 
@@ -165,6 +167,10 @@ def layer_shapes(layers: Sequence[OutputLayer], width: int) -> list[dict[str, tu
                 width = layer.width
             case LayerNorm():
                 shapes = {"norm.weight": (width,), "norm.bias": (width,)}
+            case UnitLength():
+                pass
+            case _:
+                assert_never(layer)
         found.append(shapes)
     return found
 
