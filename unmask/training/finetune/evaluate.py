@@ -104,7 +104,7 @@ def judged(
                 applied,
                 gold_labels(preparation, examples),
             )
-        case _:
+        case "classification":
             place = {name: number for number, name in enumerate(preparation.labels)}
             classes = np.array([place[one.label] for one in classify(head, read)])
             right = np.array([int(one.gold) for one in examples])
@@ -113,6 +113,10 @@ def judged(
                 [preparation.labels[number] for number in classes],
                 gold_labels(preparation, examples),
             )
+        case "multiple_choice" | "retrieval":
+            raise ValueError("these have no logits of windows")
+        case _:
+            assert_never(preparation.task)
 
 
 def gold_labels(preparation: Preparation, examples: Sequence[Example]) -> list[Any]:

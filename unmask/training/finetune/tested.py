@@ -192,10 +192,14 @@ def _predict(
             return [{"score": one.score} for one in classify(head, read)], found
         case "multi_label":
             return [{"labels": list(one.labels), "scores": one.scores} for one in classify(head, read)], found
-        case _:
+        case "classification":
             return [
                 {"label": one.label, "score": one.score, "scores": one.scores} for one in classify(head, read)
             ], found
+        case "retrieval":
+            raise ValueError("documents have no labels")
+        case _:
+            assert_never(task)
 
 
 def _answer(read: WindowedLogits) -> dict[str, Any]:
