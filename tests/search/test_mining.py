@@ -209,6 +209,25 @@ def test_a_model_without_a_pooling_leaves_no_work(pairs, tmp_path):
     with pytest.raises(InvalidRequest, match="name a pooling"):
         mine(unmask.load(tmp_path / "plain"), pairs / "pairs.jsonl", pairs / "out.jsonl")
     assert not (pairs / ".out.jsonl.work").exists()
+    facts = mine(
+        unmask.load(tmp_path / "plain"),
+        pairs / "pairs.jsonl",
+        pairs / "out.jsonl",
+        settings=MiningSettings(pooling="mean"),
+    )
+    assert facts.documents
+    assert not (pairs / ".out.jsonl.work").exists()
+
+
+def test_unfinished_work_with_another_pooling_is_refused(place, pairs):
+    def stop(_):
+        raise KeyboardInterrupt
+
+    model = unmask.load(place / "tiny")
+    with pytest.raises(KeyboardInterrupt):
+        mine(model, pairs / "pairs.jsonl", pairs / "out.jsonl", say=stop)
+    with pytest.raises(InvalidRequest, match="unfinished work with another settings"):
+        mine(model, pairs / "pairs.jsonl", pairs / "out.jsonl", settings=MiningSettings(pooling="max"))
 
 
 def test_what_is_refused(place, pairs):

@@ -50,7 +50,7 @@ def test_other_caches_have_a_size():
 
 @pytest.mark.parametrize("length", [10, 1000])
 def test_long_texts_share_nothing(length):
-    """Of 4,096 lengths up to 8,192 tokens, the shared token types could take 134 MB; longer texts, any amount."""
+    """Of 4,096 lengths up to 8,192 tokens, shared token types could take 134 MB; of longer texts, more."""
     tokenizer = unmask.load("unmask-mini").tokenizer
     one, other = (tokenizer.encode_batch(["river " * length])[0].token_type_ids for _ in range(2))
     short = len(one) <= reading.SHARED_LENGTH

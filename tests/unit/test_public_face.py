@@ -175,7 +175,7 @@ def test_commands_and_their_options():
         "finetune": ["run", "test", "json"],
         "mine": [
             "pairs", "output", "model", "corpus", "num_negatives", "range_min", "range_max", "max_score",
-            "absolute_margin", "relative_margin", "sampling_strategy", "seed", *RUN, "json",
+            "absolute_margin", "relative_margin", "sampling_strategy", "seed", "pooling", *RUN, "json",
         ],
         "pretrain": ["run", "json"],
         "inspect": [

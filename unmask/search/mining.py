@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from unmask.base.files import whole_file
 from unmask.errors import InvalidRequest, InvalidText, OutputError
 from unmask.models.model import Model
+from unmask.spec import PoolingMode
 from unmask.text.records import json_rows
 
 Floats = NDArray[np.float32]
@@ -51,6 +52,8 @@ class MiningSettings:
     """Take the best candidates, or draw among them."""
     seed: int = 0
     """Determines what is drawn."""
+    pooling: PoolingMode | None = None
+    """How vectors are pooled; None as the checkpoint says, and a plain encoder says nothing."""
 
     def __post_init__(self) -> None:
         if self.num_negatives < 1:
@@ -103,7 +106,7 @@ def mine(
         OutputError: ``out`` exists, or the disk is full or read-only.
     """
     settings = settings or MiningSettings()
-    model.embedding_head()  # refuses a model without one before anything is written
+    model.embedding_head(settings.pooling)  # refuses a model without one before anything is written
     if out.exists():
         raise OutputError(f"{out} exists already; move it away, or name another file")
     positives = _positives(pairs)
@@ -115,7 +118,7 @@ def mine(
     count = len(range(0, len(documents), DOCUMENTS_PER_PART))
     for number in range(count):
         some = documents[number * DOCUMENTS_PER_PART : (number + 1) * DOCUMENTS_PER_PART]
-        _part(work / f"documents-{number:06d}.npy", model, some)
+        _part(work / f"documents-{number:06d}.npy", model, some, settings)
         say(f"documents: part {number + 1} of {count}")
     parts = [np.load(work / f"documents-{number:06d}.npy", mmap_mode="r") for number in range(count)]
     most = settings.range_max + max(map(len, positives.values()))
@@ -127,7 +130,7 @@ def mine(
             wanted = [[place[text] for text in positives[query]] for query in block]
             path = work / f"negatives-{start:09d}.json"
             if not path.exists():
-                query_QE = _unit(model.embed_query(block, truncation="end"))
+                query_QE = _unit(model.embed_query(block, truncation="end", pooling=settings.pooling))
                 _write_json(path, _block(query_QE, parts, wanted, most=most, start=start, settings=settings))
             found: list[Found] = json.loads(path.read_text())
             say(f"queries: {start + len(block):,} of {len(queries):,}")
@@ -207,10 +210,10 @@ def _begin(
         partial.write_text(json.dumps(identity))
 
 
-def _part(path: Path, model: Model, documents: Sequence[str]) -> None:
+def _part(path: Path, model: Model, documents: Sequence[str], settings: MiningSettings) -> None:
     """Write the vectors of some documents, unless they are there."""
     if not path.exists():
-        vectors_PE = _unit(model.embed_document(documents, truncation="end"))
+        vectors_PE = _unit(model.embed_document(documents, truncation="end", pooling=settings.pooling))
         with whole_file(path) as partial, partial.open("wb") as stream:
             np.save(stream, vectors_PE)
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from unmask.cli.options import RUN, JsonOption, RunOptions
+from unmask.cli.options import RUN, JsonOption, PoolingOption, RunOptions
 from unmask.cli.output import console, print_json
 
 
@@ -32,6 +32,7 @@ def mine(
         Literal["top", "random"], Parameter(help="take the best candidates, or draw")
     ] = "top",
     seed: Annotated[int, Parameter(help="determines what is drawn")] = 0,
+    pooling: PoolingOption = None,
     run: RunOptions = RUN,
     json: JsonOption = False,
 ) -> None:
@@ -52,6 +53,7 @@ def mine(
         relative_margin,
         sampling_strategy,
         seed,
+        pooling,
     )
     teller = ProgressPrinter()
     try:
