@@ -157,6 +157,13 @@ def in_flight(url, process, count=3):
         worker.resume()
 
 
+def test_a_server_that_stops_is_not_ready():
+    """From the signal on, also while connections are still open."""
+    service = SimpleNamespace(draining=False, renewable=lambda: True)
+    Draining(configured(Starlette()), service, 1.0).handle_exit(signal.SIGTERM, None)
+    assert service.draining
+
+
 def test_a_second_signal_refuses_what_is_unfinished(running):
     url, process = running
     with in_flight(url, process) as (_, answers):

@@ -100,6 +100,33 @@ def test_lengths_near_the_first_ones_run_together(held):
     assert lengths(recorder)[1:] == [[2, 2, 2, 2, 2], [9], [9]]
 
 
+def test_near_lengths_that_come_later_are_taken_first(held):
+    scheduler, recorder = held()
+    sent = scheduler.submit(recorder.work, texts(2, 4, 4, 2, 2, 2, 2), "a", LATER)
+    recorder.gate.set()
+    results(sent)
+    assert lengths(recorder)[1:] == [[2, 2, 2, 2, 2], [4, 4]]
+
+
+def test_texts_that_are_given_up_during_a_pass_that_fails_do_not_run_again(held):
+    scheduler, recorder = held()
+    sent = {}
+
+    def run(some):
+        recorder.passes.append(list(some))
+        if "yy" in some and len(some) > 1:
+            sent["gone"].future.cancel()
+            raise InvalidRequest("not this one")
+        return list(some)
+
+    work = Work("w2", run)
+    sent["gone"] = scheduler.submit(work, texts(2), "a", LATER)
+    sent["wrong"] = scheduler.submit(work, ["yy"], "b", LATER)
+    recorder.gate.set()
+    assert results(sent["wrong"]) == [["yy"]]
+    assert recorder.passes[1:] == [["xx", "yy"], ["yy"]]
+
+
 def test_a_client_with_much_to_do_does_not_hold_up_another(held):
     scheduler, recorder = held()
     much = scheduler.submit(recorder.work, texts(*[5] * 40), "much", LATER)

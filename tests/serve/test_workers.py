@@ -1,13 +1,17 @@
 """Worker processes: the same results, and every request is answered whatever ends a worker."""
 
 import os
+import pickle
 import signal
+import threading
 import time
-from concurrent.futures import wait
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 
+from tests.support.waiting import wait_until
 from unmask.errors import NonFiniteResult
+from unmask.serve import workers as module
 from unmask.serve.errors import Busy
 from unmask.serve.metrics import Metrics
 from unmask.serve.scheduler import Scheduler, Work
@@ -130,6 +134,61 @@ def test_a_pass_that_hangs_is_ended(make):
     sent = scheduler.submit(work, ["hang"], "a", LATER)
     assert sent.future.exception(SECONDS).status == 503
     assert answer(scheduler, work, "x") == ["x"]
+
+
+def test_the_process_of_a_pass_that_hangs_is_gone(make):
+    scheduler, workers, work, _ = make(seconds=1)
+    assert answer(scheduler, work, "x") == ["x"]
+    pid = workers.all[0].pid
+    scheduler.submit(work, ["hang"], "a", LATER).future.exception(SECONDS)
+    wait_until(lambda: not exists(pid), SECONDS)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_to_the_whole_group_leaves_workers_to_the_server(make, number):
+    scheduler, workers, work, _ = make()
+    pid = workers.all[0].pid
+    os.kill(pid, number)
+    assert answer(scheduler, work, "x") == ["x"]
+    assert workers.all[0].pid == pid
+
+
+def test_two_threads_that_fork_get_each_its_own_process(make, monkeypatch):
+    """The second asks while the first waits for its answer; with the lock it has to wait itself."""
+    _, workers, work, _ = make()
+    exactly, first, second = module._exactly, threading.Event(), threading.Event()
+
+    def slow(where, count):
+        if where is not workers._control:
+            return exactly(where, count)
+        if not first.is_set():
+            first.set()
+            second.wait(0.5)
+            return exactly(where, count)
+        number = exactly(where, count)
+        second.set()
+        return number
+
+    monkeypatch.setattr(module, "_exactly", slow)
+    with ThreadPoolExecutor(2) as pool:
+        forked = [pool.submit(workers.forked)]
+        assert first.wait(SECONDS)
+        forked.append(pool.submit(workers.forked))
+        for own, pid in (one.result(SECONDS) for one in forked):
+            with own:
+                own.settimeout(SECONDS)
+                module._received(own)
+                module._send(own, workers.packed(work.run, ["x"]))
+                error, ((_, real),) = pickle.loads(module._received(own))
+                assert (error, real) == (None, pid)
+
+
+def exists(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def test_without_a_parent_of_workers_nothing_waits(make):
