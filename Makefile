@@ -17,7 +17,7 @@ explore: .venv/run.stamp
 	$(BIN)/unmask explore $(if $(TEXT),"$(TEXT)")
 
 test: .venv/dev.stamp
-	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow" -n auto --dist loadfile
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow" -n auto --dist loadfile
 
 test-slow: .venv/dev.stamp
 	$(BIN)/pytest -m "slow or hypothesis" --hypothesis-profile thorough
@@ -46,7 +46,7 @@ web: .venv/run.stamp
 clean:
 	rm -rf .venv
 
-.venv/run.stamp: pyproject.toml constraints.txt hatch_build.py unmask/model/native/engine.cpp
+.venv/run.stamp: pyproject.toml constraints.txt hatch_build.py unmask/engines/native/engine.cpp
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --disable-pip-version-check --quiet -c constraints.txt -e '.[default,explorer]'
 	touch $@

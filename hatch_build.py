@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-FOLDER = HERE / "unmask" / "model" / "native"
+FOLDER = HERE / "unmask" / "engines" / "native"
 OPTIONS = (
     *("-std=c++17", "-O3", "-shared", "-fPIC", "-pthread", "-fvisibility=hidden", "-s"),
     *(
@@ -87,10 +87,10 @@ def build() -> list[Path]:
 
 
 def _library() -> Any:
-    """`unmask.model.native.library`, without what importing the package would need."""
+    """`unmask.engines.native.library`, without what importing the package would need."""
     name = "unmask_native_library"
     interface = FOLDER / "interface.py"
-    for module, file in (("unmask.model.native.interface", interface), (name, FOLDER / "library.py")):
+    for module, file in (("unmask.engines.native.interface", interface), (name, FOLDER / "library.py")):
         spec = spec_from_file_location(module, file)
         assert spec is not None
         assert spec.loader is not None

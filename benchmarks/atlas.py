@@ -15,12 +15,12 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
+from unmask.bench.benchmark_model import shortened
+from unmask.bench.memory import peak_extra_bytes
+from unmask.encoder.encoder import Encoder
+from unmask.engines.inference import optimize_for_inference, unsupported_reason
+from unmask.families import find_architecture
 from unmask.interpret import AttentionStatistics, AttentionView
-from unmask.measure.benchmark_model import shortened
-from unmask.measure.memory import peak_extra_bytes
-from unmask.model.encoder import Encoder
-from unmask.model.families import find_architecture
-from unmask.model.inference import optimize_for_inference, unsupported_reason
 from unmask.text import Encoding
 
 RECTANGLE = 256

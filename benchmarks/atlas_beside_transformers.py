@@ -20,8 +20,8 @@ from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d, adaptive_max_pool2d
 
 import unmask
+from unmask.bench.memory import peak_extra_bytes
 from unmask.interpret import AttentionView
-from unmask.measure.memory import peak_extra_bytes
 from unmask.text import Encoding
 
 EDGES = 8

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
-from unmask.learn.vocabulary import Vocabulary
+from unmask.training.vocabulary import Vocabulary
 
 Sight = Literal["none", "left", "both"]
 """What is seen of a word's neighbors; ``none`` is a unigram."""

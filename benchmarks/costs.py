@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
-from unmask.learn.pretrain.flops import Work
-from unmask.model.families import published_config
-from unmask.model.weights.build import on_meta
-from unmask.model.weights.new_checkpoint import check_config
+from unmask.families import published_config
+from unmask.training.run.flops import Work
+from unmask.weights.build import on_meta
+from unmask.weights.write.new_checkpoint import check_config
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "costs.md"

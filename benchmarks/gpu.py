@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from unmask.model.compiled import compile_blocks
-from unmask.model.encoder import Encoder
-from unmask.model.families import FAMILIES
-from unmask.model.kernels import KERNELS, AttentionBias, DistanceBias, Kernel
-from unmask.model.spec import (
+from unmask.encoder.compiled import compile_blocks
+from unmask.encoder.encoder import Encoder
+from unmask.families import FAMILIES
+from unmask.kernels import KERNELS, AttentionBias, DistanceBias, Kernel
+from unmask.spec import (
     Alibi,
     BlockSparse,
     CausalAttention,
@@ -38,7 +38,7 @@ from unmask.model.spec import (
     SlidingWindowGlobal,
     SoftmaxAttention,
 )
-from unmask.model.spec.heads import MaskedLM, Transform
+from unmask.spec.heads import MaskedLM, Transform
 from unmask.text import SequenceLayout
 
 HEADS, HEAD_WIDTH = 12, 64

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 import unmask
-from unmask.loaded import Model
+from unmask.models.load import Model
 from unmask.search.passages import passages_of
 
 DATA = Path(__file__).parents[2] / "shared" / "data"

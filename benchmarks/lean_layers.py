@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 import unmask
-from unmask.model.encoder import Encoder
+from unmask.encoder.encoder import Encoder
 from unmask.text import PackedBatch
 
 SIZES = {

@@ -25,15 +25,15 @@ import transformers
 from scipy import stats
 
 import unmask
-from unmask.finetuning.examples import Counts, Preparation, labels_of
-from unmask.finetuning.metrics import class_figures, number_figures
-from unmask.finetuning.protocol_runs import official_files, run_settings
-from unmask.finetuning.protocols import read_protocol
-from unmask.finetuning.records import Labeled, read_labeled
-from unmask.finetuning.run import finetune
-from unmask.finetuning.settings import FinetuneSettings
-from unmask.finetuning.start import first_checkpoint, task_checkpoint, task_encoder
-from unmask.model.weights.save import save
+from unmask.evaluate.protocols.protocol_runs import official_files, run_settings
+from unmask.evaluate.protocols.protocols import read_protocol
+from unmask.training.finetune.examples import Counts, Preparation, labels_of
+from unmask.training.finetune.metrics import class_figures, number_figures
+from unmask.training.finetune.records import Labeled, read_labeled
+from unmask.training.finetune.run import finetune
+from unmask.training.finetune.settings import FinetuneSettings
+from unmask.training.finetune.start import first_checkpoint, task_checkpoint, task_encoder
+from unmask.weights.write.save import save
 
 TASKS = ("mrpc", "rte", "stsb", "cola")
 SIDES = ("ours", "theirs")

@@ -20,12 +20,12 @@ import torch
 import transformers
 from parity import TASKS, Rows, start, trainer
 
-from unmask.checksums import CHECKSUMS
-from unmask.finetuning.protocol_runs import official_files, run_settings
-from unmask.finetuning.protocols import read_protocol
-from unmask.finetuning.records import read_labeled
-from unmask.finetuning.run import finetune
-from unmask.learn.data.labeled import LabeledBatches
+from unmask.base.checksums import CHECKSUMS
+from unmask.evaluate.protocols.protocol_runs import official_files, run_settings
+from unmask.evaluate.protocols.protocols import read_protocol
+from unmask.training.data.labeled import LabeledBatches
+from unmask.training.finetune.records import read_labeled
+from unmask.training.finetune.run import finetune
 
 
 class Losses(transformers.TrainerCallback):  # type: ignore[misc]

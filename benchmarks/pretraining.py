@@ -24,18 +24,18 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.baselines import Bigram, Sight, best_threshold, count, f1, foretell, suspicion
-from unmask.learn.data import ChunkStream, held_out, prepare
-from unmask.learn.data.chunk import Chunk
-from unmask.learn.objectives.interface import Objective
-from unmask.learn.objectives.masked import MaskedExample
-from unmask.learn.objectives.replaced import ReplacedExample, ReplacedTokenDetection
-from unmask.learn.pretrain import pretrain, read_run
-from unmask.learn.pretrain.loop import EVALUATION_STREAM, generator
-from unmask.learn.pretrain.ranks import Ranks
-from unmask.learn.pretrain.report import NullCallback
-from unmask.learn.pretrain.run import Run
-from unmask.learn.pretrain.settings import RunSettings
-from unmask.measure.ablation.plan import toml
+from unmask.bench.ablation.plan import toml
+from unmask.training.data import ChunkStream, held_out, prepare
+from unmask.training.data.chunk import Chunk
+from unmask.training.objectives.interface import Objective
+from unmask.training.objectives.masked import MaskedExample
+from unmask.training.objectives.replaced import ReplacedExample, ReplacedTokenDetection
+from unmask.training.pretrain import pretrain, read_run
+from unmask.training.pretrain.run import Run
+from unmask.training.run.loop import EVALUATION_STREAM, generator
+from unmask.training.run.ranks import Ranks
+from unmask.training.run.report import NullCallback
+from unmask.training.run.settings import RunSettings
 
 ROOT = Path(__file__).parents[1]
 HELD_OUT_TOKENS = 60_000

@@ -29,13 +29,13 @@ from numpy.typing import NDArray
 
 import unmask
 from benchmarks.indexing import DATA, documents
-from unmask.loaded import Model
-from unmask.model.spec import Dense, MultiVector
-from unmask.model.weights.build import build
-from unmask.model.weights.new_checkpoint import new_encoder
-from unmask.model.weights.save import save
-from unmask.search.evaluation.collection import read_beir
+from unmask.evaluate.retrieval.collection import read_beir
+from unmask.models.load import Model
+from unmask.spec import Dense, MultiVector
 from unmask.text import PackedBatch
+from unmask.weights.build import build
+from unmask.weights.write.new_checkpoint import new_encoder
+from unmask.weights.write.save import save
 
 WIDTH = 96
 

@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 from retrieval_pairs import DATA, document, rows
 
 import unmask
-from unmask.intervals import percentile_interval, samples
-from unmask.model.spec.embedding_head import MultiVector
-from unmask.search.evaluation.collection import Judgments, read_beir
-from unmask.search.evaluation.figures import figures
+from unmask.base.intervals import percentile_interval, samples
+from unmask.evaluate.retrieval.collection import Judgments, read_beir
+from unmask.evaluate.retrieval.figures import figures
+from unmask.spec.embedding_head import MultiVector
 from unmask.tasks.multi_vectors import TokenVectors
 
 Gains = NDArray[np.float64]

@@ -18,9 +18,9 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 import unmask
-from unmask.model.kernels import AttentionBias
-from unmask.model.kernels.sdpa import SdpaKernel
-from unmask.model.spec import FullAttention
+from unmask.kernels import AttentionBias
+from unmask.kernels.sdpa import SdpaKernel
+from unmask.spec import FullAttention
 from unmask.text import SequenceLayout, token_budget_batches
 
 HEADS, WIDTH = 12, 32

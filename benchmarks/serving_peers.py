@@ -120,7 +120,7 @@ def main() -> None:
         peer(given.peer)
         return
     if given.peer_model is None:
-        from unmask.model.weights import find
+        from unmask.weights import find
 
         given.peer_model = str(find(given.model).folder)
     asyncio.run(compare(given))

@@ -17,13 +17,13 @@ import torch
 
 import unmask
 from benchmarks.rescoring import timed
-from unmask.model.inference import optimize_for_inference
-from unmask.model.spec import Classifier, PairScore
-from unmask.model.torch_engine import TorchEngine
-from unmask.model.weights.build import build
-from unmask.model.weights.new_checkpoint import new_encoder
+from unmask.engines.inference import optimize_for_inference
+from unmask.engines.torch_engine import TorchEngine
+from unmask.spec import Classifier, PairScore
 from unmask.tasks.pair_scores import pair_scores
 from unmask.text import Encoding
+from unmask.weights.build import build
+from unmask.weights.write.new_checkpoint import new_encoder
 
 SHAPES = ((16, 44), (16, 128), (16, 240), (24, 24), (64, 64), (64, 128), (128, 128), (200, 200))
 """Tokens of the query, and of a document on average."""

@@ -28,7 +28,7 @@ import torch
 import transformers
 
 import unmask
-from unmask.measure.texts import of_lengths
+from unmask.bench.texts import of_lengths
 from unmask.text.windows import windows
 
 LABELS = ("A", "B", "C", "D")

@@ -20,14 +20,14 @@ from pathlib import Path
 
 import torch
 
-from unmask.learn.pretrain import NullCallback, pretrain
-from unmask.loaded import load
-from unmask.measure.ablation.figures import measure
-from unmask.measure.ablation.plan import Data, Effort, Plan, Training, run_table, toml
-from unmask.measure.ablation.text import prepare_text
-from unmask.measure.ablation.variants import Sizes, build_variant
-from unmask.model.families.native import to_config
-from unmask.model.spec import EncoderSpec, Rotary, SlidingWindow, SlidingWindowGlobal, SoftmaxAttention
+from unmask.bench.ablation.figures import measure
+from unmask.bench.ablation.plan import Data, Effort, Plan, Training, run_table, toml
+from unmask.bench.ablation.text import prepare_text
+from unmask.bench.ablation.variants import Sizes, build_variant
+from unmask.families.native import to_config
+from unmask.models.load import load
+from unmask.spec import EncoderSpec, Rotary, SlidingWindow, SlidingWindowGlobal, SoftmaxAttention
+from unmask.training.pretrain import NullCallback, pretrain
 
 SHIPPED = Path(__file__).parents[1] / "unmask" / "shipped" / "variants"
 SIZES = Sizes(tokens=128)

@@ -13,64 +13,59 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from unmask import errors, interpret
+    from unmask import errors, families, interpret
+    from unmask.encoder.encoder import Encoder
+    from unmask.engines.engine import Engine
     from unmask.explorer.export.notebook import explore
-    from unmask.finetuning.run import finetune
     from unmask.interpret import AttentionView
-    from unmask.learn import train
-    from unmask.loaded import Model, load, save
-    from unmask.loaded_adapters import AdapterModel, load_adapters
-    from unmask.loaded_elmo import ElmoModel
-    from unmask.measure import probes as evaluate
-    from unmask.model import families
-    from unmask.model.encoder import Encoder
-    from unmask.model.engine import Engine
-    from unmask.model.spec import CheckpointOutput, EncoderSpec, PooledVector
+    from unmask.models.adapters import AdapterModel, load_adapters
+    from unmask.models.elmo import ElmoModel
+    from unmask.models.load import Model, load, save
     from unmask.search.documents import Document, read_documents
     from unmask.search.index import Index
+    from unmask.spec import CheckpointOutput, EncoderSpec, PooledVector
     from unmask.tasks.values import Logits
     from unmask.text import Encoding, PackedBatch, SequenceLayout, Tokenizer
+    from unmask.training import train
+    from unmask.training.finetune.run import finetune
 
 from unmask.errors import UnmaskError
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "AdapterModel": "unmask.loaded_adapters",
+    "AdapterModel": "unmask.models.adapters",
     "AttentionView": "unmask.interpret",
-    "CheckpointOutput": "unmask.model.spec",
+    "CheckpointOutput": "unmask.spec",
     "Document": "unmask.search.documents",
-    "ElmoModel": "unmask.loaded_elmo",
-    "Encoder": "unmask.model.encoder",
-    "EncoderSpec": "unmask.model.spec",
+    "ElmoModel": "unmask.models.elmo",
+    "Encoder": "unmask.encoder.encoder",
+    "EncoderSpec": "unmask.spec",
     "Encoding": "unmask.text",
-    "Engine": "unmask.model.engine",
+    "Engine": "unmask.engines.engine",
     "Index": "unmask.search.index",
     "Logits": "unmask.tasks.values",
-    "Model": "unmask.loaded",
+    "Model": "unmask.models.load",
     "PackedBatch": "unmask.text",
-    "PooledVector": "unmask.model.spec",
+    "PooledVector": "unmask.spec",
     "SequenceLayout": "unmask.text",
     "Tokenizer": "unmask.text",
     "explore": "unmask.explorer.export.notebook",
-    "finetune": "unmask.finetuning.run",
-    "load": "unmask.loaded",
-    "load_adapters": "unmask.loaded_adapters",
+    "finetune": "unmask.training.finetune.run",
+    "load": "unmask.models.load",
+    "load_adapters": "unmask.models.adapters",
     "read_documents": "unmask.search.documents",
-    "save": "unmask.loaded",
-    "train": "unmask.learn",
+    "save": "unmask.models.load",
+    "train": "unmask.training",
 }
 
 _MODULES = {
     "errors": "unmask.errors",
-    "evaluate": "unmask.measure.probes",
-    "families": "unmask.model.families",
+    "evaluate": "unmask.evaluate",
+    "families": "unmask.families",
     "interpret": "unmask.interpret",
 }
 """Modules of the package exported as ``unmask.NAME``."""
-
-_RENAMED = {"EmbeddingHead": "PooledVector", "see": "interpret"}
-"""Old names, which warn."""
 
 __all__ = [
     "AdapterModel",
@@ -105,11 +100,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _RENAMED:
-        from unmask.deprecation import warn_renamed
-
-        warn_renamed("the name", f"unmask.{name}", f"unmask.{_RENAMED[name]}")
-        return getattr(import_module(__name__), _RENAMED[name])
     if name in _MODULES:
         value: Any = import_module(_MODULES[name])
     elif name in _HOMES:

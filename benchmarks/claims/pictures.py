@@ -8,8 +8,8 @@ from typing import Any
 from benchmarks.claims.experiments import FREQUENCIES, Claim, Table
 from benchmarks.claims.report import Runs, figures_of
 from benchmarks.claims.results import UNTRAINED
-from unmask.files import whole_file
-from unmask.measure.ablation.statistics import mean_of
+from unmask.base.files import whole_file
+from unmask.bench.ablation.statistics import mean_of
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999")
 """Okabe & Ito 2008."""

@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 
 from benchmarks.claims import states
+from unmask.encoder.encoder import Encoder
 from unmask.errors import TextTooLong
-from unmask.measure.probes.conllu import PARTS, TaggedSentence, read_treebank
-from unmask.measure.probes.regression import fit
-from unmask.measure.probes.tagging import most_frequent_tags
-from unmask.model.encoder import Encoder
+from unmask.evaluate.probes.conllu import PARTS, TaggedSentence, read_treebank
+from unmask.evaluate.probes.regression import fit
+from unmask.evaluate.probes.tagging import most_frequent_tags
 from unmask.text import PackedBatch, Tokenizer
 
 SENTENCES = 1000

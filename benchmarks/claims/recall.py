@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from unmask.model.encoder import Encoder
-from unmask.model.hooks import Hook, HookPoint
-from unmask.model.layers.linear_attention import LinearMixer
-from unmask.model.spec import (
+from unmask.encoder.encoder import Encoder
+from unmask.encoder.hooks import Hook, HookPoint
+from unmask.encoder.layers.linear_attention import LinearMixer
+from unmask.spec import (
     Classifier,
     Embedding,
     EncoderSpec,

@@ -13,8 +13,8 @@ import numpy as np
 
 from benchmarks.claims.experiments import CLAIMS, EXPERIMENTS, MARGIN, Claim, Comparison, Correlation, Table
 from benchmarks.claims.results import RESULTS, Result, read_all
-from unmask.measure.ablation.statistics import Mean, mean_of, paired
-from unmask.measure.texts import spearman
+from unmask.bench.ablation.statistics import Mean, mean_of, paired
+from unmask.bench.texts import spearman
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "claims.md"

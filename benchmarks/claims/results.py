@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from unmask.files import whole_file
-from unmask.learn.table import read_table
+from unmask.base.files import whole_file
+from unmask.training.table import read_table
 
 RESULTS = Path(__file__).parent / "results"
 UNTRAINED = "-random"

@@ -11,11 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from unmask.encoder.encoder import Encoder
+from unmask.encoder.hooks import HookPoint
 from unmask.interpret.geometry.cka import cka
 from unmask.interpret.geometry.dimension import two_nn
 from unmask.interpret.geometry.spread import mean_cosine
-from unmask.model.encoder import Encoder
-from unmask.model.hooks import HookPoint
 from unmask.text import PackedBatch
 
 

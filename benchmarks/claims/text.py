@@ -25,19 +25,19 @@ import unmask
 from benchmarks.claims import states
 from benchmarks.claims.probe import Tagging, speed
 from benchmarks.claims.variants import POSITIONS, SIZES, TEACHERS, VARIANTS, Variant, rescaled
+from unmask.base.files import whole_file
+from unmask.bench.ablation.budget import body_parameters
+from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest
-from unmask.files import whole_file
-from unmask.learn.data import train_tokenizer
-from unmask.learn.objectives.build import build_objective
-from unmask.learn.pretrain.flops import Work
-from unmask.learn.vocabulary import Vocabulary
-from unmask.measure.ablation.budget import body_parameters
-from unmask.measure.probes.perplexity import unigram
-from unmask.model.encoder import Encoder
-from unmask.model.families.native import to_config
-from unmask.model.weights import find, read_checkpoint
-from unmask.model.weights.build import build
+from unmask.evaluate.probes.perplexity import unigram
+from unmask.families.native import to_config
 from unmask.text import PackedBatch, Tokenizer
+from unmask.training.data import train_tokenizer
+from unmask.training.objectives.build import build_objective
+from unmask.training.run.flops import Work
+from unmask.training.vocabulary import Vocabulary
+from unmask.weights import find, read_checkpoint
+from unmask.weights.build import build
 
 HELD_OUT = "held-out.npy"
 SPECIAL = 2
@@ -208,7 +208,7 @@ def objective_of(variant: Variant, folder: Path, seed: int) -> dict[str, Any]:
 
 
 def operations(variant: Variant, folder: Path, seed: int) -> float:
-    """Floating-point operations of training by token, in units of 10^9; see `unmask.learn.pretrain.flops`."""
+    """Floating-point operations of training by token, in units of 10^9; see `unmask.training.run.flops`."""
     vocabulary = Vocabulary.of(tokenizer_of(folder))
     objective = build_objective(objective_of(variant, folder, seed), Encoder(variant.encoder), vocabulary)
     rate = variant.objective.get("masking", variant.objective)["rate"]

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from unmask.measure.ablation.budget import body_parameters, fitted
-from unmask.measure.ablation.variants import Sizes
-from unmask.model.spec import (
+from unmask.bench.ablation.budget import body_parameters, fitted
+from unmask.bench.ablation.variants import Sizes
+from unmask.spec import (
     Alibi,
     AttentionPosition,
     Classifier,

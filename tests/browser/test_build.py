@@ -27,7 +27,7 @@ SOURCES = (
 )
 """As in web/manifest.js."""
 
-MAX_GZIP_BYTES = 222_000
+MAX_GZIP_BYTES = 224_000
 
 
 def source_hash():

@@ -10,7 +10,7 @@ from looking import address_says, becomes
 from test_export import opened_file
 
 from tests.support.waiting import wait_until
-from unmask.explorer.api.routes import geometry as geometry_routes
+from unmask.explorer.routes import geometry as geometry_routes
 
 TEXT = "the river bank was muddy and another text of the bank . " * 4
 

@@ -9,7 +9,7 @@ from looking import address_says
 from test_export import opened_file, saved, show
 
 from tests.support.explorable import LAYERS, FakeModel
-from unmask.interpret.comparison import attention_change, compare_texts
+from unmask.interpret.attention.comparison import attention_change, compare_texts
 from unmask.interpret.words.words import word_map, words
 
 BEFORE, AFTER = "The river bank was muddy.", "The river text was muddy."

@@ -124,7 +124,7 @@ def test_a_web_page_shows_the_same_without_a_network(page, browser, live, tmp_pa
         file.keyboard.press("p")
         file.get_by_test_id("paths-answer-problem").wait_for()
         words = file.get_by_test_id("paths-answer-problem").inner_text()
-        assert "unmask explore --model fake" in words
+        assert f"unmask explore '{TEXT}' --model fake" in words
 
 
 def test_a_saved_map_and_page_hold_every_head(page, browser, live, tmp_path):
@@ -166,7 +166,7 @@ def test_keys_say_which_heads_a_saved_page_lacks(page, browser, live, tmp_path, 
             file.keyboard.press(key)
             said = file.get_by_test_id("problem").filter(has_text=place).inner_text()
             assert "is not in this file, which holds only that of layer 1, head 2" in said
-            assert "unmask explore --model fake" in said
+            assert f"unmask explore '{TEXT}' --model fake" in said
             assert layer.input_value() == "1"
         layer.select_option("0")
         file.get_by_test_id("problem").filter(has_text="layer 0, head 2").wait_for()
@@ -373,7 +373,7 @@ MISSING = """
 
 def test_a_report_is_whole_in_every_view(browser, tmp_path):
     """The page asks for nothing but what Python put into the file."""
-    from unmask.cli.report import report
+    from unmask.cli.look.report import report
     from unmask.explorer.export.views import VIEWS
 
     other = FakeModel("other", seed=1).checkpoint.source.folder

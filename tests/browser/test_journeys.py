@@ -221,7 +221,7 @@ def test_attribution_for_another_word_and_for_a_class(browser):
         page.locator('[data-testid="model"] select').first.select_option("classes")
         page.get_by_text("of the classifier").wait_for()
         page.get_by_test_id("paths-word").wait_for(state="detached")
-        becomes(page.get_by_role("radio", name="Predicted class").is_checked, True)
+        becomes(page.get_by_role("radio", name="Class").is_checked, True)
 
 
 def test_length_scaling_is_started_and_stopped(browser, house):

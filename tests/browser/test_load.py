@@ -9,7 +9,7 @@ from looking import becomes, greeted, look, shown
 
 from tests.support.explorable import CONFIG, folder_of
 from unmask.explorer.sessions.loading import PageLoader
-from unmask.loaded import load
+from unmask.models.load import load
 
 
 @pytest.fixture(scope="module")

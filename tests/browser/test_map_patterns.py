@@ -6,7 +6,7 @@ from looking import becomes, look
 from rules import broken_rules
 from test_export import opened_file, saved
 
-from unmask.interpret.statistics.patterns import head_patterns
+from unmask.interpret.attention.patterns import head_patterns
 
 TEXT = "the river bank was muddy . another text was the river . the bank was another bank ."
 

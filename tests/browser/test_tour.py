@@ -6,7 +6,7 @@ import pytest
 from conftest import opened, running, settle
 from looking import becomes
 
-from unmask.interpret import tour as story
+from unmask.explorer import experiments as story
 
 TEXT = "The woman lost her keys, so she waited by the door."
 

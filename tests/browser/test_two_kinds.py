@@ -11,9 +11,9 @@ from test_export import opened_file, saved, show
 import unmask
 from tests.parity.test_elmo import SMALL, random_elmo
 from tests.support.longformer import write_longformer
-from unmask.interpret.global_effect import GlobalText, global_effect
-from unmask.model.elmo import save_elmo
-from unmask.model.spec.global_tokens import trained_global_tokens
+from unmask.interpret.attention.global_effect import GlobalText, global_effect
+from unmask.spec.global_tokens import trained_global_tokens
+from unmask.weights.elmo.files import save_elmo
 
 TEXT = "The river bank was muddy. A river was a text ! The bank"
 

@@ -11,7 +11,7 @@ import unmask
 from tests.bulk.conftest import blocks
 from tests.support.command import run_here
 from unmask.bulk import BatchClassifier, BatchEmbedder, BatchTagger
-from unmask.cli import bulk
+from unmask.cli.tasks import bulk
 
 TEXTS = ["Ada Lovelace sat on a river bank", "a savings bank", "the muddy road"]
 

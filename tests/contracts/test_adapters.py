@@ -18,13 +18,13 @@ from tests.contracts.test_transformers import (
     their_outputs,
     write_vocabulary,
 )
+from unmask.encoder.layers.lora import updates
 from unmask.errors import InvalidRequest
-from unmask.model.layers.lora import updates
-from unmask.model.weights import Source, read_checkpoint
-from unmask.model.weights.adapter import adapted, read_adapter
-from unmask.model.weights.adapter_export import LowRank, add_low_rank, write_adapter
-from unmask.model.weights.build import build
 from unmask.text import PackedBatch
+from unmask.weights import Source, read_checkpoint
+from unmask.weights.adapters.adapter import adapted, read_adapter
+from unmask.weights.build import build
+from unmask.weights.write.adapter_export import LowRank, add_low_rank, write_adapter
 
 ROLES = {
     "ForSequenceClassification": "sequence",

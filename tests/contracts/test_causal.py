@@ -9,13 +9,13 @@ import torch
 import transformers
 
 from tests.support.specs import CAUSAL, POST_NORM, random_encoder
-from unmask.model.families import family_of
-from unmask.model.spec import CausalAttention, Convolution, LayerNorm
-from unmask.model.weights import Source, read_checkpoint
-from unmask.model.weights.build import build
-from unmask.model.weights.save import save
-from unmask.settings import JsonSettings
+from unmask.base.json_settings import JsonSettings
+from unmask.families import family_of
+from unmask.spec import CausalAttention, Convolution, LayerNorm
 from unmask.text import PackedBatch
+from unmask.weights import Source, read_checkpoint
+from unmask.weights.build import build
+from unmask.weights.write.save import save
 
 TINY = {
     "hidden_size": 12,

@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 
 from tests.support import plain
 from tests.support.examples import examples
+from unmask.encoder.layers.disentangled import DistanceProjections, rows_read
 from unmask.errors import KernelError
-from unmask.model.kernels import AttentionBias, AttentionRequest, DistanceBias, choose
-from unmask.model.kernels.disentangled import kernel as disentangled
-from unmask.model.kernels.disentangled import strips
-from unmask.model.kernels.disentangled.kernel import DisentangledKernel
-from unmask.model.kernels.disentangled.strips import ROWS, Band
-from unmask.model.kernels.reference import ReferenceKernel
-from unmask.model.layers.disentangled import DistanceProjections, rows_read
-from unmask.model.spec import Disentangled, FullAttention, SlidingWindow, SoftmaxAttention
+from unmask.kernels import AttentionBias, AttentionRequest, DistanceBias, choose
+from unmask.kernels.disentangled import kernel as disentangled
+from unmask.kernels.disentangled import strips
+from unmask.kernels.disentangled.kernel import DisentangledKernel
+from unmask.kernels.disentangled.strips import ROWS, Band
+from unmask.kernels.reference import ReferenceKernel
+from unmask.spec import Disentangled, FullAttention, SlidingWindow, SoftmaxAttention
 from unmask.text import SequenceLayout
 
 OURS, REFERENCE = DisentangledKernel(), ReferenceKernel()
@@ -229,7 +229,7 @@ import resource, sys, torch
 
 torch.set_num_threads(1)
 from tests.contracts.test_disentangled import OURS, attend, tensors
-from unmask.model.spec import Disentangled
+from unmask.spec import Disentangled
 
 position = Disentangled(512, buckets=256)
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -6,9 +6,9 @@ import torch
 
 from tests.support import plain
 from tests.support.specs import SPECS, VOCABULARY, global_tokens, random_encoder
-from unmask.model.hooks import HookPoint
-from unmask.model.layers.rotary import RotaryTable, apply_rotary
-from unmask.model.spec import Alibi, Rotary
+from unmask.encoder.hooks import HookPoint
+from unmask.encoder.layers.rotary import RotaryTable, apply_rotary
+from unmask.spec import Alibi, Rotary
 from unmask.text import PackedBatch
 
 
@@ -88,14 +88,14 @@ def test_rotary_interleaved_is_the_other_pairing():
 
 @pytest.mark.parametrize("heads", [1, 2, 3, 6, 8, 12, 16])
 def test_alibi_slopes_are_the_published_ones(heads):
-    from unmask.model.kernels import alibi_slopes
+    from unmask.kernels import alibi_slopes
 
     np.testing.assert_allclose(alibi_slopes(heads).numpy(), plain.press_slopes(heads), rtol=1e-14)
 
 
 def test_alibi_survives_building_without_memory():
     with torch.device("meta"):
-        from unmask.model.encoder import Encoder
+        from unmask.encoder.encoder import Encoder
 
         encoder = Encoder(SPECS["alibi-shared"])
     assert isinstance(SPECS["alibi-shared"].layers[0].mixer.position, Alibi)

@@ -18,15 +18,15 @@ from tests.support.command import assert_one_sentence, run_here
 from tests.support.heads import decoded_spec
 from tests.support.specs import BLOCKS, SPECS, VOCABULARY, random_encoder
 from tests.support.tokenizers_built import of_bytes
+from unmask.encoder.heads import pool
+from unmask.engines.export import onnx as graphs
+from unmask.engines.export.padded import PaddedEncoder, pool_padded, why_not_padded
 from unmask.errors import InvalidRequest
-from unmask.model.elmo import save_elmo
-from unmask.model.export import onnx as graphs
-from unmask.model.export.padded import PaddedEncoder, pool_padded, why_not_padded
-from unmask.model.heads import pool
-from unmask.model.spec import BlockSparse, Disentangled, PooledVector, SlidingWindowGlobal
-from unmask.model.spec.embedding_head import POOLING_MODES
-from unmask.model.weights import find, read_checkpoint
+from unmask.spec import BlockSparse, Disentangled, PooledVector, SlidingWindowGlobal
+from unmask.spec.embedding_head import POOLING_MODES
 from unmask.text.batch import PackedBatch, SequenceLayout
+from unmask.weights import find, read_checkpoint
+from unmask.weights.elmo.files import save_elmo
 
 LONGEST = 64
 

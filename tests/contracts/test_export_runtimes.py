@@ -10,10 +10,10 @@ from tests.contracts.test_export import EXPORTED, padded, unseeded
 from tests.support.command import environment
 from tests.support.runtimes import RUNTIMES, in_runtime
 from tests.support.specs import POST_NORM, ROTARY_WINDOWS, VOCABULARY, random_encoder
-from unmask.model.export import onnx as graphs
-from unmask.model.export.padded import PaddedEncoder, why_not_padded
-from unmask.model.families import FAMILIES
-from unmask.model.spec import (
+from unmask.engines.export import onnx as graphs
+from unmask.engines.export.padded import PaddedEncoder, why_not_padded
+from unmask.families import FAMILIES
+from unmask.spec import (
     Classifier,
     Dense,
     LayerNorm,
@@ -139,7 +139,7 @@ PEAKS = """
 import sys
 import numpy as np, torch
 from tests.support.runtimes import in_runtime
-from unmask.measure.memory import peak_extra_bytes
+from unmask.bench.memory import peak_extra_bytes
 for tokens in map(int, sys.argv[3:]):
     inputs, run = in_runtime(*sys.argv[1:3])
     given = {name: np.ones((1, tokens), np.int64) for name in inputs}

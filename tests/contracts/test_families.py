@@ -6,14 +6,14 @@ from types import NoneType
 
 import pytest
 
+from unmask.base.json_settings import JsonSettings
 from unmask.errors import CheckpointError, CorruptCheckpoint, InvalidRequest, UnknownArchitecture
-from unmask.model.families import FAMILIES, family_of
-from unmask.model.spec.config import WITHOUT_EFFECT
-from unmask.model.spec.config_keys import Fixed, Key
-from unmask.model.spec.tensor_map import Ignore
-from unmask.model.weights.build import on_meta
-from unmask.model.weights.tensor_report import match_tensors, moves
-from unmask.settings import JsonSettings
+from unmask.families import FAMILIES, family_of
+from unmask.spec.config import WITHOUT_EFFECT
+from unmask.spec.config_keys import Fixed, Key
+from unmask.spec.tensor_map import Ignore
+from unmask.weights.build import on_meta
+from unmask.weights.tensor_report import match_tensors, moves
 
 PUBLISHED = [pytest.param(family, one, id=one.name) for family in FAMILIES for one in family.published]
 
@@ -91,7 +91,7 @@ def test_an_unknown_key_is_reported():
     ],
 )
 def test_a_spec_outside_its_range_is_refused(make):
-    from unmask.model import spec
+    from unmask import spec
 
     with pytest.raises(InvalidRequest):
         make(spec)

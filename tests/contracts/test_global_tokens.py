@@ -17,13 +17,13 @@ from tests.contracts.test_transformers import Exact
 from tests.support.examples import examples
 from tests.support.specs import SPECS, random_encoder
 from unmask import load
+from unmask.encoder.hooks import HookPoint
+from unmask.encoder.layers.global_attention import GlobalAttention, GlobalRows
 from unmask.errors import InvalidRequest
 from unmask.interpret import AttentionView
-from unmask.model.hooks import HookPoint
-from unmask.model.layers.global_attention import GlobalAttention, GlobalRows
-from unmask.model.spec import Classifier, MaskedLM, SlidingWindowGlobal, SoftmaxAttention
-from unmask.model.spec.attention import SlidingWindow
-from unmask.model.spec.global_tokens import pack, places, trained_global_tokens
+from unmask.spec import Classifier, MaskedLM, SlidingWindowGlobal, SoftmaxAttention
+from unmask.spec.attention import SlidingWindow
+from unmask.spec.global_tokens import pack, places, trained_global_tokens
 from unmask.text import SequenceLayout
 
 CPU = torch.device("cpu")

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from tests.support.examples import examples
 from unmask.errors import KernelError
-from unmask.model.kernels import KERNELS, AttentionBias, MaskContext, Tile, allowed
-from unmask.model.kernels.gpu.flex import BLOCK, FlexKernel, block_map
-from unmask.model.kernels.gpu.varlen import VarlenKernel
-from unmask.model.kernels.reference import ReferenceKernel
-from unmask.model.spec import (
+from unmask.kernels import KERNELS, AttentionBias, MaskContext, Tile, allowed
+from unmask.kernels.gpu.flex import BLOCK, FlexKernel, block_map
+from unmask.kernels.gpu.varlen import VarlenKernel
+from unmask.kernels.reference import ReferenceKernel
+from unmask.spec import (
     Alibi,
     BlockSparse,
     CausalAttention,

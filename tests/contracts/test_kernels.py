@@ -14,7 +14,7 @@ from tests.support import plain
 from tests.support.examples import examples
 from tests.support.kernels import CPU_KERNELS
 from unmask.errors import KernelError
-from unmask.model.kernels import (
+from unmask.kernels import (
     KERNELS,
     AttentionBias,
     AttentionRequest,
@@ -26,7 +26,7 @@ from unmask.model.kernels import (
     probabilities,
     scores,
 )
-from unmask.model.spec import (
+from unmask.spec import (
     Alibi,
     BlockSparse,
     CausalAttention,
@@ -327,7 +327,7 @@ def test_sdpa_moves_nothing_when_equal_lengths_adjoin():
     "pattern", [FullAttention(), CausalAttention(), SlidingWindow(3), BlockSparse(4, random_blocks=1)]
 )
 def test_blocks_of_rows_are_exact_however_they_fall(pattern, monkeypatch):
-    from unmask.model.kernels import rows
+    from unmask.kernels import rows
 
     kernel, reference = choose(request(), "rows"), choose(request(), "reference")
     layout = SequenceLayout.of_lengths([41, 1, 7])
@@ -344,8 +344,8 @@ def test_blocks_of_rows_are_exact_however_they_fall(pattern, monkeypatch):
 PEAK_OF_ROWS = """
 import re, sys
 import torch
-from unmask.model.kernels import AttentionBias, AttentionRequest, choose
-from unmask.model.spec import Alibi, SlidingWindow
+from unmask.kernels import AttentionBias, AttentionRequest, choose
+from unmask.spec import Alibi, SlidingWindow
 from unmask.text import SequenceLayout
 
 def high_water():

@@ -8,9 +8,9 @@ import transformers
 from tests.contracts.cases import Case, cases
 from tests.contracts.test_transformers import random_model, write_vocabulary
 from unmask.errors import CorruptCheckpoint, UnknownArchitecture
-from unmask.model.weights import Source, read_checkpoint
-from unmask.model.weights.build import build
-from unmask.model.weights.save import save
+from unmask.weights import Source, read_checkpoint
+from unmask.weights.build import build
+from unmask.weights.write.save import save
 
 ENDS = ("ForSequenceClassification", "ForTokenClassification")
 CLASSES = {case.model: case for case in reversed(cases()) if case.model.endswith(ENDS)}

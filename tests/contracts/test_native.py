@@ -26,14 +26,14 @@ from tests.support.specs import (
     global_tokens,
     random_encoder,
 )
+from unmask.encoder import heads
+from unmask.engines.native import library
+from unmask.engines.native.engine import NativeEngine, native_engine, native_reason
+from unmask.engines.native.interface import PRECISIONS
+from unmask.engines.native.pooling import pooled
+from unmask.engines.native.program import NativeLayers, to_bfloat16, unsupported_batch
 from unmask.errors import InvalidRequest
-from unmask.model import heads
-from unmask.model.native import library
-from unmask.model.native.engine import NativeEngine, native_engine, native_reason
-from unmask.model.native.interface import PRECISIONS
-from unmask.model.native.pooling import pooled
-from unmask.model.native.program import NativeLayers, to_bfloat16, unsupported_batch
-from unmask.model.spec import POOLING_MODES, Alibi, PooledVector, Rotary, SlidingWindow, UnitLength
+from unmask.spec import POOLING_MODES, Alibi, PooledVector, Rotary, SlidingWindow, UnitLength
 from unmask.text.batch import PackedBatch, SequenceLayout
 
 UNDILATED = replace(
@@ -302,7 +302,7 @@ if len(sys.argv) > 2:
         again = model.embed(["a first text", "a second, longer text"])
         os._exit(0 if np.array_equal(again, vectors) else 3)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-from unmask.model.native.engine import native_reason
+from unmask.engines.native.engine import native_reason
 print(json.dumps([type(model.engine).__name__, native_reason(model.spec, sys.argv[1]), vectors.tolist()]))
 """
 
@@ -343,7 +343,7 @@ model = unmask.load("default", dtype=sys.argv[1])
 texts = ["a first text", "a second, longer text"]
 vectors = model.embed(texts, prompt="of a prompt: ")
 assert "torch" not in sys.modules, "embedding needs no torch"
-from unmask.model.native.threads import set_thread_count, thread_count
+from unmask.engines.native.threads import set_thread_count, thread_count
 before = thread_count()
 import torch
 assert before == thread_count() == torch.get_num_threads()
@@ -382,7 +382,7 @@ def test_texts_are_embedded_without_torch(dtype, environment):
 THREADS_SET_LATER = """
 import sys
 import unmask
-from unmask.model.native.threads import set_thread_count, thread_count
+from unmask.engines.native.threads import set_thread_count, thread_count
 model = unmask.load("default")
 model.embed("a text")
 set_thread_count(3)

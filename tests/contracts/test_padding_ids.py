@@ -8,14 +8,14 @@ import torch
 
 from tests.contracts.cases import Case
 from tests.contracts.test_transformers import random_model, write_vocabulary
-from unmask.model.export.padded import PaddedEncoder
-from unmask.model.inference.optimize import optimize_for_inference
-from unmask.model.native import library
-from unmask.model.native.program import NativeLayers
-from unmask.model.weights import Source, read_checkpoint
-from unmask.model.weights.build import build
+from unmask.engines.export.padded import PaddedEncoder
+from unmask.engines.inference.optimize import optimize_for_inference
+from unmask.engines.native import library
+from unmask.engines.native.program import NativeLayers
 from unmask.text.batch import PackedBatch
 from unmask.text.sharing import share_queries
+from unmask.weights import Source, read_checkpoint
+from unmask.weights.build import build
 
 TINY = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 16, "num_hidden_layers": 2}
 TINY |= {"max_position_embeddings": 40}

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from unmask.model.families import FAMILIES
-from unmask.model.weights.shapes import parameter_count
+from unmask.families import FAMILIES
+from unmask.spec.shapes import parameter_count
 
 TABLE = {
     "google-bert/bert-base-uncased": (109_482_240, 108_891_648, 110_106_428),

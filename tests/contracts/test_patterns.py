@@ -14,15 +14,15 @@ from tests.contracts.cases import Case
 from tests.contracts.test_transformers import Exact, random_model, write_vocabulary
 from tests.support import plain
 from tests.support.specs import SPECS, random_encoder
+from unmask.base.json_settings import JsonSettings
 from unmask.errors import CorruptCheckpoint, InvalidRequest, KernelError, UnknownArchitecture
-from unmask.model.families import family_of
-from unmask.model.kernels import AttentionBias, MaskContext, Tile, allowed, probabilities
-from unmask.model.kernels.blocks import block_counts, random_blocks
-from unmask.model.spec import BlockSparse, CausalAttention, SlidingWindow, SlidingWindowGlobal
-from unmask.model.weights import Source, read_checkpoint
-from unmask.model.weights.build import build
-from unmask.settings import JsonSettings
+from unmask.families import family_of
+from unmask.kernels import AttentionBias, MaskContext, Tile, allowed, probabilities
+from unmask.kernels.blocks import block_counts, random_blocks
+from unmask.spec import BlockSparse, CausalAttention, SlidingWindow, SlidingWindowGlobal
 from unmask.text import PackedBatch, SequenceLayout
+from unmask.weights import Source, read_checkpoint
+from unmask.weights.build import build
 
 CPU = torch.device("cpu")
 

@@ -8,11 +8,11 @@ import torch
 
 from tests.support.heads import spec_with_heads
 from tests.support.specs import random_encoder
-from unmask.model.export.padded import pool_padded
-from unmask.model.heads.pooling import pool
-from unmask.model.native.pooling import _pool
-from unmask.model.native.with_heads import EngineWithHeads
-from unmask.model.spec import PoolingMode
+from unmask.encoder.heads.pooling import pool
+from unmask.engines.export.padded import pool_padded
+from unmask.engines.native.pooling import _pool
+from unmask.engines.native.with_heads import EngineWithHeads
+from unmask.spec import PoolingMode
 from unmask.text.batch import PackedBatch, SequenceLayout
 
 LAYOUT = SequenceLayout.of_lengths([3, 5])

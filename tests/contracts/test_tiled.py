@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from tests.support.examples import examples
 from unmask.errors import KernelError
-from unmask.model.kernels import AttentionBias, DistanceBias, products
-from unmask.model.kernels.reference import ReferenceKernel
-from unmask.model.kernels.tiled import groups, plan, run
-from unmask.model.kernels.tiled.kernel import TiledKernel
-from unmask.model.spec import (
+from unmask.kernels import AttentionBias, DistanceBias, products
+from unmask.kernels.reference import ReferenceKernel
+from unmask.kernels.tiled import groups, plan, run
+from unmask.kernels.tiled.kernel import TiledKernel
+from unmask.spec import (
     Alibi,
     BlockSparse,
     CausalAttention,
@@ -257,8 +257,8 @@ def test_refuses_what_its_record_does_not_list():
 PEAK = """
 import sys, torch
 from tests.contracts.test_tiled import TILED, attend, drawn
-from unmask.model.spec import Alibi, BlockSparse, CausalAttention, FullAttention, SlidingWindow
-from unmask.model.spec import SlidingWindowGlobal
+from unmask.spec import Alibi, BlockSparse, CausalAttention, FullAttention, SlidingWindow
+from unmask.spec import SlidingWindowGlobal
 
 def highest():
     lines = open("/proc/self/status").read().splitlines()

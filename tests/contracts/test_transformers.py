@@ -15,12 +15,12 @@ import transformers
 from torch.overrides import TorchFunctionMode
 
 from tests.contracts.cases import Case, cases
-from unmask.model.hooks import HookPoint
-from unmask.model.spec import role_of
-from unmask.model.weights import Source, read_checkpoint
-from unmask.model.weights.build import build
-from unmask.model.weights.save import save
+from unmask.encoder.hooks import HookPoint
+from unmask.spec import role_of
 from unmask.text import PackedBatch
+from unmask.weights import Source, read_checkpoint
+from unmask.weights.build import build
+from unmask.weights.write.save import save
 
 CASES = [pytest.param(case, id=str(case)) for case in cases()]
 

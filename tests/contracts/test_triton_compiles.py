@@ -10,9 +10,9 @@ if importlib.util.find_spec("triton") is None or os.environ.get("TRITON_INTERPRE
     pytest.skip("needs triton, not interpreting", allow_module_level=True)
 
 from tests.support.cross_compile import HOPPER_SHARED_BYTES, compile_for_hopper
-from unmask.model.kernels.gpu.packed import TritonPackedKernel
-from unmask.model.kernels.gpu.triton_code.packed_launch import KERNELS, padded_width
-from unmask.model.kernels.gpu.triton_code.packed_tiles import GROUPS, TILE, burden_of, long_tiles, short_tiles
+from unmask.kernels.gpu.packed import TritonPackedKernel
+from unmask.kernels.triton.packed_launch import KERNELS, padded_width
+from unmask.kernels.triton.packed_tiles import GROUPS, TILE, burden_of, long_tiles, short_tiles
 
 FLAGS = ("WINDOW", "DILATED", "ALIBI", "DROPOUT")
 CAUSAL = "CAUSAL"

@@ -16,8 +16,8 @@ from tests.support import plain
 from tests.support.cross_compile import HOPPER_SHARED_BYTES, compile_for_hopper
 from tests.support.examples import examples
 from unmask.errors import KernelError
-from unmask.model.kernels import AttentionBias, DistanceBias
-from unmask.model.kernels.gpu.bands import (
+from unmask.kernels import AttentionBias, DistanceBias
+from unmask.kernels.gpu.bands import (
     LENGTHS,
     add_token_gradients,
     band_ends,
@@ -26,9 +26,9 @@ from unmask.model.kernels.gpu.bands import (
     heads_together,
     table_gradients,
 )
-from unmask.model.kernels.gpu.disentangled import TritonDisentangledKernel
-from unmask.model.kernels.gpu.triton_code.disentangled_launch import FORWARD, KEYS, QUERIES, Tiles, launch_of
-from unmask.model.spec import Disentangled, FullAttention, SlidingWindow
+from unmask.kernels.gpu.disentangled import TritonDisentangledKernel
+from unmask.kernels.triton.disentangled_launch import FORWARD, KEYS, QUERIES, Tiles, launch_of
+from unmask.spec import Disentangled, FullAttention, SlidingWindow
 from unmask.text import SequenceLayout
 
 ROOT = Path(__file__).parents[2]
@@ -202,7 +202,7 @@ def test_it_refuses_a_cpu_that_does_not_interpret(monkeypatch):
 
 
 def test_without_triton_it_says_so(monkeypatch):
-    monkeypatch.setattr("unmask.model.kernels.interface._importable", lambda module: False)
+    monkeypatch.setattr("unmask.kernels.interface._importable", lambda module: False)
     with pytest.raises(KernelError, match="needs triton, which is not installed"):
         asked()
     assert np.all([name != "cpu" for name in TritonDisentangledKernel.capability.devices])
@@ -223,7 +223,7 @@ STRIDES = ("columns", "q_token", "q_head", "k_token", "k_head", "v_token", "v_he
 def compiled(name, width, dtype, dropping, has):
     """The report of one function as it is launched."""
     pytest.importorskip("triton")
-    from unmask.model.kernels.gpu.triton_code import disentangled_backward, disentangled_forward
+    from unmask.kernels.triton import disentangled_backward, disentangled_forward
 
     how = launch_of(name, width, dtype == "fp32", dropping)
     function = getattr(disentangled_forward if name == FORWARD else disentangled_backward, name)

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.errors import KernelError
-from unmask.model.kernels import AttentionBias, AttentionRequest, DistanceBias
-from unmask.model.kernels.gpu.packed import TritonPackedKernel
-from unmask.model.kernels.gpu.triton_code.packed_tiles import TILE
-from unmask.model.spec import (
+from unmask.kernels import AttentionBias, AttentionRequest, DistanceBias
+from unmask.kernels.gpu.packed import TritonPackedKernel
+from unmask.kernels.triton.packed_tiles import TILE
+from unmask.spec import (
     Alibi,
     BlockSparse,
     CausalAttention,

@@ -13,8 +13,8 @@ from tests.support.examples import examples
 from tests.support.kernels import CPU_KERNELS
 from tests.support.specs import SPECS, random_encoder
 from unmask.errors import InvalidRequest, KernelError
-from unmask.model.kernels import KERNELS, AttentionRequest, choose
-from unmask.model.spec import (
+from unmask.kernels import KERNELS, AttentionRequest, choose
+from unmask.spec import (
     BlockSparse,
     FullAttention,
     LinearAttention,

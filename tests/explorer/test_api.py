@@ -11,10 +11,10 @@ from tests.support.explorable import HEADS, LAYERS, WIDTH, FakeModel
 from unmask.errors import UnmaskError
 from unmask.explorer import Api
 from unmask.explorer.api.tiles import codes, pooled
-from unmask.interpret.statistics.layer_statistics import CLASSES
-from unmask.interpret.statistics.patterns import CLEAR, SHAPES, head_patterns
+from unmask.interpret.attention.layer_statistics import CLASSES
+from unmask.interpret.attention.patterns import CLEAR, SHAPES, head_patterns
 from unmask.interpret.words.words import words
-from unmask.model.kernels import Tile
+from unmask.kernels import Tile
 
 LONG = " ".join(["the river bank was muddy , another text ."] * 4)
 
@@ -538,7 +538,7 @@ def test_tour_and_length_scaling_are_there(asking):
 
 def test_answers_do_not_name_what_is_not_finite(asking, text_id, monkeypatch):
     monkeypatch.setattr(
-        "unmask.interpret.layer_cache.LayerCache.blocks",
+        "unmask.interpret.attention.layer_cache.LayerCache.blocks",
         lambda *_, **__: iter([(0, np.full((2, 2), np.nan, dtype=np.float32))]),
     )
     for path in ("values/0/0", "tiles/2/1/0/0/0?weight=norm"):
@@ -550,7 +550,7 @@ def test_a_fault_of_ours_is_still_a_sentence(asking, monkeypatch, capfd):
         raise ZeroDivisionError
 
     monkeypatch.setattr("unmask.explorer.api.describe.versions", fault)
-    monkeypatch.setattr("unmask.explorer.api.routes.session.versions", fault)
+    monkeypatch.setattr("unmask.explorer.routes.session.versions", fault)
     assert asking.problem("session", 500)["kind"] == "InternalError"
     assert "ZeroDivisionError" in capfd.readouterr().err
 

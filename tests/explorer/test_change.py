@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tests.explorer.conftest import TEXT
-from unmask.interpret.comparison import attention_change, compare_texts, word_probabilities
-from unmask.interpret.intervention.target import TargetScore, Word
+from unmask.interpret.attention.comparison import attention_change, compare_texts, word_probabilities
+from unmask.interpret.effects.target import TargetScore, Word
 from unmask.text.masking import masked
 
 BEFORE = TEXT

@@ -52,7 +52,7 @@ def test_what_a_cloud_cannot_be_is_said(asking, text_id):
 
 
 def test_umap_that_is_not_installed_is_one_sentence(asking, text_id, monkeypatch):
-    monkeypatch.setattr("unmask.optional.find_spec", lambda name: None)
+    monkeypatch.setattr("unmask.base.optional.find_spec", lambda name: None)
     problem = asking.problem(f"texts/{text_id}/cloud?method=umap", 409)
     assert "pip install 'unmask[umap]'" in problem["sentence"]
 

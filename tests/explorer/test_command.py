@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from unmask.cli.explore import MODELS, _load, explore
+from unmask.cli.look.explore import MODELS, _load, explore
 from unmask.cli.options import RunOptions
 from unmask.errors import CheckpointError, InvalidRequest
 
@@ -33,7 +33,7 @@ def test_without_a_model_there_are_two(served):
 def test_the_page_loads_other_models_unless_it_must_not(served, monkeypatch):
     loaded = []
     monkeypatch.setattr(
-        "unmask.loaded.load", lambda name, **how: loaded.append((name, how["dtype"], how["adapter"]))
+        "unmask.models.load.load", lambda name, **how: loaded.append((name, how["dtype"], how["adapter"]))
     )
     explore(run=RunOptions(dtype="bfloat16", adapter="names"))
     loader = served[0][1]["loader"]
@@ -54,7 +54,7 @@ def test_what_does_not_fit_together_is_refused(served):
 
 def test_an_adapter_is_of_the_first_model_alone(served, monkeypatch):
     loaded = []
-    monkeypatch.setattr("unmask.loaded.load", lambda name, **how: loaded.append((name, how["adapter"])))
+    monkeypatch.setattr("unmask.models.load.load", lambda name, **how: loaded.append((name, how["adapter"])))
     explore(run=RunOptions(adapter="names", compat="hf"))
     for _, load in served[0][0]:
         load()

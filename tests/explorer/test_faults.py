@@ -206,7 +206,7 @@ def test_a_model_without_attention_says_why(model, monkeypatch):
     def refuse(*_, **__):
         raise UnknownArchitecture("Elmo has no attention, so there is none to show")
 
-    monkeypatch.setattr("unmask.interpret.attention.ActivationCache.of", refuse)
+    monkeypatch.setattr("unmask.interpret.attention.view.ActivationCache.of", refuse)
     asking = Asking(Api([model]))
     text_id, _ = asking.read()
     assert asking.api.finish(text_id, HANG_SECONDS)
@@ -271,7 +271,7 @@ def test_a_model_that_takes_too_long_is_said_to_be_loading(model, monkeypatch):
 
 
 def test_length_scaling_is_measured_watched_and_stopped(model, monkeypatch):
-    from unmask.measure.scaling.report import ScalingPoint
+    from unmask.bench.scaling.report import ScalingPoint
 
     def measure(request, deadline, tick):
         for _ in range(3):

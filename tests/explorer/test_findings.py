@@ -12,8 +12,8 @@ from unmask.explorer import Api
 from unmask.explorer.examples import EXAMPLES
 from unmask.explorer.export.views import ViewSelection, view_paths
 from unmask.explorer.sessions import texts as texts_module
-from unmask.interpret.intervention.ablation import ablate_each
-from unmask.interpret.intervention.target import Embedding
+from unmask.interpret.effects.ablation import ablate_each
+from unmask.interpret.effects.target import Embedding
 from unmask.interpret.overview.overview import attention_findings
 
 RIVER = "the river bank was muddy and the bank was big"

@@ -15,7 +15,7 @@ from tests.explorer.conftest import TEXT
 from tests.explorer.test_report import folder, saved
 from tests.support.command import assert_one_sentence, run_here
 from tests.support.explorable import FakeModel
-from unmask.cli.gallery import gallery
+from unmask.cli.look.gallery import gallery
 from unmask.errors import UnmaskError
 from unmask.explorer.api.tiles import codes
 from unmask.explorer.export.gallery import Card, index_page, map_picture, shades

@@ -8,9 +8,9 @@ from tests.explorer.conftest import Asking
 from tests.support.longformer import write_longformer
 from tests.support.tiny import write_checkpoint
 from unmask.explorer import Api
-from unmask.interpret.global_effect import GlobalText, global_effect
-from unmask.model.spec import PooledVector
-from unmask.model.spec.global_tokens import trained_global_tokens
+from unmask.interpret.attention.global_effect import GlobalText, global_effect
+from unmask.spec import PooledVector
+from unmask.spec.global_tokens import trained_global_tokens
 
 TEXT = "The river bank was muddy. A river was a text ! The bank"
 SPAN = [4, 9]

@@ -18,7 +18,7 @@ from unmask.errors import CheckpointNotFound
 from unmask.explorer import Api
 from unmask.explorer.sessions import loading, models
 from unmask.explorer.sessions.loading import PageLoader
-from unmask.loaded import load
+from unmask.models.load import load
 
 
 @pytest.fixture
@@ -154,11 +154,11 @@ def test_names_of_nothing_are_refused_in_a_sentence(asking, path, body, status, 
 
 
 def test_what_does_not_fit_is_refused_before_it_is_loaded(asking, monkeypatch):
-    monkeypatch.setattr("unmask.measure.scaling.limits.free_bytes", lambda: 30_000_000)
+    monkeypatch.setattr("unmask.bench.scaling.limits.free_bytes", lambda: 30_000_000)
     assert asking.json("models/preview", "POST", {"name": "unmask-mini"})["free_bytes"] == 30_000_000
     problem = asking.problem("models", 400, "POST", {"name": "unmask-mini"})
     assert problem["sentence"].startswith("unmask-mini needs 28 MB for its weights and 30 MB are free")
-    monkeypatch.setattr("unmask.measure.scaling.limits.free_bytes", lambda: None)
+    monkeypatch.setattr("unmask.bench.scaling.limits.free_bytes", lambda: None)
     assert "free" not in asking.json("models/preview", "POST", {"name": "unmask-mini"})["sentence"]
 
 
@@ -168,7 +168,7 @@ def test_there_is_a_most_number_of_models(asking, folder, monkeypatch):
 
 
 def test_how_far_a_download_is(asking, folder, monkeypatch):
-    monkeypatch.setattr("unmask.model.weights.hub.cached_bytes", lambda name: 30)
+    monkeypatch.setattr("unmask.weights.read.hub.cached_bytes", lambda name: 30)
     assert loading._share("a/b", 120) == 0.25
     assert loading._share("a/b", 20) == 1.0
     assert loading._share("a/b", 0) is None
@@ -179,7 +179,7 @@ HUB = """
 import json, sys
 from unmask.errors import UnmaskError
 from unmask.explorer.sessions.loading import PageLoader, place_of
-from unmask.model.weights.hub import cached, cached_bytes
+from unmask.weights.read.hub import cached, cached_bytes
 import unmask
 loader = PageLoader(unmask.load)
 found = vars(loader.preview("own/tiny"))

@@ -9,7 +9,8 @@ from tests.support.waiting import HANG_SECONDS
 
 pytest.importorskip("anywidget", reason="the notebook extra is not installed")
 
-from unmask import explore, optional
+from unmask import explore
+from unmask.base import optional
 from unmask.errors import InvalidRequest, MissingExtra
 from unmask.explorer.api.binary import unpack
 

@@ -55,7 +55,7 @@ def test_the_size_is_limited_and_the_page_knows_the_limit(asking, monkeypatch):
 
 
 def test_without_the_packages_the_sentence_names_them(asking, monkeypatch):
-    monkeypatch.setattr("unmask.optional._found", lambda module: module != "pypdfium2")
+    monkeypatch.setattr("unmask.base.optional._found", lambda module: module != "pypdfium2")
     status, answer = posted(asking, small_pdf([TEXT]))
     assert status == 409
     assert "pip install 'unmask[search]'" in answer["error"]["sentence"]

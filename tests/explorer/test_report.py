@@ -10,8 +10,8 @@ import pytest
 
 from tests.explorer.conftest import TEXT
 from tests.support.explorable import FakeModel
+from unmask.cli.look.report import report
 from unmask.cli.options import RunOptions
-from unmask.cli.report import report
 from unmask.errors import UnmaskError
 from unmask.explorer.api.binary import unpack
 from unmask.explorer.export.views import OF_A_TEXT

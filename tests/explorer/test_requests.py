@@ -12,10 +12,10 @@ from unmask.explorer.api.change_schemas import GlobalChangeRequest
 from unmask.explorer.api.corpus_schemas import CorpusFindRequest, CorpusHeadRequest, CorpusHeadsRequest
 from unmask.explorer.api.page_request import Arrays, PageRequest
 from unmask.explorer.api.requests import REQUESTS
-from unmask.explorer.api.routes import ROUTES
 from unmask.explorer.api.search_schemas import SearchIndexRequest, SearchRequest
 from unmask.explorer.api.task_schemas import TaskPredictionRequest
 from unmask.explorer.export.views import VIEWS
+from unmask.explorer.routes import ROUTES
 from unmask.http.requests import Request
 
 CASES = Path(__file__).parents[2] / "web" / "test" / "spelling.json"

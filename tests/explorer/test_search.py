@@ -8,7 +8,7 @@ from tests.explorer.conftest import Asking
 from tests.support.tiny import tiny_bert, write_checkpoint
 from unmask.errors import InvalidRequest
 from unmask.explorer import Api
-from unmask.loaded import load
+from unmask.models.load import load
 from unmask.search.index import Index
 
 TEXTS = {
@@ -170,7 +170,7 @@ def test_an_index_takes_a_loaded_model_only_if_it_is_its_own(index, reader, name
 
 
 def test_the_command_opens_the_search_and_refuses_what_is_no_index(monkeypatch, tmp_path, index):
-    from unmask.cli.explore import explore
+    from unmask.cli.look.explore import explore
     from unmask.explorer.server.server import _address
 
     calls = []

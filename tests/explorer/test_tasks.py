@@ -7,8 +7,8 @@ import unmask
 from tests.explorer.conftest import Asking
 from tests.support.explorable import FakeModel
 from unmask.explorer import Api
-from unmask.interpret.attribution.gradient import attribution
-from unmask.interpret.intervention.target import TokenClasses
+from unmask.interpret.effects.gradient import attribution
+from unmask.interpret.effects.target import TokenClasses
 
 TEXT = "Marie Curie was born in Warsaw and worked in Paris."
 QUESTION = "Where was Marie Curie born?"

@@ -19,7 +19,7 @@ from unmask.explorer.api.tiles import (
     reduced,
     tile_of,
 )
-from unmask.model.kernels import Tile
+from unmask.kernels import Tile
 
 
 def of_matrix(p_NN, tile, cell, step=7):

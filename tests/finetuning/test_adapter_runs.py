@@ -8,12 +8,12 @@ import torch
 
 import unmask
 from tests.finetuning.test_finetune import Heard, place, table  # noqa: F401 - a fixture
+from unmask.encoder.layers.lora import updates
 from unmask.errors import InvalidRequest, OutputError
-from unmask.finetuning.run import FinetuneRun, finetune
-from unmask.finetuning.settings import settings_of_table
-from unmask.learn.pretrain.stopping import Stopped
-from unmask.learn.pretrain.trainer import Trainer
-from unmask.model.layers.lora import updates
+from unmask.training.finetune.run import FinetuneRun, finetune
+from unmask.training.finetune.settings import settings_of_table
+from unmask.training.run.stopping import Stopped
+from unmask.training.run.trainer import Trainer
 
 TEXTS = ["river bank", "the text was muddy", "a"]
 
@@ -62,7 +62,7 @@ def test_every_role_has_adapters(place, tmp_path, task):  # noqa: F811
 def test_only_updates_and_the_head_are_trained(place, tmp_path):  # noqa: F811
     settings = settings_of_table(adapter(tmp_path / "run", epochs=1))
     (tmp_path / "run").mkdir()
-    from unmask.learn.pretrain.ranks import Ranks
+    from unmask.training.run.ranks import Ranks
 
     run = FinetuneRun(settings, place, tmp_path / "run", Ranks(), Heard())
     encoder = run.objective.encoder
@@ -99,7 +99,7 @@ def test_a_stopped_run_writes_the_same_adapter(place, tmp_path, monkeypatch, met
 
 def test_the_best_adapter_is_the_one_that_is_written(place, tmp_path, monkeypatch):  # noqa: F811
     values = iter([0.5, 0.9, 0.6, 0.7, 0.9])
-    monkeypatch.setattr("unmask.finetuning.run.evaluate", lambda *_: {"accuracy": next(values)})
+    monkeypatch.setattr("unmask.training.finetune.run.evaluate", lambda *_: {"accuracy": next(values)})
     given = {"evaluation": {"every": 3, "metric": "accuracy", "patience": 2}}
     result = finetune(adapter(tmp_path / "best", **given), base=place)
     assert (result.steps, result.best_step) == (12, 6)
@@ -134,7 +134,7 @@ def test_an_adapter_stays_until_the_next_is_complete(place, tmp_path, monkeypatc
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("unmask.model.weights.adapter_export.save_file", fails)
+        patch.setattr("unmask.weights.write.adapter_export.save_file", fails)
         with pytest.raises(OutputError, match="No space left"):
             finetune(given, base=place)
     assert _contents(tmp_path / "run" / "adapter") == before

@@ -13,16 +13,16 @@ import unmask
 from tests.finetuning.test_finetune import Heard, place, table  # noqa: F401 - a fixture
 from tests.support.tiny import change_json, tiny_bert, write_tokenizer
 from unmask.errors import CorruptCheckpoint, InvalidRequest
-from unmask.finetuning.calibration import (
+from unmask.tasks.long_texts import WindowedLogits
+from unmask.text.windows import windows
+from unmask.training.finetune.calibration import (
     calibration_figures,
     class_probabilities,
     figures_of,
     fitted_temperature,
 )
-from unmask.finetuning.run import finetune
-from unmask.finetuning.settings import settings_of_table
-from unmask.tasks.long_texts import WindowedLogits
-from unmask.text.windows import windows
+from unmask.training.finetune.run import finetune
+from unmask.training.finetune.settings import settings_of_table
 
 
 def texts(logits_SC, encoding):

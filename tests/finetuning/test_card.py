@@ -9,16 +9,16 @@ import yaml
 
 from tests.finetuning.test_finetune import place, table
 from tests.finetuning.test_methods import METHODS
+from unmask.engines.torch_engine import TorchEngine
 from unmask.errors import InvalidRequest
-from unmask.finetuning.card import CardFacts, model_card
-from unmask.finetuning.evaluate import evaluate, predicted
-from unmask.finetuning.intervals import intervals
-from unmask.finetuning.metrics import class_figures
-from unmask.finetuning.run import FinetuneRun, finetune
-from unmask.finetuning.settings import settings_of_table
-from unmask.learn.pretrain.ranks import Ranks
-from unmask.learn.pretrain.report import NullCallback
-from unmask.model.torch_engine import TorchEngine
+from unmask.training.finetune.card import CardFacts, model_card
+from unmask.training.finetune.evaluate import evaluate, predicted
+from unmask.training.finetune.intervals import intervals
+from unmask.training.finetune.metrics import class_figures
+from unmask.training.finetune.run import FinetuneRun, finetune
+from unmask.training.finetune.settings import settings_of_table
+from unmask.training.run.ranks import Ranks
+from unmask.training.run.report import NullCallback
 
 __all__ = ["place"]
 

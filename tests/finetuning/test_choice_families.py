@@ -10,14 +10,14 @@ import transformers
 from tests.learn.runs import write_texts
 from tests.learn.test_family_objectives import NAMES, WITHOUT_CLASS, config_of
 from unmask.errors import InvalidRequest
-from unmask.learn.data.labeled import LabeledSequence
-from unmask.learn.objectives.labeled import LabeledObjective
-from unmask.model.weights import Source, read_checkpoint
-from unmask.model.weights.build import build
-from unmask.model.weights.classes import with_heads
-from unmask.model.weights.new_checkpoint import new_checkpoint, new_encoder, with_tokenizer
-from unmask.model.weights.save import save
 from unmask.text import PackedBatch, Tokenizer
+from unmask.training.data.labeled import LabeledSequence
+from unmask.training.objectives.labeled import LabeledObjective
+from unmask.weights import Source, read_checkpoint
+from unmask.weights.build import build
+from unmask.weights.heads.classes import with_heads
+from unmask.weights.write.new_checkpoint import new_checkpoint, new_encoder, with_tokenizer
+from unmask.weights.write.save import save
 
 WITHOUT = ("deberta", "mosaicbert", "nomicbert", "gte", "neobert", "eurobert")
 WITH = [name for name in NAMES if name not in (*WITHOUT, "unmask")]

@@ -12,14 +12,14 @@ import unmask
 from tests.support.specs import SPECS
 from tests.support.tiny import tiny_bert, write_tokenizer
 from unmask.errors import InvalidRequest, InvalidText, TextError, TextTooLong
-from unmask.finetuning.choices import right_choice
-from unmask.finetuning.examples import Counts, Preparation
-from unmask.finetuning.records import Labeled, read_labeled
-from unmask.finetuning.run import finetune
-from unmask.finetuning.settings import settings_of_table
-from unmask.finetuning.start import first_checkpoint, task_checkpoint, task_encoder
-from unmask.learn.objectives.labeled import LabeledObjective
-from unmask.model.weights.save import save
+from unmask.training.finetune.choices import right_choice
+from unmask.training.finetune.examples import Counts, Preparation
+from unmask.training.finetune.records import Labeled, read_labeled
+from unmask.training.finetune.run import finetune
+from unmask.training.finetune.settings import settings_of_table
+from unmask.training.finetune.start import first_checkpoint, task_checkpoint, task_encoder
+from unmask.training.objectives.labeled import LabeledObjective
+from unmask.weights.write.save import save
 
 WORDS = ["the", "river", "bank", "was", "muddy", "a", "text", "another"]
 

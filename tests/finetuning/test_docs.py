@@ -8,14 +8,14 @@ import tomllib
 
 from tests.learn.test_pretrain_docs import keys
 from tests.support.places import REPOSITORY, default_folder
-from unmask.finetuning import settings
-from unmask.finetuning.data_settings import DataSettings
-from unmask.finetuning.few_shot_settings import FewShotSettings
-from unmask.finetuning.retrieval.settings import RetrievalSettings
-from unmask.learn.objectives.consistency_spec import SiftSpec
-from unmask.learn.optim import OptimizerSpec, ScheduleSpec
-from unmask.learn.pretrain.loop_settings import FaultSettings
-from unmask.learn.pretrain.settings import CheckpointSettings, LogSettings
+from unmask.training.finetune import settings
+from unmask.training.finetune.data_settings import DataSettings
+from unmask.training.finetune.few_shot_settings import FewShotSettings
+from unmask.training.objectives.consistency_spec import SiftSpec
+from unmask.training.optim import OptimizerSpec, ScheduleSpec
+from unmask.training.retrieval.settings import RetrievalSettings
+from unmask.training.run.loop_settings import FaultSettings
+from unmask.training.run.settings import CheckpointSettings, LogSettings
 
 PAGE = REPOSITORY / "docs" / "finetune.md"
 BEGIN, END = "<!-- keys: written by tests/finetuning/test_docs.py -->", "<!-- end of keys -->"

@@ -13,8 +13,8 @@ from tests.finetuning.test_task_scores import models
 from tests.search.test_evaluation import write_collection
 from tests.support.command import run_here
 from tests.support.places import REPOSITORY
-from unmask.finetuning.protocols import protocol_names
-from unmask.measure.probes import mlp
+from unmask.evaluate.probes import mlp
+from unmask.evaluate.protocols.protocols import protocol_names
 
 __all__ = ["glue", "models", "place"]
 

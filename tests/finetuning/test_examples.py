@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from unmask.errors import InvalidText, TextTooLong
-from unmask.finetuning.examples import Counts, Preparation, answer_tokens
-from unmask.finetuning.records import Gold, Labeled
-from unmask.finetuning.settings import settings_of_table
-from unmask.learn.data.labeled import IGNORED
+from unmask.training.data.labeled import IGNORED
+from unmask.training.finetune.examples import Counts, Preparation, answer_tokens
+from unmask.training.finetune.records import Gold, Labeled
+from unmask.training.finetune.settings import settings_of_table
 
 WORDS = ("the", "river", "bank", "was", "muddy", "wasbank") * 4
 
@@ -65,6 +65,17 @@ def test_an_answer_inside_a_token_takes_the_whole_token(tiny_model):
     first, last = answer_tokens(encoding, 5, 7)
     assert encoding.surface(first) == encoding.surface(last) == "river"
     assert answer_tokens(encoding, 9, 9) is None
+
+
+def test_an_answer_is_looked_for_in_the_context_and_not_in_the_question(tiny_model):
+    """The question has characters at the place of the answer too."""
+    question, context = "the river bank was muddy", "the bank"
+    (encoding,) = tiny_model.tokenize([question], [context])
+    place = context.index("bank")
+    first, last = answer_tokens(encoding, place, place + len("bank"))
+    assert (first, last) == (len(encoding) - 2, len(encoding) - 2)
+    assert encoding.sequence_ids[first] == 1
+    assert encoding.surface(first) == "bank"
 
 
 def test_long_texts_are_refused_or_their_end_is_dropped_and_counted(prepared):

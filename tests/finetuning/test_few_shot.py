@@ -15,19 +15,19 @@ from sklearn.linear_model import LogisticRegression
 import unmask
 from tests.finetuning.test_finetune import Heard, place, table
 from tests.support.tiny import MAX_TOKENS, change_json, tiny_bert, write_checkpoint
-from unmask.errors import InvalidRequest, InvalidText
-from unmask.finetuning import few_shot
-from unmask.finetuning.few_shot import few_texts
-from unmask.finetuning.protocol_runs import data_settings
-from unmask.finetuning.records import Labeled
-from unmask.finetuning.result import read_result
-from unmask.finetuning.run import FinetuneRun, finetune
-from unmask.finetuning.scores import classification_scores
-from unmask.finetuning.settings import settings_of_table
-from unmask.learn.pretrain.events import read_events
-from unmask.learn.pretrain.ranks import Ranks
-from unmask.learn.pretrain.stopping import Stopped
-from unmask.learn.pretrain.trainer import Trainer
+from unmask.errors import InvalidRequest, InvalidText, OutputError
+from unmask.evaluate.protocols.protocol_runs import data_settings
+from unmask.evaluate.protocols.scores import classification_scores
+from unmask.training.finetune import few_shot
+from unmask.training.finetune.few_shot import few_texts, write_body
+from unmask.training.finetune.records import Labeled
+from unmask.training.finetune.result import read_result
+from unmask.training.finetune.run import FinetuneRun, finetune
+from unmask.training.finetune.settings import settings_of_table
+from unmask.training.run.events import read_events
+from unmask.training.run.ranks import Ranks
+from unmask.training.run.stopping import Stopped
+from unmask.training.run.trainer import Trainer
 
 __all__ = ["place"]
 
@@ -139,7 +139,7 @@ def test_the_figures_before_are_those_of_the_untouched_encoder(place, tmp_path):
 
 def test_the_untrained_encoder_is_never_the_best_one(place, tmp_path, monkeypatch):
     values = iter([0.9, 0.5, 0.6])
-    monkeypatch.setattr("unmask.finetuning.run.evaluate", lambda *_: {"accuracy": next(values)})
+    monkeypatch.setattr("unmask.training.finetune.run.evaluate", lambda *_: {"accuracy": next(values)})
     result = finetune(few(tmp_path / "run", evaluation={"metric": "accuracy"}), base=place)
     assert result.best_step == 16
     assert result.dev == {"before/accuracy": 0.9, "dev/accuracy": 0.6}
@@ -195,6 +195,19 @@ def test_a_bfloat16_export_and_a_temperature(place, tmp_path):
     head = unmask.load(result.folder).spec.heads[0]
     assert head.temperature == pytest.approx(result.dev["dev/temperature"])
     assert head.temperature != 1
+
+
+def test_an_encoder_that_cannot_be_written_leaves_the_one_before(place, body, tmp_path, monkeypatch):
+    result = finetune(few(tmp_path / "run", epochs=1), base=place)
+    before = (result.encoder / "model.safetensors").read_bytes()
+
+    def full(*_):
+        raise OutputError("the disk is full")
+
+    monkeypatch.setattr("unmask.training.finetune.few_shot.save", full)
+    with pytest.raises(OutputError):
+        write_body(result.folder, unmask.load(result.encoder).checkpoint, result.encoder)
+    assert (result.encoder / "model.safetensors").read_bytes() == before
 
 
 def test_windows_of_long_texts_are_texts(place, body, tmp_path):

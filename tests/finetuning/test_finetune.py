@@ -12,12 +12,12 @@ import transformers
 import unmask
 from tests.support.tiny import tiny_bert, write_tokenizer
 from unmask.errors import InvalidRequest, InvalidText, UnmaskError
-from unmask.finetuning.run import FinetuneRun, finetune
-from unmask.finetuning.settings import settings_of_table
-from unmask.finetuning.start import first_checkpoint, task_checkpoint, task_encoder
-from unmask.learn.pretrain.ranks import Ranks
-from unmask.learn.pretrain.stopping import Stopped
-from unmask.learn.pretrain.trainer import Trainer
+from unmask.training.finetune.run import FinetuneRun, finetune
+from unmask.training.finetune.settings import settings_of_table
+from unmask.training.finetune.start import first_checkpoint, task_checkpoint, task_encoder
+from unmask.training.run.ranks import Ranks
+from unmask.training.run.stopping import Stopped
+from unmask.training.run.trainer import Trainer
 
 WORDS = ["the", "river", "bank", "was", "muddy", "a", "text", "another"]
 
@@ -140,7 +140,7 @@ def test_a_stopped_run_resumes_bit_by_bit(place, tmp_path, monkeypatch, metric, 
 
 def test_the_best_step_is_exported_and_patience_ends_a_run(place, tmp_path, monkeypatch):
     values = iter([0.5, 0.9, 0.9, 0.6, 0.95])  # an equal figure is not a better one
-    monkeypatch.setattr("unmask.finetuning.run.evaluate", lambda *_: {"accuracy": next(values)})
+    monkeypatch.setattr("unmask.training.finetune.run.evaluate", lambda *_: {"accuracy": next(values)})
     given = {"evaluation": {"every": 3, "metric": "accuracy", "patience": 2}, "epochs": 9}
     result = finetune(table(tmp_path / "run", **given), base=place)
     assert (result.steps, result.best_step) == (12, 6)
@@ -179,10 +179,10 @@ def test_regression_and_a_frozen_encoder(place, tmp_path):
 
 def test_the_step_is_that_of_transformers(place, tmp_path):
     """Loss and gradients of a batch of several texts, beside the class of transformers with padding."""
-    from unmask.finetuning.records import Labeled
-    from unmask.learn.data.labeled import LabeledSequence
-    from unmask.learn.objectives.labeled import LabeledObjective
-    from unmask.model.weights.save import save
+    from unmask.training.data.labeled import LabeledSequence
+    from unmask.training.finetune.records import Labeled
+    from unmask.training.objectives.labeled import LabeledObjective
+    from unmask.weights.write.save import save
 
     settings = settings_of_table(table(tmp_path / "x"))
     begun = first_checkpoint(settings, place)

@@ -8,9 +8,9 @@ from sklearn.utils.class_weight import compute_class_weight
 
 from tests.finetuning.test_finetune import METHODS, place, table
 from unmask.errors import InvalidRequest
-from unmask.finetuning.run import finetune
-from unmask.finetuning.settings import Task, settings_of_table
-from unmask.learn.pretrain.events import read_events
+from unmask.training.finetune.run import finetune
+from unmask.training.finetune.settings import Task, settings_of_table
+from unmask.training.run.events import read_events
 
 __all__ = ["place"]
 

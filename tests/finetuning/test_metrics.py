@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 from sklearn import metrics
 
-from unmask.finetuning.metrics import (
+from unmask.training.finetune.metrics import (
     answer_figures,
     answer_scores,
     class_figures,

@@ -6,10 +6,10 @@ import math
 import pytest
 
 from unmask.errors import InvalidRequest, InvalidText
-from unmask.finetuning.examples import check_kinds, labels_of
-from unmask.finetuning.records import Labeled, read_labeled
-from unmask.finetuning.settings import settings_of_table
 from unmask.tasks.schemes import Scheme, entities_of
+from unmask.training.finetune.examples import check_kinds, labels_of
+from unmask.training.finetune.records import Labeled, read_labeled
+from unmask.training.finetune.settings import settings_of_table
 
 BASE = {"name": "a", "out": "out", "model": {"start_from": "default"}, "optimizer": {"learning_rate": 1e-3}}
 

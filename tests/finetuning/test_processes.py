@@ -8,7 +8,7 @@ from torch import distributed
 from tests.finetuning.test_finetune import place
 from tests.learn.test_distributed import assert_well, only_one_speaks, parent, run_together
 from tests.support.command import run_here
-from unmask.learn.pretrain.events import read_events
+from unmask.training.run.events import read_events
 
 __all__ = ["parent", "place"]
 

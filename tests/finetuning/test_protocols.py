@@ -13,14 +13,14 @@ from tests.support.command import assert_one_sentence, run_here
 from tests.support.places import shared
 from tests.support.tiny import tiny_bert, write_tokenizer
 from unmask.errors import InvalidRequest, InvalidText
-from unmask.finetuning.glue import evaluate_glue
-from unmask.finetuning.protocol_report import average_report, markdown, task_report
-from unmask.finetuning.protocol_runs import TaskFiles, official_files, run_settings, trials
-from unmask.finetuning.protocols import Average, merged, nested, protocol_names, read_protocol
-from unmask.finetuning.records import read_labeled
-from unmask.finetuning.run import FinetuneRun
-from unmask.learn.pretrain.stopping import Stopped
-from unmask.learn.pretrain.trainer import Trainer
+from unmask.evaluate.protocols.glue import evaluate_glue
+from unmask.evaluate.protocols.protocol_report import average_report, markdown, task_report
+from unmask.evaluate.protocols.protocol_runs import TaskFiles, official_files, run_settings, trials
+from unmask.evaluate.protocols.protocols import Average, merged, nested, protocol_names, read_protocol
+from unmask.training.finetune.records import read_labeled
+from unmask.training.finetune.run import FinetuneRun
+from unmask.training.run.stopping import Stopped
+from unmask.training.run.trainer import Trainer
 
 WORDS = ["the", "river", "bank", "was", "muddy", "a", "text", "another"]
 
@@ -82,7 +82,7 @@ def place(tmp_path_factory):
             (folder / "data" / name / f"{part}.tsv").write_text("\n".join([*head, *lines]) + "\n")
     official = read_protocol("run_glue")
     assert official.name == "glue/run_glue"
-    from unmask.finetuning.protocols import _folder
+    from unmask.evaluate.protocols.protocols import _folder
 
     (folder / "data.toml").write_text((_folder() / "glue" / "data.toml").read_text())
     (folder / "tiny.toml").write_text(TINY)
@@ -310,7 +310,7 @@ def test_every_metric_of_every_seed_is_reported(finished, place):
 
 
 def test_the_figures_are_those_of_the_model(finished, place):
-    from unmask.finetuning.scores import labeled_figures
+    from unmask.evaluate.protocols.scores import labeled_figures
 
     report, out = finished
     protocol = read_protocol(place / "tiny.toml")
@@ -453,7 +453,7 @@ def test_pairs_in_both_orders(place, tmp_path):
 
 
 def test_lower_is_better_where_it_is():
-    from unmask.finetuning.protocol_report import Trial
+    from unmask.evaluate.protocols.protocol_report import Trial
 
     task = read_protocol("run_glue").tasks["stsb"]
     from dataclasses import replace

@@ -7,9 +7,9 @@ import pytest
 
 from tests.support.places import REPOSITORY, default_folder, shared
 from tests.support.tiny import tiny_bert
-from unmask.finetuning import run
-from unmask.finetuning.records import read_labeled
-from unmask.finetuning.settings import EvaluationSettings, read_settings
+from unmask.training.finetune import run
+from unmask.training.finetune.records import read_labeled
+from unmask.training.finetune.settings import EvaluationSettings, read_settings
 
 RECIPES = REPOSITORY / "recipes" / "tasks"
 

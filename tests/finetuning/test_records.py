@@ -5,9 +5,9 @@ import json
 import pytest
 
 from unmask.errors import InvalidRequest, InvalidText
-from unmask.finetuning.data_settings import DataSettings
-from unmask.finetuning.records import Gold, read_labeled
-from unmask.finetuning.settings import settings_of_table
+from unmask.training.finetune.data_settings import DataSettings
+from unmask.training.finetune.records import Gold, ReadingNotes, read_labeled
+from unmask.training.finetune.settings import settings_of_table
 
 CONLLU = (
     "# text = a b\n1\ta\t_\tDET\tD\t_\t2\tdet\t_\t_\n2-3\tbc\t_\t_\t_\t_\t_\t_\t_\t_\n"
@@ -66,6 +66,62 @@ def test_squad(tmp_path):
     assert one[2].answers == ()
 
 
+TWO_BANKS = "a bank and  the bank"
+
+
+def of_two_banks(*answers):
+    asked = [
+        {"id": f"q{number}", "question": "where", "answers": [{"text": text, "answer_start": start}]}
+        for number, (text, start) in enumerate(answers)
+    ]
+    return json.dumps({"data": [{"paragraphs": [{"context": TWO_BANKS, "qas": asked}]}]})
+
+
+@pytest.mark.parametrize(
+    ("text", "start", "moved"),
+    [
+        ("bank", 2, ("bank", 2)),
+        ("bank", 8, ("bank", 2)),
+        ("bank", 10, ("bank", 16)),
+        (" bank", 2, (" bank", 1)),
+        ("bank ", 99, ("bank ", 2)),
+        (" the", 12, (" the", 11)),
+        ("  bank", 17, ("bank", 16)),
+        ("bank", -1, ("bank", 2)),
+    ],
+)
+def test_an_answer_away_from_its_offset_is_its_nearest_occurrence(tmp_path, text, start, moved):
+    content = of_two_banks((text, start))
+    ((_, _, gold),) = read(tmp_path, "a.json", content, answer_offsets="nearest")
+    assert gold.answers == (moved,)
+    assert TWO_BANKS[moved[1] :].startswith(moved[0])
+
+
+def test_moved_answers_are_counted_and_named(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text(of_two_banks(("bank", 2), ("bank", 3), ("the", 0)))
+    notes = ReadingNotes()
+    data = DataSettings((str(path),), answer_offsets="nearest")
+    assert len(list(read_labeled([str(path)], data, tmp_path, notes))) == 3
+    (said,) = notes.sentences()
+    assert said.startswith(
+        "a.json: 2 answers are not at answer_start, so the nearest occurrence is taken, first"
+    )
+    assert "question q1 of" in said
+    with pytest.raises(InvalidText, match=r"2 of 3 questions of .* the first question q1 of"):
+        list(read_labeled([str(path)], DataSettings((str(path),)), tmp_path))
+    assert [one.label.answers for one in read_labeled([str(path)], data, tmp_path, offsets=False)] == [
+        (("bank", 2),), (("bank", 3),), (("the", 0),),
+    ]  # fmt: skip
+
+
+def test_an_answer_that_its_context_lacks_is_refused(tmp_path):
+    with pytest.raises(
+        InvalidText, match=r"question q0 of .* has the answer 'rivers', which its context does"
+    ):
+        read(tmp_path, "a.json", of_two_banks(("rivers", 0)), answer_offsets="nearest")
+
+
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [
@@ -74,7 +130,13 @@ def test_squad(tmp_path):
         ("a.conll", "x\n", r"line 1 of .* has 1 columns and a word and a label are needed"),
         ("a.conllu", "1\tx\n", r"line 1 of .* has 2 columns.*CoNLL-U has 10"),
         ("a.conllu", CONLLU.replace("2\t", "3\t"), r"is word '3' where word 2 should be"),
-        ("a.json", squad(3), r"question q of .* has the answer 'bank' at 3, where its context says ' ban'"),
+        (
+            "a.json",
+            squad(3),
+            r"1 of 1 question of .*a.json have an answer that is not at its answer_start, the first question "
+            r"q of .*a.json: 'bank' at 3; mend them, or set data.answer_offsets = \"nearest\"",
+        ),
+        ("a.json", squad("4"), "is not laid out as SQuAD"),
         ("a.json", '{"data": [{}]}', "is not laid out as SQuAD"),
         ("a.json", "[", "is not JSON"),
         ("a.jsonl", '{"text": 1, "label": 2}\n', "has no text under 'text'"),
@@ -90,6 +152,10 @@ def test_a_broken_line_is_named(tmp_path, name, content, sentence):
     [
         ("a.txt", {}, "ends in none of .tsv"),
         ("a.conll", {"label": "kind"}, "it must be a column number"),
+        ("a.conll", {"label": "--1"}, "it must be a column number"),
+        ("a.conll", {"label": "5"}, r"line 1 of .* has 2 columns, and data.label is column 5; columns are"),
+        ("a.conll", {"label": "-3"}, "has 2 columns, and data.label is column -3"),
+        ("a.conll", {"text": "2"}, "has 2 columns, and data.text is column 2"),
         ("a.conllu", {"label": "pos"}, "it can be id, form"),
     ],
 )
@@ -124,5 +190,5 @@ def test_a_scheme_is_for_tagging():
 
 def test_questions_without_answers_cannot_be_trained_on(tmp_path):
     content = squad(4).replace('"answers"', '"other"')
-    with pytest.raises(InvalidText, match=r"question q of .* has no answers, which training needs"):
+    with pytest.raises(InvalidText, match=r"question q of .* has no answers, which are needed here"):
         read(tmp_path, "a.json", content)

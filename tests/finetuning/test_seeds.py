@@ -11,12 +11,12 @@ import pytest
 from tests.finetuning.test_finetune import Heard, place, table
 from tests.support.command import run_here
 from unmask.errors import InvalidRequest
-from unmask.finetuning.result import FinetuneResult
-from unmask.finetuning.run import FinetuneRun, finetune
-from unmask.finetuning.seeds import SeedsResult, summarized
-from unmask.finetuning.settings import settings_of_table
-from unmask.learn.pretrain.stopping import Stopped
-from unmask.learn.pretrain.trainer import Trainer
+from unmask.training.finetune.result import FinetuneResult
+from unmask.training.finetune.run import FinetuneRun, finetune
+from unmask.training.finetune.seeds import SeedsResult, summarized
+from unmask.training.finetune.settings import settings_of_table
+from unmask.training.run.stopping import Stopped
+from unmask.training.run.trainer import Trainer
 
 __all__ = ["place"]
 

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from tests.finetuning.test_finetune import Heard, place, table
-from unmask.finetuning.run import finetune
-from unmask.finetuning.settings import settings_of_table
-from unmask.finetuning.start import first_checkpoint, task_checkpoint, task_encoder
-from unmask.model.weights.build import build
+from unmask.training.finetune.run import finetune
+from unmask.training.finetune.settings import settings_of_table
+from unmask.training.finetune.start import first_checkpoint, task_checkpoint, task_encoder
+from unmask.weights.build import build
 
 __all__ = ["place"]
 

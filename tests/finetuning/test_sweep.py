@@ -12,13 +12,13 @@ import pytest
 from tests.finetuning.test_finetune import Heard, place, table
 from tests.support.command import assert_one_sentence, run_here
 from unmask.errors import InvalidRequest, OutputError
-from unmask.finetuning.grid import checked_grid, with_values
-from unmask.finetuning.result import FinetuneResult
-from unmask.finetuning.run import FinetuneRun, finetune
-from unmask.finetuning.settings import settings_of_table
-from unmask.finetuning.sweep import SweepResult, TrialResult, Trials, _compared
-from unmask.learn.pretrain.stopping import Stopped
-from unmask.learn.pretrain.trainer import Trainer
+from unmask.training.finetune.grid import checked_grid, with_values
+from unmask.training.finetune.result import FinetuneResult
+from unmask.training.finetune.run import FinetuneRun, finetune
+from unmask.training.finetune.settings import settings_of_table
+from unmask.training.finetune.sweep import SweepResult, TrialResult, Trials, _compared
+from unmask.training.run.stopping import Stopped
+from unmask.training.run.trainer import Trainer
 
 __all__ = ["place"]
 

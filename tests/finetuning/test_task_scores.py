@@ -14,10 +14,10 @@ import unmask
 from tests.finetuning.test_finetune import place, table
 from tests.support.command import assert_one_sentence, run_here
 from unmask.errors import InvalidRequest
-from unmask.finetuning.protocol_runs import data_settings
-from unmask.finetuning.run import finetune
-from unmask.finetuning.scores import classification_scores, scored_entities
-from unmask.finetuning.squad import Answered, scored_answers, squad_scores
+from unmask.evaluate.protocols.protocol_runs import data_settings
+from unmask.evaluate.protocols.scores import classification_scores, scored_entities
+from unmask.evaluate.protocols.squad import Answered, scored_answers, squad_scores
+from unmask.training.finetune.run import finetune
 
 __all__ = ["place"]
 
@@ -72,8 +72,11 @@ def official(said, threshold):
         return 100 * sum(scores[number] for number in some) / len(some)
 
     def best(scores):
-        # The script counts every span given to a question without an answer as wrong here, also "the".
-        scores = {number: scores[number] * bool(one.gold) for number, one in enumerate(said)}
+        # The script counts every span given to a question without an answer as wrong here, also "the", and
+        # the empty one as right.
+        scores = {
+            number: scores[number] if one.gold else float(not one.text) for number, one in enumerate(said)
+        }
         every = []  # the mean with each possible threshold, tried one by one
         for tried in sorted({one.null_difference for one in said}):
             kept = {
@@ -108,11 +111,12 @@ def test_answers_are_scored_as_by_the_official_script(seed):
     said = [
         Answered(
             tuple(text(1) for _ in range(draw.randint(0, 3))) if draw.random() < 0.6 else (),
-            text(1),
-            draw.uniform(-3, 3),
+            text(0),
+            0.5 if number == 0 else draw.uniform(-3, 3),  # one at the threshold itself
         )
-        for _ in range(60)
+        for number in range(60)
     ]
+    assert any(not one.text and not one.gold for one in said) or seed
     wanted, found = official(said, 0.5), scored_answers(said, threshold=0.5)
     assert (found.exact_match, found.f1) == pytest.approx((wanted["exact"], wanted["f1"]))
     has, no, best = found.has_answer, found.no_answer, found.best_threshold
@@ -172,6 +176,23 @@ def test_a_model_answers_version_2(models, place, tmp_path):
     )
     assert above.no_answer.exact_match == 0, "the span is given, because no answer does not exceed it by more"
     assert below.no_answer.exact_match == 100
+
+
+def test_scores_do_not_depend_on_the_offsets_of_answers(models, place, tmp_path):
+    content = json.loads((place / "dev.json").read_text())
+    for article in content["data"]:
+        for paragraph in article["paragraphs"]:
+            for asked in paragraph["qas"]:
+                for answer in asked["answers"]:
+                    answer["answer_start"] += 1
+    (tmp_path / "moved.json").write_text(json.dumps(content))
+    model = unmask.load(models["squad"])
+    settings = {"format": "squad"}
+    expected = squad_scores(model, data_settings(settings, place / "dev.json"))
+    moved = squad_scores(model, data_settings(settings, tmp_path / "moved.json"))
+    assert (moved.exact_match, moved.f1) == (expected.exact_match, expected.f1)
+    answered = run_here("answer", "-m", models["squad"], "--questions", tmp_path / "moved.json", "--json")
+    assert answered.code == 0, answered.err
 
 
 def test_squad_prints(models, place, tmp_path):

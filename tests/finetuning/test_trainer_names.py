@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 
 from unmask.errors import InvalidRequest
-from unmask.finetuning.settings import FinetuneSettings, settings_of_table
-from unmask.finetuning.trainer_names import OURS
+from unmask.training.finetune.settings import FinetuneSettings, settings_of_table
+from unmask.training.finetune.trainer_names import OURS
 
 TABLE = {"name": "m", "task": "classification", "model": {"start_from": "m"}, "data": {"train": ["t.tsv"]}}
 

@@ -7,16 +7,16 @@ from torch import nn
 
 from tests.support.heads import decoded_spec, recorded, with_own_layers
 from tests.support.specs import SPECS, random_encoder
+from unmask.encoder.decoder import decode
+from unmask.encoder.hooks import HookPoint
+from unmask.encoder.layers.global_attention import GlobalAttention
+from unmask.engines.inference import optimize_for_inference
 from unmask.errors import InvalidRequest, NonFiniteResult
 from unmask.interpret.activation_cache import ActivationCache
-from unmask.interpret.intervention.ablation import ablate, ablate_each, ablate_edge, importance
-from unmask.interpret.intervention.target import Class, Embedding, TokenClasses, Word
-from unmask.model.decoder import decode
-from unmask.model.hooks import HookPoint
-from unmask.model.inference import optimize_for_inference
-from unmask.model.kernels import reference
-from unmask.model.layers.global_attention import GlobalAttention
-from unmask.model.spec import SlidingWindowGlobal, SoftmaxAttention
+from unmask.interpret.effects.ablation import ablate, ablate_each, ablate_edge, importance
+from unmask.interpret.effects.target import Class, Embedding, TokenClasses, Word
+from unmask.kernels import reference
+from unmask.spec import SlidingWindowGlobal, SoftmaxAttention
 
 N = 23
 TARGETS = (

@@ -8,13 +8,13 @@ import torch
 
 from tests.support import dense
 from tests.support.specs import SPECS, global_tokens, random_encoder
+from unmask.encoder.elmo.network import Elmo
+from unmask.encoder.hooks import HookPoint
+from unmask.engines.inference import optimize_for_inference, unsupported_reason
 from unmask.errors import Cancelled, InvalidRequest, NonFiniteResult, UnknownArchitecture
 from unmask.interpret import ActivationCache, AttentionView, LayerRows
-from unmask.interpret.norms import out_matrix
-from unmask.model.elmo.network import Elmo
-from unmask.model.hooks import HookPoint
-from unmask.model.inference import optimize_for_inference, unsupported_reason
-from unmask.model.spec.global_tokens import pack
+from unmask.interpret.attention.norms import out_matrix
+from unmask.spec.global_tokens import pack
 
 LENGTH = 19
 

@@ -13,17 +13,17 @@ from tests.support import dense
 from tests.support.heads import decoded_spec, recorded, spec_with_heads
 from tests.support.specs import SPECS, random_encoder
 from tests.support.tiny import tiny_bert, write_checkpoint
+from unmask.encoder.decoder import decode
+from unmask.encoder.layers.global_attention import GlobalAttention
+from unmask.encoder.layers.linear_attention import LinearMixer
+from unmask.engines.inference import optimize_for_inference, unsupported_reason
 from unmask.errors import InvalidRequest
 from unmask.interpret.activation_cache import ActivationCache
-from unmask.interpret.attribution.gradient import attribution
-from unmask.interpret.attribution.rollout import rollout
-from unmask.interpret.intervention.target import Class, Embedding, TokenClasses, Word
-from unmask.model.decoder import decode
-from unmask.model.inference import optimize_for_inference, unsupported_reason
-from unmask.model.kernels import reference
-from unmask.model.layers.global_attention import GlobalAttention
-from unmask.model.layers.linear_attention import LinearMixer
-from unmask.model.spec import Classifier
+from unmask.interpret.effects.gradient import attribution
+from unmask.interpret.effects.rollout import rollout
+from unmask.interpret.effects.target import Class, Embedding, TokenClasses, Word
+from unmask.kernels import reference
+from unmask.spec import Classifier
 
 N = 23
 

@@ -13,10 +13,15 @@ from tests.support.specs import SPECS, random_encoder
 from tests.support.tokenizers_built import of_pieces
 from unmask.errors import Cancelled, InvalidRequest
 from unmask.interpret import ActivationCache
-from unmask.interpret.comparison import attention_change, compare_texts, prediction_change, word_probabilities
+from unmask.interpret.attention.comparison import (
+    attention_change,
+    compare_texts,
+    prediction_change,
+    word_probabilities,
+)
 from unmask.interpret.words.word_pairs import groups_of, pair_words
 from unmask.interpret.words.words import words
-from unmask.model.spec import PooledVector
+from unmask.spec import PooledVector
 
 PIECES = of_pieces()
 IDS: dict[str, int] = {}

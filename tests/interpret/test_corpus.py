@@ -13,6 +13,9 @@ from tests.support.explorable import CONFIG, FakeModel, folder_of
 from tests.support.specs import SPECS, random_encoder
 from unmask.errors import Cancelled, EmptyText, InvalidRequest, InvalidText
 from unmask.interpret.activation_cache import ActivationCache
+from unmask.interpret.attention.attention_statistics import attention_statistics
+from unmask.interpret.attention.layer_statistics import CLASSES
+from unmask.interpret.attention.taxonomy import LABELS, label_heads
 from unmask.interpret.corpus import measure, statistics
 from unmask.interpret.corpus.batch import ROWS, EqualLengthBatch
 from unmask.interpret.corpus.measure import measure_corpus
@@ -21,9 +24,6 @@ from unmask.interpret.corpus.search import find_examples
 from unmask.interpret.corpus.statistics import NONE, HeadTotals
 from unmask.interpret.corpus.stored import cache_file
 from unmask.interpret.corpus.texts import Corpus, CorpusText, read_corpus, shipped_corpus
-from unmask.interpret.statistics.attention_statistics import attention_statistics
-from unmask.interpret.statistics.layer_statistics import CLASSES
-from unmask.interpret.statistics.taxonomy import LABELS, label_heads
 from unmask.interpret.watch import unwatched
 from unmask.interpret.words.words import words
 

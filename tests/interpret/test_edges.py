@@ -6,11 +6,11 @@ import torch
 
 from tests.interpret.test_statistics import recorded, whole_maps
 from tests.support.specs import SPECS
-from unmask.interpret import rows as rows_module
-from unmask.interpret.edges import layer_edges
-from unmask.interpret.residual import attention_output, residual_norms
-from unmask.interpret.rows import LayerRows
-from unmask.model.hooks import HookPoint
+from unmask.encoder.hooks import HookPoint
+from unmask.interpret.attention import rows as rows_module
+from unmask.interpret.attention.edges import layer_edges
+from unmask.interpret.attention.residual import attention_output, residual_norms
+from unmask.interpret.attention.rows import LayerRows
 
 
 def whole(p, norms, special, *, weighted, hide):
@@ -37,9 +37,11 @@ def test_edges_are_those_of_the_whole_map(name, weighted, hide, monkeypatch):
         without = encoding.special if hide else None
         for cells in (90, None):
             if cells is not None:
-                monkeypatch.setattr("unmask.interpret.edges.cells_at_once", lambda _: 1000)
+                monkeypatch.setattr("unmask.interpret.attention.edges.cells_at_once", lambda _: 1000)
             else:
-                monkeypatch.setattr("unmask.interpret.edges.cells_at_once", rows_module.cells_at_once)
+                monkeypatch.setattr(
+                    "unmask.interpret.attention.edges.cells_at_once", rows_module.cells_at_once
+                )
             found = layer_edges(LayerRows(cache, layer), 6, weighted=weighted, without_N=without)
             order = np.argsort(-expected, axis=-1, kind="stable")[..., :6]
             top = np.take_along_axis(expected, order, -1)

@@ -101,8 +101,8 @@ def test_an_adapter_is_of_the_first_model_alone(monkeypatch):
         loaded.append((name, how["adapter"], how["compat"]))
         # Nothing is returned, because the comparison is not computed.
 
-    monkeypatch.setattr("unmask.loaded.load", load)
-    monkeypatch.setattr("unmask.cli.geometry._compare", lambda *_, **__: None)
+    monkeypatch.setattr("unmask.models.load.load", load)
+    monkeypatch.setattr("unmask.cli.look.geometry._compare", lambda *_, **__: None)
     run_here("geometry", prose(60), "--adapter", "names", "--compat", "hf", "--model-b", "unmask-mini")
     assert loaded == [("default", "names", "hf"), ("unmask-mini", None, "hf")]
 

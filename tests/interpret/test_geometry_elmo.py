@@ -9,10 +9,11 @@ import unmask
 from tests.parity.test_elmo import SMALL, random_elmo
 from tests.support.command import assert_one_sentence, run_here
 from tests.support.tiny import write_checkpoint
+from unmask.encoder.elmo import Elmo
 from unmask.errors import EmptyText, InvalidRequest
 from unmask.interpret.geometry import geometry, random_baseline, read_texts, sense_cloud, shipped_senses
 from unmask.interpret.geometry import word_senses as measure
-from unmask.model.elmo import Elmo, save_elmo
+from unmask.weights.elmo.files import save_elmo
 
 TEXTS = ["The river bank, muddy.", "Money lies in a bank!", "don't  bank on 3.14"]
 

@@ -6,7 +6,7 @@ import pytest
 from tests.support import dense
 from tests.support.specs import SPECS, random_encoder
 from unmask.interpret import AttentionView
-from unmask.model.kernels import Tile
+from unmask.kernels import Tile
 
 LENGTH = 40
 TILES = (Tile(0, LENGTH, 0, LENGTH), Tile(7, 19, 3, 30), Tile(LENGTH - 1, LENGTH, 0, 1))

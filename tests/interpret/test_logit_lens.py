@@ -12,11 +12,11 @@ from tests.support.heads import decoded_spec, recorded, spec_with_heads
 from tests.support.specs import SPECS, random_encoder
 from tests.support.tiny import tiny_bert, write_checkpoint
 from tests.support.tokenizers_built import of_pieces
+from unmask.encoder.decoder import decode_states
+from unmask.engines.torch_engine import TorchEngine
 from unmask.errors import InvalidRequest
 from unmask.interpret.activation_cache import ActivationCache
-from unmask.interpret.logit_lens import logit_lens
-from unmask.model.decoder import decode_states
-from unmask.model.torch_engine import TorchEngine
+from unmask.interpret.effects.logit_lens import logit_lens
 from unmask.tasks.fill import fill
 from unmask.text.masking import masked
 

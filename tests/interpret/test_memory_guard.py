@@ -12,14 +12,14 @@ from tests.support import dense
 from tests.support.specs import SPECS, random_encoder
 from unmask.explorer.api.tiles import pooled
 from unmask.interpret import ActivationCache, AttentionStatistics, AttentionView, LayerRows
-from unmask.interpret.attribution.rollout import rollout
-from unmask.interpret.intervention.ablation import ablate, ablate_edge
-from unmask.interpret.intervention.target import Embedding
-from unmask.interpret.statistics.head_distances import CELLS, head_distances
-from unmask.interpret.statistics.sinks import sinks
+from unmask.interpret.attention.head_distances import CELLS, head_distances
+from unmask.interpret.attention.sinks import sinks
+from unmask.interpret.effects.ablation import ablate, ablate_edge
+from unmask.interpret.effects.rollout import rollout
+from unmask.interpret.effects.target import Embedding
 from unmask.interpret.words.words import grouped_map
-from unmask.model.kernels import Tile
-from unmask.model.spec import EncoderSpec, LearnedPositions
+from unmask.kernels import Tile
+from unmask.spec import EncoderSpec, LearnedPositions
 
 LENGTH = 2048
 

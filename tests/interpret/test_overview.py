@@ -11,18 +11,18 @@ import unmask
 from tests.support import dense
 from tests.support.explorable import FakeModel
 from tests.support.specs import SPECS, random_encoder
-from unmask.cli.look import look
+from unmask.cli.look.look import look
 from unmask.errors import Cancelled, InvalidRequest
 from unmask.interpret import AttentionView
 from unmask.interpret.activation_cache import ActivationCache
+from unmask.interpret.attention.sinks import sinks
+from unmask.interpret.effects.ablation import ablate, ablate_each, importance
+from unmask.interpret.effects.target import Embedding, Word
 from unmask.interpret.geometry.cka import cka
-from unmask.interpret.intervention.ablation import ablate, ablate_each, importance
-from unmask.interpret.intervention.target import Embedding, Word
 from unmask.interpret.overview import effects
 from unmask.interpret.overview.effects import decided_word, most_effective_head
 from unmask.interpret.overview.names import percent
 from unmask.interpret.overview.overview import ORDER, attention_findings, overview
-from unmask.interpret.statistics.sinks import sinks
 from unmask.text.masking import masked
 
 TEXT = "The river bank was muddy, so we took the money to the bank."
@@ -203,8 +203,11 @@ def test_one_word_in_two_contexts():
     pairs = [state[banks].double() for state in view.cache.states]
     cosines = [float(torch.nn.functional.cosine_similarity(a, b, dim=0)) for a, b in pairs]
     assert [bar.value for bar in one.bars] == pytest.approx(cosines)
-    assert one.layer == np.argmax(-np.diff(cosines))
-    assert (one.baseline, one.value) == pytest.approx((cosines[0], cosines[-1]))
+    assert one.layer == np.argmin(cosines) - 1
+    assert (one.baseline, one.value) == pytest.approx((cosines[0], min(cosines)))
+    assert f"are at {min(cosines):.2f} after layer {one.layer}" in one.sentence
+    ends = min(cosines) != cosines[-1]
+    assert (f"and end at {cosines[-1]:.2f}" in one.sentence) == ends
 
 
 def test_the_most_effective_head_is_the_one_that_is_measured(found, view):

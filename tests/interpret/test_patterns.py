@@ -11,9 +11,9 @@ from tests.support.command import assert_one_sentence, run_here
 from tests.support.explorable import CONFIG, folder_of
 from tests.support.specs import SPECS, global_tokens, random_encoder
 from unmask.interpret import ActivationCache
-from unmask.interpret.statistics import patterns
-from unmask.interpret.statistics.attention_statistics import AttentionStatistics
-from unmask.interpret.statistics.patterns import DISTANT, SHAPES, head_patterns, segments_of, shifted
+from unmask.interpret.attention import patterns
+from unmask.interpret.attention.attention_statistics import AttentionStatistics
+from unmask.interpret.attention.patterns import DISTANT, SHAPES, head_patterns, segments_of, shifted
 from unmask.text.sentence_ends import sentence_ends
 
 LENGTH = 33
@@ -82,7 +82,7 @@ def test_scores_are_those_of_whole_maps_in_float64(name):
 def test_small_blocks_of_rows_give_the_same(monkeypatch):
     cache = ActivationCache.of(random_encoder(SPECS["post-norm"]), sentences())
     whole = head_patterns(cache, AttentionStatistics(cache))
-    monkeypatch.setattr("unmask.interpret.rows.cells_at_once", lambda _: 3 * LENGTH * 4)
+    monkeypatch.setattr("unmask.interpret.attention.rows.cells_at_once", lambda _: 3 * LENGTH * 4)
     ticks = []
     parts = head_patterns(cache, AttentionStatistics(cache), watch=lambda *at: ticks.append(at))
     assert len([at for at in ticks if at[0] == "finding patterns"]) > 3 * LENGTH // 4

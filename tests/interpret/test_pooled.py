@@ -13,7 +13,8 @@ from tests.support.command import assert_one_sentence, run_here
 from tests.support.explorable import CONFIG, folder_of
 from tests.support.specs import SPECS, global_tokens, random_encoder
 from unmask.errors import Cancelled, InvalidRequest
-from unmask.interpret import AttentionView, pooled
+from unmask.interpret import AttentionView
+from unmask.interpret.attention import pooled
 
 LENGTH = 19
 TEXT = "the river, a bank was muddy."
@@ -45,7 +46,7 @@ def test_weights_by_norms_are_those_of_whole_maps(name):
 def test_blocks_of_one_row_give_the_same_and_can_be_stopped(monkeypatch):
     view = AttentionView(random_encoder(SPECS["post-norm"]), dense.random_text(LENGTH))
     whole, seen = view.pooled(), []
-    monkeypatch.setattr("unmask.interpret.rows.cells_at_once", lambda _: 1)
+    monkeypatch.setattr("unmask.interpret.attention.rows.cells_at_once", lambda _: 1)
     np.testing.assert_allclose(view.pooled(watch=lambda *at: seen.append(at)), whole, atol=1e-7)
     assert len(seen) == 3 * LENGTH + 1
 

@@ -146,7 +146,7 @@ def test_it_tells_how_far_it_is_and_can_be_stopped():
 
 
 def test_without_the_extra_umap_says_how_to_get_it(monkeypatch):
-    monkeypatch.setattr("unmask.optional.find_spec", lambda name: None)
+    monkeypatch.setattr("unmask.base.optional.find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"pip install 'unmask\[umap\]', or use PCA"):
         project(drawn(), method="umap")
 

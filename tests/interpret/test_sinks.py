@@ -6,12 +6,12 @@ import torch
 
 from tests.support import dense
 from tests.support.specs import SPECS, random_encoder
+from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest
 from unmask.interpret import ActivationCache, AttentionStatistics
-from unmask.interpret.statistics.attention_statistics import attention_statistics
-from unmask.interpret.statistics.sinks import EPSILON, sinks
-from unmask.model.encoder import Encoder
-from unmask.model.spec import Embedding, EncoderSpec, Layer, LayerNorm, PlainFeedForward, SoftmaxAttention
+from unmask.interpret.attention.attention_statistics import attention_statistics
+from unmask.interpret.attention.sinks import EPSILON, sinks
+from unmask.spec import Embedding, EncoderSpec, Layer, LayerNorm, PlainFeedForward, SoftmaxAttention
 
 WIDTH, LENGTH = 6, 20
 SINK = 0

@@ -16,13 +16,13 @@ from tests.support.specs import SPECS, global_tokens, random_encoder
 from tests.support.waiting import wait_until
 from unmask.errors import Cancelled, NonFiniteResult
 from unmask.interpret.activation_cache import ActivationCache
-from unmask.interpret.statistics.attention_statistics import (
+from unmask.interpret.attention.attention_statistics import (
     AttentionStatistics,
     attention_statistics,
     profile_edges,
 )
 from unmask.interpret.workers import AHEAD, together
-from unmask.model.spec import FullAttention, SlidingWindow
+from unmask.spec import FullAttention, SlidingWindow
 
 LENGTH = 41
 
@@ -219,7 +219,7 @@ def test_bins_of_distance_hold_every_distance_once(length):
 
 @pytest.fixture
 def two_threads(monkeypatch):
-    monkeypatch.setattr("unmask.interpret.statistics.attention_statistics.WORTH_A_THREAD", 0)
+    monkeypatch.setattr("unmask.interpret.attention.attention_statistics.WORTH_A_THREAD", 0)
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     yield

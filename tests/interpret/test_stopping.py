@@ -8,14 +8,14 @@ from tests.support.heads import recorded
 from unmask.errors import Cancelled, InvalidRequest
 from unmask.interpret import AttentionStatistics, AttentionView
 from unmask.interpret.arguments import at_least, one_of
-from unmask.interpret.attribution import rollout as rollout_module
-from unmask.interpret.attribution.gradient import attribution
-from unmask.interpret.attribution.rollout import rollout
+from unmask.interpret.attention.head_distances import compare_heads, head_distances
+from unmask.interpret.effects import rollout as rollout_module
+from unmask.interpret.effects.ablation import ablate, ablate_each, ablate_edge, importance
+from unmask.interpret.effects.gradient import attribution
+from unmask.interpret.effects.logit_lens import logit_lens
+from unmask.interpret.effects.rollout import rollout
+from unmask.interpret.effects.target import Class, Embedding, Word
 from unmask.interpret.geometry import cka, geometry
-from unmask.interpret.intervention.ablation import ablate, ablate_each, ablate_edge, importance
-from unmask.interpret.intervention.target import Class, Embedding, Word
-from unmask.interpret.logit_lens import logit_lens
-from unmask.interpret.statistics.head_distances import compare_heads, head_distances
 
 LENGTH = 240
 LAYERS = 4

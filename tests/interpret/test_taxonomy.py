@@ -18,12 +18,12 @@ from tests.support.specs import SPECS, random_encoder
 from tests.support.tokenizers_built import of_bytes, of_pieces
 from unmask.errors import Cancelled, InvalidRequest, NonFiniteResult
 from unmask.interpret.activation_cache import ActivationCache
-from unmask.interpret.statistics import head_distances as module
-from unmask.interpret.statistics.assignment import assign
-from unmask.interpret.statistics.attention_statistics import attention_statistics
-from unmask.interpret.statistics.head_distances import compare_heads, head_distances, match_heads
-from unmask.interpret.statistics.layer_statistics import CLASSES
-from unmask.interpret.statistics.taxonomy import label_heads, positional
+from unmask.interpret.attention import head_distances as module
+from unmask.interpret.attention.assignment import assign
+from unmask.interpret.attention.attention_statistics import attention_statistics
+from unmask.interpret.attention.head_distances import compare_heads, head_distances, match_heads
+from unmask.interpret.attention.layer_statistics import CLASSES
+from unmask.interpret.attention.taxonomy import label_heads, positional
 
 N = 20
 SPECIAL = np.isin(np.arange(N), (0, N - 1))

@@ -8,15 +8,15 @@ import torch
 
 from tests.support import dense
 from tests.support.specs import SPECS, random_encoder
+from unmask.encoder.hooks import HookPoint
+from unmask.encoder.layers.linear_attention import log_features
 from unmask.errors import InvalidRequest
-from unmask.interpret import tour as story
-from unmask.interpret.tour.alternation import pairs
-from unmask.interpret.tour.blur import kernel_weights
-from unmask.interpret.tour.reach import fields
-from unmask.interpret.tour.sinks import without
-from unmask.model.hooks import HookPoint
-from unmask.model.layers.linear_attention import log_features
-from unmask.model.spec import Alibi, Rotary, SlidingWindow, SoftmaxAttention
+from unmask.explorer import experiments as story
+from unmask.explorer.experiments.alternation import pairs
+from unmask.explorer.experiments.blur import kernel_weights
+from unmask.explorer.experiments.reach import fields
+from unmask.explorer.experiments.sinks import without
+from unmask.spec import Alibi, Rotary, SlidingWindow, SoftmaxAttention
 from unmask.text import PackedBatch
 
 N = 19
@@ -345,6 +345,8 @@ def test_tiles_give_the_whole(name, tile):
     if name != "blocks":  # there a key may count more than once
         assert last.sum == pytest.approx(np.exp(scores - scores.max()).sum())
     assert (found.held_whole, found.held_tiled) == (N * N, tile * tile + 2 * tile)
+    numbers = found.kernel_tile * (found.kernel_tile + 2 + one.mixer(1).head_width)
+    assert found.bytes_tiled == (4 * numbers,) * len(found.lengths)
 
 
 @pytest.mark.parametrize("radius", [0, 2, 30, None])

@@ -7,12 +7,12 @@ import torch
 import unmask
 from tests.support import dense, plain
 from tests.support.specs import SPECS, random_encoder
+from unmask.encoder.heads import embed
 from unmask.errors import InvalidRequest
-from unmask.interpret import tour as story
+from unmask.explorer import experiments as story
 from unmask.interpret.activation_cache import ActivationCache
 from unmask.interpret.words.words import words
-from unmask.model.heads import embed
-from unmask.model.spec import PooledVector, SoftmaxAttention
+from unmask.spec import PooledVector, SoftmaxAttention
 from unmask.text import PackedBatch
 
 N = 19

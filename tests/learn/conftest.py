@@ -11,14 +11,14 @@ from tests.learn.runs import EVERYTHING, write_run, write_texts
 def _quick_peak():
     """The machine's peak is not measured, which takes every run 0.3 s."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("unmask.learn.pretrain.flops.peak_flops", lambda *_: 1e12)
+        patch.setattr("unmask.training.run.flops.peak_flops", lambda *_: 1e12)
         yield
 
 
 @pytest.fixture(scope="session")
 def run_texts(tmp_path_factory):
     """Texts, tokenizer, shards, and two finished runs, ``plain`` and ``everything``; to be copied."""
-    from unmask.learn.pretrain import pretrain
+    from unmask.training.pretrain import pretrain
 
     folder = tmp_path_factory.mktemp("texts")
     write_texts(folder)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from unmask.learn.data.train_tokenizer import train_tokenizer
+from unmask.training.data.train_tokenizer import train_tokenizer
 
 SENTENCE = "the river bank was muddy and a boat went down with many small stones that nobody saw in winter"
 WORDS = SENTENCE.split()
@@ -193,8 +193,8 @@ class Ended(Exception):
 
 def ended(path: Path, monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
     """A run that ends, in an exception of its own, just before the step after so many."""
-    from unmask.learn.pretrain import pretrain
-    from unmask.learn.pretrain.loop import Loop
+    from unmask.training.pretrain import pretrain
+    from unmask.training.run.loop import Loop
 
     one_step = Loop.one_step
 

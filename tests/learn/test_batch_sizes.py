@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tests.learn.runs import RUN, changed
 from unmask.errors import InvalidRequest
-from unmask.learn.pretrain.settings import BatchSettings, RunSettings
-from unmask.learn.table import read_table
+from unmask.training.run.settings import BatchSettings, RunSettings
+from unmask.training.table import read_table
 
 
 @given(

@@ -18,9 +18,9 @@ from tests.learn.runs import (
     write_run,
 )
 from unmask.errors import InvalidRequest
-from unmask.learn import train
-from unmask.learn.optim import Ema
-from unmask.learn.pretrain.checkpoint import steps_of
+from unmask.training import train
+from unmask.training.optim import Ema
+from unmask.training.run.checkpoint import steps_of
 
 BRANCH = {"moments": True, "progress": True}
 
@@ -90,8 +90,8 @@ def test_moments_alone_begin_at_step_0_with_other_text(place, monkeypatch):
         seen["updates"] = self.loop.averages.updates
 
     with monkeypatch.context() as patch:
-        patch.setattr("unmask.learn.pretrain.trainer.Trainer._evaluate", look)
-        patch.setattr("unmask.learn.pretrain.trainer.Trainer._step", look_and_stop)
+        patch.setattr("unmask.training.run.trainer.Trainer._evaluate", look)
+        patch.setattr("unmask.training.run.trainer.Trainer._step", look_and_stop)
         with pytest.raises(Seen):
             train(path)
     there = dict(steps_of(place / "stable/checkpoints"))[8]

@@ -12,12 +12,12 @@ from tests.learn.runs import Instead, write_run, write_texts
 from tests.learn.toy import CLS, SEP, chunks, vocabulary, with_heads
 from tests.support.specs import CAUSAL, POST_NORM, random_encoder
 from unmask.errors import InvalidRequest
-from unmask.learn.data.chunk import Chunk
-from unmask.learn.objectives.build import build_objective
-from unmask.learn.objectives.causal import CausalLanguageModel
-from unmask.learn.pretrain import pretrain
-from unmask.model.weights import Source, read_checkpoint
-from unmask.model.weights.build import build
+from unmask.training.data.chunk import Chunk
+from unmask.training.objectives.build import build_objective
+from unmask.training.objectives.causal import CausalLanguageModel
+from unmask.training.pretrain import pretrain
+from unmask.weights import Source, read_checkpoint
+from unmask.weights.build import build
 
 DRAW = np.random.default_rng(0)
 

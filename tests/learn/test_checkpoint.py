@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from unmask.errors import CorruptCheckpoint, InvalidRequest, OutputError
-from unmask.learn.pretrain import checkpoint
-from unmask.learn.pretrain.checkpoint import (
+from unmask.training.run import checkpoint
+from unmask.training.run.checkpoint import (
     MANIFEST,
     STATE,
     TENSORS,
@@ -27,7 +27,7 @@ from unmask.learn.pretrain.checkpoint import (
     steps_of,
     verify,
 )
-from unmask.learn.pretrain.events import EventLog, read_events
+from unmask.training.run.events import EventLog, read_events
 
 
 def snapshot(step):

@@ -11,16 +11,16 @@ from torch.nn import functional
 
 from tests.support.specs import POST_NORM, SPECS, random_encoder
 from unmask.errors import InvalidRequest
-from unmask.learn.data.labeled import IGNORED, LabeledSequence
-from unmask.learn.objectives.consistency import (
+from unmask.spec import Classifier
+from unmask.training.data.labeled import IGNORED, LabeledSequence
+from unmask.training.objectives.consistency import (
     class_divergence,
     grouped_divergence,
     label_divergence,
     number_divergence,
 )
-from unmask.learn.objectives.consistency_spec import SiftSpec
-from unmask.learn.objectives.labeled import TERMS, LabeledObjective
-from unmask.model.spec import Classifier
+from unmask.training.objectives.consistency_spec import SiftSpec
+from unmask.training.objectives.labeled import TERMS, LabeledObjective
 
 CASES = {
     "classification": ("sequence", "single_label_classification"),
@@ -244,7 +244,7 @@ def test_sift_is_the_code_of_deberta(name):
 @pytest.mark.parametrize("case", CASES)
 def test_the_perturbation_follows_the_gradient(case, monkeypatch):
     """The step against finite differences of the divergence, element by element."""
-    from unmask.learn.objectives.consistency import _Perturbation
+    from unmask.training.objectives.consistency import _Perturbation
 
     moves, ascend = [], _Perturbation.ascend
 

@@ -7,15 +7,15 @@ import pytest
 import torch
 
 from tests.support.specs import SPECS, global_tokens, random_encoder
+from unmask.encoder.heads import ClassificationHead
 from unmask.errors import InvalidRequest
-from unmask.learn.data import pairs
-from unmask.learn.data.labeled import LabeledBatches, LabeledSequence
-from unmask.learn.data.pairs import draw_pairs
-from unmask.learn.objectives.contrastive import ContrastiveObjective
-from unmask.model.heads import ClassificationHead
-from unmask.model.spec import Classifier, LayerNorm, PooledVector
-from unmask.model.spec.global_tokens import has_global_tokens
+from unmask.spec import Classifier, LayerNorm, PooledVector
+from unmask.spec.global_tokens import has_global_tokens
 from unmask.text.batch import PackedBatch
+from unmask.training.data import pairs
+from unmask.training.data.labeled import LabeledBatches, LabeledSequence
+from unmask.training.data.pairs import draw_pairs
+from unmask.training.objectives.contrastive import ContrastiveObjective
 
 GUIDE = [0] * 8 + [1] * 4 + [2] * 8
 """The labels of the example in SetFit's guide to sampling: 28 + 6 + 28 pairs of one label, 32 + 64 + 32 of

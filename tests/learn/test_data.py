@@ -22,7 +22,8 @@ from tests.support.examples import examples
 from tests.support.places import REPOSITORY, shared
 from tests.support.tiny import VOCABULARY
 from unmask.errors import InvalidRequest, InvalidText, OutputError
-from unmask.learn.data import (
+from unmask.text import Tokenizer
+from unmask.training.data import (
     ChunkStream,
     ShardSet,
     SourceSpec,
@@ -32,13 +33,12 @@ from unmask.learn.data import (
     texts,
     write_shards,
 )
-from unmask.learn.data.chunking import Chunker, TokenBoundaries, sentences, units
-from unmask.learn.data.order import key_of, permute, permute_each
-from unmask.learn.data.packing import pack
-from unmask.learn.data.sampling import SourceCursor, draw, shares
-from unmask.learn.data.writing import tokenized
-from unmask.learn.vocabulary import Vocabulary
-from unmask.text import Tokenizer
+from unmask.training.data.chunking import Chunker, TokenBoundaries, sentences, units
+from unmask.training.data.order import key_of, permute, permute_each
+from unmask.training.data.packing import pack
+from unmask.training.data.sampling import SourceCursor, draw, shares
+from unmask.training.data.writing import tokenized
+from unmask.training.vocabulary import Vocabulary
 
 TOKENIZER = Tokenizer.from_files({"vocab.txt": "\n".join(VOCABULARY).encode()})
 MARKS = TokenBoundaries.of(TOKENIZER, Vocabulary.of(TOKENIZER))
@@ -386,7 +386,7 @@ def test_shards_hold_what_the_tokenizer_says(split_by, tmp_path):
 
 
 def test_many_files_and_ids_of_four_bytes(tmp_path, monkeypatch):
-    monkeypatch.setattr("unmask.learn.data.writing.BATCH_CHARACTERS", 500)
+    monkeypatch.setattr("unmask.training.data.writing.BATCH_CHARACTERS", 500)
     words = [f"w{number}" for number in range(66_000)]
     pieces = [*VOCABULARY[:5], *words]
     tokenizer = Tokenizer.from_files({"vocab.txt": "\n".join(pieces).encode()})
@@ -492,7 +492,7 @@ def test_a_long_document_is_tokenized_in_parts(tmp_path, monkeypatch):
     text = "\n".join(["the river bank was muddy"] * 40)
     (tmp_path / "a.txt").write_text(text)
     (once,) = prepare([spec_of("a.txt", max_tokens=999)], TOKENIZER, tmp_path / "once", tmp_path)
-    monkeypatch.setattr("unmask.learn.data.chunking.MOST_CHARACTERS", 100)
+    monkeypatch.setattr("unmask.training.data.chunking.MOST_CHARACTERS", 100)
     assert "".join(part for part, _ in units(text, "document")) == text
     assert len(units(text, "document")) > 5
     (often,) = prepare([spec_of("a.txt", max_tokens=999)], TOKENIZER, tmp_path / "often", tmp_path)
@@ -549,7 +549,7 @@ def test_a_source_is_made_once(tmp_path):
 KILLED = """
 import sys, time
 from pathlib import Path
-import unmask.learn.data.writing as writing
+import unmask.training.data.writing as writing
 from tests.learn.test_data import TOKENIZER, spec_of, prepare
 writing.BATCH_CHARACTERS = 100
 def slow(spec, documents, tokens):

@@ -13,17 +13,17 @@ from tests.learn.toy import chunks, gradients, vocabulary, with_heads
 from tests.parity.test_deberta import published_like
 from tests.support import plain
 from tests.support.specs import DISENTANGLED, DISENTANGLED_OWN, LINEAR, POST_NORM, SPECS, random_encoder
+from unmask.encoder import decoder
+from unmask.encoder.compiled import compile_blocks
+from unmask.encoder.decoder import decode, why_no_decoder
+from unmask.encoder.hooks import HookPoint
 from unmask.errors import InvalidRequest
-from unmask.learn.objectives.decoder import EnhancedMaskedLanguageModel
-from unmask.learn.objectives.masking import MaskingSpec
-from unmask.model import decoder
-from unmask.model.compiled import compile_blocks
-from unmask.model.decoder import decode, why_no_decoder
-from unmask.model.hooks import HookPoint
-from unmask.model.spec import LearnedPositions
-from unmask.model.weights import Source, read_checkpoint
-from unmask.model.weights.inspect import inspect
+from unmask.spec import LearnedPositions
 from unmask.text import PackedBatch
+from unmask.training.objectives.decoder import EnhancedMaskedLanguageModel
+from unmask.training.objectives.masking import MaskingSpec
+from unmask.weights import Source, read_checkpoint
+from unmask.weights.read.inspect import inspect
 
 TEXTS = [[7, 9, 50, 60, 61, 8, 12, 13, 14, 70, 33], [5], [44, 45, 46, 47, 48, 49]]
 KEPT = LearnedPositions(20, offset=2, added=False)

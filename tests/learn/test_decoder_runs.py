@@ -6,14 +6,14 @@ import transformers
 
 import unmask
 from tests.learn.runs import Instead, write_run, write_texts
+from unmask.encoder.decoder import why_no_decoder
 from unmask.errors import UnmaskError
-from unmask.learn.objectives.decoder import EnhancedMaskedLanguageModel
-from unmask.learn.pretrain import pretrain
-from unmask.model.decoder import why_no_decoder
-from unmask.model.families import published_config
-from unmask.model.weights.build import on_meta
-from unmask.model.weights.new_checkpoint import new_checkpoint, with_tokenizer
+from unmask.families import published_config
 from unmask.text import Tokenizer
+from unmask.training.objectives.decoder import EnhancedMaskedLanguageModel
+from unmask.training.pretrain import pretrain
+from unmask.weights.build import on_meta
+from unmask.weights.write.new_checkpoint import new_checkpoint, with_tokenizer
 
 SIZES = {
     "hidden_size": 24,

@@ -20,24 +20,24 @@ from tests.support.specs import (
     random_encoder,
 )
 from tests.support.tiny import tiny_bert, write_checkpoint
+from unmask.encoder.hooks import HookPoint
 from unmask.errors import InvalidRequest
-from unmask.learn.data.chunk import Chunk
-from unmask.learn.objectives import distillation_losses as matching
-from unmask.learn.objectives.build import build_objective
-from unmask.learn.objectives.decoder import EnhancedMaskedLanguageModel
-from unmask.learn.objectives.distillation import Distillation
-from unmask.learn.objectives.distillation_spec import MINILM, MINILM_V2, DistillationSpec
-from unmask.learn.objectives.init_from_teacher import DISTILBERT_LAYERS, init_from_teacher
-from unmask.learn.objectives.masking import MaskingSpec
-from unmask.learn.objectives.recorded_states import record_states
-from unmask.learn.objectives.sentence_pairs import SentencePairs
-from unmask.model.hooks import HookPoint
-from unmask.model.kernels.reference import ReferenceKernel
-from unmask.model.spec import Classifier, LayerNorm, LearnedPositions, SoftmaxAttention
-from unmask.model.weights import find, read_checkpoint
-from unmask.model.weights.build import build
+from unmask.kernels.reference import ReferenceKernel
+from unmask.spec import Classifier, LayerNorm, LearnedPositions, SoftmaxAttention
 from unmask.text import PackedBatch
 from unmask.text.batch import SequenceLayout
+from unmask.training.data.chunk import Chunk
+from unmask.training.objectives import distillation_losses as matching
+from unmask.training.objectives.build import build_objective
+from unmask.training.objectives.decoder import EnhancedMaskedLanguageModel
+from unmask.training.objectives.distillation import Distillation
+from unmask.training.objectives.distillation_spec import MINILM, MINILM_V2, DistillationSpec
+from unmask.training.objectives.init_from_teacher import DISTILBERT_LAYERS, init_from_teacher
+from unmask.training.objectives.masking import MaskingSpec
+from unmask.training.objectives.recorded_states import record_states
+from unmask.training.objectives.sentence_pairs import SentencePairs
+from unmask.weights import find, read_checkpoint
+from unmask.weights.build import build
 
 EVERYTHING = DistillationSpec(
     words=5.0,

@@ -16,16 +16,16 @@ from tests.learn.test_stored import small_files
 from tests.support.apart import Parent
 from tests.support.command import assert_one_sentence
 from unmask.errors import InvalidRequest
-from unmask.learn.pretrain import joined, pretrain, read_run
-from unmask.learn.pretrain.distributed import check_batches
-from unmask.learn.pretrain.export import write_model
-from unmask.learn.pretrain.ranks import Ranks
-from unmask.learn.pretrain.report import NullCallback
-from unmask.learn.pretrain.run import Run
+from unmask.training.pretrain import joined, pretrain, read_run
+from unmask.training.pretrain.export import write_model
+from unmask.training.pretrain.run import Run
+from unmask.training.run.distributed import check_batches
+from unmask.training.run.ranks import Ranks
+from unmask.training.run.report import NullCallback
 
 pytestmark = pytest.mark.skipif(not distributed.is_available(), reason="torch without torch.distributed")
 
-QUICK = "import unmask.learn.pretrain.flops as flops; flops.peak_flops = lambda *_: 1e12\n"
+QUICK = "import unmask.training.run.flops as flops; flops.peak_flops = lambda *_: 1e12\n"
 """The machine's peak is not measured."""
 
 STEADY = {
@@ -253,7 +253,7 @@ def only_one_speaks(ran, *parts, speaker=None, code=1):
 def at_step(step, what):
     """Python that does something in the process just before it makes the examples of a step."""
     return (
-        "from unmask.learn.pretrain.loop import Loop\n"
+        "from unmask.training.run.loop import Loop\n"
         "make = Loop._make\n"
         "def making(self, step, first):\n"
         f"    if step == {step}:\n"

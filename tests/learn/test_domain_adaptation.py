@@ -10,7 +10,7 @@ import pytest
 import unmask
 from tests.learn.runs import SENTENCE, Heard, changed, to_toml
 from tests.support.places import REPOSITORY
-from unmask.learn.pretrain import pretrain
+from unmask.training.pretrain import pretrain
 
 PAGE = (REPOSITORY / "docs" / "domain-adaptation.md").read_text()
 

@@ -8,7 +8,7 @@ import pytest
 import transformers
 
 from tests.learn.runs import Instead, write_run, write_texts
-from unmask.learn.pretrain import pretrain
+from unmask.training.pretrain import pretrain
 
 SIZES = {
     "hidden_size": 24,

@@ -11,16 +11,16 @@ import transformers
 from tests.learn.runs import Instead, write_run, write_texts
 from tests.support.specs import POST_NORM
 from unmask.errors import UnmaskError
-from unmask.learn.objectives.interface import Objective
-from unmask.learn.pretrain import pretrain
-from unmask.model.families import FAMILIES, published_config
-from unmask.model.families.native import to_config
-from unmask.model.spec import Classifier, MaskedLM, Pooler, Transform
-from unmask.model.weights import Source, read_checkpoint
-from unmask.model.weights.build import build
-from unmask.model.weights.new_checkpoint import new_checkpoint, new_encoder
-from unmask.model.weights.save import save
+from unmask.families import FAMILIES, published_config
+from unmask.families.native import to_config
+from unmask.spec import Classifier, MaskedLM, Pooler, Transform
 from unmask.text import PackedBatch
+from unmask.training.objectives.interface import Objective
+from unmask.training.pretrain import pretrain
+from unmask.weights import Source, read_checkpoint
+from unmask.weights.build import build
+from unmask.weights.write.new_checkpoint import new_checkpoint, new_encoder
+from unmask.weights.write.save import save
 
 SIZES = {
     **dict.fromkeys(("hidden_size", "dim", "n_embd", "pooler_hidden_size"), 12),
@@ -174,7 +174,7 @@ def test_transformers_reads_the_encoder_of_a_detector(family, texts, monkeypatch
 
 def test_an_encoder_that_could_not_be_saved_is_refused_before_the_first_step(texts, monkeypatch):
     """A head that the family's files have no name for."""
-    monkeypatch.setattr("unmask.model.families.family.has_detector", lambda *_: True)
+    monkeypatch.setattr("unmask.families.family.has_detector", lambda *_: True)
     with pytest.raises(UnmaskError, match=r"family bert cannot be saved.*heads\.replaced"):
         trained(texts, monkeypatch, "bert", "replaced", out="unnamed")
     assert not (texts / "unnamed" / "log.jsonl").exists()

@@ -8,10 +8,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from tests.learn.toy import with_heads
 from tests.support.specs import SPECS, VOCABULARY
-from unmask.learn.pretrain.flops import Work, keys, peak_flops, peak_memory
-from unmask.model.encoder import Encoder
-from unmask.model.kernels.tile import Tile, allowed
-from unmask.model.spec import (
+from unmask.encoder.encoder import Encoder
+from unmask.kernels.tile import Tile, allowed
+from unmask.spec import (
     CausalAttention,
     FullAttention,
     LinearAttention,
@@ -20,6 +19,7 @@ from unmask.model.spec import (
     SoftmaxAttention,
 )
 from unmask.text.batch import SequenceLayout
+from unmask.training.run.flops import Work, keys, peak_flops, peak_memory
 
 LENGTHS = np.array([1, 2, 7, 12, 31])
 

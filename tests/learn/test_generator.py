@@ -10,19 +10,19 @@ from tests.learn.runs import Instead, write_run, write_texts
 from tests.learn.test_replaced import HALF, example, run
 from tests.learn.toy import vocabulary
 from tests.support.specs import ALIBI_SHARED, POST_NORM, ROTARY_WINDOWS, SPECS, random_encoder
+from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest
-from unmask.learn.objectives.build import saved_spec
-from unmask.learn.objectives.generator import discriminator_spec, generator_spec, with_detector
-from unmask.learn.objectives.replaced import DEBERTA_V3, ReplacedSpec, ReplacedTokenDetection
-from unmask.learn.pretrain import pretrain, start
-from unmask.model.encoder import Encoder
-from unmask.model.families import Family, family_of
-from unmask.model.families.deberta_v2 import DEBERTA_V2
-from unmask.model.families.electra import ELECTRA
-from unmask.model.spec import Classifier, LayerNorm, MaskedLM, Transform
-from unmask.model.weights.classes import with_heads
-from unmask.model.weights.new_checkpoint import check_config
-from unmask.model.weights.writable import check_written
+from unmask.families import Family, family_of
+from unmask.families.deberta_v2 import DEBERTA_V2
+from unmask.families.electra import ELECTRA
+from unmask.spec import Classifier, LayerNorm, MaskedLM, Transform
+from unmask.training.objectives.build import saved_spec
+from unmask.training.objectives.generator import discriminator_spec, generator_spec, with_detector
+from unmask.training.objectives.replaced import DEBERTA_V3, ReplacedSpec, ReplacedTokenDetection
+from unmask.training.pretrain import pretrain, start
+from unmask.weights.heads.classes import with_heads
+from unmask.weights.write.new_checkpoint import check_config
+from unmask.weights.write.writable import check_written
 
 
 def test_generators_are_the_published_ones():

@@ -9,10 +9,10 @@ import torch
 
 from tests.support.specs import SPECS, random_encoder
 from unmask.errors import InvalidRequest
-from unmask.learn.data.labeled import LabeledBatches, LabeledSequence
-from unmask.learn.objectives.labeled import LabeledObjective
-from unmask.model.spec import Classifier
-from unmask.model.spec.global_tokens import has_global_tokens
+from unmask.spec import Classifier
+from unmask.spec.global_tokens import has_global_tokens
+from unmask.training.data.labeled import LabeledBatches, LabeledSequence
+from unmask.training.objectives.labeled import LabeledObjective
 
 
 def items(count):

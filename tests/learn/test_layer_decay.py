@@ -11,8 +11,8 @@ from torch import nn
 from tests.learn.drawn import set_gradients
 from tests.support.specs import ALIBI_SHARED, POST_NORM, SPECS, random_encoder
 from unmask.errors import InvalidRequest
-from unmask.learn.optim import OptimizerSpec, build_optimizer
-from unmask.model.spec import Classifier
+from unmask.spec import Classifier
+from unmask.training.optim import OptimizerSpec, build_optimizer
 
 HEAD = (Classifier("sequence", 3, "mean"),)
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from unmask.errors import UnmaskError
-from unmask.learn.objectives.build import read_objective
-from unmask.learn.objectives.distillation_spec import MINILM, MINILM_V2
-from unmask.learn.objectives.masking import MaskingSpec
-from unmask.learn.objectives.replaced import DEBERTA_V3, ReplacedSpec
+from unmask.training.objectives.build import read_objective
+from unmask.training.objectives.distillation_spec import MINILM, MINILM_V2
+from unmask.training.objectives.masking import MaskingSpec
+from unmask.training.objectives.replaced import DEBERTA_V3, ReplacedSpec
 
 TAUGHT = {"kind": "distillation", "teacher": "t"}
 ELECTRA = ReplacedSpec(masking=MaskingSpec(rate=0.2, replacement="electra"))

@@ -10,8 +10,8 @@ from torch import nn
 
 from tests.learn.drawn import set_gradients
 from tests.support.specs import POST_NORM, ROTARY_WINDOWS, random_encoder
-from unmask.learn.optim import OptimizerSpec, build_optimizer
-from unmask.learn.optim.muon import newton_schulz, orthogonalize
+from unmask.training.optim import OptimizerSpec, build_optimizer
+from unmask.training.optim.muon import newton_schulz, orthogonalize
 
 KINDS = ("adamw", "stable_adamw", "muon")
 

@@ -10,10 +10,10 @@ from torch import nn
 
 from tests.learn.drawn import set_gradients
 from tests.support.specs import ALIBI_SHARED, POST_NORM, ROTARY_WINDOWS, SPECS, random_encoder
-from unmask.learn.optim import OptimizerSpec, build_optimizer
-from unmask.learn.optim.groups import place_parameters
-from unmask.model.heads.prediction_heads import TransformLayer
-from unmask.model.spec import Classifier, MaskedLM, Transform
+from unmask.encoder.heads.prediction_heads import TransformLayer
+from unmask.spec import Classifier, MaskedLM, Transform
+from unmask.training.optim import OptimizerSpec, build_optimizer
+from unmask.training.optim.groups import place_parameters
 
 
 def groups_of(module, kind="muon"):

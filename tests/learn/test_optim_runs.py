@@ -13,8 +13,8 @@ from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, se
 from tests.learn.drawn import set_gradients
 from tests.support.specs import POST_NORM, ROTARY_WINDOWS, random_encoder
 from unmask.errors import InvalidRequest
-from unmask.learn.optim import OptimizerSpec, build_optimizer, clip_gradients
-from unmask.learn.table import read_table
+from unmask.training.optim import OptimizerSpec, build_optimizer, clip_gradients
+from unmask.training.table import read_table
 
 KINDS = ("adamw", "stable_adamw", "muon")
 

@@ -9,7 +9,7 @@ import torch
 from torch import distributed, multiprocessing
 
 from tests.support.specs import ROTARY_WINDOWS, random_encoder
-from unmask.learn.optim import OptimizerSpec, build_optimizer
+from unmask.training.optim import OptimizerSpec, build_optimizer
 
 SPEC = replace(ROTARY_WINDOWS, layers=ROTARY_WINDOWS.layers[1:], sharing=None)
 

@@ -21,13 +21,13 @@ from tests.learn.runs import (
 )
 from tests.support.command import run_here
 from unmask.errors import InvalidRequest
-from unmask.learn.objectives.masked import MaskedLanguageModel
-from unmask.learn.pretrain import pretrain, read_run
-from unmask.learn.pretrain.checkpoint import steps_of
-from unmask.learn.pretrain.flops import peak_flops
-from unmask.learn.pretrain.loop import Loop, MetricAccumulator
+from unmask.training.objectives.masked import MaskedLanguageModel
+from unmask.training.pretrain import pretrain, read_run
+from unmask.training.run.checkpoint import steps_of
+from unmask.training.run.flops import peak_flops
+from unmask.training.run.loop import Loop, MetricAccumulator
 
-RUN_MODULE = importlib.import_module("unmask.learn.pretrain.run")
+RUN_MODULE = importlib.import_module("unmask.training.pretrain.run")
 
 
 # --- it learns -----------------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ def test_evaluation_leaves_no_trace(place, monkeypatch):
 
 def test_the_command_tells_its_result(place, monkeypatch):
     path = write_run(place, steps=3)
-    monkeypatch.setattr("unmask.learn.pretrain.flops.peak_flops", peak_flops)
+    monkeypatch.setattr("unmask.training.run.flops.peak_flops", peak_flops)
     ran = run_here("pretrain", path, "--json")
     told = json.loads(ran.out)
     assert told["folder"] == str(place / "run/model")
@@ -159,7 +159,7 @@ def test_tensorboard_hears_the_same_figures(place, monkeypatch):
 
 
 def test_tensorboard_that_is_not_installed(place, monkeypatch):
-    monkeypatch.setattr("unmask.optional.find_spec", lambda name: None)
+    monkeypatch.setattr("unmask.base.optional.find_spec", lambda name: None)
     ran = run_here("pretrain", write_run(place, log={"tensorboard": True}))
     assert ran.code == 1
     assert "pip install 'unmask[tensorboard]'" in ran.err.splitlines()[-1]

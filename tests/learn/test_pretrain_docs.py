@@ -13,18 +13,19 @@ from typing import Literal, Union, get_args, get_origin, get_type_hints
 import unmask
 from tests.learn.runs import SENTENCE, Heard, changed, to_toml
 from tests.support.places import REPOSITORY
-from unmask.learn.data.sources import SourceSpec
-from unmask.learn.objectives.build import TeacherChoice
-from unmask.learn.objectives.distillation import DistillationSpec
-from unmask.learn.objectives.masking import MaskingSpec
-from unmask.learn.objectives.replaced import ReplacedSpec
-from unmask.learn.objectives.sentence_pairs import SentencePairSpec
-from unmask.learn.optim import OptimizerSpec, ScheduleSpec
-from unmask.learn.pretrain import pretrain, settings
-from unmask.learn.pretrain.events import EventLog
-from unmask.learn.pretrain.settings import RunSettings
-from unmask.learn.pretrain.state import FREE
-from unmask.learn.table import read_table
+from unmask.training.data.sources import SourceSpec
+from unmask.training.objectives.build import TeacherChoice
+from unmask.training.objectives.distillation import DistillationSpec
+from unmask.training.objectives.masking import MaskingSpec
+from unmask.training.objectives.replaced import ReplacedSpec
+from unmask.training.objectives.sentence_pairs import SentencePairSpec
+from unmask.training.optim import OptimizerSpec, ScheduleSpec
+from unmask.training.pretrain import pretrain
+from unmask.training.run import settings
+from unmask.training.run.events import EventLog
+from unmask.training.run.settings import RunSettings
+from unmask.training.run.state import FREE
+from unmask.training.table import read_table
 
 SIZES = {
     "hidden_size": 24,
@@ -178,7 +179,7 @@ def test_what_may_be_changed_is_said():
 
 def test_figures_of_the_log_are_explained(tmp_path, monkeypatch, place):
     from tests.learn.runs import write_run
-    from unmask.learn.pretrain import pretrain
+    from unmask.training.pretrain import pretrain
 
     seen = set()
     write = EventLog.write

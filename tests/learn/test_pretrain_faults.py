@@ -21,14 +21,14 @@ from tests.learn.runs import (
 from tests.support.apart import Parent
 from tests.support.command import assert_one_sentence, run_here
 from tests.unit.test_bad_input import small_disk, smallest_files
-from unmask.learn.pretrain import pretrain
-from unmask.learn.pretrain.checkpoint import steps_of
+from unmask.training.pretrain import pretrain
+from unmask.training.run.checkpoint import steps_of
 
 # --- kills ---------------------------------------------------------------------------------------------
 
 DYING = """
 import os, signal, sys, time
-import unmask.learn.pretrain.checkpoint as checkpoint, unmask.learn.pretrain.flops as flops
+import unmask.training.run.checkpoint as checkpoint, unmask.training.run.flops as flops
 flops.peak_flops = lambda *_: 1e12
 count, at, pause = 0, AT, PAUSE
 
@@ -59,7 +59,7 @@ for name in ("mkdir", "fsync", "replace", "rename", "unlink", "rmdir", "write"):
 @pytest.fixture(scope="module")
 def runs_apart():
     """Runs in processes of their own."""
-    parent = Parent("unmask.learn.pretrain, torch._dynamo")
+    parent = Parent("unmask.training.pretrain, torch._dynamo")
     yield parent
     parent.stop()
 

@@ -21,11 +21,11 @@ from tests.learn.runs import (
 )
 from tests.support.command import assert_one_sentence, run_here
 from unmask.errors import InvalidRequest, NonFiniteResult, OutputError
-from unmask.learn.pretrain import Stopped, pretrain
-from unmask.learn.pretrain.checkpoint import steps_of
-from unmask.learn.pretrain.loop import Loop
+from unmask.training.pretrain import Stopped, pretrain
+from unmask.training.run.checkpoint import steps_of
+from unmask.training.run.loop import Loop
 
-RUN_MODULE = importlib.import_module("unmask.learn.pretrain.run")
+RUN_MODULE = importlib.import_module("unmask.training.pretrain.run")
 
 
 # --- going on ------------------------------------------------------------------------------------------

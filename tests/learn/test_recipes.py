@@ -10,14 +10,14 @@ import pytest
 
 import unmask
 from tests.learn.runs import BLOCKS, changed, to_toml, write_texts
-from unmask.learn.optim import lr_multiplier
-from unmask.learn.pretrain import pretrain, read_run
-from unmask.learn.pretrain.settings import RunSettings
-from unmask.model.encoder import Encoder
-from unmask.model.families import published_config
-from unmask.model.spec import Rotary, SoftmaxAttention, role_of
-from unmask.model.weights.build import on_meta
-from unmask.model.weights.new_checkpoint import new_checkpoint
+from unmask.encoder.encoder import Encoder
+from unmask.families import published_config
+from unmask.spec import Rotary, SoftmaxAttention, role_of
+from unmask.training.optim import lr_multiplier
+from unmask.training.pretrain import pretrain, read_run
+from unmask.training.run.settings import RunSettings
+from unmask.weights.build import on_meta
+from unmask.weights.write.new_checkpoint import new_checkpoint
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 FINETUNED = ("tasks", "adapters", "retrieval")

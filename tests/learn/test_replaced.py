@@ -12,18 +12,18 @@ from scipy.stats import chisquare
 from tests.learn.toy import SPECIAL, chunks, vocabulary
 from tests.support import plain
 from tests.support.specs import ALIBI_SHARED, DISENTANGLED, POST_NORM, ROTARY_WINDOWS, SPECS, random_encoder
+from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest
-from unmask.learn.objectives import replaced
-from unmask.learn.objectives.build import build_objective
-from unmask.learn.objectives.generator import discriminator_spec, generator_spec
-from unmask.learn.objectives.masking import MaskingSpec
-from unmask.learn.objectives.replaced import ReplacedSpec, ReplacedTokenDetection, draw_words
-from unmask.learn.objectives.sharing import ShiftedTable, export, shared_parts
-from unmask.learn.optim.groups import place_parameters
-from unmask.model.encoder import Encoder
-from unmask.model.families import deberta_v2, electra
-from unmask.model.families.heads import pretrained
-from unmask.model.spec import LearnedPositions, Transform
+from unmask.families import deberta_v2, electra
+from unmask.families.heads import pretrained
+from unmask.spec import LearnedPositions, Transform
+from unmask.training.objectives import replaced
+from unmask.training.objectives.build import build_objective
+from unmask.training.objectives.generator import discriminator_spec, generator_spec
+from unmask.training.objectives.masking import MaskingSpec
+from unmask.training.objectives.replaced import ReplacedSpec, ReplacedTokenDetection, draw_words
+from unmask.training.objectives.sharing import ShiftedTable, export, shared_parts
+from unmask.training.optim.groups import place_parameters
 
 SIZE = 97
 TINY = {
@@ -251,7 +251,7 @@ def test_gradients_are_those_of_the_formulas(name, mode):
 
 def test_as_transformers_computes_it():
     transformers = pytest.importorskip("transformers")
-    from unmask.model.weights.save import their_tensors
+    from unmask.weights.write.save import their_tensors
 
     made = objective(ELECTRA, "tied", replace(HALF, weight=50.0))
     prepared = example(made, lengths=(7, 7))

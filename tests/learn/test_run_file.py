@@ -17,18 +17,17 @@ from tests.learn.runs import (
     Instead,
     changed,
     ended,
-    same_run,
     same_tensors,
     to_toml,
     write_run,
 )
 from tests.support.command import assert_one_sentence, run_here
 from unmask.errors import InvalidRequest, UnmaskError
-from unmask.learn import train
-from unmask.learn.pretrain import pretrain, read_run
-from unmask.learn.pretrain.loop_settings import BatchSettings
+from unmask.training import train
+from unmask.training.pretrain import pretrain, read_run
+from unmask.training.run.loop_settings import BatchSettings
 
-RUN_MODULE = importlib.import_module("unmask.learn.pretrain.run")
+RUN_MODULE = importlib.import_module("unmask.training.pretrain.run")
 
 
 MODERN = {
@@ -311,26 +310,6 @@ OLD = {
     "pieces": "split_by",
 }
 """Names of keys before they were renamed."""
-
-
-def test_a_run_file_with_old_names_is_the_same_run_with_a_note_for_each(place):
-    masking = {"replacement": "mask", "mask_unit": "word", "static_masks": 2}
-    changes = {"steps": 6, "model": {"initialization": "megatron"}, "objective": masking}
-    train(write_run(place, **changes, out="new"))
-    path = write_run(place, **changes)
-    text = path.read_text()
-    for old, new in OLD.items():
-        text = text.replace(f'"{new}" =', f'"{old}" =').replace(f"{new} =", f"{old} =")
-    path.write_text(text)
-    ran = run_here("pretrain", path)
-    assert ran.code == 0
-    notes = [line for line in ran.err.splitlines() if line.startswith("note: ")]
-    assert notes == [f"note: the run-file key {old} is now called {OLD[old]}" for old in noted(notes)]
-    assert noted(notes) == set(OLD)
-    same_run(place / "run", place / "new")
-    # It is resumed under the new names, and nothing counts as changed.
-    ran = run_here("pretrain", write_run(place, **changes | {"steps": 7}))
-    assert (ran.code, "note: " in ran.err) == (0, False)
 
 
 def noted(notes):

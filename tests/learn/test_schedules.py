@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from unmask.errors import InvalidRequest
-from unmask.learn.optim import Ema, ScheduleSpec, lr_multiplier
+from unmask.training.optim import Ema, ScheduleSpec, lr_multiplier
 
 KINDS = ("constant", "linear", "cosine", "inverse_sqrt", "wsd")
 

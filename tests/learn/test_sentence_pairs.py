@@ -16,13 +16,13 @@ from tests.support.specs import ALIBI_SHARED, POST_NORM, random_encoder
 from tests.support.tiny import VOCABULARY as WORDPIECES
 from tests.support.tiny import write_tokenizer
 from unmask.errors import InvalidRequest
-from unmask.learn.data.chunk import Chunk
-from unmask.learn.objectives.masking import MaskingSpec
-from unmask.learn.objectives.sentence_pairs import SentencePairs, SentencePairSpec
-from unmask.learn.objectives.splitting import exchange, pair_up, places, swap
-from unmask.learn.vocabulary import Vocabulary
-from unmask.model.spec import Classifier, LearnedPositions, Pooler
+from unmask.spec import Classifier, LearnedPositions, Pooler
 from unmask.text import Tokenizer
+from unmask.training.data.chunk import Chunk
+from unmask.training.objectives.masking import MaskingSpec
+from unmask.training.objectives.sentence_pairs import SentencePairs, SentencePairSpec
+from unmask.training.objectives.splitting import exchange, pair_up, places, swap
+from unmask.training.vocabulary import Vocabulary
 
 BERT = with_heads(POST_NORM, Classifier("next_sentence", 2, "pooler"))
 ALBERT = with_heads(

@@ -4,7 +4,7 @@ import pytest
 
 from tests.learn.runs import Heard, Instead, write_run, write_texts
 from unmask.errors import UnmaskError
-from unmask.learn.pretrain import pretrain
+from unmask.training.pretrain import pretrain
 
 TRAINED = Instead({"train": "wordpiece", "vocabulary": 5000})
 BERT = {"model_type": "bert", "hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}

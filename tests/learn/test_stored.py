@@ -16,15 +16,22 @@ from fsspec.implementations.memory import MemoryFileSystem
 from tests.learn.runs import ended, same_run, write_run
 from tests.learn.test_data import TOKENIZER, keys, write_books
 from tests.support.waiting import wait_until
-from unmask import stores
+from unmask.base import stores
 from unmask.errors import InvalidRequest, InvalidText, OutputError
-from unmask.learn.data import ChunkStream, SourceSpec, documents, prepare, shard_cache, writing
-from unmask.learn.data.epochs import EpochOrder
-from unmask.learn.data.shard_cache import ReadAhead, ShardCache, StoredFile
-from unmask.learn.data.stored import stored
-from unmask.learn.pretrain import pretrain
-from unmask.learn.pretrain.run_text import bytes_at_a_time
 from unmask.text import Tokenizer
+from unmask.training.data import (
+    ChunkStream,
+    SourceSpec,
+    documents,
+    prepare,
+    shard_cache,
+    writing,
+)
+from unmask.training.data.epochs import EpochOrder
+from unmask.training.data.shard_cache import ReadAhead, ShardCache, StoredFile
+from unmask.training.data.stored import stored
+from unmask.training.pretrain import pretrain
+from unmask.training.pretrain.run_text import bytes_at_a_time
 
 STORE = "memory://tokens"
 PLENTY = 10**9
@@ -36,7 +43,7 @@ MICRO = 90
 def small_files(file_bytes):
     """Sources are tokenized into files of about so many bytes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("unmask.learn.data.writing.BATCH_CHARACTERS", 300)
+        patch.setattr("unmask.training.data.writing.BATCH_CHARACTERS", 300)
         patch.setitem(writing.write_shards.__kwdefaults__, "file_bytes", file_bytes)
         yield
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import pytest
 
 from unmask.errors import InvalidRequest
-from unmask.learn.table import read_table
+from unmask.training.table import read_table
 
 
 @dataclass(frozen=True)

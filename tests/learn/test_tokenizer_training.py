@@ -10,10 +10,10 @@ import pytest
 
 from tests.support.places import REPOSITORY
 from unmask.errors import InvalidRequest
-from unmask.learn.data import SourceSpec, sample, train_tokenizer, write_shards
-from unmask.learn.data.chunking import TokenBoundaries
-from unmask.learn.vocabulary import Vocabulary
 from unmask.text import Tokenizer
+from unmask.training.data import SourceSpec, sample, train_tokenizer, write_shards
+from unmask.training.data.chunking import TokenBoundaries
+from unmask.training.vocabulary import Vocabulary
 
 KINDS = ("wordpiece", "bpe", "unigram")
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

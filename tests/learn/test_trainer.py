@@ -28,19 +28,19 @@ from tests.learn.runs import (
 from tests.learn.toy import vocabulary
 from tests.support.specs import SPECS, random_encoder
 from unmask.errors import InvalidRequest
-from unmask.learn import train
-from unmask.learn.objectives.interface import Example, LossOutput, Objective
-from unmask.learn.optim import OptimizerSpec, build_optimizer
-from unmask.learn.pretrain import read_run
-from unmask.learn.pretrain.checkpoint import steps_of
-from unmask.learn.pretrain.loop import Loop, MetricAccumulator
-from unmask.learn.pretrain.loop_settings import BatchSettings, FaultSettings, LoopSettings
-from unmask.learn.pretrain.ranks import Ranks
-from unmask.learn.pretrain.report import NullCallback
-from unmask.learn.pretrain.settings import CheckpointSettings, EvaluationSettings, LogSettings
-from unmask.learn.pretrain.sharded import newest_for_all
-from unmask.learn.pretrain.trainer import Trainer
 from unmask.text.batch import PackedBatch
+from unmask.training import train
+from unmask.training.objectives.interface import Example, LossOutput, Objective
+from unmask.training.optim import OptimizerSpec, build_optimizer
+from unmask.training.pretrain import read_run
+from unmask.training.run.checkpoint import steps_of
+from unmask.training.run.loop import Loop, MetricAccumulator
+from unmask.training.run.loop_settings import BatchSettings, FaultSettings, LoopSettings
+from unmask.training.run.ranks import Ranks
+from unmask.training.run.report import NullCallback
+from unmask.training.run.settings import CheckpointSettings, EvaluationSettings, LogSettings
+from unmask.training.run.sharded import newest_for_all
+from unmask.training.run.trainer import Trainer
 
 # --- any item ------------------------------------------------------------------------------------------
 
@@ -193,7 +193,7 @@ def test_random_numbers_depend_on_the_micro_batch_and_not_on_evaluations(tmp_pat
 @pytest.mark.parametrize(("minutes", "kept"), [(1, [3, 6]), (0, [6])])
 def test_a_checkpoint_is_due_after_some_minutes_since_the_last(minutes, kept, tmp_path, monkeypatch):
     clock = SimpleNamespace(monotonic=count(0, 25).__next__, perf_counter=time.perf_counter)
-    monkeypatch.setattr("unmask.learn.pretrain.trainer.time", clock)
+    monkeypatch.setattr("unmask.training.run.trainer.time", clock)
     made = trainer(tmp_path)
     made.wanted = CheckpointSettings(every=100, minutes=minutes, keep=9)
     made.train()
@@ -203,7 +203,7 @@ def test_a_checkpoint_is_due_after_some_minutes_since_the_last(minutes, kept, tm
 def test_the_log_is_on_disk_before_a_checkpoint_after_which_it_would_be_resumed(tmp_path, monkeypatch):
     seen = []
     for place in ("trainer.save_snapshot", "events.EventLog.sync"):
-        whole = f"unmask.learn.pretrain.{place}"
+        whole = f"unmask.training.run.{place}"
         call = pkgutil.resolve_name(whole)
         monkeypatch.setattr(
             whole, lambda *a, call=call, place=place, **o: (seen.append(place), call(*a, **o))[1]
@@ -291,9 +291,9 @@ def kept_bytes(objective, example):
 @pytest.mark.parametrize("name", ["post-norm", "rotary-windows", "alibi-shared", "disentangled"])
 def test_layers_that_are_computed_again_have_the_same_gradients_for_less_memory(name):
     from tests.learn.toy import chunks, with_heads
-    from unmask.learn.objectives.masked import MaskedLanguageModel
-    from unmask.learn.objectives.masking import MaskingSpec
-    from unmask.learn.pretrain.recompute import recompute_layers
+    from unmask.training.objectives.masked import MaskedLanguageModel
+    from unmask.training.objectives.masking import MaskingSpec
+    from unmask.training.run.recompute import recompute_layers
 
     encoder = random_encoder(with_heads(SPECS[name]), seed=0)
     objective = MaskedLanguageModel(encoder, vocabulary(), MaskingSpec()).train()
@@ -313,7 +313,7 @@ def test_layers_that_are_computed_again_have_the_same_gradients_for_less_memory(
 @pytest.mark.parametrize("where", ["run", "config"])
 def test_a_run_that_computes_layers_again_is_the_same_run(where, place, monkeypatch):
     seen = []
-    monkeypatch.setattr("unmask.learn.pretrain.run.recompute_layers", seen.append)
+    monkeypatch.setattr("unmask.training.pretrain.run.recompute_layers", seen.append)
     path = write_run(place, steps=1, out="counted", **recomputing(where))
     train(path)
     assert len(seen) == 1

@@ -10,11 +10,11 @@ from tests.learn.runs import Ended, Heard, ended, last_tensors, lines, same_run,
 from tests.support.command import run_here
 from tests.unit.test_bad_input import small_disk
 from unmask.errors import InvalidRequest, NonFiniteResult, OutputError
-from unmask.learn import train
-from unmask.learn.pretrain.checkpoint import steps_of
-from unmask.learn.pretrain.flops import Peak
-from unmask.learn.pretrain.loop import Loop
-from unmask.learn.pretrain.tensorboard import Board
+from unmask.training import train
+from unmask.training.run.checkpoint import steps_of
+from unmask.training.run.flops import Peak
+from unmask.training.run.loop import Loop
+from unmask.training.run.tensorboard import Board
 
 # --- numbers -------------------------------------------------------------------------------------------
 
@@ -152,7 +152,7 @@ def test_a_full_disk_under_tensorboard_names_its_file(place, tmp_path, monkeypat
         def filling(self, metrics):
             if self.step == 2:
                 monkeypatch.setattr(
-                    "unmask.learn.pretrain.events.EventLog.write", lambda *_, **__: None
+                    "unmask.training.run.events.EventLog.write", lambda *_, **__: None
                 )  # its pages have room left
                 fill(disk)
             return one_step(self, metrics)
@@ -198,8 +198,8 @@ def test_a_kill_after_the_last_checkpoint_leaves_none_too_many(place, monkeypatc
 
     path = write_run(place, steps=3, checkpoints={"every": 1, "keep": 1})
     with monkeypatch.context() as patch:
-        patch.setattr("unmask.learn.pretrain.trainer.prune", lambda *_: None)
-        patch.setattr("unmask.learn.pretrain.run.export", killed)
+        patch.setattr("unmask.training.run.trainer.prune", lambda *_: None)
+        patch.setattr("unmask.training.pretrain.run.export", killed)
         with pytest.raises(Ended):
             train(path)
     assert [step for step, _ in steps_of(place / "run/checkpoints")] == [1, 2, 3]
@@ -212,7 +212,7 @@ def test_a_kill_after_the_last_checkpoint_leaves_none_too_many(place, monkeypatc
 
 def test_no_share_of_the_peak_is_above_one(monkeypatch):
     measured = iter([10.0, 15.0, 12.0])
-    monkeypatch.setattr("unmask.learn.pretrain.flops.peak_flops", lambda *_: next(measured))
+    monkeypatch.setattr("unmask.training.run.flops.peak_flops", lambda *_: next(measured))
     peak = Peak(torch.device("cpu"), torch.float32, world=2)
     assert peak.share(10.0) == 0.5
     assert peak.share(24.0) == 0.8  # measured again: the first was too small

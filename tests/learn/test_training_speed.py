@@ -11,13 +11,19 @@ from torch.nn import functional
 from tests.support.command import assert_one_sentence, run_here
 from tests.support.specs import SPECS, VOCABULARY, random_encoder
 from tests.support.tiny import VOCABULARY as WORDS
-from unmask.model.compiled import compile_blocks
-from unmask.model.kernels import KERNELS, AttentionBias, AttentionRequest, choose, products
-from unmask.model.kernels.binned import BinnedKernel, Bins, fill
-from unmask.model.kernels.products import linear, outer
-from unmask.model.kernels.sdpa_masked import MaskedSdpaKernel
-from unmask.model.spec import Alibi, Disentangled, FullAttention, NoPosition, SlidingWindow
-from unmask.model.trained_linear import TrainedLinear, train_with_onednn
+from unmask.encoder.compiled import compile_blocks
+from unmask.encoder.trained_linear import TrainedLinear, train_with_onednn
+from unmask.kernels import (
+    KERNELS,
+    AttentionBias,
+    AttentionRequest,
+    choose,
+    products,
+)
+from unmask.kernels.binned import BinnedKernel, Bins, fill
+from unmask.kernels.products import linear, outer
+from unmask.kernels.sdpa_masked import MaskedSdpaKernel
+from unmask.spec import Alibi, Disentangled, FullAttention, NoPosition, SlidingWindow
 from unmask.text import PackedBatch, SequenceLayout
 
 CPU = torch.device("cpu")

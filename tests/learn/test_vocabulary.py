@@ -9,12 +9,12 @@ from tokenizers import decoders, models, pre_tokenizers
 
 from tests.support.tokenizers_built import of_bytes
 from unmask.errors import InvalidRequest
-from unmask.learn.data import train_tokenizer
-from unmask.learn.objectives.masking import MaskingSpec, choose
-from unmask.learn.vocabulary import Vocabulary
-from unmask.learn.vocabulary import _continues as continuing
 from unmask.text import Tokenizer
 from unmask.text.batch import SequenceLayout
+from unmask.training.data import train_tokenizer
+from unmask.training.objectives.masking import MaskingSpec, choose
+from unmask.training.vocabulary import Vocabulary
+from unmask.training.vocabulary import _continues as continuing
 
 TEXT = ["the unbelievable river - was, muddy\nbelievable unmuddy rivers\n"] * 40 + [
     "naïve café — “quoted” 12,5"

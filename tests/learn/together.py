@@ -6,20 +6,20 @@ import torch
 
 from tests.learn.toy import chunks, vocabulary, with_heads
 from tests.support.specs import ALIBI_SHARED, DISENTANGLED, ROTARY_WINDOWS, random_encoder
-from unmask.learn.objectives.masked import MaskedLanguageModel
-from unmask.learn.objectives.masking import MaskingSpec
-from unmask.learn.objectives.replaced import ReplacedSpec, ReplacedTokenDetection
-from unmask.learn.optim import Ema, build_optimizer
-from unmask.learn.optim.dtensor import full_tensors
-from unmask.learn.pretrain.distributed import is_sharded, shard, unsharded
-from unmask.learn.pretrain.launch import joined
-from unmask.learn.pretrain.loop import Loop, MetricAccumulator
-from unmask.learn.pretrain.ranks import Ranks
-from unmask.learn.pretrain.recompute import recompute_layers
-from unmask.learn.pretrain.settings import RunSettings
-from unmask.learn.table import read_table
-from unmask.model.encoder import Encoder
-from unmask.model.spec import LearnedPositions, Pooler
+from unmask.encoder.encoder import Encoder
+from unmask.spec import LearnedPositions, Pooler
+from unmask.training.objectives.masked import MaskedLanguageModel
+from unmask.training.objectives.masking import MaskingSpec
+from unmask.training.objectives.replaced import ReplacedSpec, ReplacedTokenDetection
+from unmask.training.optim import Ema, build_optimizer
+from unmask.training.optim.dtensor import full_tensors
+from unmask.training.run.distributed import is_sharded, shard, unsharded
+from unmask.training.run.launch import joined
+from unmask.training.run.loop import Loop, MetricAccumulator
+from unmask.training.run.ranks import Ranks
+from unmask.training.run.recompute import recompute_layers
+from unmask.training.run.settings import RunSettings
+from unmask.training.table import read_table
 
 STEPS = 2
 MICRO_BATCHES = {"ddp": 5, "fsdp": 4}

@@ -6,9 +6,9 @@ import numpy as np
 import torch
 
 from tests.support.specs import VOCABULARY
-from unmask.learn.data.chunk import Chunk
-from unmask.learn.vocabulary import Vocabulary
-from unmask.model.spec import EncoderSpec, LayerNorm, MaskedLM, Transform
+from unmask.spec import EncoderSpec, LayerNorm, MaskedLM, Transform
+from unmask.training.data.chunk import Chunk
+from unmask.training.vocabulary import Vocabulary
 
 CLS, SEP, MASK, SPECIAL = 2, 3, 4, 5
 

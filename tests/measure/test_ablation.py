@@ -13,12 +13,9 @@ import pytest
 import torch
 
 from tests.support.command import run_here
-from unmask.errors import InvalidRequest, UnmaskError
-from unmask.learn.pretrain import read_run
-from unmask.learn.pretrain.events import read_events
-from unmask.measure.ablation.budget import TOLERANCE, body_parameters, fitted, with_feedforward
-from unmask.measure.ablation.cost import Costs, measure_cost, peak_of_steps, read_costs, write_costs
-from unmask.measure.ablation.figures import (
+from unmask.bench.ablation.budget import TOLERANCE, body_parameters, fitted, with_feedforward
+from unmask.bench.ablation.cost import Costs, measure_cost, peak_of_steps, read_costs, write_costs
+from unmask.bench.ablation.figures import (
     DETECTED,
     MASKED,
     Figures,
@@ -26,17 +23,20 @@ from unmask.measure.ablation.figures import (
     read_figures,
     write_figures,
 )
-from unmask.measure.ablation.one import finish, folder_of
-from unmask.measure.ablation.page import page
-from unmask.measure.ablation.plan import Data, Effort, Plan, Training, read_plan, run_table, toml, write_plan
-from unmask.measure.ablation.report import findings, make_report
-from unmask.measure.ablation.run import in_own_process, run_ablation
-from unmask.measure.ablation.statistics import MOST_SEEDS, T_975, mean_of, paired
-from unmask.measure.ablation.variants import VARIANTS, Sizes, build_variant, by_name, first
-from unmask.model.encoder import Encoder
-from unmask.model.families.native import to_config
-from unmask.model.spec import EncoderSpec
-from unmask.model.spec.plain import to_plain
+from unmask.bench.ablation.one import finish, folder_of
+from unmask.bench.ablation.page import page
+from unmask.bench.ablation.plan import Data, Effort, Plan, Training, read_plan, run_table, toml, write_plan
+from unmask.bench.ablation.report import findings, make_report
+from unmask.bench.ablation.run import in_own_process, run_ablation
+from unmask.bench.ablation.statistics import MOST_SEEDS, T_975, mean_of, paired
+from unmask.bench.ablation.variants import VARIANTS, Sizes, build_variant, by_name, first
+from unmask.encoder.encoder import Encoder
+from unmask.errors import InvalidRequest, UnmaskError
+from unmask.families.native import to_config
+from unmask.spec import EncoderSpec
+from unmask.spec.plain import to_plain
+from unmask.training.pretrain import read_run
+from unmask.training.run.events import read_events
 
 TINY = Sizes(width=16, layers=4, heads=2, feedforward=64, vocabulary=300, tokens=32, radius=4)
 SIZES = [Sizes(), TINY, Sizes(width=128, layers=3, heads=2, feedforward=500, vocabulary=4000)]
@@ -329,7 +329,7 @@ def test_page_of_made_up_runs(experiment):
 
 def test_picture_of_made_up_runs(experiment):
     pytest.importorskip("matplotlib", reason="it draws the picture")
-    from unmask.measure.ablation.picture import draw
+    from unmask.bench.ablation.picture import draw
 
     draw(make_report(experiment), experiment / "picture.svg")
     content = (experiment / "picture.svg").read_text()
@@ -394,7 +394,7 @@ def finished(plan, tmp_path_factory):
     said = []
     run_ablation(plan, out, ["bert"], 1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("unmask.measure.ablation.run.in_own_process", finish)
+        patch.setattr("unmask.bench.ablation.run.in_own_process", finish)
         made = run_ablation(plan, out, ["bert", "replaced-token"], 1, said.append)
     return out, made, said
 
@@ -437,7 +437,7 @@ def test_a_stopped_run_is_gone_on_with(finished, plan, monkeypatch):
     """As if killed after its last checkpoint: the figures are the same, and no step is repeated."""
     out, made, _ = finished
     folder = folder_of(out, "bert", 1)
-    monkeypatch.setattr("unmask.measure.ablation.run.in_own_process", finish)
+    monkeypatch.setattr("unmask.bench.ablation.run.in_own_process", finish)
     (folder / "figures.json").unlink()
     steps = sum(event["event"] == "step" for event in read_events(folder / "log.jsonl"))
     (again,) = run_ablation(plan, out, ["bert"], 1)
@@ -459,7 +459,7 @@ def test_cost_of_variants_in_turn(finished, plan, monkeypatch):
     out = finished[0]
     heard = []
     peaks = iter([7, 5, 900, None, 3, 4])
-    monkeypatch.setattr("unmask.measure.ablation.cost._peak_alone", lambda out, variant: next(peaks))
+    monkeypatch.setattr("unmask.bench.ablation.cost._peak_alone", lambda out, variant: next(peaks))
     made = measure_cost(plan, out, ["bert", "linear"], rounds=3, progress=lambda *at: heard.append(at))
     assert [one.variant for one in made.variants] == ["bert", "linear"]
     assert [one.peak_bytes for one in made.variants] == [7, 3]
@@ -541,7 +541,7 @@ def test_command_lists_variants():
 
 
 def test_command_trains_and_goes_on(plan, data, tmp_path, monkeypatch):
-    monkeypatch.setattr("unmask.measure.ablation.run.in_own_process", finish)
+    monkeypatch.setattr("unmask.bench.ablation.run.in_own_process", finish)
     sizes = ("--width", 16, "--layers", 2, "--heads", 2, "--vocabulary", 300)
     effort = ("--tokens", 5120, "--batch-tokens", 512, "--pairs", 2)
     files = ("--data", data, "--text", "text.txt", "--held-out", "held.txt")

@@ -10,10 +10,8 @@ import unmask
 from tests.support.command import assert_one_sentence, run_here
 from tests.support.explorable import CONFIG, folder_of
 from unmask.errors import Cancelled, InvalidRequest, InvalidText
-from unmask.interpret.corpus import measure, word_links
-from unmask.interpret.corpus.word_links import right_answers
-from unmask.measure.probes import head_accuracy
-from unmask.measure.probes.dependencies import (
+from unmask.evaluate.probes import head_accuracy
+from unmask.evaluate.probes.dependencies import (
     ALL,
     DIRECTIONS,
     OFFSETS,
@@ -22,7 +20,9 @@ from unmask.measure.probes.dependencies import (
     measure_dependencies,
     read_trees,
 )
-from unmask.measure.probes.head_accuracy import Answers, accuracies, compare_all, holm, sign_flip
+from unmask.evaluate.probes.head_accuracy import Answers, accuracies, compare_all, holm, sign_flip
+from unmask.interpret.corpus import measure, word_links
+from unmask.interpret.corpus.word_links import right_answers
 
 CONLLU = """\
 # text = The keys to the bank are muddy .
@@ -162,7 +162,7 @@ def test_a_head_that_knows_is_found_and_one_that_does_not_is_not(model, monkeypa
         right[1, 2] = np.where(backward & kinds, draw.random(questions) < 0.9, right[1, 2])
         return right
 
-    monkeypatch.setattr("unmask.measure.probes.dependencies.right_answers", answers)
+    monkeypatch.setattr("unmask.evaluate.probes.dependencies.right_answers", answers)
     found = {one.relation: one for one in measure_dependencies(model, some).relations}
     det, obj = found["det"], found["obj"]
     assert det.head == (1, 2, "from head")

@@ -7,10 +7,10 @@ import pytest
 
 from tests.support.command import assert_one_sentence, run_here
 from tests.support.places import REPOSITORY
+from unmask.bench.guide import TASKS, guide, read_figures
+from unmask.bench.guide.ranking import CPU_PARAMETERS, candidates
 from unmask.errors import InvalidRequest
-from unmask.measure.guide import TASKS, guide, read_figures
-from unmask.measure.guide.ranking import CPU_PARAMETERS, candidates
-from unmask.model.families import DEFAULT_NAME, FAMILIES
+from unmask.families import DEFAULT_NAME, FAMILIES
 
 NAMES = {one.name for family in FAMILIES for one in family.published} | {"unmask-mini"}
 BERT, MODERN, DEBERTA = (

@@ -11,13 +11,13 @@ import unmask
 from tests.support.command import assert_one_sentence, run_here
 from tests.support.explorable import CONFIG, folder_of
 from unmask.errors import InvalidRequest, InvalidText
+from unmask.evaluate.probes import mlp, probing, states
+from unmask.evaluate.probes.conllu import PARTS, TaggedSentence
+from unmask.evaluate.probes.labels import read_labeled
+from unmask.evaluate.probes.mlp import fit_mlp
+from unmask.evaluate.probes.probing import control_labels, measure_probes
+from unmask.evaluate.probes.regression import fit
 from unmask.interpret.geometry.reading import random_baseline
-from unmask.measure.probes import mlp, probing, states
-from unmask.measure.probes.conllu import PARTS, TaggedSentence
-from unmask.measure.probes.labels import read_labeled
-from unmask.measure.probes.mlp import fit_mlp
-from unmask.measure.probes.probing import control_labels, measure_probes
-from unmask.measure.probes.regression import fit
 
 FORMS = ("the", "river", "bank", "was", "muddy", "text", "another", "xy", "abc", ".")
 

@@ -10,21 +10,21 @@ import pytest
 import torch
 from scipy.optimize import nnls
 
+from unmask.bench.scaling.compare import compare
+from unmask.bench.scaling.curves import curves_of, expected_seconds, probed
+from unmask.bench.scaling.fit import LEAST_LENGTHS, Curve, at, fit, reach
+from unmask.bench.scaling.journal import Journal, journal_of
+from unmask.bench.scaling.limits import parse_bytes
+from unmask.bench.scaling.picture import draw, svg
+from unmask.bench.scaling.report import ScalingPoint, from_plain, read_report, write_report
+from unmask.bench.scaling.run import run_scaling
+from unmask.bench.scaling.settings import PROBE_SHARE, ScalingSettings, lengths_of, ways_of
+from unmask.bench.scaling.words import duration, findings, size
 from unmask.errors import InvalidRequest
-from unmask.measure.scaling.compare import compare
-from unmask.measure.scaling.curves import curves_of, expected_seconds, probed
-from unmask.measure.scaling.fit import LEAST_LENGTHS, Curve, at, fit, reach
-from unmask.measure.scaling.journal import Journal, journal_of
-from unmask.measure.scaling.limits import parse_bytes
-from unmask.measure.scaling.picture import draw, svg
-from unmask.measure.scaling.report import ScalingPoint, from_plain, read_report, write_report
-from unmask.measure.scaling.run import run_scaling
-from unmask.measure.scaling.settings import PROBE_SHARE, ScalingSettings, lengths_of, ways_of
-from unmask.measure.scaling.words import duration, findings, size
-from unmask.model.families import FAMILIES, find_architecture
-from unmask.model.kernels import Tile, allowed
-from unmask.model.spec import FullAttention, SlidingWindow
-from unmask.model.spec.attention import LinearAttention
+from unmask.families import FAMILIES, find_architecture
+from unmask.kernels import Tile, allowed
+from unmask.spec import FullAttention, SlidingWindow
+from unmask.spec.attention import LinearAttention
 
 LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096)
 MIB = 2**20

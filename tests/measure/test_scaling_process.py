@@ -10,11 +10,11 @@ from types import SimpleNamespace
 import pytest
 
 from tests.support.command import assert_one_sentence, run_here
-from unmask.measure.benchmark_model import benchmark_model
-from unmask.measure.scaling import in_subprocess as apart
-from unmask.measure.scaling.in_subprocess import measure_in_subprocess
-from unmask.measure.scaling.one import Request, failure
-from unmask.measure.scaling.report import ScalingPoint, read_report
+from unmask.bench.benchmark_model import benchmark_model
+from unmask.bench.scaling import in_subprocess as apart
+from unmask.bench.scaling.in_subprocess import measure_in_subprocess
+from unmask.bench.scaling.one import Request, failure
+from unmask.bench.scaling.report import ScalingPoint, read_report
 
 MIB = 2**20
 

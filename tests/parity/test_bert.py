@@ -6,11 +6,11 @@ import torch
 from transformers import AutoModel, BertConfig, BertModel
 
 from tests.support.kernels import CPU_KERNELS
-from unmask.model.spec import FullAttention, NoPosition
-from unmask.model.weights import Source, read_checkpoint
-from unmask.model.weights.build import build
-from unmask.model.weights.save import save
+from unmask.spec import FullAttention, NoPosition
 from unmask.text import PackedBatch
+from unmask.weights import Source, read_checkpoint
+from unmask.weights.build import build
+from unmask.weights.write.save import save
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(chr(97 + i) * (1 + i % 3) for i in range(26))]
 

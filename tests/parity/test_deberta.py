@@ -12,17 +12,17 @@ from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_p
 from tests.contracts.cases import Case
 from tests.contracts.test_transformers import random_model, their_outputs, write_vocabulary
 from tests.support import plain
+from unmask.base.json_settings import JsonSettings
 from unmask.errors import UnknownArchitecture
+from unmask.families.deberta import DEBERTA
+from unmask.families.deberta_v2 import DEBERTA_V2
 from unmask.interpret import AttentionView
-from unmask.model.families.deberta import DEBERTA
-from unmask.model.families.deberta_v2 import DEBERTA_V2
-from unmask.model.kernels.distances import table_rows
-from unmask.model.spec import Disentangled
-from unmask.model.weights import Source, read_checkpoint
-from unmask.model.weights.build import build
-from unmask.model.weights.save import save
-from unmask.settings import JsonSettings
+from unmask.kernels.distances import table_rows
+from unmask.spec import Disentangled
 from unmask.text import Encoding, PackedBatch
+from unmask.weights import Source, read_checkpoint
+from unmask.weights.build import build
+from unmask.weights.write.save import save
 
 SIZES = {"hidden_size": 12, "num_attention_heads": 3, "intermediate_size": 17, "num_hidden_layers": 2}
 V3 = SIZES | {

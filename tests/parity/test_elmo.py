@@ -8,6 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from unmask.encoder.elmo import Elmo, ElmoSpec, character_ids
 from unmask.errors import (
     CheckpointError,
     CorruptCheckpoint,
@@ -16,8 +17,8 @@ from unmask.errors import (
     TensorMismatch,
     UnknownArchitecture,
 )
-from unmask.model.elmo import Elmo, ElmoSpec, character_ids, load_elmo, read_published_elmo, save_elmo
 from unmask.text import SequenceLayout
+from unmask.weights.elmo.files import load_elmo, read_published_elmo, save_elmo
 
 SMALL = ElmoSpec(
     character_width=3,

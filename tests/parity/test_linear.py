@@ -15,19 +15,19 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tests.support import dense, plain
 from tests.support.examples import examples
 from tests.support.specs import SPECS, random_encoder
+from unmask.base.json_settings import JsonSettings
+from unmask.encoder.hooks import HookPoint
+from unmask.encoder.layers import LinearMixer
+from unmask.encoder.layers.linear_attention import log_features, orthogonal_rows
 from unmask.errors import InvalidRequest, UnknownArchitecture
-from unmask.model.families import FAMILIES
-from unmask.model.families.linear import LINEAR
-from unmask.model.families.performer import PERFORMER
-from unmask.model.hooks import HookPoint
-from unmask.model.layers import LinearMixer
-from unmask.model.layers.linear_attention import log_features, orthogonal_rows
-from unmask.model.spec import Classifier, LinearAttention, MaskedLM, Transform
-from unmask.model.weights import Source, read_checkpoint
-from unmask.model.weights.build import build
-from unmask.model.weights.save import save, their_tensors
-from unmask.settings import JsonSettings
+from unmask.families import FAMILIES
+from unmask.families.linear import LINEAR
+from unmask.families.performer import PERFORMER
+from unmask.spec import Classifier, LinearAttention, MaskedLM, Transform
 from unmask.text import PackedBatch, SequenceLayout
+from unmask.weights import Source, read_checkpoint
+from unmask.weights.build import build
+from unmask.weights.write.save import save, their_tensors
 
 SIZES = {
     "attention_probs_dropout_prob": 0.0,

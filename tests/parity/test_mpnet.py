@@ -8,14 +8,14 @@ import torch
 import transformers
 
 import unmask
+from unmask.base.json_settings import JsonSettings
 from unmask.errors import CorruptCheckpoint, UnknownArchitecture
-from unmask.model.families import family_of
-from unmask.model.kernels.relative import bucket_rows
-from unmask.model.spec import RelativePositionBias
-from unmask.model.weights import Source, read_checkpoint
-from unmask.model.weights.build import build
-from unmask.settings import JsonSettings
+from unmask.families import family_of
+from unmask.kernels.relative import bucket_rows
+from unmask.spec import RelativePositionBias
 from unmask.text import PackedBatch, Tokenizer
+from unmask.weights import Source, read_checkpoint
+from unmask.weights.build import build
 
 LETTERS = [chr(97 + i) * (1 + i % 3) for i in range(26)]
 WORDS = ["<s>", "<pad>", "</s>", "<unk>", *LETTERS, *(f"##{word}" for word in LETTERS), "[UNK]", "<mask>"]

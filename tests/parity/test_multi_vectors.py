@@ -18,7 +18,7 @@ from unmask.errors import (
     TextTooLong,
     UnsafeCheckpoint,
 )
-from unmask.model.spec import Dense, MultiVector, QueryExpansion, UnknownOutput
+from unmask.spec import Dense, MultiVector, QueryExpansion, UnknownOutput
 from unmask.tasks.late_interaction import late_interaction, late_interactions, matches
 
 st = pytest.importorskip("sentence_transformers")

@@ -10,7 +10,7 @@ import transformers
 import unmask
 from tests.support.tiny import VOCABULARY, WIDTH, change_json, tiny_bert, write_checkpoint
 from unmask.errors import EmptyText, InvalidRequest, TextTooLong
-from unmask.model.spec import Dense, LayerNorm, PairScore, UnknownOutput
+from unmask.spec import Dense, LayerNorm, PairScore, UnknownOutput
 
 st = pytest.importorskip("sentence_transformers")
 modules = pytest.importorskip("sentence_transformers.base.modules")

@@ -12,7 +12,7 @@ import unmask
 from tests.support.command import run_here
 from tests.support.tiny import WIDTH, change_json, tiny_bert, write_checkpoint
 from unmask.errors import EmptyText, InvalidRequest
-from unmask.model.spec import PooledVector
+from unmask.spec import PooledVector
 from unmask.tasks.quantize import quantize
 
 st = pytest.importorskip("sentence_transformers")
@@ -230,9 +230,9 @@ def test_the_command(encoder, tmp_path):
 
 def test_training_and_saving_take_the_layers_with_them(encoder, tmp_path):
     """An encoder that was built without the output's layers is not saved as if it had them."""
-    from unmask.learn.objectives.contrastive import ContrastiveObjective
-    from unmask.model.weights.build import on_meta
-    from unmask.model.weights.save import save as save_checkpoint
+    from unmask.training.objectives.contrastive import ContrastiveObjective
+    from unmask.weights.build import on_meta
+    from unmask.weights.write.save import save as save_checkpoint
 
     folder = save(encoder, tmp_path, pooled.Pooling(WIDTH), modules.Dense(WIDTH, 6))
     ours = unmask.load(folder)

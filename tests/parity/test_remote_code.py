@@ -18,14 +18,14 @@ from scipy.special import erf, log_softmax
 from tests.contracts.cases import Case
 from tests.contracts.test_transformers import random_model, texts_of, their_outputs, write_vocabulary
 from tests.support.plain import press_slopes
+from unmask.base.json_settings import JsonSettings
+from unmask.encoder.hooks import HookPoint
 from unmask.errors import TensorMismatch, UnknownArchitecture
-from unmask.model.families import family_of
-from unmask.model.hooks import HookPoint
-from unmask.model.weights import Source, read_checkpoint
-from unmask.model.weights.build import build
-from unmask.model.weights.save import save
-from unmask.settings import JsonSettings
+from unmask.families import family_of
 from unmask.text import PackedBatch
+from unmask.weights import Source, read_checkpoint
+from unmask.weights.build import build
+from unmask.weights.write.save import save
 
 VOCABULARY = 61
 TEXTS = [[7], [9, 8, 60, 12, 5, 33, 33, 41, 17, 20, 6], [11, 12, 13]]
@@ -424,7 +424,7 @@ def test_gte_stretched_as_its_authors_do(tmp_path):
     ],
 )
 def test_what_is_not_built_is_refused(changes, what):
-    from unmask.model.families.gte import GTE
+    from unmask.families.gte import GTE
 
     with pytest.raises(UnknownArchitecture, match=what):
         GTE.read(JsonSettings("config.json", GTE_NEW | changes), "published")

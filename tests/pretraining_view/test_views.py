@@ -12,12 +12,12 @@ import unmask
 from tests.support.command import run_here
 from tests.support.tiny import VOCABULARY, tiny_bert, write_checkpoint, write_tokenizer
 from unmask.errors import InvalidRequest, TextTooLong, UnmaskError
-from unmask.learn.data.chunk import Chunk
-from unmask.learn.objectives.masked import MaskedLanguageModel
-from unmask.learn.objectives.masking import MaskingSpec
-from unmask.learn.objectives.replaced import ReplacedSpec, ReplacedTokenDetection
-from unmask.pretraining_view.chunk import draw_of, vocabulary_of
-from unmask.pretraining_view.frequency import frequency_losses
+from unmask.training.data.chunk import Chunk
+from unmask.training.objectives.masked import MaskedLanguageModel
+from unmask.training.objectives.masking import MaskingSpec
+from unmask.training.objectives.replaced import ReplacedSpec, ReplacedTokenDetection
+from unmask.training.view.chunk import draw_of, vocabulary_of
+from unmask.training.view.frequency import frequency_losses
 
 TEXT = "the river bank was muddy, a text was another text!"
 SIZES = {

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tests.support.examples import examples
 from tests.support.kernels import CPU_KERNELS
 from tests.support.specs import SPECS, VOCABULARY, global_tokens, random_encoder
+from unmask.encoder import heads
 from unmask.errors import InvalidRequest, KernelError
-from unmask.model import heads
-from unmask.model.spec import (
+from unmask.spec import (
     BlockSparse,
     FullAttention,
     NoPosition,

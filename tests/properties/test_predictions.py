@@ -17,7 +17,7 @@ from tests.support.examples import examples
 from tests.support.places import shared
 from tests.support.tiny import change_json, change_tensors, tiny_bert, write_tokenizer
 from unmask.errors import EmptyText, InvalidRequest
-from unmask.model.spec import Classifier
+from unmask.spec import Classifier
 from unmask.tasks.answer import answer
 from unmask.tasks.classify import classify
 from unmask.tasks.long_texts import WindowedLogits

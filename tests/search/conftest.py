@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from unmask.model.native.threads import set_thread_count
+from unmask.engines.native.threads import set_thread_count
 
 
 @pytest.fixture

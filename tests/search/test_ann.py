@@ -236,7 +236,7 @@ def test_wrong_requests(stored, tmp_path, monkeypatch):
     with pytest.raises(InvalidRequest, match="has 4 rows and the segment 3; say with deleted which rows"):
         ApproximateSearch(more, "dense")
     assert ApproximateSearch(more, "dense", deleted=[NONE]).search(drawn(1), 4)[1].max() == 3
-    monkeypatch.setattr("unmask.optional.find_spec", lambda name: None)
+    monkeypatch.setattr("unmask.base.optional.find_spec", lambda name: None)
     with pytest.raises(
         MissingExtra, match=r"usearch is needed for approximate search: pip install 'unmask\[ann\]'"
     ):

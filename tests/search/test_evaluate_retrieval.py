@@ -12,9 +12,9 @@ from tests.support.command import assert_one_sentence, run_here
 from tests.support.places import REPOSITORY
 from tests.support.tiny import tiny_bert, write_checkpoint
 from unmask.errors import EmptyText, InvalidRequest
-from unmask.search.evaluation.collection import read_beir
-from unmask.search.evaluation.indexing import CollectionSettings, add_collection, collection_index
-from unmask.search.evaluation.retrieval import Measurement, evaluate_retrieval, measure
+from unmask.evaluate.retrieval.collection import read_beir
+from unmask.evaluate.retrieval.indexing import CollectionSettings, add_collection, collection_index
+from unmask.evaluate.retrieval.retrieval import Measurement, evaluate_retrieval, measure
 from unmask.search.index import Index
 from unmask.search.passages import TokensIndexed, passages_of
 

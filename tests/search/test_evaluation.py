@@ -8,8 +8,8 @@ import math
 import pytest
 
 from unmask.errors import InvalidRequest, InvalidText
-from unmask.search.evaluation.collection import read_beir
-from unmask.search.evaluation.figures import figures, without_same_id
+from unmask.evaluate.retrieval.collection import read_beir
+from unmask.evaluate.retrieval.figures import figures, without_same_id
 
 DOCUMENTS = {
     "d1": "the river",

@@ -222,7 +222,7 @@ def test_ids_are_the_same_after_the_index_is_compacted(model, tmp_path):
 
 
 def test_a_missing_package_is_named(index, tmp_path, monkeypatch):
-    from unmask import optional
+    from unmask.base import optional
 
     monkeypatch.setattr(optional, "find_spec", lambda name: None)
     for format in ("parquet", "qdrant"):

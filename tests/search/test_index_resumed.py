@@ -6,10 +6,10 @@ import pytest
 
 from tests.support.command import assert_one_sentence, run_here
 from unmask.errors import InvalidRequest
+from unmask.evaluate.retrieval.indexing import collection_index
 from unmask.search import additions
 from unmask.search.adding import SegmentBuilder
 from unmask.search.additions import COMMIT_SECONDS, Addition
-from unmask.search.evaluation.indexing import collection_index
 from unmask.search.index import Index
 from unmask.search.store import writing
 

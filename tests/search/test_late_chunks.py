@@ -5,9 +5,9 @@ import pytest
 
 import unmask
 from unmask.errors import InvalidRequest
-from unmask.model.spec import PooledVector
 from unmask.search.late_chunks import late_chunks
 from unmask.search.passages import passages_of
+from unmask.spec import PooledVector
 from unmask.text.windows import windows
 
 TEXT = "The river bank was muddy. " * 6 + "The bank was a river."

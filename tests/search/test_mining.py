@@ -9,8 +9,8 @@ import sentence_transformers
 import unmask
 from tests.finetuning.retrieval.conftest import place, write_rows
 from tests.support.tiny import tiny_bert, write_checkpoint
-from unmask.cli.mine import mine as command
 from unmask.cli.options import RunOptions
+from unmask.cli.train.mine import mine as command
 from unmask.errors import InvalidRequest, InvalidText, OutputError
 from unmask.search import mining
 from unmask.search.mining import MiningSettings, mine, nearest

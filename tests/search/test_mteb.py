@@ -6,7 +6,7 @@ import pytest
 import unmask
 from tests.support.tiny import tiny_bert, write_checkpoint, write_prompts
 from unmask.errors import InvalidRequest, MissingExtra
-from unmask.search.evaluation.mteb import MtebCrossEncoder, MtebEncoder, MtebSearch
+from unmask.evaluate.retrieval.mteb import MtebCrossEncoder, MtebEncoder, MtebSearch
 from unmask.search.index import Index
 
 CORPUS = [

@@ -11,8 +11,8 @@ import pytest
 
 from tests.support.command import run_here
 from tests.support.places import REPOSITORY
+from unmask.base.optional import require
 from unmask.errors import MissingExtra
-from unmask.optional import require
 
 PAGE = (REPOSITORY / "docs" / "search.md").read_text(encoding="utf-8")
 

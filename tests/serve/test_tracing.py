@@ -11,7 +11,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from tests.serve.test_routes import TEXTS
-from unmask import optional
+from unmask.base import optional
 from unmask.errors import InvalidRequest, MissingExtra
 from unmask.serve import make_app
 from unmask.serve.server import serve

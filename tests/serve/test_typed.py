@@ -229,9 +229,9 @@ def test_search(client, index):
 @pytest.fixture
 def loaded(monkeypatch):
     """What ``unmask serve`` loads, without loading it."""
-    from unmask import loaded_adapters
     from unmask import serve as package
     from unmask.cli.options import ModelOptions
+    from unmask.models import adapters as loaded_adapters
 
     asked = []
 

@@ -2,13 +2,13 @@
 
 import torch
 
-from unmask.model.layers.lora import updates
-from unmask.model.spec import Classifier
-from unmask.model.weights import Source, read_checkpoint
-from unmask.model.weights.adapter_export import LowRank, add_low_rank, write_adapter
-from unmask.model.weights.build import build
-from unmask.model.weights.classes import with_heads
-from unmask.model.weights.new_checkpoint import new_checkpoint, new_encoder
+from unmask.encoder.layers.lora import updates
+from unmask.spec import Classifier
+from unmask.weights import Source, read_checkpoint
+from unmask.weights.build import build
+from unmask.weights.heads.classes import with_heads
+from unmask.weights.write.adapter_export import LowRank, add_low_rank, write_adapter
+from unmask.weights.write.new_checkpoint import new_checkpoint, new_encoder
 
 
 def write_random_adapter(base, folder, role, labels=(), *, name=None, seed=1, kind="all-linear", rank=2):

@@ -18,9 +18,9 @@ from tests.support.waiting import HANG_SECONDS, wait_until
 
 PARENT = r"""
 import gc, json, math, os, sys
-import unmask.cli, unmask.cli.embed, unmask.cli.output, unmask.loaded
-from unmask.model.families import FAMILIES
-from unmask.model.weights.build import on_meta
+import unmask.cli, unmask.cli.tasks.embed, unmask.cli.output, unmask.models.load
+from unmask.families import FAMILIES
+from unmask.weights.build import on_meta
 on_meta(FAMILIES[0].published[0].spec)  # torch imports much more for the first encoder
 unmask.cli.output.SECONDS_BETWEEN_LINES = math.inf  # a busy machine must not add lines of progress
 os.fsync = lambda _: None  # no test cuts the power

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from tests.support import plain
-from unmask.model.spec import Disentangled, LinearAttention, Rotary, SlidingWindowGlobal
+from unmask.spec import Disentangled, LinearAttention, Rotary, SlidingWindowGlobal
 from unmask.text import Encoding
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import unmask
 from tests.support.tiny import VOCABULARY
-from unmask.loaded import Model
-from unmask.model.weights.new_checkpoint import new_checkpoint, new_encoder
-from unmask.model.weights.save import save
+from unmask.models.load import Model
+from unmask.weights.write.new_checkpoint import new_checkpoint, new_encoder
+from unmask.weights.write.save import save
 
 LAYERS, HEADS, WIDTH = 3, 4, 16
 NAME = "fake"

@@ -6,9 +6,9 @@ import torch
 
 from tests.support import dense
 from tests.support.specs import SPECS, global_tokens, random_encoder
+from unmask.encoder.encoder import Encoder
 from unmask.interpret.activation_cache import ActivationCache
-from unmask.model.encoder import Encoder
-from unmask.model.spec import Classifier, LayerNorm, LearnedPositions, MaskedLM, Transform
+from unmask.spec import Classifier, LayerNorm, LearnedPositions, MaskedLM, Transform
 
 
 def spec_with_heads(name):

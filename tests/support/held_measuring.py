@@ -4,7 +4,7 @@ import threading
 from contextlib import contextmanager
 from importlib import import_module
 
-STATISTICS = import_module("unmask.interpret.statistics.attention_statistics")
+STATISTICS = import_module("unmask.interpret.attention.attention_statistics")
 """`unmask.interpret` has a function of that name."""
 
 

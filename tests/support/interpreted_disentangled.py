@@ -10,13 +10,13 @@ import sys
 import numpy as np
 import torch
 
-from unmask.model.kernels import AttentionBias, DistanceBias
-from unmask.model.kernels.distances import table_rows
-from unmask.model.kernels.gpu import bands
-from unmask.model.kernels.gpu.disentangled import TritonDisentangledKernel
-from unmask.model.kernels.gpu.triton_code.disentangled_launch import EXACT
-from unmask.model.kernels.reference import ReferenceKernel
-from unmask.model.spec import Disentangled, FullAttention
+from unmask.kernels import AttentionBias, DistanceBias
+from unmask.kernels.distances import table_rows
+from unmask.kernels.gpu import bands
+from unmask.kernels.gpu.disentangled import TritonDisentangledKernel
+from unmask.kernels.reference import ReferenceKernel
+from unmask.kernels.triton.disentangled_launch import EXACT
+from unmask.spec import Disentangled, FullAttention
 from unmask.text import SequenceLayout
 
 CASES = {

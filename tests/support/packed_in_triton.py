@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass, field
 
 import torch
 
-from unmask.model.kernels import AttentionBias
-from unmask.model.kernels.gpu.packed import TritonPackedKernel
-from unmask.model.kernels.gpu.triton_code import packed_launch
-from unmask.model.kernels.gpu.triton_code.packed_tiles import Tiles
-from unmask.model.kernels.reference import ReferenceKernel
-from unmask.model.spec import (
+from unmask.kernels import AttentionBias
+from unmask.kernels.gpu.packed import TritonPackedKernel
+from unmask.kernels.reference import ReferenceKernel
+from unmask.kernels.triton import packed_launch
+from unmask.kernels.triton.packed_tiles import Tiles
+from unmask.spec import (
     Alibi,
     AttentionPattern,
     CausalAttention,

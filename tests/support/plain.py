@@ -8,7 +8,7 @@ import math
 import numpy as np
 from scipy.special import erf
 
-from unmask.model.spec import (
+from unmask.spec import (
     Alibi,
     BlockSparse,
     CausalAttention,

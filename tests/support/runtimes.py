@@ -2,7 +2,7 @@
 
 import pytest
 
-from unmask.model.export import onnx as graphs
+from unmask.engines.export import onnx as graphs
 
 RUNTIMES = ("onnxruntime", "openvino")
 

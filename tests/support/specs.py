@@ -2,8 +2,8 @@
 
 import torch
 
-from unmask.model.encoder import Encoder
-from unmask.model.spec import (
+from unmask.encoder.encoder import Encoder
+from unmask.spec import (
     Alibi,
     BlockSparse,
     CausalAttention,

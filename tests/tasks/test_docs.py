@@ -10,7 +10,7 @@ import pytest
 from tests.support.command import run_here
 from tests.support.places import REPOSITORY
 from tests.support.tiny import tiny_bert, write_tokenizer
-from unmask.finetuning.settings import settings_of_table
+from unmask.training.finetune.settings import settings_of_table
 
 PAGES = [REPOSITORY / "docs" / "tasks" / f"{name}.md" for name in ("classify", "choose")]
 MODELS = {

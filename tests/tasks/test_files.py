@@ -14,11 +14,11 @@ import unmask
 from tests.support.command import Ran, assert_one_sentence, run_here
 from tests.tasks.test_commands import lines
 from tests.unit.test_embed_command import PART, journaled_rows, slowly
-from unmask.finetuning.data_settings import DataSettings
-from unmask.finetuning.records import read_labeled
-from unmask.resume import ResumableFile
+from unmask.base.resume import ResumableFile
 from unmask.tasks.schemes import entities_of
 from unmask.text.records import Stream
+from unmask.training.finetune.data_settings import DataSettings
+from unmask.training.finetune.records import read_labeled
 
 TEXTS = ["the river bank", "a text " * 20, "muddy", "another bank was muddy ."] * 5
 
@@ -177,7 +177,7 @@ def test_parquet_without_its_package_and_from_a_pipe(models, files, monkeypatch)
         patch.setattr("unmask.cli.items.Stream", Unseekable)
         ran = run_here(*given, "--format", "parquet", stdin=stdin)
     assert_one_sentence(ran, "cannot read <stdin> as Parquet, which is read from its end; name the file")
-    monkeypatch.setattr("unmask.optional.find_spec", lambda module: None)
+    monkeypatch.setattr("unmask.base.optional.find_spec", lambda module: None)
     ran = run_here(*given, "--file", files / "a.parquet")
     assert_one_sentence(
         ran, "pyarrow is needed for reading and writing Parquet files: pip install 'unmask[parquet]'"

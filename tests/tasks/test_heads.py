@@ -10,7 +10,7 @@ import transformers
 import unmask
 from tests.support.tiny import tiny_bert, write_tokenizer
 from unmask.errors import InvalidRequest, TextTooLong
-from unmask.model.spec import Classifier
+from unmask.spec import Classifier
 from unmask.tasks.answer import answer
 from unmask.tasks.long_texts import WindowedLogits
 from unmask.tasks.schemes import Scheme, entities_of

@@ -12,12 +12,12 @@ import torch
 
 import unmask
 from tests.support.places import shared
-from unmask.model.spec import Classifier
-from unmask.model.weights.new_checkpoint import new_checkpoint, new_encoder
-from unmask.model.weights.save import save
+from unmask.spec import Classifier
 from unmask.tasks.answer import answer
 from unmask.tasks.long_texts import WindowedLogits, windowed_logits
 from unmask.tasks.tag import tag
+from unmask.weights.write.new_checkpoint import new_checkpoint, new_encoder
+from unmask.weights.write.save import save
 
 LAYERS, RADIUS = 3, 4
 REACH = LAYERS * RADIUS

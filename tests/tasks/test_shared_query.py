@@ -12,14 +12,14 @@ import transformers
 import unmask
 from tests.support.specs import BLOCKS, LINEAR, SPECS, random_encoder
 from tests.support.tiny import tiny_bert, write_checkpoint
+from unmask.encoder.layers.attention import SoftmaxMixer
 from unmask.errors import InvalidRequest
-from unmask.learn.objectives.retrieval.passes import parts_of
-from unmask.model.kernels.tile import Tile, allowed, scores
-from unmask.model.layers.attention import SoftmaxMixer
-from unmask.model.spec import check_shared_query
-from unmask.model.weights.save import save
+from unmask.kernels.tile import Tile, allowed, scores
+from unmask.spec import check_shared_query
 from unmask.text.batch import PackedBatch
 from unmask.text.sharing import query_places, share_queries
+from unmask.training.objectives.retrieval_passes import parts_of
+from unmask.weights.write.save import save
 
 ENCODERS = ("post-norm", "rotary-windows", "alibi-shared", "disentangled-own", "relative", "grouped")
 QUERIES = ["a river", "the bank was muddy"]

@@ -10,9 +10,9 @@ import pytest
 from safetensors.torch import load_file
 
 from tests.support import plain
-from unmask.model import families
-from unmask.model.weights.build import on_meta
-from unmask.model.weights.tensor_report import moves
+from unmask import families
+from unmask.weights.build import on_meta
+from unmask.weights.tensor_report import moves
 
 PAGE = Path(__file__).parents[2] / "docs" / "adding-a-family.md"
 FAMILY, FOLDER, USE = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
@@ -21,7 +21,7 @@ FAMILY, FOLDER, USE = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.
 @pytest.fixture
 def family(monkeypatch):
     """The page's module, with the line that registers it."""
-    name = "unmask.model.families.lighthouse"
+    name = "unmask.families.lighthouse"
     module = types.ModuleType(name)
     monkeypatch.setitem(sys.modules, name, module)
     exec(compile(FAMILY, str(PAGE), "exec"), module.__dict__)
@@ -82,7 +82,7 @@ def test_it_is_saved_in_its_own_layout(used):
 
 
 def test_its_page_keeps_the_contract(family):
-    from unmask.settings import JsonSettings
+    from unmask.base.json_settings import JsonSettings
 
     spec = family.read(JsonSettings("config.json", {}), "published")
     config = JsonSettings("config.json", family.write(spec))

@@ -9,13 +9,18 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.support.specs import random_encoder
+from unmask.base.json_settings import JsonSettings
 from unmask.errors import TensorMismatch, UnknownArchitecture
-from unmask.model.families import FAMILIES, albert, family_of, roberta
-from unmask.model.spec import MaskedLM, Transform
-from unmask.model.weights import Source, read_checkpoint
-from unmask.model.weights.build import build
-from unmask.model.weights.save import their_tensors
-from unmask.settings import JsonSettings
+from unmask.families import (
+    FAMILIES,
+    albert,
+    family_of,
+    roberta,
+)
+from unmask.spec import MaskedLM, Transform
+from unmask.weights import Source, read_checkpoint
+from unmask.weights.build import build
+from unmask.weights.write.save import their_tensors
 
 LAYERS, GROUPS, INNER = "num_hidden_layers", "num_hidden_groups", "inner_group_num"
 SIZES = {"hidden_size": 6, "num_attention_heads": 3, "intermediate_size": 5}

@@ -12,15 +12,15 @@ from tests.support.heads import spec_with_heads
 from tests.support.places import REPOSITORY
 from tests.support.specs import SPECS
 from unmask.errors import InvalidRequest
+from unmask.families import FAMILIES
 from unmask.interpret.figures.architecture import architecture_figure, save_architecture
-from unmask.model.diagram import architecture_drawing, architecture_svg
-from unmask.model.diagram.drawing import Box, Label, Line, text_width, wrap
-from unmask.model.diagram.layout import DIFFERENT
-from unmask.model.elmo.spec import ElmoSpec
-from unmask.model.families import FAMILIES
-from unmask.model.spec import MultiVector, PlainFeedForward, PooledVector
-from unmask.model.weights.architecture import compare_architectures, find_architecture_of
-from unmask.model.weights.shapes import parameter_count
+from unmask.spec import MultiVector, PlainFeedForward, PooledVector
+from unmask.spec.diagram import architecture_drawing, architecture_svg
+from unmask.spec.diagram.drawing import Box, Label, Line, text_width, wrap
+from unmask.spec.diagram.layout import DIFFERENT
+from unmask.spec.elmo import ElmoSpec
+from unmask.spec.shapes import parameter_count
+from unmask.weights.read.architecture import compare_architectures, find_architecture_of
 
 PUBLISHED = {one.name: one.pretraining or one.spec for family in FAMILIES for one in family.published}
 MODERN_NAME = "answerdotai/ModernBERT-base"
@@ -283,7 +283,7 @@ def test_inspect_compares(tmp_path):
 
 def test_an_elmo_is_drawn(tmp_path):
     from tests.parity.test_elmo import SMALL, random_elmo
-    from unmask.model.elmo import save_elmo
+    from unmask.weights.elmo.files import save_elmo
 
     save_elmo(random_elmo(SMALL), tmp_path / "elmo")
     ran = run_here("inspect", tmp_path / "elmo", "--picture", tmp_path / "elmo.svg")

@@ -17,8 +17,8 @@ import torch
 import unmask
 from tests.support.command import Ran, assert_one_sentence, environment, run_here
 from tests.support.tiny import MAX_TOKENS, change_json, change_tensors
+from unmask.base.files import whole_file, whole_folder
 from unmask.errors import InvalidText, OutputError
-from unmask.files import whole_file, whole_folder
 
 NORM = "embeddings.LayerNorm.weight"
 LIMIT = MAX_TOKENS - 4  # what sentence_bert_config.json of the tiny checkpoint says

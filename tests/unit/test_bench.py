@@ -18,20 +18,20 @@ import torch
 from scipy.stats import spearmanr
 
 from tests.support.command import assert_one_sentence, run_here
+from unmask.bench.benchmark_model import benchmark_model, find_architecture, invented_words
+from unmask.bench.memory import peak_extra_bytes
+from unmask.bench.peers import Source
+from unmask.bench.speed import peers as peers_protocol
+from unmask.bench.speed.in_subprocess import Start, start_in_subprocess
+from unmask.bench.speed.kernels import _batches, _pairs
+from unmask.bench.speed.report import agreement
+from unmask.bench.speed.workloads import Workload
+from unmask.bench.spinning import spinning
+from unmask.bench.texts import invented_lines, mixed_lengths, of_lengths, spearman
+from unmask.bench.timing import Spread, interleaved, percentile, ratio
 from unmask.errors import InvalidRequest, MissingExtra
-from unmask.measure.bench import peers as peers_protocol
-from unmask.measure.bench.in_subprocess import Start, start_in_subprocess
-from unmask.measure.bench.kernels import _batches, _pairs
-from unmask.measure.bench.report import agreement
-from unmask.measure.bench.workloads import Workload
-from unmask.measure.benchmark_model import benchmark_model, find_architecture, invented_words
-from unmask.measure.memory import peak_extra_bytes
-from unmask.measure.peers import Source
-from unmask.measure.spinning import spinning
-from unmask.measure.texts import invented_lines, mixed_lengths, of_lengths, spearman
-from unmask.measure.timing import Spread, interleaved, percentile, ratio
-from unmask.model.kernels import Tile, allowed
-from unmask.model.spec import FullAttention, PooledVector, SlidingWindow
+from unmask.kernels import Tile, allowed
+from unmask.spec import FullAttention, PooledVector, SlidingWindow
 
 SHAPE = ("--architecture", "ettin-encoder-17m", "--layers", "1", "--threads", "1")
 
@@ -263,7 +263,7 @@ def test_peers(tiny_folder, tmp_path):
 
 
 def test_what_computes_something_else_is_not_timed(tiny_folder, monkeypatch):
-    from unmask.measure.peers.ours import OurEngine
+    from unmask.bench.peers.ours import OurEngine
 
     pytest.importorskip("sentence_transformers")
     right = OurEngine.embed
@@ -350,7 +350,7 @@ def test_spinning_processes_end_with_the_block(error, monkeypatch):
         started.append(popen(*given, **options))
         return started[-1]
 
-    monkeypatch.setattr("unmask.measure.spinning.subprocess.Popen", start)
+    monkeypatch.setattr("unmask.bench.spinning.subprocess.Popen", start)
     with contextlib.suppress(ValueError, KeyboardInterrupt), spinning(2):
         assert [one.poll() for one in started] == [None, None]
         if error is not None:
@@ -362,7 +362,7 @@ def test_spinning_processes_end_with_the_block(error, monkeypatch):
 def test_a_spinning_process_ends_without_its_parent():
     """Its parent is killed, and so cannot end it; the end of its output says that it is gone."""
     program = (
-        "import os, signal, subprocess, sys; from unmask.measure.spinning import PROGRAM\n"
+        "import os, signal, subprocess, sys; from unmask.bench.spinning import PROGRAM\n"
         "subprocess.Popen([sys.executable, '-I', '-S', '-c', PROGRAM, str(os.getpid())])\n"
         "signal.pause()"
     )
@@ -374,10 +374,10 @@ def test_a_spinning_process_ends_without_its_parent():
 
 @pytest.mark.parametrize(("reason", "names"), [(None, ["unmask", "unmask torch"]), ("absent", ["unmask"])])
 def test_every_backend_of_ours_is_a_row(reason, names, monkeypatch):
-    from unmask.measure.peers import by_name, ours
+    from unmask.bench.peers import by_name, ours
 
     calls = []
-    monkeypatch.setattr("unmask.loaded.load", lambda folder, **options: calls.append(options))
+    monkeypatch.setattr("unmask.models.load.load", lambda folder, **options: calls.append(options))
     monkeypatch.setitem(ours.__globals__, "library_reason", lambda dtype: reason)
     assert [peer.name for peer in ours("int8")] == [f"{name} int8" for name in names]
     source = Source(Path(), PooledVector(("mean",), normalize=True), None, Path(), "cpu")
@@ -388,7 +388,7 @@ def test_every_backend_of_ours_is_a_row(reason, names, monkeypatch):
 
 
 def test_no_peers(monkeypatch):
-    monkeypatch.setattr("unmask.measure.peers.engine.find_spec", lambda name: None)
+    monkeypatch.setattr("unmask.bench.peers.engine.find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"pip install .*transformers"):
         peers_protocol._present((), None)
 
@@ -416,6 +416,6 @@ def test_errors_are_one_sentence(arguments, parts, default_model):
 
 
 def test_a_picture_without_matplotlib_is_refused_before_the_work(monkeypatch):
-    monkeypatch.setattr("unmask.optional._found", lambda module: False)
+    monkeypatch.setattr("unmask.base.optional._found", lambda module: False)
     done = run_here("bench", "kernels", "--picture", "x.png")
     assert_one_sentence(done, "pip install 'unmask[figures]'", "leave --picture out")

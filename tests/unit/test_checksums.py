@@ -10,11 +10,11 @@ import torch
 import unmask
 from tests.support.command import assert_one_sentence, run_here
 from tests.support.tiny import change_json
-from unmask import checksums
-from unmask.checksums import CHECKSUMS, check_files
+from unmask.base import checksums
+from unmask.base.checksums import CHECKSUMS, check_files
+from unmask.base.files import whole_folder
 from unmask.errors import CorruptCheckpoint, InvalidRequest, not_finite
-from unmask.files import whole_folder
-from unmask.model.weights import Source, read_checkpoint
+from unmask.weights import Source, read_checkpoint
 
 
 @pytest.fixture(scope="module")

@@ -13,9 +13,9 @@ from benchmarks.claims import __main__ as runner
 from benchmarks.claims import recall, report, states, text, variants
 from benchmarks.claims.experiments import CLAIMS, EXPERIMENTS, Comparison, Experiment
 from benchmarks.claims.results import RESULTS, Result, read_all, read_result, write_result
-from unmask.interpret.attention import AttentionView
-from unmask.model.encoder import Encoder
-from unmask.model.spec import Rotary
+from unmask.encoder.encoder import Encoder
+from unmask.interpret.attention.view import AttentionView
+from unmask.spec import Rotary
 from unmask.text import Encoding, PackedBatch
 
 

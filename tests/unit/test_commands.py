@@ -1,5 +1,6 @@
 """``unmask inspect``, ``models``, ``kernels`` and ``look``, for people and for programs, and the program."""
 
+import inspect
 import json
 import os
 import subprocess
@@ -8,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from cyclopts import App
 from safetensors import safe_open
 
 import unmask
@@ -22,13 +24,13 @@ from tests.support.tiny import (
     tiny_bert,
     write_checkpoint,
 )
-from unmask.cli.main import COMMANDS, GROUPS
-from unmask.interpret.comparison import attention_change
-from unmask.interpret.statistics.taxonomy import LABELS
-from unmask.model.families import DEFAULT_NAME, FAMILIES
-from unmask.model.kernels import KERNELS
-from unmask.model.native.engine import NativeEngine
-from unmask.model.weights.adapter import SHIPPED_ADAPTERS
+from unmask.cli.commands import PANELS
+from unmask.engines.native.engine import NativeEngine
+from unmask.families import DEFAULT_NAME, FAMILIES
+from unmask.interpret.attention.comparison import attention_change
+from unmask.interpret.attention.taxonomy import LABELS
+from unmask.kernels import KERNELS
+from unmask.weights.adapters.adapter import SHIPPED_ADAPTERS
 
 TEXT = "The river bank was muddy, xyz!"
 PAIR = "another text"
@@ -354,7 +356,7 @@ def test_look_says_that_linear_attention_gives_kernel_weights():
 
 
 def test_look_at_one_layer_measures_no_other(tiny_folder, monkeypatch):
-    from unmask.interpret.statistics import attention_statistics as module
+    from unmask.interpret.attention import attention_statistics as module
 
     measured, measure = [], module.measure_layer
     monkeypatch.setattr(
@@ -460,16 +462,22 @@ def test_look_with_no_color_and_no_fold_in_a_pipe(tiny_folder):
 # --- the program ---------------------------------------------------------------------------------------
 
 
-def name_of(command):
-    return command.__name__.replace("_", "-")
+EVERY_COMMAND = [command for commands in PANELS.values() for command in commands]
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=name_of)
+@pytest.mark.parametrize("command", EVERY_COMMAND, ids=lambda command: command.name)
 def test_help_of_each_command(command):
-    name = name_of(command)
-    text = shown(name, "--help")
-    assert text.startswith(f"Usage: unmask {name}")
-    assert " ".join(command.__doc__.split(".")[0].split()) in " ".join(text.split())
+    text = shown(command.name, "--help")
+    assert text.startswith(f"Usage: unmask {command.name}")
+    assert command.help in " ".join(text.split())
+    loaded = command.load()
+    if isinstance(loaded, App):
+        assert " ".join(loaded.help.split()) == command.help
+        return
+    summary, _, rest = inspect.cleandoc(loaded.__doc__).partition("\n\n")
+    assert " ".join(summary.split()) == command.help
+    first_word_of_rest = rest.split(maxsplit=1)[:1]
+    assert all(word in text for word in first_word_of_rest), "the help of a command is all of its docstring"
     assert "--json" in text
 
 
@@ -478,11 +486,18 @@ def test_help_lists_every_command(arguments):
     text = shown(*arguments)
     assert text.startswith("Usage: unmask")
     listed = [line.split()[1] for line in text.splitlines() if line.startswith("│ ") and line[2] != " "]
-    groups = [name for group in GROUPS for name in group.name]
-    assert [name for name in listed if not name.startswith("-")] == [
-        *map(name_of, COMMANDS),
-        *groups,
-    ]
+    assert [name for name in listed if not name.startswith("-")] == [one.name for one in EVERY_COMMAND]
+    assert all(title in text for title in PANELS)
+
+
+def test_the_list_of_commands_imports_none_of_them():
+    code = "import sys; from unmask.cli.main import program; program()(['--help']); "
+    code += "print(*(name for name in sys.modules if name.startswith('unmask.cli.')))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, env=environment(), timeout=60, check=True
+    )
+    listed = set(done.stdout.decode().splitlines()[-1].split())
+    assert listed == {"unmask.cli.main", "unmask.cli.commands", "unmask.cli.input", "unmask.cli.sentence"}
 
 
 def test_version():
@@ -502,7 +517,7 @@ def test_it_runs_as_a_module():
 
 HELD_PARTS = """
 import os, sys, time
-from unmask.loaded import Model
+from unmask.models.load import Model
 import unmask.cli.lines
 unmask.cli.lines.TEXTS_PER_PART = 2
 embed, calls = Model.embed_encodings, []

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from tests.support.specs import SPECS, VOCABULARY, random_encoder
+from unmask.encoder.compiled import compile_blocks, is_compiled
 from unmask.errors import InvalidRequest
-from unmask.model.compiled import compile_blocks, is_compiled
 from unmask.text import PackedBatch
 
 # Torch looks at a gradient that is not there while it compiles.

@@ -14,7 +14,7 @@ import unmask
 from tests.support.command import assert_one_sentence, run_here
 from tests.support.tiny import WIDTH, change_json, tiny_bert, write_checkpoint
 from unmask.errors import UnsafeCheckpoint
-from unmask.model.weights.convert import convert_pickled
+from unmask.weights.write.convert import convert_pickled
 
 IDS = [[2, 60, 61, 3], [2, 7, 8, 9, 33, 3]]
 PICKLE = "pytorch_model.bin"

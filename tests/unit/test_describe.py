@@ -6,8 +6,8 @@ import pytest
 
 from tests.support.heads import decoded_spec, spec_with_heads
 from tests.support.specs import SPECS
-from unmask.model.families import FAMILIES
-from unmask.model.spec import (
+from unmask.families import FAMILIES
+from unmask.spec import (
     Dense,
     LayerNorm,
     MaskedLM,
@@ -20,7 +20,7 @@ from unmask.model.spec import (
     UnitLength,
     UnknownOutput,
 )
-from unmask.model.spec.describe import describe_output, describe_spec
+from unmask.spec.describe import describe_output, describe_spec
 
 PUBLISHED = {one.name: one.pretraining or one.spec for family in FAMILIES for one in family.published}
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from unmask.model.dropout import Dropout, apply_kept, dropout, kept, kept_share
+from unmask.kernels.dropout import Dropout, apply_kept, dropout, kept, kept_share
 
 CPU = torch.device("cpu")
 

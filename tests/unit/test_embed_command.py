@@ -17,15 +17,15 @@ from pyarrow import parquet
 
 from tests.support.command import Ran, assert_one_sentence, run_here
 from tests.support.tiny import change_json
-from unmask.cli import embed_rows
+from unmask.base.resume import ResumableFile
 from unmask.cli import items as items_module
 from unmask.cli import lines as lines_module
+from unmask.cli.tasks import embed_rows
 from unmask.errors import OutputError
-from unmask.resume import ResumableFile
 from unmask.text import Line
 from unmask.text import records as records_module
 
-embed_module = import_module("unmask.cli.embed")
+embed_module = import_module("unmask.cli.tasks.embed")
 WORDS = ("the", "river", "bank", "was", "muddy", "text", "another", "a", "texts", "banking", "xyz", "!")
 LIMIT = 19  # what sentence_bert_config.json of the tiny checkpoint says
 PART = 7
@@ -355,7 +355,7 @@ def test_rows_are_kept_if_the_file_cannot_be_made_of_them(
 
 
 def test_parquet_without_its_package(lines, tmp_path, monkeypatch):
-    monkeypatch.setattr("unmask.optional.find_spec", lambda name: None)
+    monkeypatch.setattr("unmask.base.optional.find_spec", lambda name: None)
     ran = run_here("embed", lines, "-m", tmp_path / "nowhere", "-o", tmp_path / "rows.parquet")
     assert_one_sentence(
         ran, "pyarrow is needed for reading and writing Parquet files: pip install 'unmask[parquet]'"
@@ -377,9 +377,9 @@ def test_a_file_name_that_is_not_utf_8(tiny_folder, lines, tmp_path):
 
 SLOW = """
 import os, time
-import unmask.cli.lines, unmask.resume
+import unmask.cli.lines, unmask.base.resume
 unmask.cli.lines.TEXTS_PER_PART = PART
-append = unmask.resume.ResumableFile.append
+append = unmask.base.resume.ResumableFile.append
 
 def slow(self, content, rows):
     while self.rows_done >= HELD_FROM and not os.path.exists(GATE):
@@ -392,7 +392,7 @@ def slow(self, content, rows):
     append(self, content, rows)
     time.sleep(PAUSE)
 
-unmask.resume.ResumableFile.append = slow
+unmask.base.resume.ResumableFile.append = slow
 """
 """Small parts and slow writes, so that a kill meets the command in every state."""
 
@@ -702,7 +702,7 @@ def test_a_kill_in_the_middle_of_the_journal_leaves_nothing_behind(
 
 def test_other_faults_leave_no_empty_partial_file(tiny_folder, lines, tmp_path, monkeypatch):
     from unmask.errors import NonFiniteResult
-    from unmask.loaded import Model
+    from unmask.models.load import Model
 
     def fail(*_, **__):
         raise NonFiniteResult("not finite")

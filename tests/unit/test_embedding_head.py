@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from unmask.model.spec import PooledVector, UnknownOutput
-from unmask.model.weights.embedding_head import read_head, write_head
+from unmask.spec import PooledVector, UnknownOutput
+from unmask.weights.heads.embedding_head import read_head, write_head
 
 SENTENCE, PROMPTS = "sentence_bert_config.json", "config_sentence_transformers.json"
 

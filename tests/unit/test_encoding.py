@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from tests.support.examples import examples
 from tests.support.places import shared
 from tests.unit.test_tokenizer import TORTURE
-from unmask.deprecation import RenamedWarning
-from unmask.errors import EmptyText, UnmaskError
-from unmask.text import Encoding, PackedBatch, Tokenizer, tokenizer
+from unmask.errors import EmptyText
+from unmask.text import Encoding, Tokenizer, tokenizer
 
 PUBLISHED = {
     "bert-base-uncased": "bert",
@@ -132,19 +131,6 @@ def test_token_types_that_differ_are_read_one_by_one():
     )
     made = Tokenizer.from_files({"tokenizer.json": engine.to_str().encode()})
     assert made.encode("the river").token_type_ids.tolist() == [0, 0, 2]
-
-
-def test_old_names_of_arguments_still_work(roberta):
-    with pytest.warns(RenamedWarning, match="too_long is now called truncation"):
-        cut = roberta.encode("the river bank", max_tokens=4, too_long="cut")
-    assert cut == roberta.encode("the river bank", max_tokens=4, truncation="end")
-    with pytest.warns(RenamedWarning, match="segments is now called token_type_ids"):
-        batch = PackedBatch.of_ids([[5, 6]], segments=[[0, 1]])
-    assert batch.token_type_ids_T.tolist() == [0, 1]
-    with pytest.raises(TypeError, match="both 'truncation' and its old name"):
-        roberta.encode("a", truncation="end", too_long="cut")
-    assert issubclass(RenamedWarning, FutureWarning)
-    assert not issubclass(RenamedWarning, UnmaskError)
 
 
 def test_arrays_may_be_given():

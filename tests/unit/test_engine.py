@@ -9,10 +9,11 @@ import torch
 from tests.support.heads import decoded_spec
 from tests.support.specs import SPECS, random_encoder
 from tests.support.tokenizers_built import of_pieces
+from unmask.engines.engine import Engine
+from unmask.engines.torch_engine import TorchEngine
 from unmask.errors import InvalidRequest
-from unmask.model.engine import Engine, head_of, is_per_token, logit_count
-from unmask.model.spec import Classifier, MaskedLM, PooledVector
-from unmask.model.torch_engine import TorchEngine
+from unmask.spec import Classifier, MaskedLM, PooledVector
+from unmask.spec.roles import head_of, is_per_token, logit_count
 from unmask.tasks.embed import embed
 from unmask.tasks.fill import fill
 from unmask.tasks.hidden_states import hidden_states

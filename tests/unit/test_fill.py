@@ -126,7 +126,7 @@ def test_lines_that_cannot_be_filled(arguments, stdin, parts, folder):
 
 def test_one_note_for_all_lines_longer_than_in_training(folder, monkeypatch):
     monkeypatch.setattr(lines_module, "TEXTS_PER_PART", 1)
-    monkeypatch.setattr("unmask.model.weights.checkpoint.trained_tokens", lambda *_: 4)
+    monkeypatch.setattr("unmask.weights.read.checkpoint.trained_tokens", lambda *_: 4)
     ran = run_here("fill", "-", "-m", folder, "--json", stdin=b"the river [MASK]\nthe river bank [MASK]\n")
     assert ran.err == (
         "unmask: note: the longest text has 6 tokens and the model was trained on at most 4; "

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from unmask.model.kernels import KERNELS
-from unmask.model.spec import FullAttention, SlidingWindow
+from unmask.kernels import KERNELS
+from unmask.spec import FullAttention, SlidingWindow
 from unmask.text import SequenceLayout
 
 PATH = Path(__file__).parents[2] / "benchmarks" / "gpu.py"

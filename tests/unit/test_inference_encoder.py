@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from tests.support.specs import SPECS, global_tokens, random_encoder
-from unmask.model.encoder import Encoder
-from unmask.model.hooks import HookPoint
-from unmask.model.inference import optimize_for_inference, unsupported_reason
-from unmask.model.inference.encoder import InferenceEncoder
-from unmask.model.inference.lean import layer_reason
-from unmask.model.spec.global_tokens import has_global_tokens
+from unmask.encoder.encoder import Encoder
+from unmask.encoder.hooks import HookPoint
+from unmask.engines.inference import optimize_for_inference, unsupported_reason
+from unmask.engines.inference.encoder import InferenceEncoder
+from unmask.engines.inference.lean import layer_reason
+from unmask.spec.global_tokens import has_global_tokens
 from unmask.text import PackedBatch
 from unmask.text.batch import SequenceLayout
 

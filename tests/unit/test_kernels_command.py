@@ -5,8 +5,8 @@ import json
 import pytest
 
 from tests.support.command import run_here
-from unmask.model.kernels import KERNELS, AttentionRequest, choose
-from unmask.model.spec import FullAttention, NoPosition, SlidingWindow
+from unmask.kernels import KERNELS, AttentionRequest, choose
+from unmask.spec import FullAttention, NoPosition, SlidingWindow
 
 
 def verdicts(*arguments):
@@ -46,7 +46,7 @@ GPU = ("--device", "cuda", "--dtype", "bfloat16")
     ],
 )
 def test_what_a_gpu_runs(arguments, chosen, monkeypatch):
-    monkeypatch.setattr("unmask.model.kernels.interface._importable", lambda module: True)
+    monkeypatch.setattr("unmask.kernels.interface._importable", lambda module: True)
     choose.cache_clear()
     asked = arguments if "--dtype" in arguments else (*GPU[2:], *arguments)
     assert verdicts(*GPU[:2], *asked)["chosen"] == chosen
@@ -71,7 +71,7 @@ def test_what_a_gpu_runs(arguments, chosen, monkeypatch):
     ],
 )
 def test_why_others_do_not(arguments, sentences, monkeypatch):
-    monkeypatch.setattr("unmask.model.kernels.interface._importable", lambda module: True)
+    monkeypatch.setattr("unmask.kernels.interface._importable", lambda module: True)
     choose.cache_clear()
     kernel, sentence = sentences
     assert verdicts(*arguments)["verdicts"][kernel] == sentence
@@ -88,7 +88,7 @@ def test_a_need_that_nothing_serves_ends_in_every_reason():
 
 
 def test_a_missing_module_is_named(monkeypatch):
-    monkeypatch.setattr("unmask.model.kernels.interface._importable", lambda module: module != "triton")
+    monkeypatch.setattr("unmask.kernels.interface._importable", lambda module: module != "triton")
     records = {record["name"]: record for record in json.loads(run_here("kernels", "--json").out)["kernels"]}
     assert records["flex"]["why_not_here"] == "needs triton, which is not installed"
     assert records["sdpa"]["why_not_here"] is None

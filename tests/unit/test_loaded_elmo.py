@@ -9,10 +9,10 @@ import torch
 
 import unmask
 from tests.parity.test_elmo import SENTENCES, SMALL, published, random_elmo, run, write_published
-from unmask import checksums
-from unmask.checksums import CHECKSUMS
+from unmask.base import checksums
+from unmask.base.checksums import CHECKSUMS
 from unmask.errors import CheckpointNotFound, CorruptCheckpoint, EmptyText, InvalidRequest, NonFiniteResult
-from unmask.model.elmo import read_published_elmo, save_elmo
+from unmask.weights.elmo.files import read_published_elmo, save_elmo
 
 
 @pytest.fixture(scope="module")

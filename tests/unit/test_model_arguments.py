@@ -11,7 +11,6 @@ from safetensors.torch import load_file, save_file
 
 import unmask
 from tests.support.tiny import WIDTH, change_json, tiny_bert, write_checkpoint
-from unmask.deprecation import RenamedWarning, renamed_command_line
 from unmask.errors import CheckpointError, CorruptCheckpoint, InvalidRequest, KernelError, NonFiniteResult
 from unmask.tasks.batches import require_finite
 
@@ -102,38 +101,6 @@ def test_similarities_are_those_of_sentence_transformers(tiny_model):
     assert tiny_model.similarity(np.zeros(WIDTH), b).tolist() == [[0.0, 0.0, 0.0]]
     with pytest.raises(InvalidRequest, match="vectors of 30 numbers and b of 2"):
         tiny_model.similarity(a, np.ones((1, 2)))
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        (lambda m: m.encode(TEXTS), lambda m: m.tokenize(TEXTS)),
-        (lambda m: m.hidden(TEXTS), lambda m: m.hidden_states(TEXTS)),
-        (lambda m: m.hidden_ids([[5]], [[1]]), lambda m: m.hidden_states([[5]], [[1]])),
-        (lambda m: m.hidden_ids([[5]], segments=[[1]]), lambda m: m.hidden_states([[5]], [[1]])),
-        (lambda m: m.embed("a " * 40, too_long="cut"), lambda m: m.embed("a " * 40, truncation="end")),
-        (lambda m: m.embed(TEXTS, unit_length=False), lambda m: m.embed(TEXTS, normalize=False)),
-        (lambda m: m.embed(TEXTS, pooling="first"), lambda m: m.embed(TEXTS, pooling="cls")),
-        (lambda m: m.embed(TEXTS, pooling="mean_sqrt"), lambda m: m.embed(TEXTS, pooling="mean_sqrt_len")),
-        (lambda m: m.plain(), lambda m: m.trainable_encoder(replace=False)),
-        (lambda m: m.runner, lambda m: m.encoder),
-        (lambda m: unmask.EmbeddingHead(("cls",)), lambda m: unmask.PooledVector(("cls",))),
-    ],
-)
-def test_an_old_name_warns_and_gives_what_the_new_one_does(old, new, tiny_model):
-    with pytest.warns(RenamedWarning, match="is now called"):
-        found = old(tiny_model)
-    assert _plain(found) == _plain(new(tiny_model))
-
-
-def _plain(value):
-    if isinstance(value, list):
-        return [_plain(one) for one in value]
-    if isinstance(value, torch.nn.Module):
-        return type(value), len(value.state_dict())
-    if isinstance(value, unmask.Encoding):
-        return value.ids.tolist()
-    return value.tolist() if isinstance(value, np.ndarray | torch.Tensor) else value
 
 
 REFUSED = {
@@ -254,7 +221,7 @@ def test_a_pickled_model_whose_files_changed_is_refused(tiny_copy):
 def test_normalization_of_a_checkpoint_holds_for_a_pooling_that_is_named(tiny_copy):
     change_json(tiny_copy / "1_Pooling" / "config.json", pooling_mode_mean_tokens=False)
     model = unmask.load(tiny_copy)
-    assert isinstance(model.checkpoint.head, unmask.model.spec.UnknownOutput)
+    assert isinstance(model.checkpoint.head, unmask.spec.UnknownOutput)
     assert np.linalg.norm(model.embed(TEXTS[0], pooling="mean")) == pytest.approx(1, abs=1e-6)
     assert np.linalg.norm(model.embed(TEXTS[0], pooling="mean", normalize=False)) > 1.5
 
@@ -293,13 +260,6 @@ def test_which_text_is_not_finite_in_a_batch_of_several():
     values[1, 2, 0] = np.inf
     with pytest.raises(NonFiniteResult, match="x of 7 is not finite"):
         require_finite(values, np.array([9, 7, 3]), np.array([0, 0, 1, 2]), "x", name=str, dtype="float32")
-
-
-def test_old_names_of_poolings_on_the_command_line():
-    for given in (["--pooling", "first"], ["--pooling=first"]):
-        found, notes = renamed_command_line(["embed", *given, "-o", "first"])
-        assert " ".join(found).replace("=", " ") == "embed --pooling cls -o first"
-        assert notes == ["--pooling first is now called --pooling cls"]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])

@@ -11,7 +11,7 @@ import unmask
 from tests.support.command import run_here
 from tests.support.tokenizers_built import write_eurobert, write_mmbert
 from unmask.errors import TensorMismatch, UnknownArchitecture
-from unmask.model.families.native import NATIVE
+from unmask.families.native import NATIVE
 
 TEXTS = ["the river bank", "le bord de la rivière, 1234", "日本 <|mask|> x", "a\n\n  b"]
 
@@ -120,8 +120,8 @@ def test_a_eurobert_is_described_with_its_heads(eurobert):
 def test_a_eurobert_in_the_native_format_is_the_same(eurobert, tmp_path):
     from dataclasses import replace
 
-    from unmask.model.weights.build import build
-    from unmask.model.weights.save import save
+    from unmask.weights.build import build
+    from unmask.weights.write.save import save
 
     folder, _ = eurobert
     model = unmask.load(folder)
@@ -227,8 +227,8 @@ def test_a_published_mmbert_reads_as_theirs_does(tmp_path):
     ("role", "reads", "dense"), [("sequence", "late", True), ("tokens", "tokens", False)]
 )
 def test_a_new_head_of_a_eurobert_is_that_of_its_class(role, reads, dense, eurobert):
-    from unmask.model.weights.classes import with_heads
-    from unmask.model.weights.new_checkpoint import new_checkpoint
+    from unmask.weights.heads.classes import with_heads
+    from unmask.weights.write.new_checkpoint import new_checkpoint
 
     folder, _ = eurobert
     begun = unmask.load(folder).checkpoint

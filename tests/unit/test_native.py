@@ -13,17 +13,17 @@ import unmask
 from tests.support.examples import examples
 from tests.support.specs import SPECS, VOCABULARY, random_encoder
 from tests.support.tiny import change_tensors
+from unmask import spec as s
+from unmask.base.json_settings import JsonSettings
 from unmask.errors import CorruptCheckpoint, InvalidRequest, TensorMismatch, UnknownArchitecture
-from unmask.model import spec as s
-from unmask.model.families import FAMILIES, family_of
-from unmask.model.families.native import NATIVE, to_config
-from unmask.model.spec.plain import from_plain, to_plain
-from unmask.model.weights import Source, read_checkpoint
-from unmask.model.weights.build import build
-from unmask.model.weights.new_checkpoint import new_checkpoint, new_encoder, with_tokenizer
-from unmask.model.weights.save import save
-from unmask.settings import JsonSettings
+from unmask.families import FAMILIES, family_of
+from unmask.families.native import NATIVE, to_config
+from unmask.spec.plain import from_plain, to_plain
 from unmask.text import PackedBatch, Tokenizer
+from unmask.weights import Source, read_checkpoint
+from unmask.weights.build import build
+from unmask.weights.write.new_checkpoint import new_checkpoint, new_encoder, with_tokenizer
+from unmask.weights.write.save import save
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(VOCABULARY - 5))]
 FILES = {"vocab.txt": ("\n".join(WORDS) + "\n").encode()}

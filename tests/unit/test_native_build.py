@@ -14,16 +14,16 @@ ROOT = Path(__file__).parents[2]
 def hook(tmp_path, monkeypatch):
     """The hook of a checkout whose library was never built."""
     monkeypatch.delenv("CXX", raising=False)
-    folder = tmp_path / "unmask" / "model" / "native"
-    shutil.copytree(ROOT / "unmask" / "model" / "native", folder, ignore=shutil.ignore_patterns("*.so"))
+    folder = tmp_path / "unmask" / "engines" / "native"
+    shutil.copytree(ROOT / "unmask" / "engines" / "native", folder, ignore=shutil.ignore_patterns("*.so"))
     shutil.copy(ROOT / "hatch_build.py", tmp_path)
     spec = importlib.util.spec_from_file_location("hook_under_test", tmp_path / "hatch_build.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    kept = sys.modules.get("unmask.model.native.interface")
+    kept = sys.modules.get("unmask.engines.native.interface")
     yield module
     if kept is not None:  # the hook loads it by its file
-        sys.modules["unmask.model.native.interface"] = kept
+        sys.modules["unmask.engines.native.interface"] = kept
 
 
 def built(hook):

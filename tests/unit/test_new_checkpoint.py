@@ -12,14 +12,14 @@ import transformers
 import unmask
 from tests.support.tiny import VOCABULARY
 from unmask.errors import InvalidRequest, TensorMismatch, UnknownArchitecture, UnmaskError
-from unmask.model.families import FAMILIES, family_of, find_architecture, published_config
-from unmask.model.spec import role_of
-from unmask.model.spec.config_keys import KeyGroup
-from unmask.model.weights import Source, read_checkpoint
-from unmask.model.weights.build import build
-from unmask.model.weights.new_checkpoint import new_checkpoint, new_encoder, with_tokenizer
-from unmask.model.weights.save import save
+from unmask.families import FAMILIES, family_of, find_architecture, published_config
+from unmask.spec import role_of
+from unmask.spec.config_keys import KeyGroup
 from unmask.text import PackedBatch, Tokenizer
+from unmask.weights import Source, read_checkpoint
+from unmask.weights.build import build
+from unmask.weights.write.new_checkpoint import new_checkpoint, new_encoder, with_tokenizer
+from unmask.weights.write.save import save
 
 FILES = {"vocab.txt": ("\n".join(VOCABULARY) + "\n").encode()}
 TOKENIZER = Tokenizer.from_files(FILES)
@@ -192,7 +192,7 @@ def test_what_cannot_be_written_is_refused_before_training(monkeypatch):
     wrong = KeyGroup(lambda *_: {}, lambda spec: {"intermediate_size": 16})
     forgetful = replace(bert, keys=(*bert.keys, wrong))
     for module in ("new_checkpoint", "writable"):
-        monkeypatch.setattr(f"unmask.model.weights.{module}.family_of", lambda _: forgetful)
+        monkeypatch.setattr(f"unmask.weights.write.{module}.family_of", lambda _: forgetful)
     with pytest.raises(InvalidRequest, match="so that it loads as the same one"):
         new_checkpoint(BERT, FILES)
 

@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from unmask.model.kernels.products import onednn_takes
-from unmask.onednn import CACHES
+from unmask.base.onednn import CACHES
+from unmask.kernels.products import onednn_takes
 
 PROGRAM = """
 import ctypes, torch
-from unmask.model.trained_linear import train_with_onednn
+from unmask.encoder.trained_linear import train_with_onednn
 
 class Info(ctypes.Structure):
     _fields_ = [(name, ctypes.c_size_t) for name in "abcdefghij"]

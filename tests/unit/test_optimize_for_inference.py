@@ -9,10 +9,15 @@ import torch
 
 import unmask
 from tests.support.specs import SPECS, global_tokens, random_encoder
+from unmask.encoder.layers.parts import ACTIVATIONS
+from unmask.engines.inference import (
+    QuantizedLinear,
+    linear,
+    optimize_for_inference,
+    unsupported_reason,
+)
+from unmask.engines.inference.linear import OPERATIONS, PackedLinear
 from unmask.errors import CorruptCheckpoint, InvalidRequest
-from unmask.model.inference import QuantizedLinear, linear, optimize_for_inference, unsupported_reason
-from unmask.model.inference.linear import OPERATIONS, PackedLinear
-from unmask.model.layers.parts import ACTIVATIONS
 from unmask.text import PackedBatch
 
 LENGTHS = (12, 1, 18)

@@ -73,7 +73,7 @@ def test_what_is_in_the_archives(built):
     shipped = wheel / "unmask" / "shipped" / "protocols"
     for path in (ROOT / "recipes" / "tasks").glob("*/*.toml"):
         assert (shipped / path.relative_to(ROOT / "recipes" / "tasks")).read_bytes() == path.read_bytes()
-    code = "from unmask.finetuning.protocols import protocol_names; print(*protocol_names())"
+    code = "from unmask.evaluate.protocols.protocols import protocol_names; print(*protocol_names())"
     found = subprocess.run(
         [sys.executable, "-c", code], cwd=wheel, env=os.environ | {"PYTHONPATH": str(wheel)},
         capture_output=True, text=True, check=True,

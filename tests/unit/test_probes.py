@@ -17,7 +17,16 @@ import unmask
 from tests.support.places import shared
 from tests.support.tiny import LAYERS, tiny_bert, write_checkpoint
 from unmask.errors import InvalidRequest, InvalidText, NonFiniteResult, TextTooLong
-from unmask.measure.probes import blimp, conllu, perplexity, regression, scoring, states, tagging, windows
+from unmask.evaluate.probes import (
+    blimp,
+    conllu,
+    perplexity,
+    regression,
+    scoring,
+    states,
+    tagging,
+    windows,
+)
 from unmask.text import Tokenizer
 
 TEXTS = ("The river bank was muddy, xyz!", "a text", "xy was a", "the river bank", "another texts abc")

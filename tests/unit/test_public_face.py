@@ -7,9 +7,11 @@ import sys
 from dataclasses import fields, is_dataclass
 
 import pytest
+from cyclopts import App
 
 import unmask
 from unmask import errors
+from unmask.cli.commands import PANELS
 
 
 def test_public_names():
@@ -82,6 +84,16 @@ FILE = ["output", "overwrite", "restart"]
 BULK = ("engine", "workers", "rows_per_shard")
 
 
+def every_command():
+    """The functions of the commands, and the apps of groups."""
+    return [command.load() for commands in PANELS.values() for command in commands]
+
+
+def functions():
+    """The functions of the commands that are no groups."""
+    return [loaded for loaded in every_command() if not isinstance(loaded, App)]
+
+
 def options_of(command):
     """Names of a command's arguments and options, those of a shared dataclass each by itself."""
     found = []
@@ -92,9 +104,7 @@ def options_of(command):
 
 
 def test_commands_and_their_options():
-    from unmask.cli.main import COMMANDS
-
-    assert {command.__name__: options_of(command) for command in COMMANDS} == {
+    assert {command.__name__: options_of(command) for command in functions()} == {
         "look": [
             *("text", "pair", "model", *RUN, "layer", "head", "top", "against", "overview"),
             *("patterns", "pool", "global_words", "global_sentences", "picture", "csv", "truncation", "json"),
@@ -178,6 +188,7 @@ def test_commands_and_their_options():
         ],
         "models": ["task", "tokens", "device", "json"],
         "kernels": [
+            "model",
             "device", "dtype", "pattern", "position", "longest", "head_width", "gradients", "dropout",
             "log_sum_exp", "json",
         ],
@@ -190,10 +201,8 @@ def test_commands_and_their_options():
 
 def groups():
     """Options of the commands that belong to a group, by name."""
-    from unmask.cli.main import GROUPS
-
     found = {}
-    for group in GROUPS:
+    for group in (loaded for loaded in every_command() if isinstance(loaded, App)):
         commands = {name: group[name].default_command for name in group if not name.startswith("-")}
         if group.default_command is not None:
             commands[""] = group.default_command
@@ -256,36 +265,6 @@ def test_groups_and_their_options():
     }  # fmt: skip
 
 
-def test_old_names_on_the_command_line():
-    from unmask.cli.main import COMMANDS, app
-    from unmask.deprecation import COMMAND_OPTIONS, OPTION_VALUES, renamed_command_line
-    from unmask.deprecation import COMMANDS as OLD_COMMANDS
-
-    taken = {name for command in COMMANDS for name in options_of(command)}
-    taken |= {name for options in groups().values() for name in options}
-    spelled = {f"--{no}{name.replace('_', '-')}" for name in taken for no in ("", "no-")}
-    assert set(COMMAND_OPTIONS.values()) <= spelled
-    assert not spelled & set(COMMAND_OPTIONS), "an old name is in use again"
-    for command, old in (name.split() for name in COMMAND_OPTIONS if " " in name):
-        own = [name for full, names in groups().items() if full.split()[0] == command for name in names]
-        assert own
-        assert old.removeprefix("--") not in own
-    assert {option for option, _ in OPTION_VALUES} <= spelled
-    assert set(OLD_COMMANDS.values()) <= set(app)
-    assert not set(OLD_COMMANDS) & set(app)
-    assert renamed_command_line(["embed", "--too-long", "cut", "--no-unit-length"]) == (
-        ["embed", "--truncation", "end", "--no-normalize"],
-        [
-            "--too-long is now called --truncation",
-            "--truncation cut is now called --truncation end",
-            "--no-unit-length is now called --no-normalize",
-        ],
-    )
-    assert renamed_command_line(["convert", "a", "--out", "b"]) == (["convert", "a", "--out", "b"], [])
-    assert renamed_command_line(["evolve", "cost", "--out=b"])[0] == ["ablate", "cost", "--output=b"]
-    assert renamed_command_line(["wall", "--shape=x"])[0] == ["scaling", "--architecture=x"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "beside", "limit"),
     [
@@ -320,7 +299,7 @@ def test_quick_to_start(arguments, beside, limit):
 
 
 def test_import_leaves_torch_alone():
-    code = "import sys, unmask.cli, unmask.text, unmask.model.families; assert 'torch' not in sys.modules"
+    code = "import sys, unmask.cli, unmask.text, unmask.families; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -348,7 +327,7 @@ def test_extras_are_the_ones_of_the_project_file():
     import tomllib
     from pathlib import Path
 
-    from unmask.optional import EXTRAS
+    from unmask.base.optional import EXTRAS
 
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     named = project["optional-dependencies"]
@@ -359,7 +338,7 @@ def test_extras_are_the_ones_of_the_project_file():
 
 
 def test_a_missing_extra_says_how_to_install_it(monkeypatch):
-    from unmask import optional
+    from unmask.base import optional
 
     monkeypatch.setattr(optional, "find_spec", lambda name: None)
     with pytest.raises(errors.MissingExtra) as refused:

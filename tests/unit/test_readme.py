@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from unmask.learn.pretrain.settings import RunSettings
-from unmask.learn.table import read_table
+from unmask.training.run.settings import RunSettings
+from unmask.training.table import read_table
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

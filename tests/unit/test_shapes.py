@@ -8,8 +8,8 @@ import pytest
 from tests.support.heads import decoded_spec, spec_with_heads
 from tests.support.specs import SPECS
 from unmask.errors import UnknownArchitecture
-from unmask.model.families import FAMILIES
-from unmask.model.spec import (
+from unmask.families import FAMILIES
+from unmask.spec import (
     Alibi,
     Classifier,
     Disentangled,
@@ -20,8 +20,8 @@ from unmask.model.spec import (
     RMSNorm,
     Transform,
 )
-from unmask.model.weights.build import on_meta
-from unmask.model.weights.shapes import parameter_count, tensor_shapes
+from unmask.spec.shapes import parameter_count, tensor_shapes
+from unmask.weights.build import on_meta
 
 UNTIED = replace(
     SPECS["alibi-shared"],
@@ -99,6 +99,6 @@ def test_counting_parameters_builds_no_module(tiny_model, monkeypatch):
     def refuse(*arguments, **options):
         raise AssertionError("a module was built")
 
-    monkeypatch.setattr("unmask.model.weights.build.on_meta", refuse)
-    monkeypatch.setattr("unmask.model.encoder.Encoder.__init__", refuse)
+    monkeypatch.setattr("unmask.weights.build.on_meta", refuse)
+    monkeypatch.setattr("unmask.encoder.encoder.Encoder.__init__", refuse)
     assert f"{tiny_model.parameter_count:,} parameters" in repr(tiny_model)

@@ -1,7 +1,5 @@
 """Options that commands share do what they say, and what is said is one bounded line."""
 
-import json
-
 import pytest
 import torch
 
@@ -32,8 +30,8 @@ def loads(monkeypatch):
         calls.append((name, options))
         raise Reached
 
-    monkeypatch.setattr("unmask.loaded.load", load)
-    monkeypatch.setattr("unmask.measure.probes.blimp.read_blimp", lambda *_: [])
+    monkeypatch.setattr("unmask.models.load.load", load)
+    monkeypatch.setattr("unmask.evaluate.probes.blimp.read_blimp", lambda *_: [])
 
     def run(*arguments):
         with pytest.raises(Reached):
@@ -78,24 +76,6 @@ def test_how_a_model_is_loaded_and_run(command, loads, tmp_path, monkeypatch):
 def test_a_model_without_a_name_and_threads_below_one():
     assert_one_sentence(run_here("look", "the", "-m", ""), "--model is empty")
     assert_one_sentence(run_here("embed", "--threads", "0", stdin=b"the\n"), "--threads is 0")
-
-
-def test_old_names_are_taken_and_one_line_says_the_new_one(tiny_folder, tiny_model):
-    long = "bank " * 40
-    old = ("embed", "--too-long", "cut", "--no-unit-length", "--json", "-m", tiny_folder)
-    ran = run_here(*old, stdin=long.encode())
-    assert ran.code == 0
-    *notes, _ = ran.err.splitlines()
-    assert notes == [
-        "unmask: note: --too-long is now called --truncation",
-        "unmask: note: --truncation cut is now called --truncation end",
-        "unmask: note: --no-unit-length is now called --no-normalize",
-    ]
-    row = json.loads(ran.out)
-    expected = tiny_model.embed(long, truncation="end")
-    assert row["embedding"] != pytest.approx(expected.tolist(), abs=1e-3)
-    assert (row["tokens"], row["original_tokens"]) == (19, 42)
-    assert "--picture" in run_here("wall", "--help").out
 
 
 # --- sentences -----------------------------------------------------------------------------------------

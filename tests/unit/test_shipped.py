@@ -9,7 +9,7 @@ import torch
 
 import unmask
 from tests.support.command import run_here
-from unmask.model.weights.find import SHIPPED, VARIANTS
+from unmask.weights.read.find import SHIPPED, VARIANTS
 
 MODELS = sorted(name for name in SHIPPED if not name.startswith("variant/"))
 TEXT = "The old man opened the [MASK] and went into the house."

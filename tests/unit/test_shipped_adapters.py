@@ -11,8 +11,8 @@ import pytest
 import unmask
 from tests.support.command import run_here
 from tests.support.places import REPOSITORY, default_folder
-from unmask.finetuning.settings import settings_of_table
-from unmask.model.weights.adapter import SHIPPED_ADAPTERS
+from unmask.training.finetune.settings import settings_of_table
+from unmask.weights.adapters.adapter import SHIPPED_ADAPTERS
 
 PAGE = REPOSITORY / "docs" / "adapters.md"
 NAMES = ("answers", "entailment", "names", "sentiment")

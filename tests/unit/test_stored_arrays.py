@@ -6,11 +6,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import unmask
-from unmask.checksums import CHECKSUMS
+from unmask.base.checksums import CHECKSUMS
 from unmask.errors import CorruptCheckpoint
-from unmask.model.weights import find, read_checkpoint
-from unmask.model.weights.arrays import StoredArrays
-from unmask.model.weights.build import build
+from unmask.weights import find, read_checkpoint
+from unmask.weights.build import build
+from unmask.weights.read.arrays import StoredArrays
 
 
 @pytest.fixture

@@ -12,109 +12,113 @@ import unmask
 
 ROOT = Path(unmask.__file__).parent
 
+TOP = {"__init__", "__main__", "errors"}
+"""Files directly in the package; everything else is in a room."""
+
 FLOORS = (
-    {
-        "errors",
-        "axes",
-        "arguments",
-        "checksums",
-        "deprecation",
-        "optional",
-        "processes",
-        "files",
-        "intervals",
-        "lazy",
-        "onednn",
-        "resume",
-        "settings",
-        "stores",
-    },
+    {"errors"},
+    {"base"},
     {"text", "http"},
-    {"model"},
-    {"tasks", "learn", "interpret"},
-    {"pretraining_view"},
-    {"loaded_encoder", "loaded_elmo"},
-    {"loaded_tasks"},
-    {"loaded_choices"},
-    {"loaded_retrieval"},
-    {"loaded_texts"},
-    {"loaded_embeddings"},
-    {"loaded_outputs"},
-    {"loaded_pretraining"},
-    {"loaded_model"},
-    {"loaded", "loaded_adapters"},
-    {"search", "measure", "finetuning", "bulk"},
+    {"spec"},
+    {"families"},
+    {"kernels"},
+    {"encoder"},
+    {"weights"},
+    {"engines"},
+    {"tasks", "interpret"},
+    {"training"},
+    {"models"},
+    {"search", "bulk"},
+    {"evaluate"},
+    {"bench"},
     {"serve", "explorer"},
     {"cli"},
     {"__init__", "__main__"},
 )
-"""Lowest first; a file or folder of the package imports its own floor's own folder and lower floors."""
+"""Lowest first; a file or room of the package imports its own room and those on lower floors."""
 
-MODEL_FLOORS = (
-    {"spec", "hooks", "finite"},
-    {"families", "kernels", "engine", "computed"},
-    {"layers"},
-    {"heads"},
-    {"encoder", "elmo"},
-    {"inference", "compiled", "trained_linear", "decoder"},
-    {"torch_engine"},
-    {"native"},
-    {"weights"},
-    {"diagram", "export"},
-)
+SHELVES = {
+    "encoder": (
+        {"hooks", "finite", "trained_linear"},
+        {"layers"},
+        {"heads", "elmo"},
+        {"encoder"},
+        {"compiled", "decoder"},
+    ),
+    "weights": (
+        {"row_order", "tensor_report", "tensors", "values", "elmo"},
+        {"heads"},
+        {"read"},
+        {"adapters"},
+        {"build"},
+        {"write"},
+    ),
+    "engines": (
+        {"engine", "computed", "inference"},
+        {"torch_engine"},
+        {"native", "routed", "export"},
+        {"backend"},
+    ),
+    "interpret": (
+        {"arguments", "head_summary", "watch", "workers", "activation_cache"},
+        {"geometry", "words"},
+        {"attention"},
+        {"effects", "figures"},
+        {"corpus", "overview"},
+    ),
+    "training": (
+        {"table", "vocabulary"},
+        {"data", "optim"},
+        {"objectives"},
+        {"run", "view"},
+        {"pretrain"},
+        {"finetune", "retrieval"},
+    ),
+    "bench": (
+        {"machine", "memory", "benchmark_model", "spinning", "texts", "timing", "guide"},
+        {"peers"},
+        {"speed"},
+        {"ablation", "scaling"},
+    ),
+}
+"""Inside a room, lowest first. Shelves on the lowest floor of a room may import each other."""
 
-LEARN_FLOORS = (
-    {"table", "vocabulary"},
-    {"data"},
-    {"objectives", "optim"},
-    {"pretrain"},
-)
+BOTH_WAYS = ("training",)
+"""Rooms whose two highest shelves may import each other: a run that trains a retriever is started as any
+fine-tuning run, and shares its settings."""
 
 TORCH_FREE = (
     "text",
     "http",
-    "model/spec",
-    "model/families",
-    "model/diagram",
-    "checksums.py",
+    "spec",
+    "families",
+    "base",
     "search/documents",
     "search/passages.py",
-    "learn/pretrain/settings.py",
+    "training/run/settings.py",
     "search/store",
+    "weights/heads",
     *(
-        f"model/weights/{reader}.py"
+        f"weights/{reader}.py"
         for reader in (
             "__init__",
-            "adapter",
-            "architecture",
-            "arrays",
             "row_order",
-            "checkpoint",
-            "checkpoint_tensors",
             "tensor_report",
-            "embedding_head",
-            "multi_vector_files",
-            "output_tensors",
-            "pair_files",
-            "pooling_files",
-            "sentence_modules",
-            "sparse_files",
-            "find",
-            "hub",
-            "inspect",
-            "shapes",
-            "source",
             "tensors",
+            "values",
+            "adapters/adapter",
+            "read/architecture",
+            "read/arrays",
+            "read/checkpoint",
+            "read/checkpoint_tensors",
+            "read/find",
+            "read/hub",
+            "read/inspect",
+            "read/source",
         )
     ),
 )
 """Folders and files from which nothing leads to torch, through other modules of the package either."""
-MEASURE_FLOORS = (
-    {"machine", "memory", "benchmark_model", "spinning", "texts", "timing", "guide"},
-    {"peers"},
-    {"bench", "probes"},
-    {"ablation", "scaling"},
-)
 
 
 FOREIGN = ("transformers", "sentence_transformers")
@@ -201,16 +205,20 @@ def test_no_folder_imports_a_higher_floor():
     assert upward(FLOORS, "unmask") == []
 
 
-def test_inside_model_no_part_imports_a_higher_one():
-    assert upward(MODEL_FLOORS, "unmask.model") == []
+@pytest.mark.parametrize("room", SHELVES)
+def test_inside_a_room_no_shelf_imports_a_higher_one(room):
+    highest = SHELVES[room][-1] if room in BOTH_WAYS else set()
+    wrong = upward(SHELVES[room], f"unmask.{room}")
+    both = {f"unmask.{room}.{shelf}." for shelf in highest}
+    assert [line for line in wrong if sum(way in line for way in both) < 2] == []
 
 
-def test_inside_learn_no_part_imports_a_higher_one():
-    assert upward(LEARN_FLOORS, "unmask.learn") == []
-
-
-def test_inside_measure_no_part_imports_a_higher_one():
-    assert upward(MEASURE_FLOORS, "unmask.measure") == []
+def test_a_file_lies_in_a_room_or_on_its_shelf():
+    """The first folder says the room, the second the shelf, and there is no third."""
+    names = modules()
+    assert {name for name in names if "." not in name and not (ROOT / name).is_dir()} == TOP
+    deep = [path for path in names.values() if len(path.relative_to(ROOT).parts) > 3]
+    assert deep == []
 
 
 def test_the_floor_test_sees_an_upward_import(tmp_path, monkeypatch):
@@ -273,7 +281,7 @@ def test_torch_free(place):
         assert way_to_torch(path) == []
 
 
-@pytest.mark.parametrize("place", ["loaded.py", "cli/embed.py", "serve/app.py", "search/index.py"])
+@pytest.mark.parametrize("place", ["models/load.py", "cli/tasks/embed.py", "serve/app.py", "search/index.py"])
 def test_torch_is_not_imported_before_it_is_needed(place):
     assert way_to_torch(ROOT / place) == []
 
@@ -289,17 +297,16 @@ def test_torch_is_seen_behind_other_modules(tmp_path, monkeypatch):
 def test_references_are_never_imported():
     """But by the benchmark of peers, when it is asked to run one."""
     for name, path in modules().items():
-        later = name.startswith("measure.peers.")
+        later = name.startswith("bench.peers.")
         found = imports(path, run_time_only=later)
         assert not [imported for imported in found if imported.split(".")[0] in FOREIGN], path
 
 
 def test_the_encoder_names_no_family():
-    from unmask.model.families import FAMILIES
+    from unmask.families import FAMILIES
 
-    for part in ("kernels", "layers", "heads", "encoder.py", "hooks.py"):
-        where = ROOT / "model" / part
-        for path in sorted(where.rglob("*.py")) if where.is_dir() else [where]:
+    for room in ("kernels", "encoder"):
+        for path in sorted((ROOT / room).rglob("*.py")):
             strings = {
                 node.value
                 for node in nodes(path)
@@ -330,7 +337,7 @@ def parts_of_page(path: Path) -> list[str]:
 
 
 def test_family_pages_list_their_parts_in_one_order():
-    folder = ROOT / "model" / "families"
+    folder = ROOT / "families"
     pages = [path for path in sorted(folder.glob("*.py")) if "encoder_rows=" in path.read_text()]
     assert len(pages) >= 17
     for path in pages:
@@ -362,14 +369,13 @@ def axes_declared(tree: ast.Module) -> set[str]:
 
 
 def test_axis_letters_are_explained():
-    from unmask.axes import AXES
-
+    table = (ROOT.parent / "docs" / "vocabulary.md").read_text(encoding="utf-8").partition("## Axes")[2]
+    known = set(re.findall(r"^\| `(\w)` \|", table, flags=re.MULTILINE))
+    assert known
     wrong = []
     for name, path in modules().items():
         used, declared = axes_used(nodes(path)), axes_declared(parsed(path))
-        wrong += [
-            f"{name}: {used[letter]} has an axis {letter}" for letter in used.keys() - declared - AXES.keys()
-        ]
+        wrong += [f"{name}: {used[letter]} has an axis {letter}" for letter in used.keys() - declared - known]
         wrong += [f"{name}: explains {letter}, which no name has" for letter in declared - used.keys()]
     assert sorted(wrong) == []
 
@@ -382,6 +388,18 @@ def test_the_axis_test_sees_a_letter_that_nobody_explained():
         "T": "x_TW", "W": "x_TW", "H": "edges_HNk", "N": "edges_HNk", "k": "edges_HNk", "Q": "norms_Q11",
     }  # fmt: skip
     assert axes_declared(tree) == {"W", "G"}
+
+
+def test_a_match_has_a_case_for_everything_else():
+    """It ends in `assert_never`, which the type checker proves, or says what else is done."""
+    wrong = []
+    for name, path in modules().items():
+        for node in nodes(path):
+            if isinstance(node, ast.Match):
+                last = node.cases[-1].pattern
+                if not (isinstance(last, ast.MatchAs) and last.pattern is None):
+                    wrong.append(f"{name} line {node.lineno}")
+    assert wrong == []
 
 
 MOST_LINES = 450

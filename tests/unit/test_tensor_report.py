@@ -20,14 +20,14 @@ from tests.support.tiny import (
     write_checkpoint,
 )
 from unmask.errors import CorruptCheckpoint, TensorMismatch
-from unmask.model.families import FAMILIES
-from unmask.model.families.bert import BERT
-from unmask.model.spec.tensor_map import Concat, Copy, Ignore, Rename
-from unmask.model.weights import find, read_checkpoint
-from unmask.model.weights.build import on_meta
-from unmask.model.weights.inspect import inspect
-from unmask.model.weights.save import their_tensors
-from unmask.model.weights.tensor_report import canonical, match_tensors, moves
+from unmask.families import FAMILIES
+from unmask.families.bert import BERT
+from unmask.spec.tensor_map import Concat, Copy, Ignore, Rename
+from unmask.weights import find, read_checkpoint
+from unmask.weights.build import on_meta
+from unmask.weights.read.inspect import inspect
+from unmask.weights.tensor_report import canonical, match_tensors, moves
+from unmask.weights.write.save import their_tensors
 
 IDS = [[2, 60, 61, 3], [2, 7, 8, 9, 33, 3]]
 

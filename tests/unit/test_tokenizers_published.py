@@ -619,7 +619,7 @@ def test_a_damaged_sentencepiece_model(content):
 
 
 def test_a_missing_package_is_named(monkeypatch):
-    monkeypatch.setattr("unmask.optional.find_spec", lambda name: None)
+    monkeypatch.setattr("unmask.base.optional.find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"pip install 'unmask\[sentencepiece\]'"):
         Tokenizer.from_files({"spm.model": b"x"})
 

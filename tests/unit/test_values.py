@@ -5,7 +5,7 @@ import pytest
 
 from tests.support.specs import SPECS
 from unmask.errors import InvalidRequest
-from unmask.model.spec import (
+from unmask.spec import (
     Dense,
     MultiVector,
     PairScore,
@@ -99,7 +99,7 @@ def test_an_output_that_cannot_be(make, sentence):
 def test_first_dimensions_are_kept_before_vectors_are_normalized():
     import torch
 
-    from unmask.model import heads
+    from unmask.encoder import heads
     from unmask.text import SequenceLayout
 
     x_TD = torch.randn(5, 8, generator=torch.Generator().manual_seed(0))

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
-from unmask.arguments import check_fraction
+from unmask.base.arguments import check_fraction
 from unmask.bulk.task import BatchTask, TaskOutput, predicted
 from unmask.errors import InvalidRequest
 from unmask.tasks.classify import THRESHOLD, Classification, classifier_of, label_names

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from unmask.bulk.task import BatchTask, TaskOutput
-from unmask.model.spec import PoolingMode
+from unmask.spec import PoolingMode
 from unmask.tasks.prompts import chosen_prompt
 from unmask.tasks.quantize import Precision, quantize
 from unmask.text import Truncation

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import as_completed
 from typing import Any, Literal
 
+from unmask.base.optional import require
+from unmask.base.processes import compute, process_pool
 from unmask.bulk.shards import ShardEntry, ShardFailure, ShardWriter
 from unmask.bulk.sources import Shard
-from unmask.optional import require
-from unmask.processes import compute, process_pool
 
 Engine = Literal["processes", "ray"]
 Result = ShardEntry | ShardFailure

@@ -8,9 +8,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from unmask.base.files import whole_file
+from unmask.base.stores import open_store
 from unmask.errors import InvalidRequest, OutputError, UnmaskError
-from unmask.files import whole_file
-from unmask.stores import open_store
 
 
 class Folder:

@@ -5,17 +5,17 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from unmask import errors
-from unmask.arguments import check_choice
-from unmask.arguments import whole_number as whole
+from unmask.base.arguments import check_choice
+from unmask.base.arguments import whole_number as whole
+from unmask.base.optional import require
 from unmask.bulk.engines import ENGINES, Engine
 from unmask.bulk.folder import Folder
 from unmask.bulk.shards import ShardEntry, ShardFailure, ShardWriter, done_name, finished
 from unmask.bulk.sources import FORMATS, Shard, plan
 from unmask.bulk.task import BatchTask
 from unmask.errors import InvalidRequest, OutputError, TextError, UnmaskError, quoted
-from unmask.model.weights.fingerprint import fingerprint
-from unmask.optional import require
 from unmask.tasks import Progress
+from unmask.weights.read.fingerprint import fingerprint
 
 MANIFEST = "manifest.json"
 PLAN = ".plan.json"

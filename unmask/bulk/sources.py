@@ -8,10 +8,10 @@ from importlib import import_module
 from pathlib import PurePosixPath
 from typing import Any
 
+from unmask.base.optional import require
 from unmask.bulk.folder import matching, opened_input, unreadable
 from unmask.bulk.task import BatchTask
 from unmask.errors import EmptyText, InvalidRequest, InvalidText
-from unmask.optional import require
 from unmask.text.records import json_row, line_text
 
 FORMATS = {".txt": ".jsonl", ".jsonl": ".jsonl", ".parquet": ".parquet", ".lance": ".parquet"}

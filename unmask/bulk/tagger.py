@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, get_args
 
-from unmask.arguments import check_choice
+from unmask.base.arguments import check_choice
 from unmask.bulk.task import BatchTask, TaskOutput, predicted
 from unmask.tasks.classify import classifier_of
 from unmask.tasks.tag import Tagging

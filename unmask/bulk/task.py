@@ -13,7 +13,7 @@ from unmask.errors import InvalidRequest
 from unmask.tasks.long_texts import Coverage
 
 if TYPE_CHECKING:
-    from unmask.loaded import Model
+    from unmask.models.load import Model
 
 
 @dataclass(frozen=True)
@@ -92,10 +92,10 @@ class BatchTask(ABC):
     def loaded(self) -> "Model":
         """The model, loaded at the first use in this process."""
         if "_loaded" not in vars(self):
-            from unmask.loaded import load
+            from unmask.models.load import load
 
             if self.threads is not None:
-                from unmask.model.native.threads import set_thread_count
+                from unmask.engines.native.threads import set_thread_count
 
                 set_thread_count(self.threads)
             vars(self)["_loaded"] = load(self.model, **self.load)

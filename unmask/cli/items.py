@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO, Literal
 
+from unmask.base.optional import require
 from unmask.errors import EmptyText, InvalidRequest, InvalidText
-from unmask.optional import require
 from unmask.text import Blank, Line, read_lines
 from unmask.text.decode import check_text
 from unmask.text.json_list import json_list

@@ -20,7 +20,7 @@ from unmask.text import Encoding, Line, Truncation
 from unmask.text.records import DAMAGED, decompressed, refuse_device
 
 if TYPE_CHECKING:
-    from unmask.loaded import Model
+    from unmask.models.load import Model
 
 TEXTS_PER_PART = 2048
 """Texts between two journal entries: the most that a stop can lose, and the unit sorted by length."""

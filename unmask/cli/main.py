@@ -5,99 +5,39 @@ import sys
 import warnings
 from typing import NoReturn
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, Group
 
 import unmask
-from unmask.cli.ablate import ablate
-from unmask.cli.answer import answer
-from unmask.cli.bench import bench
-from unmask.cli.choose import choose
-from unmask.cli.classify import classify
-from unmask.cli.compare import compare
-from unmask.cli.convert import convert
-from unmask.cli.embed import embed
-from unmask.cli.evaluate import evaluate
-from unmask.cli.explore import explore
-from unmask.cli.export import export
-from unmask.cli.fill import fill
-from unmask.cli.finetune import finetune
-from unmask.cli.gallery import gallery
-from unmask.cli.geometry import geometry
-from unmask.cli.head import head
-from unmask.cli.index import index
-from unmask.cli.index_export import index_export
+from unmask.base.onednn import bound_caches
+from unmask.cli.commands import PANELS
 from unmask.cli.input import STANDARD_INPUT
-from unmask.cli.inspect import inspect
-from unmask.cli.kernels import kernels
-from unmask.cli.look import look
-from unmask.cli.mine import mine
-from unmask.cli.models import models
 from unmask.cli.output import write_everything
-from unmask.cli.pretrain import pretrain
-from unmask.cli.report import report
-from unmask.cli.scaling import scaling
-from unmask.cli.search import search
-from unmask.cli.senses import senses
 from unmask.cli.sentence import misuse, one_line
-from unmask.cli.serve import serve
-from unmask.cli.similarity import similarity
-from unmask.cli.sinks import sinks
-from unmask.cli.tag import tag
-from unmask.cli.watch import watch
-from unmask.deprecation import RenamedWarning, renamed_command_line
 from unmask.errors import BeyondTraining, UnmaskError
-from unmask.onednn import bound_caches
-
-COMMANDS = (
-    look,
-    head,
-    sinks,
-    explore,
-    report,
-    gallery,
-    geometry,
-    senses,
-    fill,
-    watch,
-    compare,
-    embed,
-    similarity,
-    index,
-    index_export,
-    search,
-    classify,
-    tag,
-    answer,
-    choose,
-    serve,
-    finetune,
-    mine,
-    pretrain,
-    inspect,
-    convert,
-    export,
-    models,
-    kernels,
-    scaling,
-)
-"""Every command, in the order of the help text."""
-GROUPS = (bench, evaluate, ablate)
-"""Commands with subcommands; they come last."""
 
 LONGEST_SENTENCE = 3000
 """Printed characters of an error; our longest errors list the refusal of every kernel."""
 
-app = App(
-    name="unmask",
-    help="Encoder-only Transformers: load them, run them fast, look inside them.",
-    version=unmask.__version__,
-    result_action="return_value",
-    suppress_keyboard_interrupt=False,
-)
-for command in COMMANDS:
-    app.command(command, sort_key=COMMANDS.index(command))
-for group in GROUPS:
-    app.command(group)
+
+def program(chosen: str | None = None) -> App:
+    """The program, with the command of that name imported and all others by name alone."""
+    app = App(
+        name="unmask",
+        help="Encoder-only Transformers: load them, run them fast, look inside them.",
+        version=unmask.__version__,
+        result_action="return_value",
+        suppress_keyboard_interrupt=False,
+    )
+    for panel_number, (title, commands) in enumerate(PANELS.items()):
+        panel = Group(title, sort_key=panel_number)
+        for number, command in enumerate(commands):
+            path = f"{command.module}:{command.function}"
+            if command.name != chosen:
+                app.command(path, name=command.name, help=command.help, group=panel, sort_key=number)
+            else:
+                loaded = command.load()
+                app.command(loaded, **({} if isinstance(loaded, App) else {"name": command.name}))
+    return app
 
 
 def main() -> None:
@@ -108,17 +48,11 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         write_everything(stream)
     arguments = [STANDARD_INPUT if argument == "-" else argument for argument in sys.argv[1:]]
-    arguments, renamed = renamed_command_line(arguments)
-    for note in renamed:
-        _say(f"note: {note}")
     try:
         with warnings.catch_warnings(record=True, action="always", category=BeyondTraining) as caught:
-            warnings.simplefilter("always", RenamedWarning)
-            app(arguments, exit_on_error=False, print_error=False)
+            program(next(iter(arguments), None))(arguments, exit_on_error=False, print_error=False)
         sys.stdout.flush()
-        notes = {
-            str(one.message) for one in caught if issubclass(one.category, (BeyondTraining, RenamedWarning))
-        }
+        notes = {str(warning.message) for warning in caught if issubclass(warning.category, BeyondTraining)}
         for note in sorted(notes):
             _say(f"note: {note}")
     except UnmaskError as error:

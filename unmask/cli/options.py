@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from cyclopts import Parameter
 
+from unmask.base.files import check_can_write, whole_file
 from unmask.cli.items import InputFormat
 from unmask.cli.output import plain, print_json
 from unmask.errors import InvalidRequest
-from unmask.files import check_can_write, whole_file
-from unmask.model.spec import PoolingMode
-from unmask.model.spec.compat import Compat
+from unmask.spec import PoolingMode
+from unmask.spec.compat import Compat
 from unmask.text import Blank, Truncation
 from unmask.text.literal import SpecialTokens
 
 if TYPE_CHECKING:
-    from unmask.loaded import Model
-    from unmask.loaded_elmo import ElmoModel
+    from unmask.models.elmo import ElmoModel
+    from unmask.models.load import Model
 
 Dtype = Literal["float32", "bfloat16", "float16", "float64"]
 RunDtype = Literal["float32", "bfloat16", "int8", "float16", "float64"]
@@ -132,7 +132,7 @@ class ModelOptions:
             InvalidRequest: no model is named, or the number of threads is not positive.
             CheckpointError: the checkpoint cannot be found, read or trusted.
         """
-        from unmask.loaded import load
+        from unmask.models.load import load
 
         options = self.options_with(model, adapter)
         set_threads(self.threads)
@@ -192,7 +192,7 @@ class RunOptions(ModelOptions):
             InvalidRequest: see `load`, or an option that an ELMo lacks.
             CheckpointError: see `load`.
         """
-        from unmask.loaded import HoldsElmo, load
+        from unmask.models.load import HoldsElmo, load
 
         try:
             return self.load(model)
@@ -253,6 +253,6 @@ def set_threads(threads: int | None) -> None:
         return
     if threads < 1:
         raise InvalidRequest(f"--threads is {threads}; it must be at least 1")
-    from unmask.model.native.threads import set_thread_count
+    from unmask.engines.native.threads import set_thread_count
 
     set_thread_count(threads)

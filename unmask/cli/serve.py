@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from unmask.arguments import whole_number as whole
-from unmask.cli.index import open_index
+from unmask.base.arguments import whole_number as whole
 from unmask.cli.options import MODEL_OPTIONS, JsonOption, ModelOptions, RunOptions, set_threads
 from unmask.cli.output import print_json
+from unmask.cli.search.index import open_index
 from unmask.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from unmask.loaded import Model
-    from unmask.loaded_adapters import AdapterModel
+    from unmask.models.adapters import AdapterModel
+    from unmask.models.load import Model
     from unmask.search.index import Index
     from unmask.serve import Limits
 
@@ -139,7 +139,7 @@ def serve(
     clients are packed into common passes. The address ends with /docs for a page that tries the routes. Stop
     it with Ctrl+C or SIGTERM: it answers what it accepted.
     """
-    from unmask.optional import require
+    from unmask.base.optional import require
     from unmask.serve import serve as serve_models
 
     require("serve")
@@ -213,7 +213,7 @@ def _adapter(shared: "Callable[[], AdapterModel]", name: str) -> "Model":
 
 def _with_adapters(source: str, adapters: dict[str, str], run: ModelOptions) -> "AdapterModel":
     """The model with its adapters, which share its weights."""
-    from unmask.loaded_adapters import load_adapters
+    from unmask.models.adapters import load_adapters
 
     options = run.options_with(source, None)
     set_threads(run.threads)

@@ -12,19 +12,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from unmask.encoder.encoder import Encoder
+from unmask.encoder.hooks import HookPoint
+from unmask.encoder.layers.attention import SoftmaxMixer
+from unmask.encoder.layers.block import Block
+from unmask.encoder.layers.disentangled import rows_read
+from unmask.encoder.layers.linear_attention import LinearMixer
+from unmask.encoder.layers.rotary import RotaryTable
 from unmask.errors import NonFiniteResult, UnknownArchitecture
 from unmask.interpret.arguments import one_of
 from unmask.interpret.watch import Watch, unwatched
-from unmask.model.encoder import Encoder
-from unmask.model.hooks import HookPoint
-from unmask.model.kernels import AttentionBias
-from unmask.model.layers.attention import SoftmaxMixer
-from unmask.model.layers.block import Block
-from unmask.model.layers.disentangled import rows_read
-from unmask.model.layers.linear_attention import LinearMixer
-from unmask.model.layers.rotary import RotaryTable
-from unmask.model.spec import Disentangled, Rotary
-from unmask.model.spec.global_tokens import GlobalTokens, pack, trained_global_tokens
+from unmask.kernels import AttentionBias
+from unmask.spec import Disentangled, Rotary
+from unmask.spec.global_tokens import GlobalTokens, pack, trained_global_tokens
 from unmask.text import Encoding, PackedBatch
 
 Kind = Literal["softmax", "kernel"]

@@ -2,7 +2,7 @@
 
 from typing import SupportsIndex
 
-from unmask.arguments import whole_number
+from unmask.base.arguments import whole_number
 from unmask.errors import InvalidRequest
 
 

@@ -20,5 +20,5 @@ class HeadSummary:
     sink_mass: float
     """The attention it receives, as a share of all queries' attention; uniform attention gives 1/N."""
     relation: str
-    """The one of `unmask.interpret.attention.RELATIONS` that receives the most attention."""
+    """The one of `unmask.interpret.attention.view.RELATIONS` that receives the most attention."""
     relation_mass: float

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.errors import TextError
-from unmask.loaded import Model
-from unmask.model.spec import PooledVector
+from unmask.models.load import Model
 from unmask.search.contents import ContentsBuilder
 from unmask.search.documents.values import Document
 from unmask.search.fitting import fitted, readers_of
@@ -23,6 +22,7 @@ from unmask.search.settings import IndexSettings
 from unmask.search.views.bm25 import Bm25Builder
 from unmask.search.views.sparse import SparseBuilder
 from unmask.search.views.vectors import VectorsBuilder
+from unmask.spec import PooledVector
 from unmask.tasks.multi_vectors import TokenVectors
 from unmask.tasks.prompts import prompt_of
 from unmask.tasks.sparse_vectors import WordWeights

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
-from unmask.loaded import Model
+from unmask.models.load import Model
 from unmask.search.adding import SegmentBuilder
 from unmask.search.contents import Contents, digest_of
 from unmask.search.documents.values import Document, Skipped

@@ -8,8 +8,8 @@ from importlib import import_module
 from itertools import pairwise
 from typing import Any, NamedTuple, get_args
 
-from unmask.arguments import check_choice
-from unmask.optional import require
+from unmask.base.arguments import check_choice
+from unmask.base.optional import require
 from unmask.search.options import Rules, Stemmer
 from unmask.search.scripts import CHUNK, Folded, Word, cased, shape, units
 

@@ -17,10 +17,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.arguments import check_choice
+from unmask.base.arguments import check_choice
+from unmask.base.files import sync, whole_file
+from unmask.base.optional import require
 from unmask.errors import InvalidRequest, OutputError, quoted
-from unmask.files import sync, whole_file
-from unmask.optional import require
 from unmask.search.store import Generation, Segment
 from unmask.search.store.sealed import seal, unseal
 

@@ -5,6 +5,7 @@ Axes: Q vectors of the query; N tokens of a passage; D features of a state; E of
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,6 +59,8 @@ class Explainer:
                 return self._vectors(passage, rank)
             case "dense":
                 return self._dense(passage, rank, text, place.start)
+            case _:
+                assert_never(view)
 
     def _bm25(self, passage: int, rank: int, text: str, start: int) -> Explanation:
         spans: dict[str, list[Span]] = {}
@@ -99,8 +102,8 @@ class Explainer:
         scaled so that they add up to the stored score.
         """
         from unmask.interpret.activation_cache import ActivationCache
-        from unmask.interpret.attribution.gradient import attribution
-        from unmask.interpret.intervention.target import Embedding
+        from unmask.interpret.effects.gradient import attribution
+        from unmask.interpret.effects.target import Embedding
 
         model = self.searcher.model_of("dense")
         head, query_E = model.embedding_head(), self.query.vector_E

@@ -87,8 +87,9 @@ def _parsed(text: str, known: Sequence[str]) -> tuple[str, Accept]:
                 return _equal(stored, wanted)
             case "!=":
                 return not _equal(stored, wanted)
-        values = stored if isinstance(stored, list) else [stored]
-        return any(_ordered(ORDERS[sign], one, wanted, text) for one in values)
+            case _:
+                values = stored if isinstance(stored, list) else [stored]
+                return any(_ordered(ORDERS[sign], one, wanted, text) for one in values)
 
     return key, accept
 

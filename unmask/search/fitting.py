@@ -7,10 +7,10 @@ tokens of a passage than it reads; then the passage is cut once more.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from unmask.loaded import Model
-from unmask.model.spec import MultiVector
+from unmask.models.load import Model
 from unmask.search.options import View
 from unmask.search.passages import Passage, cut_in_two
+from unmask.spec import MultiVector
 from unmask.tasks.late_texts import limit_of, with_markers
 from unmask.tasks.prompts import encoded_after, prompt_of
 from unmask.text import Encoding, Tokenizer

@@ -4,9 +4,9 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from unmask.arguments import check_callable, check_flag, listed, whole_number
+from unmask.base.arguments import check_callable, check_flag, listed, whole_number
 from unmask.errors import InvalidRequest, UnmaskError
-from unmask.loaded import Model
+from unmask.models.load import Model
 from unmask.search.additions import Addition, compact, deleted_with
 from unmask.search.analysis import Analyzer
 from unmask.search.contents import Contents

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.engines.engine import Floats
 from unmask.errors import InvalidRequest
-from unmask.loaded import Model
-from unmask.model.engine import Floats
-from unmask.model.spec import PooledVector
+from unmask.models.load import Model
 from unmask.search.passages import Passage
+from unmask.spec import PooledVector
 from unmask.tasks.batches import TOKENS_PER_PASS, require_finite, text_batches
 from unmask.tasks.prompts import prompt_of
 from unmask.text import Encoding

@@ -14,9 +14,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.base.files import whole_file
 from unmask.errors import InvalidRequest, InvalidText, OutputError
-from unmask.files import whole_file
-from unmask.loaded_model import Model
+from unmask.models.model import Model
 from unmask.text.records import json_rows
 
 Floats = NDArray[np.float32]
@@ -27,7 +27,7 @@ DOCUMENTS_PER_PART, QUERIES_PER_PART = 1024, 256
 """How much is computed between two writes; also the most scores in memory at once."""
 
 MINING_STREAM = 7
-"""The seed stream of drawn negatives; see `unmask.learn.pretrain.loop` for the others."""
+"""The seed stream of drawn negatives; see `unmask.training.run.loop` for the others."""
 
 
 @dataclass(frozen=True)

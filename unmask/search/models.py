@@ -4,12 +4,12 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_never
 
 from unmask.errors import InvalidRequest
-from unmask.loaded import Model, load
-from unmask.model.spec import MultiVector, PooledVector, SparseVector
+from unmask.models.load import Model, load
 from unmask.search.options import View
+from unmask.spec import MultiVector, PairScore, PooledVector, SparseVector, UnknownOutput
 from unmask.tasks.prompts import prompt_of
 from unmask.text.literal import SpecialTokens
 
@@ -119,10 +119,13 @@ def view_of(model: Model) -> View:
             return "multi_vector"
         case SparseVector():
             return "sparse"
-    raise InvalidRequest(
-        f"{model.name} gives no vectors to search with ({type(model.checkpoint.head).__name__}); take an "
-        "embedding model, such as default"
-    )
+        case PairScore() | UnknownOutput() as head:
+            raise InvalidRequest(
+                f"{model.name} gives no vectors to search with ({type(head).__name__}); take an embedding "
+                "model, such as default"
+            )
+        case _:
+            assert_never(model.checkpoint.head)
 
 
 def longest_passage(model: Model, *, whole: bool = False) -> int | None:

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.errors import EmptyText, InvalidText, quoted
-from unmask.loaded import Model
-from unmask.model.spec import MultiVector
+from unmask.models.load import Model
 from unmask.search.analysis import Analyzer
 from unmask.search.options import View
+from unmask.spec import MultiVector
 from unmask.text import Truncation
 
 Floats = NDArray[np.float32]

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.arguments import whole_number
+from unmask.base.arguments import whole_number
 from unmask.errors import InvalidRequest, quoted
-from unmask.loaded import Model
-from unmask.model.spec import PairScore
+from unmask.models.load import Model
 from unmask.search.options import Mode, Unit, View
 from unmask.search.searcher import DEFAULT_FUSION, FUSED_DEPTH
 from unmask.search.views.fusion import FusionSettings
+from unmask.spec import PairScore
 
 RERANKED = 50
 """Hits of the first stage that a reranker scores."""

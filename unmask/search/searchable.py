@@ -4,10 +4,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import get_args, overload
 
-from unmask.arguments import check_choice, check_flag, listed
+from unmask.base.arguments import check_choice, check_flag, listed
 from unmask.errors import InvalidRequest, quoted
-from unmask.loaded import Model, load
-from unmask.model.spec import PairScore
+from unmask.models.load import Model, load
 from unmask.search.analysis import Analyzer
 from unmask.search.contents import Contents
 from unmask.search.explain import Explainer
@@ -21,6 +20,7 @@ from unmask.search.searcher import DEFAULT_FUSION, Searcher
 from unmask.search.settings import IndexSettings
 from unmask.search.values import Explanation, Hit, Span
 from unmask.search.views.fusion import FusionSettings
+from unmask.spec import PairScore
 from unmask.tasks.pair_scores import activated
 from unmask.text import Truncation
 

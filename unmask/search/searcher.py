@@ -5,12 +5,12 @@ Axes: P passages; Q vectors of the query.
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.loaded import Model
+from unmask.models.load import Model
 from unmask.search.analysis import Analyzer
 from unmask.search.ann import ApproximateSearch
 from unmask.search.contents import Contents
@@ -26,7 +26,7 @@ from unmask.search.views.vectors import Vectors
 from unmask.text import Truncation
 
 if TYPE_CHECKING:
-    from unmask.model.encoder import Encoder
+    from unmask.encoder.encoder import Encoder
 
 Floats = NDArray[np.float32]
 Mask = NDArray[np.bool_]
@@ -167,6 +167,8 @@ class Searcher:
                 some = np.flatnonzero(eligible_P)
                 scores_P[some] = self.vectors.scores(query.tokens.vectors_QE, some)
                 eligible_P = eligible_P & np.isfinite(scores_P)
+            case _:
+                assert_never(view)
         return ranked(self.contents, scores_P, eligible_P, unit, depth)
 
     def _dense_scores(self, query: Query, depth: int, unit: Unit, eligible_P: Mask) -> Floats:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, get_args
 
-from unmask.arguments import check_choice, whole_number
+from unmask.base.arguments import check_choice, whole_number
 from unmask.errors import CorruptIndex, InvalidRequest
 from unmask.search.analysis import Analyzer
 from unmask.search.models import ModelIdentity

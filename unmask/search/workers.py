@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from unmask.loaded import Model, load
-from unmask.processes import compute, process_pool
+from unmask.base.processes import compute, process_pool
+from unmask.models.load import Model, load
 from unmask.search.adding import ComputedDocuments, SegmentBuilder, batches
 from unmask.search.documents.values import Document
 from unmask.search.options import View
@@ -55,7 +55,7 @@ class _Worker:
 
     def __call__(self, documents: list[Document]) -> ComputedDocuments:
         if self._builder is None:
-            from unmask.model.native.threads import set_thread_count
+            from unmask.engines.native.threads import set_thread_count
 
             set_thread_count(1)
             models: dict[View, Any] = {view: load(**options) for view, options in self._models.items()}

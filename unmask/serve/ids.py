@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from unmask.errors import EmptyText, TextTooLong
-from unmask.loaded import Model
+from unmask.models.load import Model
 from unmask.serve.errors import BadField
 from unmask.text import Encoding, Truncation
 from unmask.text.truncation import truncated

@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.engines.engine import Engine
+from unmask.engines.native.engine import NativeEngine
 from unmask.errors import InvalidRequest
-from unmask.loaded import Model
-from unmask.model.engine import Engine, masked_lm_role
-from unmask.model.native.engine import NativeEngine
-from unmask.model.spec import Classifier, PairScore, PooledVector, SparseVector
-from unmask.model.spec.global_tokens import has_global_tokens, pack
+from unmask.models.load import Model
 from unmask.serve.errors import BadField
 from unmask.serve.fields import Inputs
 from unmask.serve.ids import encodings_of_ids
 from unmask.serve.scheduler import Part, Readable, Work
+from unmask.spec import Classifier, PairScore, PooledVector, SparseVector
+from unmask.spec.global_tokens import has_global_tokens, pack
+from unmask.spec.roles import masked_lm_role
 from unmask.tasks.classify import Classification, classifier_of, classify
 from unmask.tasks.embed import embed
 from unmask.tasks.long_texts import windowed_logits
@@ -28,7 +29,7 @@ from unmask.tasks.sparse_vectors import WordWeights, sparse_vectors
 from unmask.text import Encoding, Truncation
 
 if TYPE_CHECKING:
-    from unmask.model.weights.routed import RoutedEngine
+    from unmask.engines.routed import RoutedEngine
 
 Task = Literal[
     "embed",
@@ -158,7 +159,7 @@ class ServedModel:
         prompt: str | None = None,
         name: Name,
     ) -> Ready:
-        """Texts or ids whose results are rows (E,); options as of `unmask.loaded.Model.embed`.
+        """Texts or ids whose results are rows (E,); options as of `unmask.models.load.Model.embed`.
 
         Token ids are read as they are, without a prompt.
         """
@@ -219,7 +220,7 @@ class ServedModel:
         )
 
     def embed_sparse(self, inputs: Inputs, *, truncation: Truncation, name: Name) -> Ready:
-        """Texts or ids whose results are `WordWeights`, as of `unmask.loaded.Model.sparse_vectors`."""
+        """Texts or ids whose results are `WordWeights`, as of `unmask.models.load.Model.sparse_vectors`."""
         head = self.model.checkpoint.head
         assert isinstance(head, SparseVector)
         if inputs.ids is not None:
@@ -252,7 +253,7 @@ class ServedModel:
         activation: ScoreActivation,
         pair_name: Name,
     ) -> Ready:
-        """Pairs whose results are scores, as of `unmask.loaded.Model.score_pairs`."""
+        """Pairs whose results are scores, as of `unmask.models.load.Model.score_pairs`."""
         head = self.model.checkpoint.head
         assert isinstance(head, PairScore)
         encodings = self.model.tokenizer.encode_batch(
@@ -287,7 +288,7 @@ class ServedModel:
     def predict(
         self, texts: Sequence[str], pairs: Sequence[str] | None, *, truncation: Truncation, name: Name
     ) -> Ready:
-        """Texts or pairs whose results are `Classification`, as of `unmask.loaded.Model.classify`."""
+        """Texts or pairs whose results are `Classification`, as of `unmask.models.load.Model.classify`."""
         encodings = self.model.tokenize(texts, pairs, truncation=truncation, name=name)
         head = classifier_of(self.model.spec, "sequence", "classify texts", self.name)
         return Ready(Work((self.name, "predict"), partial(self._predict, head), self.reader), encodings)

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from unmask.errors import EmptyText, InvalidRequest, InvalidText, TextTooLong, UnmaskError
-from unmask.loaded import Model
+from unmask.models.load import Model
 from unmask.search.index import Index
 from unmask.search.request import RERANKED
 from unmask.search.store.manifest import read_pointer

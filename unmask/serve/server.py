@@ -9,8 +9,8 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from unmask import optional
-from unmask.arguments import whole_number
+from unmask.base import optional
+from unmask.base.arguments import whole_number
 from unmask.errors import InvalidRequest, quoted
 from unmask.serve.settings import Limits
 from unmask.serve.stopping import stops
@@ -19,7 +19,7 @@ from unmask.serve.tracing import check_tracing
 if TYPE_CHECKING:
     from starlette.applications import Starlette
 
-    from unmask.loaded import Model
+    from unmask.models.load import Model
     from unmask.search.index import Index
     from unmask.text.literal import SpecialTokens
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
+from unmask.engines.native.threads import set_thread_count, thread_count
 from unmask.errors import InvalidRequest, UnmaskError
-from unmask.loaded import Model
-from unmask.model.native.threads import set_thread_count, thread_count
+from unmask.models.load import Model
 from unmask.search.index import Index
 from unmask.serve.errors import BadField, Busy
 from unmask.serve.metrics import Metrics

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from unmask.arguments import whole_number as whole
+from unmask.base.arguments import whole_number as whole
 from unmask.errors import InvalidRequest
 
 

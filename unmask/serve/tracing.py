@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from unmask import optional
+from unmask.base import optional
 from unmask.errors import InvalidRequest, quoted
 
 if TYPE_CHECKING:

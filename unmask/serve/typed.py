@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from unmask.engines.engine import Engine, Floats
 from unmask.http.errors import Refused
 from unmask.interpret.head_summary import HeadSummary
-from unmask.model.engine import Engine, Floats, masked_lm_role
 from unmask.serve.errors import BadField
 from unmask.serve.fields import Inputs
 from unmask.serve.models import Name, Ready, ServedModel, a_text
 from unmask.serve.scheduler import Work, check_fits
+from unmask.spec.roles import masked_lm_role
 from unmask.tasks.answer import answer
 from unmask.tasks.classify import classifier_of
 from unmask.tasks.fill import FilledMask, fill, mask_positions
@@ -67,7 +68,7 @@ def entities(
     name: Name,
     most_tokens: int,
 ) -> Ready:
-    """Texts whose results are `Tagging`, as of `unmask.loaded.Model.tag`; long ones are read in windows.
+    """Texts whose results are `Tagging`, as of `Model.tag`; long ones are read in windows.
 
     ``most_tokens`` may wait.
     """
@@ -178,7 +179,7 @@ def _logits(
 def masked_words(
     served: ServedModel, texts: Sequence[str], *, top_k: int, truncation: Truncation, name: Name
 ) -> Ready:
-    """Texts whose results are tuples of `FilledMask`, as of `unmask.loaded.Model.fill`."""
+    """Texts whose results are tuples of `FilledMask`, as of `unmask.models.load.Model.fill`."""
     model = served.model
     if top_k > model.spec.embedding.vocabulary:
         raise BadField(

@@ -10,9 +10,9 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.arguments import check_choice
+from unmask.base.arguments import check_choice
+from unmask.engines.engine import Engine, Floats
 from unmask.errors import InvalidRequest, TextTooLong
-from unmask.model.engine import Engine, Floats
 from unmask.tasks.batches import TOKENS_PER_PASS
 from unmask.tasks.long_texts import Coverage, logits_of_windows
 from unmask.tasks.progress import Progress

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.arguments import listed
+from unmask.base.arguments import listed
+from unmask.engines.engine import Floats
 from unmask.errors import InvalidRequest
-from unmask.model.engine import Floats
 from unmask.tasks.long_texts import Coverage, WindowedLogits
 from unmask.text.windows import Window
 

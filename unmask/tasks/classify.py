@@ -5,13 +5,14 @@ Axes: W windows of a text.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import assert_never
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
-from unmask.model.families.labels import default_labels
-from unmask.model.spec import Classifier, EncoderSpec, ProblemType, role_of
+from unmask.families.labels import default_labels
+from unmask.spec import Classifier, EncoderSpec, ProblemType, role_of
 from unmask.tasks.long_texts import Coverage, WindowedLogits
 
 THRESHOLD = 0.5
@@ -64,11 +65,15 @@ def problem_of(head: Classifier) -> ProblemType:
 def probabilities(logits_WC: NDArray[np.floating], problem: ProblemType) -> NDArray[np.float64]:
     """Probabilities of logits, (..., C); the values of a regression unchanged."""
     logits = np.asarray(logits_WC, dtype=np.float64)
-    if problem == "regression":
-        return logits
-    if problem == "multi_label_classification":
-        return np.exp(-np.logaddexp(0.0, -logits))
-    return np.exp(logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True))
+    match problem:
+        case "regression":
+            return logits
+        case "multi_label_classification":
+            return np.exp(-np.logaddexp(0.0, -logits))
+        case "single_label_classification":
+            return np.exp(logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True))
+        case _:
+            assert_never(problem)
 
 
 def most_probable(p_C: NDArray[np.float64], logits_C: NDArray[np.floating]) -> int:
@@ -97,11 +102,16 @@ def classify(
         p_WC = probabilities(logits_WC, problem)
         p_C = text.shares() @ p_WC
         best = most_probable(p_C, text.shares() @ logits_WC)
-        labels: tuple[str, ...] = (names[best],)
-        if problem == "multi_label_classification":
-            labels = tuple(name for name, p in zip(names, p_C, strict=True) if p >= threshold)
-        elif problem == "regression":
-            labels = ()
+        labels: tuple[str, ...]
+        match problem:
+            case "single_label_classification":
+                labels = (names[best],)
+            case "multi_label_classification":
+                labels = tuple(name for name, p in zip(names, p_C, strict=True) if p >= threshold)
+            case "regression":
+                labels = ()
+            case _:
+                assert_never(problem)
         scores = dict(zip(names, p_C.tolist(), strict=True))
         found.append(Classification(names[best], scores[names[best]], scores, labels, **vars(text.coverage)))
     return found

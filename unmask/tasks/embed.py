@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.model.engine import Engine
-from unmask.model.spec import PooledVector
-from unmask.model.spec.global_tokens import GlobalTokens
+from unmask.engines.engine import Engine
+from unmask.spec import PooledVector
+from unmask.spec.global_tokens import GlobalTokens
 from unmask.tasks.batches import TOKENS_PER_PASS, require_finite, text_batches
 from unmask.tasks.progress import Progress
 from unmask.text import Encoding

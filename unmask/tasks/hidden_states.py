@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.arguments import listed, whole_number
+from unmask.base.arguments import listed, whole_number
+from unmask.engines.engine import Engine, Floats, Layers
 from unmask.errors import InvalidRequest, quoted
-from unmask.model.engine import Engine, Floats, Layers
-from unmask.model.spec import EncoderSpec
+from unmask.spec import EncoderSpec
 from unmask.tasks.batches import TOKENS_PER_PASS, Chosen, batches, require_finite
 from unmask.text import PackedBatch
 from unmask.text.tokenizer import numbered

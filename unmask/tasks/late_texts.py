@@ -9,7 +9,7 @@ import tokenizers
 from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
-from unmask.model.spec import (
+from unmask.spec import (
     EncoderSpec,
     MultiVector,
     QueryExpansion,

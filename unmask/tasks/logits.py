@@ -4,10 +4,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from unmask.engines.engine import Engine, Floats
 from unmask.errors import InvalidRequest
-from unmask.model.engine import Engine, Floats, head_of, is_per_token, logit_count
-from unmask.model.spec import EncoderSpec, role_of
-from unmask.model.spec.global_tokens import BY_ROLE, GlobalTokens
+from unmask.spec import EncoderSpec, role_of
+from unmask.spec.global_tokens import BY_ROLE, GlobalTokens
+from unmask.spec.roles import head_of, is_per_token, logit_count
 from unmask.tasks.batches import TOKENS_PER_PASS, require_finite, text_batches
 from unmask.tasks.progress import Progress
 from unmask.tasks.values import Logits

@@ -6,10 +6,10 @@ from typing import get_args
 
 import numpy as np
 
-from unmask.arguments import check_choice
+from unmask.base.arguments import check_choice
+from unmask.engines.engine import Engine, Floats
 from unmask.errors import TextTooLong
-from unmask.model.engine import Engine, Floats
-from unmask.model.spec.global_tokens import GlobalTokens
+from unmask.spec.global_tokens import GlobalTokens
 from unmask.tasks.batches import TOKENS_PER_PASS
 from unmask.tasks.logits import logits
 from unmask.tasks.progress import Progress

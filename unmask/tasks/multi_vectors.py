@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.engines.engine import Engine
 from unmask.errors import InvalidRequest
-from unmask.model.engine import Engine
-from unmask.model.spec import MultiVector
+from unmask.spec import MultiVector
 from unmask.tasks.batches import TOKENS_PER_PASS, Chosen, batches, require_finite
 from unmask.tasks.late_texts import LateText
 from unmask.tasks.progress import Progress

@@ -6,8 +6,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.model.engine import Engine, Floats
-from unmask.model.spec import PairScore, PooledVector
+from unmask.engines.engine import Engine, Floats
+from unmask.spec import PairScore, PooledVector
 from unmask.tasks.batches import TOKENS_PER_PASS, require_finite
 from unmask.tasks.embed import embed
 from unmask.tasks.logits import logits

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.arguments import whole_number
+from unmask.base.arguments import whole_number
+from unmask.engines.engine import Engine
 from unmask.errors import InvalidRequest, not_finite
-from unmask.model.engine import Engine, lm_role
+from unmask.spec.roles import lm_role
 from unmask.tasks.batches import TOKENS_PER_PASS, batches
 from unmask.tasks.fill import Prediction
 from unmask.tasks.progress import Progress

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.errors import EmptyText, InvalidRequest, TextTooLong, quoted
-from unmask.model.spec import PooledVector, TextKind
-from unmask.model.spec.embedding_head import PROMPT_NAMES
+from unmask.spec import PooledVector, TextKind
+from unmask.spec.embedding_head import PROMPT_NAMES
 from unmask.text import Encoding, Tokenizer, Truncation
 
 

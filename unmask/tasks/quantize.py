@@ -1,12 +1,12 @@
 """Embeddings in fewer bytes: 8-bit integers, or one bit for each number."""
 
 import warnings
-from typing import Literal, get_args
+from typing import Literal, assert_never, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.arguments import check_choice
+from unmask.base.arguments import check_choice
 from unmask.errors import InvalidRequest
 
 Precision = Literal["float32", "int8", "uint8", "binary", "ubinary"]
@@ -39,18 +39,36 @@ def quantize(
             embedding.
     """
     check_choice("precision", precision, PRECISIONS)
-    if precision in ("int8", "uint8"):
-        low_E, high_E = _ranges(embeddings_SE, precision, ranges)
-        step_E = (high_E - low_E) / STEPS
-        step_E = np.where(step_E == 0, 1, step_E)
-        placed_SE: NDArray[np.float32] = np.clip(np.floor((embeddings_SE - low_E) / step_E), 0, STEPS)
-        return placed_SE.astype(np.uint8) if precision == "uint8" else (placed_SE - 128).astype(np.int8)
-    if ranges is not None:
+    if ranges is not None and precision not in ("int8", "uint8"):
         raise InvalidRequest(f"ranges were given with the precision {precision}; they are for int8 and uint8")
-    if precision == "float32":
-        return embeddings_SE
-    bits: NDArray[np.uint8] = np.packbits(embeddings_SE > 0, axis=-1)
-    return bits if precision == "ubinary" else (bits.astype(np.int16) - 128).astype(np.int8)
+    match precision:
+        case "uint8":
+            return _placed(embeddings_SE, precision, ranges).astype(np.uint8)
+        case "int8":
+            return (_placed(embeddings_SE, precision, ranges) - 128).astype(np.int8)
+        case "float32":
+            return embeddings_SE
+        case "ubinary":
+            return _bits(embeddings_SE)
+        case "binary":
+            return (_bits(embeddings_SE).astype(np.int16) - 128).astype(np.int8)
+        case _:
+            assert_never(precision)
+
+
+def _placed(
+    embeddings_SE: NDArray[np.float32], precision: Precision, ranges: NDArray[np.float32] | None
+) -> NDArray[np.float32]:
+    """Where each number is in the range of its dimension, from 0 to 255."""
+    low_E, high_E = _ranges(embeddings_SE, precision, ranges)
+    step_E = (high_E - low_E) / STEPS
+    step_E = np.where(step_E == 0, 1, step_E)
+    placed_SE: NDArray[np.float32] = np.clip(np.floor((embeddings_SE - low_E) / step_E), 0, STEPS)
+    return placed_SE
+
+
+def _bits(embeddings_SE: NDArray[np.float32]) -> NDArray[np.uint8]:
+    return np.packbits(embeddings_SE > 0, axis=-1)
 
 
 def quantized_width(width: int, precision: Precision) -> int:

@@ -3,12 +3,12 @@
 Axes: A rows of the first; B rows of the second.
 """
 
-from typing import Any, Literal, get_args
+from typing import Any, Literal, assert_never, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.arguments import check_choice
+from unmask.base.arguments import check_choice
 from unmask.errors import InvalidRequest, quoted
 
 Metric = Literal["cosine", "dot", "euclidean", "manhattan"]
@@ -32,11 +32,17 @@ def similarity(a: Any, b: Any, metric: Metric = "cosine") -> NDArray[np.float32]
         raise InvalidRequest(
             f"a has vectors of {a_AE.shape[1]} numbers and b of {b_BE.shape[1]}; embed both with one model"
         )
-    if metric == "cosine":
-        return _unit(a_AE) @ _unit(b_BE).T
-    if metric == "dot":
-        return a_AE @ b_BE.T
-    order = 2 if metric == "euclidean" else 1
+    match metric:
+        case "cosine":
+            return _unit(a_AE) @ _unit(b_BE).T
+        case "dot":
+            return a_AE @ b_BE.T
+        case "euclidean":
+            order = 2
+        case "manhattan":
+            order = 1
+        case _:
+            assert_never(metric)
     distances_AB = np.empty((len(a_AE), len(b_BE)), dtype=np.float32)
     for row_B, one_E in zip(distances_AB, a_AE, strict=True):
         row_B[:] = np.linalg.norm(b_BE - one_E, ord=order, axis=1)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.engines.engine import Engine
 from unmask.errors import InvalidRequest
-from unmask.model.engine import Engine
-from unmask.model.spec import SparseVector
+from unmask.spec import SparseVector
 from unmask.tasks.batches import TOKENS_PER_PASS, require_finite, text_batches
 from unmask.tasks.progress import Progress
 from unmask.text import Encoding

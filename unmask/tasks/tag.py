@@ -10,10 +10,10 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.arguments import check_choice
+from unmask.base.arguments import check_choice
+from unmask.engines.engine import Floats
 from unmask.errors import InvalidRequest
-from unmask.model.engine import Floats
-from unmask.model.spec import Classifier
+from unmask.spec import Classifier
 from unmask.tasks.classify import label_names, probabilities
 from unmask.tasks.long_texts import Coverage, WindowedLogits
 from unmask.tasks.schemes import Scheme, entities_of, written_in

@@ -6,8 +6,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.engines.engine import Floats
 from unmask.errors import InvalidRequest
-from unmask.model.engine import Floats
 
 LongTexts = Literal["window", "error", "end"]
 """What to do with a text longer than the model reads: read it in windows, refuse it, or drop its end."""

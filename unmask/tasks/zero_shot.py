@@ -9,7 +9,7 @@ Axes: W windows of a text; A candidate labels.
 from collections.abc import Sequence
 
 from unmask.errors import InvalidRequest, quoted
-from unmask.model.spec import Classifier
+from unmask.spec import Classifier
 from unmask.tasks.aligned import AlignedLogits
 from unmask.tasks.classify import THRESHOLD, Classification, label_names, most_probable, probabilities
 

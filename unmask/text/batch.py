@@ -10,7 +10,6 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.deprecation import renamed_arguments
 from unmask.errors import InvalidRequest
 
 
@@ -143,7 +142,6 @@ class PackedBatch:
     no document; None for none. An encoder computes equal queries once."""
 
     @classmethod
-    @renamed_arguments(segments="token_type_ids")
     def of_ids(
         cls,
         ids: Sequence[Sequence[int] | NDArray[np.int64]],
@@ -189,3 +187,13 @@ def _marks(lengths: Sequence[int], places: Sequence[Sequence[int]], kind: str) -
                 raise InvalidRequest(f"{kind} token {place} is not in a sequence of {len(mark)} tokens")
             mark[place] = True
     return np.concatenate(marks)
+
+
+def check_unpooled(layout: SequenceLayout, skipped: int) -> None:
+    """Refuse to pool a text that has nothing besides a prompt of ``skipped`` tokens.
+
+    Raises:
+        InvalidRequest: a text has no token to pool.
+    """
+    if skipped and layout.lengths.min() <= skipped:
+        raise InvalidRequest(f"a text has no token besides the {skipped} of its prompt; leave the prompt out")

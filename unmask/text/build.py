@@ -8,8 +8,8 @@ from typing import Any
 import tokenizers
 from tokenizers import AddedToken, normalizers, pre_tokenizers
 
+from unmask.base.json_settings import JsonSettings
 from unmask.errors import CorruptCheckpoint, UnknownArchitecture
-from unmask.settings import JsonSettings
 from unmask.text.byte_pair import byte_pair, names_of
 from unmask.text.formats import set_format
 from unmask.text.sentence_piece import (

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import tokenizers
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 
+from unmask.base.json_settings import JsonSettings, parse_json
 from unmask.errors import CorruptCheckpoint
-from unmask.settings import JsonSettings, parse_json
 from unmask.text.special import ANGLES, BRACKETS
 
 

@@ -18,9 +18,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from unmask.base.files import KINDS
+from unmask.base.optional import require
 from unmask.errors import InvalidRequest, InvalidText
-from unmask.files import KINDS
-from unmask.optional import require
+from unmask.text.class_labels import class_names, with_class_names
 
 Record = tuple[str, Mapping[str, Any]]
 """The name of a record in errors, and its values by field."""
@@ -65,7 +66,8 @@ def decompressed(stream: BinaryIO, name: str) -> BinaryIO:
         case ".zst":
             require("parquet")
             return io.BufferedReader(_arrow().input_stream(stream, compression="zstd"))
-    return stream
+        case _:
+            return stream
 
 
 @contextmanager
@@ -300,13 +302,21 @@ def dataset_rows(path: Path) -> Iterator[Record]:
         raise InvalidRequest(
             f"{path} is a folder but not a dataset written by Dataset.save_to_disk; name {way_out}"
         ) from None
-    number = 0
+    number, classes = 0, class_names(_features(path))
     try:
         for name in names:
             with arrow.memory_map(str(path / name)) as file, arrow.ipc.open_stream(file) as batches:
                 for batch in batches:
                     for row in batch.to_pylist():
                         number += 1
-                        yield f"row {number} of {path}", row
+                        yield f"row {number} of {path}", with_class_names(row, classes)
     except (OSError, arrow.ArrowException) as error:
         raise InvalidText(f"cannot read {path} after row {number}: {error}") from None
+
+
+def _features(folder: Path) -> Any:
+    """The types of a saved dataset's columns; None if it does not say."""
+    try:
+        return json.loads((folder / "dataset_info.json").read_bytes())["features"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

@@ -13,9 +13,9 @@ from typing import Any
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 
+from unmask.base.json_settings import JsonSettings
+from unmask.base.optional import require
 from unmask.errors import CorruptCheckpoint, UnknownArchitecture
-from unmask.optional import require
-from unmask.settings import JsonSettings
 from unmask.text.special import ANGLES, BRACKETS
 
 SPACE = "▁"

@@ -5,8 +5,8 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
 
+from unmask.base.json_settings import JsonSettings
 from unmask.errors import CorruptCheckpoint
-from unmask.settings import JsonSettings
 
 ROLES = ("unk", "cls", "sep", "pad", "mask")
 """The roles of special tokens."""

@@ -12,7 +12,6 @@ import numpy as np
 import tokenizers
 from numpy.typing import NDArray
 
-from unmask.deprecation import renamed_arguments
 from unmask.errors import EmptyText, InvalidRequest, InvalidText, TextTooLong, quoted
 from unmask.text.beginning import beginning, characters_tokenized_whole
 from unmask.text.build import TOKENIZER_FILES, build
@@ -121,7 +120,6 @@ class Tokenizer:
         found: int | None = self.engine.token_to_id(piece)
         return found
 
-    @renamed_arguments(too_long="truncation")
     def encode(
         self,
         text: str,
@@ -136,7 +134,6 @@ class Tokenizer:
             [text], pairs, max_tokens=max_tokens, truncation=truncation, name=lambda _: "the text"
         )[0]
 
-    @renamed_arguments(too_long="truncation")
     def encode_batch(
         self,
         texts: Sequence[str],
@@ -202,7 +199,6 @@ class Tokenizer:
             encodings.append(encoding)
         return encodings
 
-    @renamed_arguments(too_long="truncation")
     def encode_words(
         self,
         words: Sequence[str],

@@ -3,8 +3,8 @@
 import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
+from unmask.base.json_settings import JsonSettings
 from unmask.errors import CorruptCheckpoint
-from unmask.settings import JsonSettings
 
 
 def word_piece(content: bytes, config: JsonSettings, special: dict[str, AddedToken]) -> tokenizers.Tokenizer:

@@ -5,9 +5,9 @@ import signal
 
 import pytest
 
-from unmask.finetuning.run import finetune
-from unmask.learn.pretrain.stopping import Stopped
-from unmask.learn.pretrain.trainer import Trainer
+from unmask.training.finetune.run import finetune
+from unmask.training.run.stopping import Stopped
+from unmask.training.run.trainer import Trainer
 
 
 def table(out, retrieval=None, **changes):

@@ -11,12 +11,12 @@ from tests.finetuning.retrieval.conftest import write_rows
 from tests.finetuning.retrieval.runs import files, stopped_and_resumed, table
 from tests.finetuning.test_finetune import Heard
 from unmask.errors import InvalidRequest, InvalidText, TextTooLong
-from unmask.finetuning.data_settings import DataSettings
-from unmask.finetuning.retrieval.figures import best_of, ranking_figures
-from unmask.finetuning.retrieval.records import read_collection, read_ranked
-from unmask.finetuning.run import finetune
-from unmask.finetuning.settings import settings_of_table
-from unmask.learn.pretrain.events import read_events
+from unmask.training.finetune.data_settings import DataSettings
+from unmask.training.finetune.run import finetune
+from unmask.training.finetune.settings import settings_of_table
+from unmask.training.retrieval.figures import best_of, ranking_figures
+from unmask.training.retrieval.records import read_collection, read_ranked
+from unmask.training.run.events import read_events
 
 PROMPTS = {"query_prompt": "a text ", "document_prompt": "bank "}
 

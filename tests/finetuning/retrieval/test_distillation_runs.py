@@ -8,11 +8,11 @@ import unmask
 from tests.finetuning.retrieval.runs import files, stopped_and_resumed, table
 from tests.finetuning.test_finetune import Heard
 from unmask.errors import InvalidRequest
-from unmask.finetuning.data_settings import DataSettings
-from unmask.finetuning.retrieval.teacher import read_texts
-from unmask.finetuning.run import finetune
-from unmask.finetuning.settings import settings_of_table
-from unmask.learn.pretrain.events import read_events
+from unmask.training.finetune.data_settings import DataSettings
+from unmask.training.finetune.run import finetune
+from unmask.training.finetune.settings import settings_of_table
+from unmask.training.retrieval.teacher import read_texts
+from unmask.training.run.events import read_events
 
 SMALL = {"start_from": "tiny", "config": {"hidden_size": 20, "num_attention_heads": 4}}
 TEXTS = ["the river", "a bank was muddy"]

@@ -13,12 +13,12 @@ import unmask
 from tests.finetuning.retrieval.runs import files, stopped_and_resumed, table
 from tests.learn.runs import Heard
 from unmask.errors import InvalidText
-from unmask.finetuning.retrieval import texts as retrieval_texts
-from unmask.finetuning.retrieval.records import Ranked
-from unmask.finetuning.run import finetune
-from unmask.finetuning.settings import settings_of_table
-from unmask.learn.pretrain.events import read_events
-from unmask.model.weights import Source, read_checkpoint
+from unmask.training.finetune.run import finetune
+from unmask.training.finetune.settings import settings_of_table
+from unmask.training.retrieval import texts as retrieval_texts
+from unmask.training.retrieval.records import Ranked
+from unmask.training.run.events import read_events
+from unmask.weights import Source, read_checkpoint
 
 SCORED = {"train": ["train.jsonl"], "dev": ["dev.jsonl"], "scores": "scores"}
 KINDS = {

@@ -8,11 +8,11 @@ from typing import get_args
 import pytest
 
 from tests.support.places import REPOSITORY, default_folder, shared
-from unmask.finetuning.retrieval.settings import LOSSES, Kind
-from unmask.finetuning.run import finetune
-from unmask.finetuning.settings import read_settings, settings_of_table
-from unmask.learn.objectives.retrieval.spec import RegularizerSpec
-from unmask.learn.pretrain.events import read_events
+from unmask.training.finetune.run import finetune
+from unmask.training.finetune.settings import read_settings, settings_of_table
+from unmask.training.objectives.retrieval_spec import RegularizerSpec
+from unmask.training.retrieval.settings import LOSSES, Kind
+from unmask.training.run.events import read_events
 
 PAGE = REPOSITORY / "docs" / "train-retrievers.md"
 RECIPES = sorted((REPOSITORY / "recipes" / "retrieval").glob("*.toml"))

@@ -9,12 +9,12 @@ from sentence_transformers.sparse_encoder.evaluation import SparseInformationRet
 
 import unmask
 from tests.finetuning.retrieval.runs import files, stopped_and_resumed, table
-from unmask.checksums import CHECKSUMS
+from unmask.base.checksums import CHECKSUMS
 from unmask.errors import InvalidRequest
-from unmask.finetuning.retrieval.settings import RetrievalSettings
-from unmask.finetuning.run import finetune
-from unmask.learn.pretrain.events import read_events
-from unmask.model.spec import SparseVector
+from unmask.spec import SparseVector
+from unmask.training.finetune.run import finetune
+from unmask.training.retrieval.settings import RetrievalSettings
+from unmask.training.run.events import read_events
 
 MODEL = {"start_from": "masked"}
 SCORED = {"train": ["train.jsonl"], "dev": ["dev.jsonl"], "scores": "scores"}

@@ -11,13 +11,13 @@ from sentence_transformers.sentence_transformer import losses
 import unmask
 from tests.support.specs import SPECS, global_tokens, random_encoder
 from tests.support.tiny import tiny_bert, write_checkpoint
-from unmask.learn.data.ranking import RankedTexts, TokenizedText
-from unmask.learn.objectives.retrieval import passes
-from unmask.learn.objectives.retrieval.dense import DenseObjective
-from unmask.learn.objectives.retrieval.example import prepared
-from unmask.learn.objectives.retrieval.spec import RankingSpec
-from unmask.model.spec import PooledVector
-from unmask.model.spec.global_tokens import has_global_tokens
+from unmask.spec import PooledVector
+from unmask.spec.global_tokens import has_global_tokens
+from unmask.training.data.ranking import RankedTexts, TokenizedText
+from unmask.training.objectives import retrieval_passes as passes
+from unmask.training.objectives.retrieval_dense import DenseObjective
+from unmask.training.objectives.retrieval_example import prepared
+from unmask.training.objectives.retrieval_spec import RankingSpec
 
 ROWS = [
     ("the river", "a muddy bank", "another text", "the bank"),

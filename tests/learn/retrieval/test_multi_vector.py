@@ -8,12 +8,17 @@ from torch.nn.utils.rnn import pad_sequence
 
 from tests.learn.retrieval.test_dense import drawn, gradients, with_dropout
 from tests.support.specs import SPECS, random_encoder
-from unmask.learn.data.ranking import RankedTexts
-from unmask.learn.objectives.retrieval import multi_vector, passes
-from unmask.learn.objectives.retrieval.example import prepared
-from unmask.learn.objectives.retrieval.multi_vector import MultiVectorObjective, late_scores, own_late_scores
-from unmask.learn.objectives.retrieval.spec import RankingSpec
 from unmask.text.batch import SequenceLayout
+from unmask.training.data.ranking import RankedTexts
+from unmask.training.objectives import retrieval_multi_vector as multi_vector
+from unmask.training.objectives import retrieval_passes as passes
+from unmask.training.objectives.retrieval_example import prepared
+from unmask.training.objectives.retrieval_multi_vector import (
+    MultiVectorObjective,
+    late_scores,
+    own_late_scores,
+)
+from unmask.training.objectives.retrieval_spec import RankingSpec
 
 QUERIES, DOCUMENTS, WIDTH = 3, 4, 6
 

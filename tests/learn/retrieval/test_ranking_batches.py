@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from unmask.errors import InvalidRequest
-from unmask.learn.data.ranking import RankedTexts, RankingBatches, TokenizedText
+from unmask.training.data.ranking import RankedTexts, RankingBatches, TokenizedText
 
 
 def text(key):

@@ -9,12 +9,12 @@ from sentence_transformers.cross_encoder import CrossEncoder, losses
 
 from tests.learn.retrieval.test_dense import drawn, gradients, with_dropout
 from tests.support.specs import SPECS, random_encoder
+from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest
-from unmask.learn.data.ranking import RankedTexts
-from unmask.learn.objectives.retrieval import passes
-from unmask.learn.objectives.retrieval.reranker import RerankerObjective
-from unmask.model.encoder import Encoder
-from unmask.model.spec import Classifier
+from unmask.spec import Classifier
+from unmask.training.data.ranking import RankedTexts
+from unmask.training.objectives import retrieval_passes as passes
+from unmask.training.objectives.retrieval_reranker import RerankerObjective
 
 QUERIES, DOCUMENTS = 3, 4
 

@@ -7,11 +7,11 @@ from sentence_transformers.sentence_transformer import losses
 from sentence_transformers.util import pairwise_cos_sim, pairwise_dot_score
 
 from unmask.errors import InvalidRequest
-from unmask.learn.data.ranking import RankedTexts, TokenizedText
-from unmask.learn.objectives.retrieval.example import RankingExample, prepared
-from unmask.learn.objectives.retrieval.losses import Groups, own_positives_first, taught_loss
-from unmask.learn.objectives.retrieval.ranking import vector_loss
-from unmask.learn.objectives.retrieval.spec import RankingSpec
+from unmask.training.data.ranking import RankedTexts, TokenizedText
+from unmask.training.objectives.retrieval_example import RankingExample, prepared
+from unmask.training.objectives.retrieval_losses import Groups, own_positives_first, taught_loss
+from unmask.training.objectives.retrieval_ranking import vector_loss
+from unmask.training.objectives.retrieval_spec import RankingSpec
 
 QUERIES, DOCUMENTS, WIDTH = 4, 5, 8
 

@@ -6,9 +6,9 @@ import torch
 from sentence_transformers.sentence_transformer import losses
 
 from tests.support.specs import SPECS, random_encoder
-from unmask.learn.data.labeled import LabeledSequence
-from unmask.learn.objectives.retrieval.distillation import VectorDistillation
-from unmask.model.spec import PooledVector
+from unmask.spec import PooledVector
+from unmask.training.data.labeled import LabeledSequence
+from unmask.training.objectives.retrieval_distillation import VectorDistillation
 
 
 def items_of(encoder, count=5):

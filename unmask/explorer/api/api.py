@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 from unmask.errors import UnmaskError
-from unmask.explorer.api.routes import ROUTES
+from unmask.explorer.routes import ROUTES
 from unmask.explorer.sessions.analyses import Analyses
 from unmask.explorer.sessions.context import AppContext
 from unmask.explorer.sessions.corpora import Corpora

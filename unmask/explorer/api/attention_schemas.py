@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from unmask.explorer.api.page_request import Arrays, PageRequest
-from unmask.interpret.attention import Weight
-from unmask.interpret.attribution.rollout import Fusion
+from unmask.interpret.attention.attention_statistics import TOP_K
+from unmask.interpret.attention.pooled import Over
+from unmask.interpret.attention.sinks import EPSILON, HeadSink, TokenSink
+from unmask.interpret.attention.view import Weight
+from unmask.interpret.effects.rollout import Fusion
 from unmask.interpret.overview.finding import Overview
-from unmask.interpret.pooled import Over
-from unmask.interpret.statistics.attention_statistics import TOP_K
-from unmask.interpret.statistics.sinks import EPSILON, HeadSink, TokenSink
 
 Pool = Literal["max", "mean"]
 Target = Literal["word", "class", "embedding"]
@@ -180,7 +180,7 @@ class MeasuredFindingsRequest(PageRequest):
 class Patterns:
     """``scores`` of each head of a layer, in the order of ``shapes``; None where the text has no such keys.
 
-    A pattern is clear from ``clear`` on. See `unmask.interpret.statistics.patterns`.
+    A pattern is clear from ``clear`` on. See `unmask.interpret.attention.patterns`.
     """
 
     shapes: tuple[str, ...]

@@ -67,7 +67,8 @@ class GlobalChangeRequest(PageRequest):
 @dataclass(frozen=True)
 class HeadChangeMeta:
     """Of ``change/heads``: ``moved``, ``to_removed`` and ``to_inserted`` (L, H), see
-    `unmask.interpret.comparison.AttentionChange`; means over ``queries`` of the ``of`` words that attend."""
+    `unmask.interpret.attention.comparison.AttentionChange`; means over ``queries`` of the ``of`` words
+    that attend."""
 
     queries: int
     of: int

@@ -3,13 +3,14 @@
 import hashlib
 import unicodedata
 from importlib.metadata import PackageNotFoundError, version
+from typing import assert_never
 
 import unmask
 from unmask.explorer.api.session_schemas import ModelInfo, TextRead, Token, Word
 from unmask.explorer.sessions.models import AnyModel, ModelSlot, no_attention
 from unmask.interpret.words.words import Words
-from unmask.loaded_elmo import ElmoModel
-from unmask.model.spec import (
+from unmask.models.elmo import ElmoModel
+from unmask.spec import (
     BlockSparse,
     CausalAttention,
     FullAttention,
@@ -18,7 +19,7 @@ from unmask.model.spec import (
     SoftmaxAttention,
     role_of,
 )
-from unmask.model.spec.global_tokens import (
+from unmask.spec.global_tokens import (
     GlobalTokens,
     has_global_tokens,
     places,
@@ -212,3 +213,5 @@ def _kind(mixer: object) -> str:
             return f"window {window.radius} and global tokens"
         case BlockSparse(block):
             return f"blocks of {block}"
+        case _:
+            assert_never(mixer.pattern)

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from unmask.explorer.api.page_request import PageRequest
-from unmask.pretraining_view.values import Corruption
 from unmask.tasks.fill import Prediction
+from unmask.training.view.values import Corruption
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from unmask.encoder.heads import ClassificationHead
 from unmask.errors import InvalidRequest
 from unmask.explorer.api.task_schemas import PredictedClass, PredictedSpan, TaskPrediction
 from unmask.interpret.activation_cache import ActivationCache
-from unmask.model.heads import ClassificationHead
-from unmask.model.spec import Classifier
+from unmask.spec import Classifier
 from unmask.tasks.answer import answer
 from unmask.tasks.classify import classify, label_names, problem_of
 from unmask.tasks.long_texts import WindowedLogits
@@ -76,6 +76,8 @@ def prediction_of(cache: ActivationCache, encoding: Encoding, name: str) -> Task
                 return _answers(head, read)
             case "replaced":
                 return _replaced(read)
+            case _:
+                pass  # a class of a text
         if head.reads not in ("tokens", "tokens_and_first"):
             return _classes(head, read)
     raise InvalidRequest(f"{name} has no classifier of texts, words or answers; ask another model")

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.errors import NonFiniteResult
-from unmask.model.kernels import Tile
+from unmask.kernels import Tile
 
 FLOOR = 1e-6
 TILE = 256

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from unmask.explorer.api.attention_schemas import Special, Target
 from unmask.explorer.api.page_request import Arrays, PageRequest
 from unmask.explorer.api.session_schemas import Word
-from unmask.interpret.attention import Weight
-from unmask.interpret.intervention.ablation import How
-from unmask.interpret.pooled import Over
+from unmask.interpret.attention.pooled import Over
+from unmask.interpret.attention.view import Weight
+from unmask.interpret.effects.ablation import How
 from unmask.interpret.words.vocabulary_fit import VocabularyFit
 from unmask.tasks.fill import Prediction
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
-from unmask import optional
+from unmask.base import optional
 from unmask.errors import InvalidRequest
 from unmask.explorer.server.address import fragment
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import anywidget
 
     from unmask.explorer.api.api import Api
-    from unmask.loaded import Model
-    from unmask.loaded_elmo import ElmoModel
+    from unmask.models.elmo import ElmoModel
+    from unmask.models.load import Model
 
 HEIGHT = 900
 """Of the frame, in pixels."""
@@ -91,8 +91,8 @@ def explore(
         raise InvalidRequest(f"height is {height} pixels; it can be 100 to 10000")
     from unmask.explorer.api.api import Api
     from unmask.explorer.export.standalone_html import framed_page
-    from unmask.loaded import Model, load
-    from unmask.loaded_elmo import ElmoModel
+    from unmask.models.elmo import ElmoModel
+    from unmask.models.load import Model, load
 
     given = [model] if isinstance(model, Model | ElmoModel | str) else list(model)
     api = Api([load(one) if isinstance(one, str) else one for one in given])

@@ -9,10 +9,10 @@ from unmask.explorer.api.describe import versions
 from unmask.explorer.api.session_schemas import Stamp, StampLine
 from unmask.explorer.sessions.models import AnyModel
 from unmask.explorer.sessions.text_session import TextSession
-from unmask.loaded_elmo import ElmoModel
-from unmask.model.families import DEFAULT_NAME
-from unmask.model.spec import SoftmaxAttention
-from unmask.model.weights.find import DEFAULT, SHIPPED
+from unmask.families import DEFAULT_NAME
+from unmask.models.elmo import ElmoModel
+from unmask.spec import SoftmaxAttention
+from unmask.weights.read.find import DEFAULT, SHIPPED
 
 WEIGHTINGS = {
     "raw": "raw attention",

@@ -33,9 +33,9 @@ from unmask.explorer.api.word_schemas import AblationRequest, WordMapRequest
 from unmask.explorer.export.standalone_html import MOST_PATHS, Get, saved_page
 from unmask.explorer.server.address import fragment
 from unmask.http.responses import Answer, accepted, plain
-from unmask.interpret.attention import Weight
-from unmask.interpret.attribution.rollout import Fusion
-from unmask.interpret.pooled import Over
+from unmask.interpret.attention.pooled import Over
+from unmask.interpret.attention.view import Weight
+from unmask.interpret.effects.rollout import Fusion
 from unmask.tasks import Progress
 
 VIEWS = (

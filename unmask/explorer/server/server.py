@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unmask import optional
+from unmask.base import optional
 from unmask.errors import InvalidRequest
 from unmask.explorer.examples import EXAMPLES
 from unmask.explorer.server.address import fragment

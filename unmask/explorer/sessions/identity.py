@@ -5,11 +5,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from unmask.deprecation import MODEL_NAMES
-from unmask.loaded import Model
-from unmask.loaded_elmo import ElmoModel
-from unmask.model.families import DEFAULT_NAME
-from unmask.model.weights.find import DEFAULT, SHIPPED
+from unmask.families import DEFAULT_NAME
+from unmask.models.elmo import ElmoModel
+from unmask.models.load import Model
+from unmask.weights.read.find import DEFAULT, SHIPPED
 
 
 @dataclass(frozen=True)
@@ -24,7 +23,6 @@ class Candidate:
 
 def candidate_of(given: str) -> Candidate:
     """What the checkpoint of a name, as `unmask.load` takes it, will be called once it is loaded."""
-    given = MODEL_NAMES.get(given, given)
     if given == DEFAULT:
         return Candidate(DEFAULT_NAME)
     folder = Path(given).expanduser()

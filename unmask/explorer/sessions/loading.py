@@ -5,15 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unmask.deprecation import MODEL_NAMES
 from unmask.errors import InvalidRequest
 
 if TYPE_CHECKING:
+    from unmask.encoder.elmo import ElmoSpec
     from unmask.explorer.api.session_schemas import ModelPreview
     from unmask.explorer.sessions.models import Models, ModelSlot
-    from unmask.loaded import Model
-    from unmask.loaded_elmo import ElmoModel
-    from unmask.model.elmo import ElmoSpec
+    from unmask.models.elmo import ElmoModel
+    from unmask.models.load import Model
 
 LONGEST_NAME = 1000
 BYTES: Mapping[str, int] = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "int8": 4}
@@ -37,12 +36,12 @@ class PageLoader:
             CheckpointError: there is no such checkpoint, it cannot be read, or the hub cannot be reached.
             InvalidRequest: the name is none.
         """
-        from unmask.model.diagram import architecture_svg
-        from unmask.model.families import family_of
-        from unmask.model.weights import find, read_checkpoint
-        from unmask.model.weights.hub import remote_model
-        from unmask.model.weights.shapes import parameter_count
-        from unmask.settings import JsonSettings
+        from unmask.base.json_settings import JsonSettings
+        from unmask.families import family_of
+        from unmask.spec.diagram import architecture_svg
+        from unmask.spec.shapes import parameter_count
+        from unmask.weights import find, read_checkpoint
+        from unmask.weights.read.hub import remote_model
 
         name, download = checked_name(name), 0
         where = place_of(name)
@@ -66,8 +65,8 @@ class PageLoader:
     def _preview_elmo(self, name: str, spec: "ElmoSpec") -> "ModelPreview":
         import torch
 
-        from unmask.model.diagram import architecture_svg
-        from unmask.model.elmo import Elmo
+        from unmask.encoder.elmo import Elmo
+        from unmask.spec.diagram import architecture_svg
 
         with torch.device("meta"):
             count = sum(one.numel() for one in Elmo(spec).parameters())
@@ -80,8 +79,8 @@ class PageLoader:
         self, name: str, where: str, family: str, size: tuple[int, int, int], *, download: int, svg: str
     ) -> "ModelPreview":
         """What is known, with the memory that this takes; ``size``: layers, width, parameters."""
+        from unmask.bench.scaling.limits import free_bytes
         from unmask.explorer.api.session_schemas import ModelPreview
-        from unmask.measure.scaling.limits import free_bytes
 
         layers, width, count = size
         memory, free = BYTES[self.dtype] * count, free_bytes()
@@ -117,7 +116,7 @@ class PageLoader:
 
 
 def _elmo(name: str) -> "ElmoSpec | None":
-    from unmask.model.elmo.find import find_elmo
+    from unmask.weights.elmo.find import find_elmo
 
     folder = Path(name).expanduser()
     found = find_elmo(folder) if folder.is_dir() else None
@@ -142,16 +141,15 @@ def checked_name(name: object) -> str:
 
 def place_of(name: str) -> str:
     """Where a name leads: a folder (also those of this package), the hub's cache, or the hub."""
-    from unmask.model.weights.find import DEFAULT, SHIPPED
-    from unmask.model.weights.hub import cached
+    from unmask.weights.read.find import DEFAULT, SHIPPED
+    from unmask.weights.read.hub import cached
 
-    known = MODEL_NAMES.get(name, name)
-    if known == DEFAULT or known in SHIPPED or Path(known).expanduser().is_dir() or "/" not in known:
+    if name == DEFAULT or name in SHIPPED or Path(name).expanduser().is_dir() or "/" not in name:
         return "folder"
-    return "cache" if known in cached() else "hub"
+    return "cache" if name in cached() else "hub"
 
 
 def _share(name: str, total: int) -> float | None:
-    from unmask.model.weights.hub import cached_bytes
+    from unmask.weights.read.hub import cached_bytes
 
     return min(1.0, cached_bytes(name) / total) if total else None

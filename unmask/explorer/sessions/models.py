@@ -4,12 +4,12 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import cached_property
 
+from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest, UnmaskError
 from unmask.explorer.sessions.identity import Candidate, candidate_of, digest_of, distinct_names
 from unmask.http.errors import Problem, Refused, cannot, problem_of, unexpected
-from unmask.loaded import Model
-from unmask.loaded_elmo import ElmoModel
-from unmask.model.encoder import Encoder
+from unmask.models.elmo import ElmoModel
+from unmask.models.load import Model
 
 AnyModel = Model | ElmoModel
 """An ELMo has states and no attention: `ModelSlot.need` refuses it, `ModelSlot.need_any` does not."""

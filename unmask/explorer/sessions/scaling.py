@@ -4,14 +4,14 @@ import threading
 from dataclasses import asdict
 from typing import Any
 
+from unmask.bench.scaling.in_subprocess import Tick, measure_in_subprocess
+from unmask.bench.scaling.one import Request
+from unmask.bench.scaling.report import ScalingPoint, to_plain
+from unmask.bench.scaling.run import run_scaling
+from unmask.bench.scaling.settings import ScalingSettings, known_ways
 from unmask.explorer.api.analysis_schemas import WallState
 from unmask.http.errors import Refused
 from unmask.http.worker import Job, Watch, Worker
-from unmask.measure.scaling.in_subprocess import Tick, measure_in_subprocess
-from unmask.measure.scaling.one import Request
-from unmask.measure.scaling.report import ScalingPoint, to_plain
-from unmask.measure.scaling.run import run_scaling
-from unmask.measure.scaling.settings import ScalingSettings, known_ways
 
 
 class LengthScaling:

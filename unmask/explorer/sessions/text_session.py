@@ -5,6 +5,7 @@ from collections.abc import Callable, Hashable, Sequence
 from copy import copy
 from typing import TypeVar
 
+from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest
 from unmask.explorer.api.describe import text_read
 from unmask.explorer.api.session_schemas import State, TextRead
@@ -16,15 +17,14 @@ from unmask.http.errors import Refused, cannot
 from unmask.http.worker import Job, Watch, Worker
 from unmask.interpret import AttentionView
 from unmask.interpret.activation_cache import ActivationCache
+from unmask.interpret.attention.attention_statistics import AttentionStatistics, layer_cells
+from unmask.interpret.attention.global_effect import NO_GLOBAL_TOKENS, GlobalText
+from unmask.interpret.attention.layer_statistics import LayerStatistics
 from unmask.interpret.geometry.reading import random_baseline, read_texts
-from unmask.interpret.global_effect import NO_GLOBAL_TOKENS, GlobalText
-from unmask.interpret.statistics.attention_statistics import AttentionStatistics, layer_cells
-from unmask.interpret.statistics.layer_statistics import LayerStatistics
 from unmask.interpret.words.words import Words, words
-from unmask.loaded import Model
-from unmask.loaded_elmo import ElmoModel
-from unmask.model.encoder import Encoder
-from unmask.model.spec.global_tokens import GlobalTokens, has_global_tokens, trained_global_tokens
+from unmask.models.elmo import ElmoModel
+from unmask.models.load import Model
+from unmask.spec.global_tokens import GlobalTokens, has_global_tokens, trained_global_tokens
 from unmask.text import Encoding
 
 Value = TypeVar("Value")

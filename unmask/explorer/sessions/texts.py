@@ -10,7 +10,7 @@ from unmask.explorer.sessions.models import AnyModel, Models, ModelSlot
 from unmask.explorer.sessions.text_session import Spans, TextSession
 from unmask.http.errors import Refused
 from unmask.http.worker import Worker
-from unmask.loaded_elmo import ElmoModel
+from unmask.models.elmo import ElmoModel
 from unmask.text import Encoding, Truncation
 
 TooLong = Literal["error", "cut"]

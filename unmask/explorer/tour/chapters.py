@@ -22,7 +22,7 @@ from unmask.explorer.tour.experiments import (
     tiles,
     values,
 )
-from unmask.loaded import Model
+from unmask.models.load import Model
 
 DEFAULT_TEXT = "The woman lost her keys in the garden, so she waited by the door until her brother came home."
 MOST_CHARACTERS = 4000

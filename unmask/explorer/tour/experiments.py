@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from unmask.errors import InvalidRequest
+from unmask.explorer import experiments as story
 from unmask.explorer.tour.models import (
     MINI,
     READ_TOKENS,
@@ -26,12 +27,11 @@ from unmask.explorer.tour.models import (
     softmax,
     trainable,
 )
-from unmask.interpret import tour as story
 from unmask.interpret.activation_cache import ActivationCache
 from unmask.interpret.arguments import one_of
 from unmask.interpret.words.words import words as grouped
-from unmask.loaded import Model
-from unmask.model.spec import Rotary, SoftmaxAttention
+from unmask.models.load import Model
+from unmask.spec import Rotary, SoftmaxAttention
 from unmask.text import Encoding
 from unmask.text.masking import spellings
 

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from unmask.loaded import Model, load
-from unmask.model.encoder import Encoder
-from unmask.model.spec import (
+from unmask.encoder.encoder import Encoder
+from unmask.models.load import Model, load
+from unmask.spec import (
     Alibi,
     Disentangled,
     EncoderSpec,
@@ -18,7 +18,7 @@ from unmask.model.spec import (
     SlidingWindowGlobal,
     SoftmaxAttention,
 )
-from unmask.model.spec.attention import AttentionPosition
+from unmask.spec.attention import AttentionPosition
 from unmask.text import Encoding
 
 READ_TOKENS = 64

@@ -9,18 +9,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unmask.encoder.encoder import Encoder
+from unmask.encoder.hooks import HookPoint
+from unmask.encoder.layers.attention import SoftmaxMixer
 from unmask.errors import NonFiniteResult
 from unmask.interpret.activation_cache import ActivationCache
-from unmask.interpret.rows import NEVER, LayerRows
+from unmask.interpret.attention.rows import NEVER, LayerRows
 from unmask.interpret.watch import Watch
-from unmask.model.encoder import Encoder
-from unmask.model.hooks import HookPoint
-from unmask.model.kernels import MaskContext, Tile
-from unmask.model.kernels.tile import key_counts
-from unmask.model.layers.attention import SoftmaxMixer
-from unmask.model.spec import EncoderSpec
-from unmask.model.spec.global_tokens import has_global_tokens, places, trained_global_tokens
-from unmask.model.spec.simplify import simplify
+from unmask.kernels import MaskContext, Tile
+from unmask.kernels.tile import key_counts
+from unmask.spec import EncoderSpec
+from unmask.spec.global_tokens import has_global_tokens, places, trained_global_tokens
+from unmask.spec.simplify import simplify
 from unmask.text import Encoding, PackedBatch
 
 ROWS = 128

@@ -9,18 +9,18 @@ from typing import SupportsIndex
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.arguments import check_choice
+from unmask.base.arguments import check_choice
+from unmask.encoder.encoder import Encoder
 from unmask.errors import UnknownArchitecture
 from unmask.interpret.arguments import at_least, one_of
+from unmask.interpret.attention.layer_statistics import CLASSES
+from unmask.interpret.attention.taxonomy import LABELS
 from unmask.interpret.corpus.batch import EqualLengthBatch
 from unmask.interpret.corpus.patterns import PATTERNS, relations
 from unmask.interpret.corpus.statistics import EXAMPLES, NONE, HeadTotals
 from unmask.interpret.corpus.stored import read_totals, write_totals
 from unmask.interpret.corpus.texts import Corpus
-from unmask.interpret.statistics.layer_statistics import CLASSES
-from unmask.interpret.statistics.taxonomy import LABELS
 from unmask.interpret.watch import Watch, unwatched
-from unmask.model.encoder import Encoder
 from unmask.text import Encoding, Tokenizer
 
 MOST_TOKENS = 512

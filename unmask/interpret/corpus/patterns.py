@@ -12,9 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unmask.interpret.statistics.layer_statistics import CLASSES
-from unmask.interpret.statistics.patterns import DISTANT
-from unmask.interpret.statistics.token_classes import column_classes
+from unmask.interpret.attention.layer_statistics import CLASSES
+from unmask.interpret.attention.patterns import DISTANT
+from unmask.interpret.attention.token_classes import column_classes
 from unmask.interpret.words.words import words
 from unmask.text import Encoding
 
@@ -36,7 +36,7 @@ PATTERNS = (
 ``edge``: any key. ``previous``, ``next``, ``self``: the token before, after, and the token itself. ``word``:
 another token of the same word. ``repeat``: the same token elsewhere in the text. ``punctuation``: a token of
 punctuation, from one that is not. ``distant``: at least `DISTANT` tokens away. How much the map of one
-text looks like a line, a block or a link is measured in `unmask.interpret.statistics.patterns`."""
+text looks like a line, a block or a link is measured in `unmask.interpret.attention.patterns`."""
 
 
 @dataclass(frozen=True, eq=False)

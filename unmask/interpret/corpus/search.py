@@ -6,14 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.arguments import check_choice
+from unmask.base.arguments import check_choice
+from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest
 from unmask.interpret.corpus.batch import EqualLengthBatch
 from unmask.interpret.corpus.measure import CorpusStatistics, Example, batches
 from unmask.interpret.corpus.patterns import PATTERNS, relations
 from unmask.interpret.corpus.statistics import HeadTotals
 from unmask.interpret.watch import Watch, unwatched
-from unmask.model.encoder import Encoder
 from unmask.text import Encoding
 from unmask.text.borders import occurrences
 

@@ -10,19 +10,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from unmask.base.intervals import CONFIDENCE, Interval, sample_counts
+from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest, UnknownArchitecture
 from unmask.interpret.activation_cache import ActivationCache
 from unmask.interpret.arguments import at_least, one_of
+from unmask.interpret.attention.sinks import EPSILON
+from unmask.interpret.attention.token_classes import column_classes
 from unmask.interpret.corpus.batch import EqualLengthBatch
 from unmask.interpret.corpus.measure import MOST_TOKENS, batches
 from unmask.interpret.corpus.texts import Corpus
-from unmask.interpret.intervention.target import TargetScore, Word
-from unmask.interpret.intervention.values import without_values
-from unmask.interpret.statistics.sinks import EPSILON
-from unmask.interpret.statistics.token_classes import column_classes
+from unmask.interpret.effects.target import TargetScore, Word
+from unmask.interpret.effects.values import without_values
 from unmask.interpret.watch import Watch, unwatched
-from unmask.intervals import CONFIDENCE, Interval, sample_counts
-from unmask.model.encoder import Encoder
 from unmask.text import Encoding, Tokenizer
 from unmask.text.masking import masked
 
@@ -51,7 +51,7 @@ class CorpusSinks:
     """Share of each kind among the tokens of a text: what uniform attention gives it."""
     sink_SLHX: NDArray[np.bool_]
     """Whether the token that receives the most is of the kind, and receives more than epsilon (adapted score,
-    see `unmask.interpret.statistics.sinks`)."""
+    see `unmask.interpret.attention.sinks`)."""
     heads_L: tuple[int, ...]
     """H of each layer; further heads are 0."""
 

@@ -12,9 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from unmask.interpret.attention.layer_statistics import CLASSES
+from unmask.interpret.attention.taxonomy import CLASS_MASS, DIFFUSE_SHARE, LABELS, POSITIONAL_SHARE
 from unmask.interpret.corpus.patterns import PATTERNS, BatchRelations
-from unmask.interpret.statistics.layer_statistics import CLASSES
-from unmask.interpret.statistics.taxonomy import CLASS_MASS, DIFFUSE_SHARE, LABELS, POSITIONAL_SHARE
 
 EXAMPLES = 20
 """Examples kept of every head and pattern."""

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from unmask.files import unwritable, whole_file
+from unmask.base.files import unwritable, whole_file
+from unmask.interpret.attention.layer_statistics import CLASSES
+from unmask.interpret.attention.taxonomy import LABELS
 from unmask.interpret.corpus.patterns import PATTERNS
 from unmask.interpret.corpus.statistics import HeadTotals
-from unmask.interpret.statistics.layer_statistics import CLASSES
-from unmask.interpret.statistics.taxonomy import LABELS
 
 MAGIC = b"unmask corpus 1\n"
 """The number changes when the same texts would give other numbers, or other arrays."""

@@ -8,9 +8,9 @@ from functools import cache, cached_property
 from importlib.resources import files
 from pathlib import Path
 
-from unmask.arguments import listed
+from unmask.base.arguments import listed
+from unmask.base.files import check_regular
 from unmask.errors import EmptyText, InvalidRequest, InvalidText, quoted
-from unmask.files import check_regular
 from unmask.text import read_lines
 from unmask.text.records import COMPRESSED, DAMAGED, content, opened
 

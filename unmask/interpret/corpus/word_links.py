@@ -17,12 +17,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from unmask.base.files import whole_file
+from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest, UnknownArchitecture
-from unmask.files import whole_file
 from unmask.interpret.corpus.batch import EqualLengthBatch
 from unmask.interpret.corpus.measure import batches
 from unmask.interpret.watch import Watch, unwatched
-from unmask.model.encoder import Encoder
 from unmask.text import Encoding
 
 TEXTS_BETWEEN_WRITES = 256

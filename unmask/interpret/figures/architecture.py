@@ -2,19 +2,19 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, assert_never
 
-from unmask.files import whole_file
+from unmask.base.files import whole_file
 from unmask.interpret.figures.paper import check_format, paper_style, save_figure
-from unmask.model.diagram.drawing import Box, Drawing, Label, Line
-from unmask.model.diagram.layout import architecture_drawing
-from unmask.model.diagram.svg import arrow_head, svg
-from unmask.model.spec import CheckpointOutput, EncoderSpec
+from unmask.spec import CheckpointOutput, EncoderSpec
+from unmask.spec.diagram.drawing import Box, Drawing, Label, Line
+from unmask.spec.diagram.layout import architecture_drawing
+from unmask.spec.diagram.svg import arrow_head, svg
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from unmask.model.elmo.spec import ElmoSpec
+    from unmask.spec.elmo import ElmoSpec
 
 POINTS = 72
 """Points per inch."""
@@ -28,7 +28,7 @@ def architecture_figure(
     """The block diagram of one encoder, as wide as a column, or of two beside each other.
 
     Layers that differ at most in their attention are drawn as one block; see
-    `unmask.model.diagram.architecture_drawing`.
+    `unmask.spec.diagram.architecture_drawing`.
 
     Args:
         specs: one or two encoders or ELMos, such as ``model.spec``.
@@ -109,4 +109,6 @@ def _figure(drawing: Drawing) -> "Figure":
                         va="baseline",
                         zorder=order,
                     )
+                case _:
+                    assert_never(shape)
     return figure

@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
-from unmask.interpret.attention import AttentionView, Weight
+from unmask.interpret.attention.pooled import Pool
+from unmask.interpret.attention.view import AttentionView, Weight
 from unmask.interpret.figures.paper import (
     COLUMN,
     KEY,
@@ -18,7 +19,6 @@ from unmask.interpret.figures.paper import (
     new_figure,
     paper_style,
 )
-from unmask.interpret.pooled import Pool
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,10 +6,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from unmask.base.files import whole_file
+from unmask.base.optional import require
 from unmask.errors import InvalidRequest
-from unmask.files import whole_file
 from unmask.interpret.figures.colors import palette
-from unmask.optional import require
 
 if TYPE_CHECKING:
     from matplotlib.colors import ListedColormap

@@ -14,11 +14,11 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.base.optional import require
 from unmask.errors import InvalidRequest
 from unmask.interpret.geometry.intervals import generator
 from unmask.interpret.geometry.values import FloatArray, as_points
 from unmask.interpret.watch import Watch, unwatched
-from unmask.optional import require
 
 Method = Literal["pca", "umap"]
 Basis = Literal["own", "shared"]

@@ -10,13 +10,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from unmask.encoder.elmo import Elmo, character_ids
+from unmask.encoder.encoder import Encoder
+from unmask.encoder.hooks import HookPoint
 from unmask.errors import InvalidRequest, NonFiniteResult
 from unmask.interpret.geometry.intervals import generator
 from unmask.interpret.watch import Watch, unwatched
-from unmask.model.elmo import Elmo, character_ids
-from unmask.model.encoder import Encoder
-from unmask.model.hooks import HookPoint
-from unmask.model.spec.global_tokens import pack, trained_global_tokens
+from unmask.spec.global_tokens import pack, trained_global_tokens
 from unmask.text import Encoding, SequenceLayout, token_budget_batches
 
 TOKENS_PER_PASS = 2048

@@ -4,15 +4,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from unmask.encoder.elmo import Elmo
+from unmask.encoder.elmo.tokenizer import WordTokenizer
+from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest
 from unmask.interpret.geometry.projection import Basis, Method, Projection, project
 from unmask.interpret.geometry.values import FloatArray
 from unmask.interpret.geometry.word_sense_sets import SenseSet
 from unmask.interpret.geometry.word_senses import encode_sentences, occurrence_states
 from unmask.interpret.watch import Watch, unwatched
-from unmask.model.elmo import Elmo
-from unmask.model.elmo.tokenizer import WordTokenizer
-from unmask.model.encoder import Encoder
 from unmask.text import Tokenizer
 
 

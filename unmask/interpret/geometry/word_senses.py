@@ -12,6 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.encoder.elmo import Elmo
+from unmask.encoder.elmo.tokenizer import WordTokenizer
+from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest
 from unmask.interpret.geometry.intervals import generator, student
 from unmask.interpret.geometry.reading import random_baseline, read_texts
@@ -19,9 +22,6 @@ from unmask.interpret.geometry.spread import unit
 from unmask.interpret.geometry.values import Estimate, FloatArray
 from unmask.interpret.geometry.word_sense_sets import FEWEST, SenseSet
 from unmask.interpret.watch import Watch, unwatched
-from unmask.model.elmo import Elmo
-from unmask.model.elmo.tokenizer import WordTokenizer
-from unmask.model.encoder import Encoder
 from unmask.text import Encoding, Tokenizer
 
 PERMUTATIONS = 999

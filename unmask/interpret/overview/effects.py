@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from unmask.encoder.encoder import Encoder
 from unmask.interpret.activation_cache import ActivationCache
-from unmask.interpret.intervention.ablation import Importance, ablate, ablate_each, importance
-from unmask.interpret.intervention.target import AttributionTarget, Embedding
-from unmask.interpret.logit_lens import logit_lens
+from unmask.interpret.effects.ablation import Importance, ablate, ablate_each, importance
+from unmask.interpret.effects.logit_lens import logit_lens
+from unmask.interpret.effects.target import AttributionTarget, Embedding
 from unmask.interpret.overview.finding import Bar, Finding
 from unmask.interpret.overview.names import head_name, level_name, percent, quoted
 from unmask.interpret.watch import Watch, unwatched
-from unmask.model.encoder import Encoder
 from unmask.text import Encoding
 
 CANDIDATES = 6

@@ -11,11 +11,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.interpret.attention.distances import uniform_distance
+from unmask.interpret.attention.layer_statistics import CLASSES, LayerStatistics
+from unmask.interpret.attention.taxonomy import HeadLabel, label_heads
 from unmask.interpret.overview.finding import Edge, Finding
 from unmask.interpret.overview.names import Names, also, head_name, percent, tokens
-from unmask.interpret.statistics.distances import uniform_distance
-from unmask.interpret.statistics.layer_statistics import CLASSES, LayerStatistics
-from unmask.interpret.statistics.taxonomy import HeadLabel, label_heads
 
 FEWEST_TOKENS = 6
 """In a shorter text nearly every head looks positional."""
@@ -226,7 +226,7 @@ def same_word(heads: MeasuredHeads) -> Iterator[Finding]:
     edges, window = heads.drawn(found, strongest)
     yield Finding(
         kind="same",
-        sentence=f"Words that occur more than once, such as {names.surface(strongest)}, look for each other "
+        sentence=f"Words that occur more than once, such as {names.surface(strongest)}, attend to each other "
         f"in head {head_name(*found)}: {percent(mass)} of their attention goes to their other occurrences, "
         f"where evenly spread attention would give {percent(even)}.{heads.caution(found)}",
         value=mass,
@@ -307,6 +307,8 @@ def farthest(heads: MeasuredHeads) -> Iterator[Finding]:
     if found is None or heads.tokens < FEWEST_TOKENS:
         return
     distance, even, best = found
+    if tokens(distance) == tokens(even):
+        return
     yield Finding(
         kind="distance",
         sentence=f"Head {head_name(*best)} reads farthest: {tokens(distance)} tokens from query to key on "

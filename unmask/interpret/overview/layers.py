@@ -25,7 +25,7 @@ CONTRAST = 0.05
 
 
 def labels(heads: MeasuredHeads) -> Iterator[Finding]:
-    """How many heads have each label of `unmask.interpret.statistics.taxonomy.label_heads`."""
+    """How many heads have each label of `unmask.interpret.attention.taxonomy.label_heads`."""
     if heads.tokens < FEWEST_TOKENS or heads.count < 2:
         return
     counts = Counter(label.label for label in heads.labels.values())

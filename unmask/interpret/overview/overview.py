@@ -3,16 +3,16 @@
 from collections.abc import Callable
 from itertools import chain
 
+from unmask.encoder.encoder import Encoder
 from unmask.interpret.activation_cache import ActivationCache
-from unmask.interpret.attention import AttentionView
-from unmask.interpret.intervention.target import AttributionTarget, Embedding
+from unmask.interpret.attention.attention_statistics import AttentionStatistics
+from unmask.interpret.attention.sinks import sinks
+from unmask.interpret.attention.view import AttentionView
+from unmask.interpret.effects.target import AttributionTarget, Embedding
 from unmask.interpret.overview import effects, heads, layers, sink, states
 from unmask.interpret.overview.finding import Finding, Overview
 from unmask.interpret.overview.names import Names
-from unmask.interpret.statistics.attention_statistics import AttentionStatistics
-from unmask.interpret.statistics.sinks import sinks
 from unmask.interpret.watch import Watch, unwatched
-from unmask.model.encoder import Encoder
 
 ORDER = (
     *("previous", "same", "edge", "next", "punctuation", "sink", "labels", "sense", "effect"),

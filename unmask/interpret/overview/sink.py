@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from unmask.interpret.attention.sinks import EPSILON, Sinks
 from unmask.interpret.overview.finding import Bar, Finding
 from unmask.interpret.overview.heads import MeasuredHeads
 from unmask.interpret.overview.names import percent
-from unmask.interpret.statistics.sinks import EPSILON, Sinks
 
 BARS = 5
 """Tokens whose shares are given."""

@@ -62,6 +62,8 @@ def changes(cache: ActivationCache) -> Iterator[Finding]:
         for before_ND, after_ND in zip(cache.states, cache.states[1:], strict=False)
     ]
     most, least = int(np.argmax(distances)), int(np.argmin(distances))
+    if f"{distances[most]:.2f}" == f"{distances[least]:.2f}":
+        return
     yield Finding(
         kind="states",
         sentence=f"Layer {most} changes the hidden states most: the cosine distance between its input and "
@@ -75,7 +77,7 @@ def changes(cache: ActivationCache) -> Iterator[Finding]:
 
 
 def senses(cache: ActivationCache, names: Names) -> Iterator[Finding]:
-    """The first and last occurrence of the longest repeated word, if their states drift apart."""
+    """The first and last occurrence of the longest repeated word, if their states drift apart anywhere."""
     group_N = names.repeated_N
     tokens = np.flatnonzero(group_N >= 0)
     if len(tokens) == 0:
@@ -88,17 +90,18 @@ def senses(cache: ActivationCache, names: Names) -> Iterator[Finding]:
         _cosine(x_ND[first[0] : first[-1] + 1].mean(0), x_ND[last[0] : last[-1] + 1].mean(0))
         for x_ND in cache.states
     ]
-    drops = -np.diff(cosines)
-    layer = int(drops.argmax())
-    if cosines[0] - cosines[-1] < DRIFT:
+    apart = int(np.argmin(cosines))
+    if cosines[0] - cosines[apart] < DRIFT:
         return
+    layer = apart - 1
+    end = "" if apart == len(cosines) - 1 else f", and end at {cosines[-1]:.2f}"
     which = "The two" if len(words) == 2 else "The first and the last"
     yield Finding(
         kind="sense",
         sentence=f"{which} {names.surface(longest)} start with a cosine of {cosines[0]:.2f} between "
-        f"their embeddings and end at {cosines[-1]:.2f}: their contexts tell them apart, most of all in "
-        f"layer {layer}.",
-        value=cosines[-1],
+        f"their embeddings and are at {cosines[apart]:.2f} after layer {layer}, where their contexts tell "
+        f"them apart most{end}.",
+        value=cosines[apart],
         baseline=cosines[0],
         layer=layer,
         query=int(first[0]),

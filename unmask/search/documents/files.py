@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from unmask.base.files import KINDS
 from unmask.errors import InvalidRequest
-from unmask.files import KINDS
 from unmask.search.documents.values import Skipped
 from unmask.text.records import COMPRESSED
 

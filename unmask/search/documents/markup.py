@@ -5,8 +5,8 @@ import re
 from importlib import import_module
 from typing import Any
 
+from unmask.base.optional import require
 from unmask.errors import InvalidText
-from unmask.optional import require
 from unmask.text.decode import decode
 
 _DROPPED = "head iframe math nav noscript object script style svg template -comment -document-type"

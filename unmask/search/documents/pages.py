@@ -12,8 +12,8 @@ from contextlib import suppress
 from types import TracebackType
 from typing import IO, Self
 
+from unmask.base.optional import require
 from unmask.errors import InvalidText
-from unmask.optional import require
 from unmask.search.documents.markup import html_text
 
 PAGE_SECONDS = 20

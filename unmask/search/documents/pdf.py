@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
-from unmask.optional import require
+from unmask.base.optional import require
 from unmask.search.documents.values import Document, Skipped
 
 NO_TEXT = "it has no text; run OCR first"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from unmask.arguments import listed, whole_number
+from unmask.base.arguments import listed, whole_number
 from unmask.errors import InvalidRequest, InvalidText
 from unmask.search.documents.files import Found, check_paths, find_files
 from unmask.search.documents.markup import decode_html, markdown_title

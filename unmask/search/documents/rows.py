@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from unmask.base.optional import require
 from unmask.errors import InvalidRequest, InvalidText, quoted
-from unmask.optional import require
 from unmask.search.documents.storable import require_json
 from unmask.search.documents.values import Document, Skipped
 from unmask.text.decode import check_text

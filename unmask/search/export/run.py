@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
-from unmask.arguments import check_callable, check_choice
+from unmask.base.arguments import check_callable, check_choice
+from unmask.base.files import check_can_write, whole_file, whole_folder
+from unmask.base.optional import require
 from unmask.errors import InvalidRequest, OutputError, quoted
-from unmask.files import check_can_write, whole_file, whole_folder
-from unmask.optional import require
 from unmask.search.contents import Contents
 from unmask.search.export.opensearch import write_opensearch
 from unmask.search.export.parquet import write_parquet

@@ -7,8 +7,8 @@ from io import FileIO
 from pathlib import Path
 from typing import TypeVar
 
+from unmask.base.files import sync, unwritable
 from unmask.errors import OutputError
-from unmask.files import sync, unwritable
 
 Result = TypeVar("Result")
 

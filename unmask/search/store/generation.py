@@ -12,8 +12,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.base.files import check_regular, read_regular
 from unmask.errors import CorruptIndex
-from unmask.files import check_regular, read_regular
 from unmask.search.store.blocks import AT_ONCE, BLOCK, Checksums, checksum_bytes, damaged_blocks
 from unmask.search.store.manifest import (
     WAY_OUT,

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.base.files import read_regular
 from unmask.errors import CorruptIndex, InvalidRequest, quoted
-from unmask.files import read_regular
 from unmask.search.store.sealed import seal, unseal
 
 FORMAT = 1

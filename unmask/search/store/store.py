@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from unmask.arguments import check_choice
+from unmask.base.arguments import check_choice
 from unmask.errors import CorruptIndex, OutputError
 from unmask.search.store.disk import make_folder, remove_file, rename_file, sync_folder
 from unmask.search.store.generation import Check, Generation, open_current

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
+from unmask.base.files import read_regular
 from unmask.errors import CorruptIndex, InvalidRequest
-from unmask.files import read_regular
 from unmask.search.store.blocks import digest
 from unmask.search.store.generation import open_file, open_segment
 from unmask.search.store.manifest import (

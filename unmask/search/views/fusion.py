@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.arguments import check_choice
+from unmask.base.arguments import check_choice
 from unmask.errors import InvalidRequest, quoted
 from unmask.search.options import FUSIONS, Fusion, View
 

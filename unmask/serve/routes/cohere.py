@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from unmask.model.spec import PooledVector
 from unmask.serve.errors import BadField
 from unmask.serve.fields import Choice, Choices, Documents, Flag, Inputs, Text, TextList, Whole
 from unmask.serve.models import ServedModel
@@ -13,6 +12,7 @@ from unmask.serve.routes.openai import in_base64
 from unmask.serve.routes.route import DIMENSIONS, MODEL, TRUNCATE, Given, PostRoute, named, truncation_of
 from unmask.serve.schemas import INTEGER, NUMBER, TEXT, VECTOR, record, rows
 from unmask.serve.service import Call, Service
+from unmask.spec import PooledVector
 from unmask.tasks.pair_scores import activated
 from unmask.tasks.prompts import prompt_of
 from unmask.tasks.quantize import quantize

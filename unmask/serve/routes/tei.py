@@ -4,7 +4,6 @@ from typing import Any, cast
 
 import numpy as np
 
-from unmask.model.spec import PooledVector
 from unmask.serve.errors import BadField
 from unmask.serve.fields import Choice, Flag, Inner, Inputs, Text, TextList, Whole
 from unmask.serve.id_fields import TextsOrIds, TextsOrPairs
@@ -21,6 +20,7 @@ from unmask.serve.routes.route import (
 from unmask.serve.schemas import INTEGER, NUMBER, TEXT, VECTOR, record, rows
 from unmask.serve.service import Call, Service
 from unmask.serve.typed import embed_all
+from unmask.spec import PooledVector
 from unmask.tasks.classify import Classification
 from unmask.tasks.pair_scores import activated
 from unmask.tasks.prompts import chosen_prompt

@@ -3,7 +3,6 @@
 from typing import Any
 
 from unmask import __version__
-from unmask.model.spec import PooledVector
 from unmask.serve.errors import BadField
 from unmask.serve.fields import Flag, Inputs, Texts
 from unmask.serve.id_fields import Ids
@@ -11,6 +10,7 @@ from unmask.serve.models import ServedModel
 from unmask.serve.routes.route import MODEL, PROMPT_NAME, GetRoute, Given, PostRoute, named
 from unmask.serve.schemas import BOOLEAN, INTEGER, TEXT, record, rows
 from unmask.serve.service import Call, Service
+from unmask.spec import PooledVector
 from unmask.tasks.prompts import chosen_prompt
 
 _PLACE = {"anyOf": [INTEGER, {"type": "null"}]}

@@ -10,6 +10,10 @@ export interface SavedAnswer {
   data: string;
 }
 
+/** The published name of the model that comes with a package, under the name "default". */
+const DEFAULT_NAME = 'sentence-transformers/all-MiniLM-L6-v2';
+const LONGEST_IN_SHELL = 300;
+
 export interface SavedPage {
   /** The state of the address that was looked at. */
   hash: string;
@@ -46,10 +50,13 @@ export class SavedSource implements Source {
     throw this.notSaved();
   }
 
-  /** What shows the same live. */
+  /** What shows the same text live, for a shell. A long text is left out, to be pasted into the page. */
   get command(): string {
-    const models = this.texts.map((path) => (JSON.parse(this.page.answers[path]?.data ?? '{}') as TextRead).model);
-    return ['unmask explore', ...new Set(models.map((model) => `--model ${model}`))].join(' ');
+    const reads = this.texts.map((path) => JSON.parse(this.page.answers[path]?.data ?? '{}') as TextRead);
+    const models = reads.map(({ model, revision }) => (model === DEFAULT_NAME && revision === null ? 'default' : model));
+    const text = new URLSearchParams(this.page.hash.replace(/^#/, '')).get('text') ?? '';
+    const typed = text === '' || text.length > LONGEST_IN_SHELL ? [] : [`'${text.replaceAll("'", "'\\''")}'`];
+    return ['unmask explore', ...typed, ...new Set(models.map((model) => `--model ${model}`))].join(' ');
   }
 
   private notSaved(): Refused {

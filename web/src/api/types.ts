@@ -264,7 +264,7 @@ export interface Overview {
 /**
  * `scores` of each head of a layer, in the order of `shapes`; None where the text has no such keys.
  *
- * A pattern is clear from `clear` on. See `unmask.interpret.statistics.patterns`.
+ * A pattern is clear from `clear` on. See `unmask.interpret.attention.patterns`.
  */
 export interface Patterns {
   shapes: string[];
@@ -741,7 +741,8 @@ export interface GlobalChangeMeta {
 
 /**
  * Of `change/heads`: `moved`, `to_removed` and `to_inserted` (L, H), see
- * `unmask.interpret.comparison.AttentionChange`; means over `queries` of the `of` words that attend.
+ * `unmask.interpret.attention.comparison.AttentionChange`; means over `queries` of the `of` words
+ * that attend.
  */
 export interface HeadChangeMeta {
   queries: number;

@@ -48,7 +48,7 @@ function opening({ view, stamps }: Shown, read: TextRead): string[] {
   ];
 }
 
-const GLOBAL = ['from unmask.interpret.global_effect import GlobalText', 'from unmask.model.spec.global_tokens import trained_global_tokens'];
+const GLOBAL = ['from unmask.interpret.attention.global_effect import GlobalText', 'from unmask.spec.global_tokens import trained_global_tokens'];
 const chosenIn = ({ reads }: Shown) => (reads[0]?.global_spans.length ? ', global_tokens=chosen' : '');
 
 function attention(model: string, view: ViewState, read: TextRead): string {
@@ -89,7 +89,7 @@ const map: Body = (shown, read) => {
   const { view, option } = shown;
   const { layer, head } = view;
   const weight = written(view.weight);
-  const chosen = 'from unmask.interpret.words.chosen_maps import ChosenMaps';
+  const chosen = 'from unmask.interpret.attention.chosen_maps import ChosenMaps';
   const over = overOf(view);
   const without = view.special === 'hide' ? SPECIAL : null;
   const maps = `maps = ChosenMaps(view, ${weight}${without || over ? `, ${without ?? 'None'}` : ''}${over ? `, ${written(over)}` : ''})`;
@@ -119,7 +119,7 @@ const map: Body = (shown, read) => {
     ...result,
     ...part,
     ...(over ? [] : [
-      'from unmask.interpret.statistics.patterns import head_patterns',
+      'from unmask.interpret.attention.patterns import head_patterns',
       `patterns = head_patterns(view.cache, view.open_statistics(), layers=(${layer},)).of(${layer}, ${head})`,
     ]),
     `save_figure(map_figure(view, ${layer}, ${head}, weight=${weight}${drawn}), "map.svg")  # 3.25 inches wide; .pdf and .png too`,
@@ -129,7 +129,7 @@ const map: Body = (shown, read) => {
 /** Statistics that addresses of earlier versions name differently. */
 const FIELDS: Record<string, string> = { received: 'attention_received', peak: 'max_received' };
 
-const EDGE_IMPORTS = ['from unmask.interpret.edges import layer_edges', 'from unmask.interpret.rows import LayerRows'];
+const EDGE_IMPORTS = ['from unmask.interpret.attention.edges import layer_edges', 'from unmask.interpret.attention.rows import LayerRows'];
 
 /** Statistics of tokens that are also known without special tokens, and whether they weigh by norms. */
 const WITHOUT: Record<string, string> = { attention_received: 'False', received_norm: 'True' };
@@ -157,7 +157,7 @@ const heads: Body = (shown, read) => {
   const edges = edgesOf(shown, read);
   if (edges === 'all') return ['result = view.summaries()  # one entry per head, of all tokens'];
   const [from, to] = sidesOf(edges);
-  return ['from unmask.interpret.segments import segment_attention', `result = segment_attention(view.cache)[:, :, ${from}, ${to}]  # ${EDGE_NAMES[edges]}, (layers, heads)`];
+  return ['from unmask.interpret.attention.segments import segment_attention', `result = segment_attention(view.cache)[:, :, ${from}, ${to}]  # ${EDGE_NAMES[edges]}, (layers, heads)`];
 };
 
 const head: Body = ({ view, option }) => [
@@ -196,7 +196,7 @@ const flow: Body = (shown, read) => {
 };
 
 const sinks: Body = ({ option }) => [
-  'from unmask.interpret.statistics.sinks import sinks',
+  'from unmask.interpret.attention.sinks import sinks',
   `result = sinks(view.statistics(), epsilon=${Number(option('sinks.epsilon', '30')) / 100})`,
 ];
 
@@ -206,7 +206,7 @@ const paths: Body = (shown) => {
   if (option('paths.method', 'rollout') !== 'relevance') {
     const start = whole ? 'None' : token;
     return [
-      'from unmask.interpret.attribution.rollout import rollout',
+      'from unmask.interpret.effects.rollout import rollout',
       `result = rollout(view.cache, ${start}, fusion=${written(option('paths.fusion', 'mean'))}).values  # (levels, tokens)`,
     ];
   }
@@ -216,8 +216,8 @@ const paths: Body = (shown) => {
   const what = target !== 'class' ? 'Embedding' : asked.classes === null ? 'Class' : 'TokenClasses';
   const made = target === 'class' ? classOf(asked) : whole ? ['target = Embedding(model.embedding_head().pooling)'] : [`target = Embedding(token=${token})`];
   return [
-    'from unmask.interpret.attribution.gradient import attribution',
-    `from unmask.interpret.intervention.target import ${what}`,
+    'from unmask.interpret.effects.gradient import attribution',
+    `from unmask.interpret.effects.target import ${what}`,
     ...made,
     'result = attribution(view.cache, target, encoder=model.trainable_encoder(replace=False)).by_layer  # (layers, tokens)',
   ];
@@ -233,8 +233,8 @@ function classOf({ id, classes }: ReturnType<typeof targetOf>): string[] {
 function attributionOfWord(token: number, chosen: string): string[] {
   return [
     'from unmask.interpret.activation_cache import ActivationCache',
-    'from unmask.interpret.attribution.gradient import attribution',
-    'from unmask.interpret.intervention.target import Word',
+    'from unmask.interpret.effects.gradient import attribution',
+    'from unmask.interpret.effects.target import Word',
     'from unmask.text.masking import masked',
     `token = ${token}`,
     'word = int(view.encoding.ids[token])  # the actual word, predicted at a mask',
@@ -250,7 +250,7 @@ const words: Body = (shown, read) => {
   return canFill
     ? [
         'from unmask.interpret.activation_cache import ActivationCache',
-        'from unmask.interpret.logit_lens import logit_lens',
+        'from unmask.interpret.effects.logit_lens import logit_lens',
         'from unmask.text.masking import masked',
         `hidden = masked(view.encoding, [${token}], model.tokenizer)`,
         `found = logit_lens(ActivationCache.of(model.encoder, hidden${chosenIn(shown)}), [${token}], top_k=8)`,
@@ -258,8 +258,8 @@ const words: Body = (shown, read) => {
         ...(whole ? [`step = model.masked_view(${written(read.text)}, epoch=${Math.max(1, Number.parseInt(option('words.epoch', '1')) || 1)})  # the step of pretraining`] : []),
       ]
     : [
-        'from unmask.interpret.intervention.ablation import importance',
-        'from unmask.interpret.intervention.target import Embedding',
+        'from unmask.interpret.effects.ablation import importance',
+        'from unmask.interpret.effects.target import Embedding',
         `result = importance(view.cache, Embedding(token=${token}), encoder=model.trainable_encoder(replace=False)).slopes  # (layers, heads)`,
       ];
 };
@@ -268,11 +268,11 @@ const compare: Body = (shown) => {
   const { view, reads, stamps } = shown;
   const other = reads[1];
   if (!other && chosenIn(shown)) {
-    return ['from unmask.interpret.global_effect import global_effect', 'result = global_effect(model.encoder, view.encoding, chosen)'];
+    return ['from unmask.interpret.attention.global_effect import global_effect', 'result = global_effect(model.encoder, view.encoding, chosen)'];
   }
   if (!other) return map(shown, reads[0] as TextRead);
   return [
-    'from unmask.interpret.statistics.head_distances import compare_heads',
+    'from unmask.interpret.attention.head_distances import compare_heads',
     `other = ${stamps[1]?.load ?? `unmask.load(${written(other.model)})`}`,
     `compared = ${attention('other', view, other)}`,
     'result = compare_heads(view.cache, compared.cache).divergence  # (heads, heads), nats',

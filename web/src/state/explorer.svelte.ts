@@ -177,13 +177,24 @@ export class Explorer extends Looking {
     this.edits++;
   }
 
-  /** Reads a text that was typed. */
+  /** Reads a text that was typed. An empty one is refused, and the text that is shown stays. */
   async read(text: string, pair = '', cut = false): Promise<void> {
     this.draft = text;
     this.draftPair = pair;
     this.fileNote = '';
-    this.change({ text, pair, cut, against: '', againstPair: '', global: '', query: null, key: null, zoom: null, top: 0, left: 0 });
+    if (text === '') {
+      this.problem = problem('EmptyText', 'the text is empty; type at least one word');
+      return;
+    }
+    this.change({ ...this.withoutAnswers(text), text, pair, cut, against: '', againstPair: '', global: '', query: null, key: null, zoom: null, top: 0, left: 0 });
     await this.attempt(() => this.load());
+  }
+
+  /** The state without questions about a prediction of the text before: another text has another one. */
+  private withoutAnswers(text: string): Partial<ViewState> {
+    if (text === this.view.text) return {};
+    const { 'paths.class': _class, 'paths.word': _word, ...more } = this.view.more;
+    return { more };
   }
 
   /** Reads the text with another word in place of one, and compares it with what it was. */

@@ -1,4 +1,4 @@
-/** What the tour's experiments answer: the numbers of `unmask/interpret/tour`, under the same names. */
+/** What the tour's experiments answer: the numbers of `unmask/explorer/experiments`, under the same names. */
 
 export type Numbers = readonly number[];
 export type Rows = readonly Numbers[];
@@ -157,6 +157,7 @@ export interface TilesRun extends Experiment {
     output_size: number;
     held_whole: number;
     held_tiled: number;
+    kernel_tile: number;
     lengths: Numbers;
     bytes_whole: Numbers;
     bytes_tiled: Numbers;

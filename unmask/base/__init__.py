@@ -1,0 +1,1 @@
+"""What every room builds on: arguments, files that appear whole, checksums, optional packages, resuming."""

@@ -1,0 +1,198 @@
+"""The benchmarked model: a checkpoint folder with real weights, or random ones in a published architecture.
+
+Always a folder, so that other libraries load the same weights. Speed does not depend on the values of
+weights; the error of a narrow format does, so `accuracy` means little on random weights.
+"""
+
+import itertools
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+from unmask.encoder.encoder import Encoder
+from unmask.errors import InvalidRequest
+from unmask.families import Family, find_architecture
+from unmask.spec import EncoderSpec, PooledVector
+from unmask.spec.shapes import parameter_count
+from unmask.text import Tokenizer
+from unmask.text.tokenizer import TOKENIZER_FILES
+from unmask.weights import Source, find, read_checkpoint
+from unmask.weights.heads.embedding_head import to_json, write_head
+from unmask.weights.tensors import WEIGHTS
+from unmask.weights.write.new_checkpoint import new_checkpoint, new_encoder, with_tokenizer
+from unmask.weights.write.save import save, their_tensors
+
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+SYLLABLES = tuple(a + b for a in "bcdfghjklmnprstvwxyz" for b in "aeiou")
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """The description of a model in a report."""
+
+    name: str
+    revision: str | None
+    random_weights: bool
+    layers: int
+    width: int
+    heads: int
+    """Of the layer with the most."""
+    parameter_count: int
+    max_tokens: int | None
+    """Maximum length, special tokens included; None without a limit."""
+
+    @property
+    def title(self) -> str:
+        """For people."""
+        kind = ", random weights" if self.random_weights else ""
+        return f"{self.name} ({self.layers} layers, {self.parameter_count / 1e6:,.1f} M parameters{kind})"
+
+
+@dataclass(frozen=True)
+class BenchmarkModel:
+    """A checkpoint folder to measure."""
+
+    record: ModelInfo
+    folder: Path
+    head: PooledVector
+    """The embedding head: the checkpoint's, or mean pooling."""
+
+
+@contextmanager
+def benchmark_model(
+    model: str | None,
+    architecture: str | None,
+    *,
+    layers: int | None,
+    seed: int,
+    revision: str | None = None,
+    pretraining: bool = False,
+    tokenizer: Path | None = None,
+) -> Iterator[BenchmarkModel]:
+    """The model to benchmark; the folder of an ``architecture`` is removed when the block ends.
+
+    Args:
+        model: a folder, a hub id or "default".
+        architecture: the last part of a published checkpoint's hub id, in any case; weights are random.
+        layers: keep only the first layers of an architecture; None keeps all.
+        seed: seed of the random weights.
+        revision: revision on the hub, for ``model``.
+        pretraining: whether an architecture gets its pretraining heads.
+        tokenizer: folder of a tokenizer to use with an architecture instead of an invented vocabulary.
+
+    Raises:
+        InvalidRequest: both or neither are named, there is no such architecture, or a model is given another
+            tokenizer.
+        CheckpointError: the model cannot be found or read.
+    """
+    if (model is None) == (architecture is None):
+        raise InvalidRequest(
+            "name either a model (--model) or an architecture (--architecture), not both and not neither"
+        )
+    if architecture is None:
+        if layers is not None:
+            raise InvalidRequest(
+                "--layers shortens an --architecture; a --model is measured with all its layers"
+            )
+        if tokenizer is not None:
+            raise InvalidRequest("--tokenizer is for an --architecture; a --model has its own")
+        source = find(str(model), revision)
+        yield _described(source.folder, source.name, source.revision, random_weights=False)
+        return
+    family, published = find_architecture(architecture)
+    whole = published.pretraining if pretraining and published.pretraining else published.spec
+    spec = shortened(whole, layers)
+    with tempfile.TemporaryDirectory(prefix="unmask-bench-") as place:
+        folder = Path(place) / published.name.rpartition("/")[2]
+        if tokenizer is None:
+            write_random(folder, family, spec, seed)
+        else:
+            write_fresh(folder, family, spec, tokenizer, seed)
+        yield _described(folder, published.name, None, random_weights=True)
+
+
+def shortened(spec: EncoderSpec, layers: int | None) -> EncoderSpec:
+    """The encoder with only its first ``layers`` layers; None keeps all."""
+    if layers is None:
+        return spec
+    if not 1 <= layers <= len(spec.layers):
+        raise InvalidRequest(f"--layers is {layers}; this architecture has 1 to {len(spec.layers)}")
+    sharing = None if spec.sharing is None else spec.sharing[:layers]
+    return replace(spec, layers=spec.layers[:layers], sharing=sharing)
+
+
+def write_random(folder: Path, family: Family, spec: EncoderSpec, seed: int) -> None:
+    """Write a checkpoint folder with random weights, an invented vocabulary and mean pooling."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        encoder = Encoder(spec)
+    embedding = spec.embedding
+    words = "\n".join(invented_words(embedding.vocabulary, embedding.padding_id or 0)) + "\n"
+    roles = {f"{role}_token": f"[{role.upper()}]" for role in ("pad", "unk", "cls", "sep", "mask")}
+    inputs = ["input_ids", *(["token_type_ids"] if embedding.segments else []), "attention_mask"]
+    settings = {**roles, "model_input_names": inputs, "tokenizer_class": "PreTrainedTokenizerFast"}
+    built = Tokenizer.from_files({"vocab.txt": words.encode()})
+    files = {
+        "config.json": to_json({**family.write(spec), "dtype": "float32"}),
+        "tokenizer.json": built.files["tokenizer.json"],
+        "tokenizer_config.json": to_json(settings),
+        **write_head(PooledVector(), spec.width, spec.max_tokens),
+    }
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    save_file(their_tensors(encoder, family), folder / WEIGHTS, metadata={"format": "pt"})
+
+
+def write_fresh(folder: Path, family: Family, spec: EncoderSpec, tokenizer: Path, seed: int) -> None:
+    """Write a checkpoint folder with random weights and the tokenizer of another folder."""
+    files = {
+        name: (tokenizer / name).read_bytes() for name in TOKENIZER_FILES if (tokenizer / name).is_file()
+    }
+    if not files:
+        raise InvalidRequest(f"there is no tokenizer in {tokenizer}")
+    built = Tokenizer.from_files(files)
+    checkpoint = new_checkpoint(with_tokenizer(dict(family.write(spec)), built), built.files)
+    save(new_encoder(checkpoint, seed=seed), checkpoint, folder)
+
+
+def invented_words(size: int, padding_id: int) -> list[str]:
+    """A vocabulary of the given size: special tokens, [PAD] at its id, letters, and words made of
+    syllables."""
+    others = [piece for piece in SPECIAL if piece != "[PAD]"]
+    letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
+    made = itertools.chain(
+        others,
+        letters,
+        (f"##{letter}" for letter in letters),
+        map("".join, itertools.product(SYLLABLES, repeat=2)),
+        map("".join, itertools.product(SYLLABLES, repeat=3)),
+    )
+    pieces = list(itertools.islice(made, size - 1))
+    pieces.insert(min(padding_id, len(pieces)), "[PAD]")
+    return pieces
+
+
+def _described(folder: Path, name: str, revision: str | None, *, random_weights: bool) -> BenchmarkModel:
+    checkpoint = read_checkpoint(Source(folder, name, revision))
+    spec = checkpoint.spec
+    record = ModelInfo(
+        name=name,
+        revision=revision,
+        random_weights=random_weights,
+        layers=len(spec.layers),
+        width=spec.width,
+        heads=max(layer.mixer.heads for layer in spec.layers),
+        parameter_count=parameter_count(spec),
+        max_tokens=checkpoint.max_tokens,
+    )
+    own = checkpoint.head
+    # Layers after pooling have weights, and a described model has none of its own.
+    head = PooledVector(own.pooling, own.normalize) if isinstance(own, PooledVector) else PooledVector()
+    return BenchmarkModel(record, folder, head)

@@ -1,0 +1,239 @@
+"""A length-scaling report: measured lengths, fitted curves, predicted limits, and the probe that checked
+them."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from unmask.base.files import read_bytes, whole_file
+from unmask.bench.benchmark_model import ModelInfo
+from unmask.bench.machine import Machine
+from unmask.bench.scaling.fit import FittedCurve, IntervalEstimate
+from unmask.bench.timing import Spread
+from unmask.errors import InvalidRequest
+
+Outcome = Literal["measured", "did not fit", "no time", "refused", "failed"]
+"""Of one implementation at one length. ``did not fit``: out of memory; ``no time``: the time budget ended,
+before or during it; ``refused``: the implementation does not support this; ``failed``: anything else."""
+
+
+@dataclass(frozen=True)
+class ScalingPoint:
+    """One attention implementation at one length, measured in its own process."""
+
+    kernel: str
+    """The implementation: ``chosen``, the name of a kernel, or of another library."""
+    length: int
+    """Tokens of the one sequence."""
+    outcome: Outcome
+    note: str = ""
+    """Why it was not measured; empty if it was."""
+    ran: tuple[str, ...] = ()
+    """The kernels that ran, over all layers; empty for other libraries."""
+    repeats: tuple[float, ...] = ()
+    """Seconds of each timed call, after a warm-up."""
+    peak_bytes: int | None = None
+    """Above what the process held with the model loaded; None where the system does not report it."""
+    resting_bytes: int | None = None
+    """Memory held with the model loaded and warmed up."""
+    process_seconds: float = 0.0
+    """From the start of the process to its end, loading included."""
+    fitted_seconds: float | None = None
+    fitted_bytes: float | None = None
+
+    @property
+    def seconds(self) -> Spread | None:
+        """Median, lowest and highest of the timed calls."""
+        return Spread.of(self.repeats) if self.repeats else None
+
+    @property
+    def measured(self) -> bool:
+        """Whether the point was measured."""
+        return self.outcome == "measured"
+
+
+@dataclass(frozen=True)
+class Within:
+    """The longest text processed in a given time, by the time curve."""
+
+    seconds: float
+    tokens: IntervalEstimate
+
+
+@dataclass(frozen=True)
+class Longest:
+    """The longest text that fits, by the memory curve."""
+
+    tokens: int
+    low: int
+    high: int | None
+    """Upper end of the 95 % interval; None where it is unbounded."""
+    ends_by: Literal["memory", "positions"]
+    seconds: IntervalEstimate | None
+    """Time of a call on it, by the time curve."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One more length, measured after the curves were fitted and not used in the fit."""
+
+    point: ScalingPoint
+    share_of_longest: float | None
+    """Fraction of the predicted longest text; None if there is no prediction."""
+    why: str
+    """Why it is not at `unmask.bench.scaling.settings.PROBE_SHARE` of that length; empty if it is."""
+    beyond_measured: bool
+    """Whether it is longer than all lengths that the curves were fitted to."""
+    predicted_seconds: IntervalEstimate | None
+    predicted_bytes: IntervalEstimate | None
+    seconds_error: float | None
+    """Measured / predicted - 1."""
+    bytes_error: float | None
+    fits_as_predicted: bool | None
+    """Whether this length fitting in memory or not was predicted; None if the time ended first."""
+
+
+@dataclass(frozen=True)
+class ScalingCurves:
+    """What follows from the points of one implementation."""
+
+    kernel: str
+    time: FittedCurve | None
+    """In seconds."""
+    memory: FittedCurve | None
+    """In bytes above the loaded model."""
+    why_not: str
+    """Why there is no curve; empty where there is."""
+    resting_bytes: int | None
+    longest: Longest | None
+    within: tuple[Within, ...]
+    probe: Probe | None
+
+
+@dataclass(frozen=True)
+class ScalingReport:
+    """The result of `unmask.bench.scaling.run.run_scaling`."""
+
+    protocol: Literal["scaling"]
+    measured: ModelInfo
+    machine: Machine
+    dtype: str
+    device: str
+    memory_bytes: int | None
+    """Memory limit of one process, including the model; None where unknown."""
+    memory_from: str
+    """How that limit was determined."""
+    seconds_budget: float
+    seconds_spent: float
+    """In this run; points from an earlier run are not counted."""
+    repeats: int
+    seed: int
+    points: tuple[ScalingPoint, ...]
+    curves: tuple[ScalingCurves, ...]
+    notes: tuple[str, ...]
+    """Remarks that the numbers do not show."""
+
+    def curves_of(self, kernel: str) -> ScalingCurves:
+        """The curves of one implementation."""
+        return next(one for one in self.curves if one.kernel == kernel)
+
+
+def to_plain(report: ScalingReport) -> dict[str, Any]:
+    """The report as JSON values; each point also has the median, lowest and highest seconds."""
+    value = asdict(report)
+    for point, given in zip(value["points"], report.points, strict=True):
+        point["seconds"] = None if given.seconds is None else asdict(given.seconds)
+    return value
+
+
+def from_plain(value: object, where: str = "the report") -> ScalingReport:
+    """Read what `to_plain` returned.
+
+    Raises:
+        InvalidRequest: it is not a length-scaling report, or is one of another version.
+    """
+    made = read_value(ScalingReport, value, where)
+    assert isinstance(made, ScalingReport)
+    return made
+
+
+def write_report(report: ScalingReport, path: Path) -> None:
+    """Write the report as JSON, atomically.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    with whole_file(path) as partial:
+        text = json.dumps(to_plain(report), indent=2, allow_nan=False)
+        partial.write_text(text + "\n", encoding="utf-8")
+
+
+def read_report(path: Path) -> ScalingReport:
+    """Read a report that `write_report` wrote.
+
+    Raises:
+        InvalidRequest: there is no such file, or it is not a length-scaling report.
+    """
+    content = read_bytes(path, InvalidRequest)
+    try:
+        value = json.loads(content)
+    except ValueError as error:
+        raise InvalidRequest(f"{path} is not JSON: {error}") from None
+    return from_plain(value, str(path))
+
+
+def fitted(point: ScalingPoint, curves: ScalingCurves) -> ScalingPoint:
+    """The point with the curves' values at its length."""
+    return replace(
+        point,
+        fitted_seconds=None if curves.time is None else curves.time.curve(point.length),
+        fitted_bytes=None if curves.memory is None else curves.memory.curve(point.length),
+    )
+
+
+def read_value(kind: Any, value: object, where: str) -> Any:
+    """Read a value of a report, of any type; keys that are not fields, such as ``seconds``, are ignored.
+
+    Raises:
+        InvalidRequest: the value has another type.
+    """
+    if get_origin(kind) in (Union, UnionType):
+        if value is None and NoneType in get_args(kind):
+            return None
+        kind = next(one for one in get_args(kind) if one is not NoneType)
+    origin, inner = get_origin(kind), get_args(kind)
+    if is_dataclass(kind) and isinstance(kind, type):
+        return _read_fields(kind, value, where)
+    if origin is tuple and isinstance(value, list):
+        return tuple(read_value(inner[0], one, f"{where}[{place}]") for place, one in enumerate(value))
+    if not _is_plain(kind, value):
+        raise InvalidRequest(f"{where} is {value!r}, so this is not a report that unmask scaling wrote")
+    return float(value) if kind is float else value  # type: ignore[arg-type]
+
+
+def _is_plain(kind: Any, value: object) -> bool:
+    """Whether JSON can represent a value of this type directly."""
+    origin = get_origin(kind)
+    if origin is Mapping:
+        return isinstance(value, dict)
+    if origin is Literal:
+        return value in get_args(kind)
+    return type(value) is kind or (kind is float and type(value) is int)
+
+
+def _read_fields(kind: type, value: object, where: str) -> Any:
+    if not isinstance(value, dict):
+        raise InvalidRequest(
+            f"{where} is not a JSON object, so this is not a report that unmask scaling wrote"
+        )
+    types = get_type_hints(kind)
+    names = [field.name for field in fields(kind)]
+    missing = [name for name in names if name not in value]
+    if missing:
+        raise InvalidRequest(
+            f"{where} has no {missing[0]}, so this is not a report of this version; measure again"
+        )
+    return kind(**{name: read_value(types[name], value[name], f"{where}.{name}") for name in names})

@@ -1,0 +1,247 @@
+"""``unmask gallery``: saved pages of many texts and an index with pictures, in one folder."""
+
+import hashlib
+import json as json_
+import re
+import unicodedata
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+import unmask
+from unmask.base.files import unwritable, whole_file
+from unmask.cli.look.gallery_texts import GalleryText, read_gallery_texts
+from unmask.cli.look.report import HELD_BYTES, first_words, measure, write_page
+from unmask.cli.options import RUN, JsonOption, ModelOption, RunOptions, TruncationOption
+from unmask.cli.output import print_json, progress
+from unmask.errors import InvalidRequest, OutputError, UnmaskError
+
+if TYPE_CHECKING:
+    from unmask.explorer.api.api import Api
+    from unmask.explorer.export.gallery import Card
+    from unmask.explorer.export.views import ViewSelection
+
+RECORD = "gallery.json"
+"""What was written, so that it is not computed again."""
+INDEX = "index.html"
+KINDS = ("edge", "same", "punctuation", "previous", "next")
+"""Kinds of findings about a head, those about words of the text first."""
+MOST_WORDS = 160
+"""Characters of a text on its card."""
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """Summary of the written gallery."""
+
+    index: Path
+    pages: tuple[str, ...]
+    """Files of the folder, in the order of the texts."""
+    written: int
+    kept: int
+    """Pages that were there already."""
+    left: tuple[str, ...]
+    """Pages of texts that are no longer in the list."""
+
+
+def gallery(
+    texts: Annotated[
+        Path,
+        Parameter(
+            help="the list: .txt with one text a line, or .jsonl with text and, if you like, pair, title, "
+            "view, layer and head, model"
+        ),
+    ],
+    *,
+    output: Annotated[Path, Parameter(name=["--output", "-o"], help="the folder to write")],
+    model: ModelOption = "default",
+    run: RunOptions = RUN,
+    title: Annotated[str, Parameter(help="the heading of the index")] = "A gallery of attention",
+    truncation: TruncationOption = "error",
+    overwrite: Annotated[
+        bool, Parameter(negative="", help="write pages again that are there already")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Write a folder of saved pages, one for each text of a list, and an index.html with pictures.
+
+    Every page is one file that works offline, as those of `unmask report`. It opens on the overview, at the
+    head that links two words most. Run the command again after adding texts: pages that are there are kept.
+    """
+    listed = read_gallery_texts(texts)
+    models = {one.model or model for one in listed}
+    if run.revision is not None and len(models) > 1:
+        raise InvalidRequest(f"--revision {run.revision} was given for {len(models)} models; leave it out")
+    made = _Writer(output, run, model, truncation == "end")
+    kept = {} if overwrite else made.kept(listed)
+    missing = [one for one in listed if one not in kept]
+    with progress("pages", len(missing)) as done:
+        for name in dict.fromkeys(one.model or model for one in missing):
+            with made.opened(name) as api:
+                for one in missing:
+                    if (one.model or model) == name:
+                        kept[one] = made.page(api, one)
+                        done(len(kept) - (len(listed) - len(missing)), len(missing))
+    left = made.index([kept[one] for one in listed], title)
+    found = Gallery(
+        index=output / INDEX,
+        pages=tuple(kept[one].file for one in listed),
+        written=len(missing),
+        kept=len(listed) - len(missing),
+        left=left,
+    )
+    if json:
+        print_json(found)
+        return
+    print(f"{found.index}: {len(found.pages)} pages, {found.written} of them new; open it in a browser")
+    if left:
+        print(f"not in the list any more, and left in the folder: {', '.join(left)}")
+
+
+class _Writer:
+    """Writes the files of one folder."""
+
+    def __init__(self, folder: Path, run: RunOptions, model: str, cut: bool) -> None:
+        self.folder, self.run, self.model, self.cut = folder, run, model, cut
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise unwritable(folder, error) from None
+        self._record = folder / RECORD
+        self._cards = self._read()
+
+    def _read(self) -> dict[str, "Card"]:
+        """Cards of the pages that are recorded, by their fingerprints."""
+        from unmask.explorer.export.gallery import Card
+
+        if not self._record.exists():
+            if (self.folder / INDEX).exists():
+                raise OutputError(
+                    f"{self.folder / INDEX} exists already and was not written by unmask gallery; name "
+                    "another folder"
+                )
+            return {}
+        try:
+            read = json_.loads(self._record.read_text(encoding="utf-8"))
+            return {fingerprint: Card(**card) for fingerprint, card in read["pages"].items()}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            raise OutputError(
+                f"{self._record} is damaged; remove it, and all pages are written again"
+            ) from None
+
+    def kept(self, listed: tuple[GalleryText, ...]) -> dict[GalleryText, "Card"]:
+        """Cards of those texts whose pages are there."""
+        found = ((one, self._cards.get(self._fingerprint(one))) for one in listed)
+        return {one: card for one, card in found if card is not None and (self.folder / card.file).is_file()}
+
+    def _fingerprint(self, one: GalleryText) -> str:
+        """What a page depends on: the text and how it is read, the package and its page."""
+        from unmask.explorer.server.static_files import STATIC
+
+        asked: dict[str, object] = {**vars(one), "name": None, "model": one.model or self.model}
+        asked |= {"run": {**vars(self.run), "threads": None}, "cut": self.cut, "unmask": unmask.__version__}
+        asked["page"] = (STATIC / "index.html").read_text(encoding="utf-8")
+        return hashlib.sha256(json_.dumps(asked, sort_keys=True).encode()).hexdigest()
+
+    @contextmanager
+    def opened(self, name: str) -> Iterator["Api"]:
+        """The API of one model."""
+        from unmask.explorer.api.api import Api
+
+        api = Api([(name, partial(self.run.load, name))], held_texts=1, held_bytes=HELD_BYTES)
+        try:
+            yield api
+        finally:
+            api.close()
+
+    def page(self, api: "Api", one: GalleryText) -> "Card":
+        """Write the page of one text and record it."""
+        from unmask.explorer.export.gallery import Card, map_picture
+
+        too_long = "cut" if self.cut else "error"
+        try:
+            read = api.ask("texts", {"text": one.text, "pair": one.pair, "too_long": too_long})
+            measure(api, read["id"], read["model"])
+            finding = _finding(api, read["id"])
+            look = _look(one, finding)
+            fingerprint = self._fingerprint(one)
+            title = one.title or first_words(one.text)
+            file = f"{_slug(title)}-{fingerprint[:8]}.html"
+            write_page(api, [read], look, self.folder / file, cut=self.cut, title=title)
+            codes = _codes(api, read, look)
+        except UnmaskError as error:
+            raise InvalidRequest(f"{one.name}: {error}") from None
+        where = f"layer {look.layer}, head {look.head}"
+        card = Card(
+            file=file,
+            title=title,
+            words=_cut_short(one.text if one.pair is None else f"{one.text} / {one.pair}"),
+            sentence=finding["sentence"] if finding else "",
+            about=f"{read['model']}, {read['kept_tokens']:,} tokens; the picture is {where}",
+            picture=map_picture(codes, f"Attention of {where}"),
+        )
+        self._cards[fingerprint] = card
+        self._write_record()
+        return card
+
+    def index(self, cards: list["Card"], title: str) -> tuple[str, ...]:
+        """Write the index; return the recorded pages that are not in it."""
+        from unmask.explorer.export.gallery import index_page
+
+        with whole_file(self.folder / INDEX) as partial_file:
+            partial_file.write_bytes(index_page(cards, title, unmask.__version__))
+        files = {card.file for card in cards}
+        others = {card.file for card in self._cards.values()} - files
+        return tuple(sorted(file for file in others if (self.folder / file).is_file()))
+
+    def _write_record(self) -> None:
+        pages = {fingerprint: asdict(card) for fingerprint, card in sorted(self._cards.items())}
+        with whole_file(self._record) as partial_file:
+            partial_file.write_text(json_.dumps({"pages": pages}, indent=1) + "\n", encoding="utf-8")
+
+
+def _finding(api: "Api", text_id: str) -> dict[str, Any] | None:
+    """The finding of a card: about this text rather than one that is the same for every text."""
+    findings: list[dict[str, Any]] = api.ask(f"texts/{text_id}/findings")["findings"]
+    by_kind = {one["kind"]: one for one in findings if one["head"] is not None}
+    chosen = next((by_kind[kind] for kind in KINDS if kind in by_kind), None)
+    return chosen or (findings[0] if findings else None)
+
+
+def _look(one: GalleryText, finding: dict[str, Any] | None) -> "ViewSelection":
+    from unmask.explorer.export.views import OF_A_TEXT, ViewSelection
+
+    views = (one.view, *(view for view in OF_A_TEXT if view != one.view))
+    if one.layer is not None and one.head is not None:
+        return ViewSelection(views, one.layer, one.head)
+    if finding is None or finding["head"] is None:
+        return ViewSelection(views)
+    return ViewSelection(views, finding["layer"], finding["head"], finding["query"])
+
+
+def _codes(api: "Api", read: dict[str, Any], look: "ViewSelection") -> Any:
+    """The map of the head, whole: the tile of the last zoom level."""
+    from unmask.explorer.api.attention_schemas import TileRequest
+    from unmask.explorer.api.binary import unpack
+    from unmask.explorer.api.tiles import levels
+
+    level = levels(len(read["tokens"])) - 1
+    path = str(TileRequest(read["id"], look.layer, look.head, level, 0, 0))
+    arrays, _ = unpack(api.answer("GET", path).data)
+    return arrays["codes"]
+
+
+def _slug(title: str) -> str:
+    """A title as a part of a file name: letters and digits of ASCII."""
+    plain = unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode()
+    return "-".join(re.findall("[a-z0-9]+", plain.lower()))[:48].strip("-") or "text"
+
+
+def _cut_short(text: str) -> str:
+    words = " ".join(text.split())
+    return words if len(words) <= MOST_WORDS else f"{words[: MOST_WORDS - 1].rstrip()}…"

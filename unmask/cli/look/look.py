@@ -1,0 +1,336 @@
+"""``unmask look``: tokens, heads and sinks of one text, in the terminal."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from unmask.cli.input import STANDARD_INPUT, read_standard_input
+from unmask.cli.look.look_against import look_against
+from unmask.cli.look.look_global import GlobalSentencesOption, GlobalWordsOption, look_global
+from unmask.cli.look.look_overview import show_overview
+from unmask.cli.look.look_patterns import show_patterns
+from unmask.cli.look.look_picture import (
+    CsvOption,
+    PictureOption,
+    Pool,
+    PoolOption,
+    check_picture,
+    map_rows,
+    write_maps,
+)
+from unmask.cli.options import RUN, JsonOption, ModelOption, RunOptions, TruncationOption
+from unmask.cli.output import console, print_json, progress, safe, table
+from unmask.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from unmask.interpret import AttentionView
+    from unmask.models.load import Model
+
+LEGEND = """\
+Means over the {queries} queries. A head is LAYER.HEAD, both from 0.
+pattern        self, previous, next or offset: at least 90 % of queries attend
+               most to that position; first, special or punctuation: those
+               keys get at least half of the attention; diffuse: near
+               uniform; mixed: none of these
+attends to     the relation that gets most attention, and its share: the token
+               itself (self), the one before (previous) or after (next), the
+               first token, or the other special tokens
+entropy        in nats, and as a share of the entropy of uniform attention
+distance       mean distance between query and key, in tokens
+most attended  the token that receives most attention (its position), and how
+               much it receives; uniform attention gives each token {uniform:.2f},
+               unless layers have a window or causal attention"""
+
+
+@dataclass(frozen=True)
+class LookToken:
+    """One token of the text."""
+
+    surface: str
+    piece: str
+    id: int
+    start: int
+    end: int
+    special: bool
+
+
+@dataclass(frozen=True)
+class LookHead:
+    """Statistics of one head on the text: `unmask.interpret.HeadSummary` and a label."""
+
+    layer: int
+    head: int
+    kind: str
+    """Kind of weights: ``softmax``, or the ``kernel`` weights implied by linear attention."""
+    label: str
+    """One of `unmask.interpret.attention.taxonomy.LABELS`."""
+    label_share: float
+    """The value that decided the label, see `unmask.interpret.attention.taxonomy.HeadLabel`."""
+    entropy_nats: float
+    entropy_share: float
+    distance_tokens: float
+    sink_token: int
+    sink_mass: float
+    relation: str
+    relation_mass: float
+
+
+@dataclass(frozen=True)
+class LookEdge:
+    """Attention from one token to another in a chosen head."""
+
+    query: int
+    key: int
+    probability: float
+
+
+@dataclass(frozen=True)
+class Look:
+    """Everything ``unmask look`` shows."""
+
+    model: str
+    revision: str | None
+    tokens: tuple[LookToken, ...]
+    original_tokens: int | None
+    """None if only the beginning of a very long text was tokenized."""
+    kept_tokens: int
+    heads: tuple[LookHead, ...]
+    edges: tuple[LookEdge, ...]
+    """Edges of the chosen head, or of the pooled map; empty if none was chosen."""
+    pool: str | None
+    """``mean`` or ``max`` over the heads of `layer`, or over all heads where that is None."""
+    layer: int | None
+    """The layer that was asked for."""
+
+
+def look(
+    text: Annotated[str, Parameter(help="the text to read; - reads standard input")],
+    pair: Annotated[str | None, Parameter(help="a second text, for models that read pairs")] = None,
+    *,
+    model: ModelOption = "default",
+    run: RunOptions = RUN,
+    layer: Annotated[int | None, Parameter(name=["--layer", "-l"], help="show this layer, from 0")] = None,
+    head: Annotated[int | None, Parameter(name=["--head", "-H"], help="show this head, from 0")] = None,
+    top: Annotated[int, Parameter(help="with --head: number of keys to show per token")] = 3,
+    against: Annotated[
+        str | None, Parameter(help="an earlier version of the text: show what changed")
+    ] = None,
+    overview: Annotated[
+        bool, Parameter(negative="", help="say in one sentence each what the model did with the text")
+    ] = False,
+    patterns: Annotated[
+        bool,
+        Parameter(negative="", help="score every head for lines, diagonals, blocks and distant links"),
+    ] = False,
+    pool: PoolOption = None,
+    global_words: GlobalWordsOption = None,
+    global_sentences: GlobalSentencesOption = None,
+    picture: PictureOption = None,
+    csv: CsvOption = None,
+    truncation: TruncationOption = "error",
+    json: JsonOption = False,
+) -> None:
+    """Show how an encoder reads a text: its tokens, and the pattern, entropy and sink of each head.
+
+    With --layer and --head, show what each token attends to in that head; with --pool, in the mean or the
+    maximum of heads. --picture writes that map as a figure for a paper, --csv as a table. With --overview,
+    say what stands out: the clearest heads, the attention sink, where hidden states change, the head with the
+    largest effect. With --patterns, score the shape of each head's map: vertical lines, diagonals, blocks,
+    distant links. With --against, show what changed: words, their states, the embedding, and the attention
+    that each head moved. With --global-words or --global-sentences, make tokens global in an encoder such as
+    Longformer, and show what changed.
+    """
+    if text == STANDARD_INPUT:
+        text = read_standard_input()
+    chosen = (global_words or [], global_sentences or [])
+    views = {
+        "--against": against is not None,
+        "--overview": overview,
+        "--patterns": patterns,
+        "--pool": pool is not None,
+        "--global-words or --global-sentences": any(chosen),
+    }
+    _check_views([name for name, asked in views.items() if asked], layer, head)
+    check_picture(picture, csv, has_map=head is not None or pool is not None)
+    if top < 1:
+        raise InvalidRequest(f"--top is {top}; it must be at least 1")
+    loaded = run.load(model)
+    if any(chosen):
+        encoding = loaded.tokenize([text], None if pair is None else [pair], truncation=truncation)[0]
+        look_global(loaded, encoding, *chosen, json=json)
+        return
+    view = loaded.attention(text, pair, truncation=truncation)
+    if against is not None:
+        look_against(loaded, loaded.attention(against, pair, truncation=truncation), view, json=json)
+        return
+    if overview:
+        show_overview(view, loaded, json=json)
+        return
+    if patterns:
+        show_patterns(view, loaded, layer, json=json)
+        return
+    if layer is not None:
+        view.probabilities(layer, head or 0, slice(0, 0))  # rejects a layer that does not exist
+    write_maps(view, layer, head, pool, picture=picture, csv=csv)
+    edges = () if head is None and pool is None else _edges(view, layer, head, pool, top)
+    found = Look(
+        model=loaded.name,
+        revision=loaded.revision,
+        tokens=_tokens(view),
+        original_tokens=view.encoding.original_tokens if view.encoding.counted_whole else None,
+        kept_tokens=view.encoding.kept_tokens,
+        heads=() if pool else tuple(one for one in _heads(view, layer) if head in (None, one.head)),
+        edges=edges,
+        pool=pool,
+        layer=layer,
+    )
+    if json:
+        print_json(found)
+    else:
+        _show(found, loaded)
+
+
+def _check_views(views: list[str], layer: int | None, head: int | None) -> None:
+    """Refuse options that belong to different views of the text.
+
+    Raises:
+        InvalidRequest: they do.
+    """
+    if head is not None and layer is None:
+        raise InvalidRequest(f"--head {head} was given without --layer; name both")
+    if len(views) > 1:
+        raise InvalidRequest(f"{' and '.join(views)} show different things; leave one out")
+    if not views:
+        return
+    if layer is not None and views[0] not in ("--patterns", "--pool"):
+        raise InvalidRequest(f"{views[0]} is about all layers, and --layer {layer} was given; leave one out")
+    if head is not None:
+        raise InvalidRequest(f"{views[0]} is about all heads, and --head {head} was given; leave one out")
+
+
+def _tokens(view: "AttentionView") -> tuple[LookToken, ...]:
+    encoding = view.encoding
+    return tuple(
+        LookToken(
+            surface=encoding.surface(i),
+            piece=encoding.pieces[i],
+            id=int(encoding.ids[i]),
+            start=int(encoding.offsets[i, 0]),
+            end=int(encoding.offsets[i, 1]),
+            special=bool(encoding.special[i]),
+        )
+        for i in range(len(encoding))
+    )
+
+
+def _heads(view: "AttentionView", layer: int | None) -> tuple[LookHead, ...]:
+    """Every head, or those of one layer, in which case only that layer is measured."""
+    from unmask.interpret.attention.taxonomy import label_heads
+
+    statistics = view.open_statistics()
+    with progress("cells of attention", 1) as report:
+        statistics.measure(lambda _, done, of: report(done, of), layers=None if layer is None else (layer,))
+    summaries = view.summaries(layer)
+    labels = {
+        number: label_heads(statistics.layer(number), view.encoding.special)
+        for number in {one.layer for one in summaries}
+    }
+    found = []
+    for one in summaries:
+        label = labels[one.layer][one.head]
+        found.append(
+            LookHead(kind=view.kind(one.layer), label=label.label, label_share=label.share, **vars(one))
+        )
+    return tuple(found)
+
+
+def _edges(
+    view: "AttentionView", layer: int | None, head: int | None, pool: Pool | None, top: int
+) -> tuple[LookEdge, ...]:
+    """The largest weights of each query in the map of a head, or in that of ``pool``."""
+    if pool is None and layer is not None and head is not None:
+        strongest = view.topk(layer, head, top)
+        rows = list(zip(strongest.keys, strongest.probabilities, strict=True))
+    else:
+        from unmask.interpret.attention.pooled import top_of_rows
+
+        rows = list(top_of_rows(len(view), lambda some: map_rows(view, layer, head, pool, some), top))
+    return tuple(
+        LookEdge(query, int(key), float(weight))
+        for query, (keys, weights) in enumerate(rows)
+        for key, weight in zip(keys, weights, strict=True)
+    )
+
+
+def _show(found: Look, loaded: "Model") -> None:
+    screen = console()
+    if found.original_tokens is None:
+        tokens = f"the first {found.kept_tokens} tokens of a longer text"
+    else:
+        left_out = found.original_tokens - found.kept_tokens
+        tokens = f"{found.kept_tokens} tokens"
+        tokens += f" of {found.original_tokens}, {left_out} truncated" if left_out else ""
+    screen.print(
+        f"[bold]{found.model}[/bold], {loaded.layer_count} layers of {loaded.head_count} heads; {tokens}"
+    )
+    shown = " ".join(f"[dim]{safe(t.surface)}[/dim]" if t.special else safe(t.surface) for t in found.tokens)
+    screen.print(f"{shown}\n")
+    if found.edges:
+        _show_edges(found)
+        return
+    right = ("entropy", "distance", "receives")
+    columns = ("head", "pattern", "attends to", "entropy", "distance", "most attended", "receives")
+    heads = table(None, *columns, right=right)
+    for one in found.heads:
+        heads.add_row(
+            f"{one.layer}.{one.head}",
+            one.label,
+            f"{one.relation} {one.relation_mass:.2f}",
+            f"{one.entropy_nats:.2f} ({one.entropy_share:.0%})",
+            f"{one.distance_tokens:.1f}",
+            f"{safe(_shortened(found.tokens[one.sink_token].surface))} ({one.sink_token})",
+            f"{one.sink_mass:.2f}",
+        )
+    screen.print(heads)
+    screen.print(f"\n[dim]{_legend(found)}[/dim]")
+
+
+def _shortened(surface: str, most: int = 10) -> str:
+    return surface if len(surface) <= most else f"{surface[: most - 1]}…"
+
+
+def _legend(found: Look) -> str:
+    """The meaning of the columns, and of the numbers for linear attention."""
+    linear = sorted({one.layer for one in found.heads if one.kind == "kernel"})
+    whole = LEGEND.format(queries=found.kept_tokens, uniform=1 / found.kept_tokens)
+    if not linear:
+        return whole
+    layers = ", ".join(map(str, linear))
+    return (
+        f"Kernel weights, not a softmax, in layer{'s' if len(linear) > 1 else ''} {layers}:\n"
+        "linear attention has no probabilities; these are the weights that it implies,\n"
+        f"divided by their sum.\n{whole}"
+    )
+
+
+def _show_edges(found: Look) -> None:
+    screen = console()
+    if found.pool is None:
+        one = found.heads[0]
+        what = ", by kernel weights (linear attention has no softmax)" if one.kind == "kernel" else ""
+        whose = f"layer {one.layer}, head {one.head}, {one.label}"
+    else:
+        what = "" if found.pool == "mean" else "; a maximum is no distribution, its rows sum to more than 1"
+        whose = "all layers" if found.layer is None else f"layer {found.layer}"
+        whose += f", {found.pool} over heads"
+    screen.print(f"{whose}: which keys each token attends to most{what}")
+    shown = table(None, "", "query", "keys", right=("",))
+    for query, token in enumerate(found.tokens):
+        keys = "   ".join(
+            f"{safe(found.tokens[edge.key].surface)} ({edge.key}) {edge.probability:.3f}"
+            for edge in found.edges
+            if edge.query == query
+        )
+        shown.add_row(str(query), safe(token.surface), keys)
+    screen.print(shown)

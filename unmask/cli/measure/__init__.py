@@ -1,0 +1,1 @@
+"""Commands that measure models, and that list what there is."""

@@ -1,0 +1,146 @@
+"""``unmask models``: supported families, published checkpoints, which are on this machine, and adapters."""
+
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from unmask.cli.measure.models_guide import Device, Task, show_guide
+from unmask.cli.options import JsonOption
+from unmask.cli.output import console, print_json, safe, table
+from unmask.errors import InvalidRequest
+
+CACHED, INSTALLED = "in the hub's cache", "installed, as default"
+HERE = {CACHED: "cached", INSTALLED: "default"}
+"""How a checkpoint can be loaded offline, and its short form in a table."""
+
+NAME_WIDTH, NUMBER_WIDTHS = 42, (6, 5, 5, 13, 9)
+"""Column widths, so that the tables of all families are aligned."""
+
+
+COMMANDS = {"sequence": "classify", "tokens": "tag", "span": "answer", "choice": "choose"}
+"""The command that uses a head, by its role."""
+
+
+@dataclass(frozen=True)
+class AdapterRow:
+    """One adapter that comes with this package."""
+
+    name: str
+    """As ``--adapter`` takes it."""
+    command: str
+    """The command that it is for."""
+    labels: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ModelRow:
+    """One published checkpoint."""
+
+    name: str
+    family: str
+    layers: int
+    width: int
+    heads: int
+    parameter_count: int
+    max_tokens: int | None
+    license: str
+    paper: str
+    here: str | None
+    """How it can be loaded offline; None if it cannot."""
+    adapters: tuple[AdapterRow, ...]
+    """The adapters of this checkpoint that come with this package."""
+
+
+def models(
+    *,
+    task: Annotated[
+        Task | None, Parameter(help="rank models for this task by recorded figures, instead of listing all")
+    ] = None,
+    tokens: Annotated[
+        int | None, Parameter(help="with --task: the length of the texts in tokens; default: 256")
+    ] = None,
+    device: Annotated[
+        Device | None, Parameter(help="with --task: where the model is to run; default: cpu")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """List published checkpoints of every family, those on this machine, and adapters; or rank them."""
+    if task is not None:
+        show_guide(task, 256 if tokens is None else tokens, device or "cpu", json=json)
+        return
+    if tokens is not None or device is not None:
+        raise InvalidRequest("--tokens and --device rank models for a task; name it with --task")
+    from importlib.util import find_spec
+
+    from unmask.families import DEFAULT_NAME, DEFAULT_PACKAGE, FAMILIES
+    from unmask.spec.shapes import parameter_count
+    from unmask.weights.read.hub import cached
+
+    on_disk = dict.fromkeys(cached(), CACHED)
+    if find_spec(DEFAULT_PACKAGE) is not None:
+        on_disk[DEFAULT_NAME] = INSTALLED
+    shipped = _shipped_adapters()
+    rows = [
+        ModelRow(
+            name=published.name,
+            family=family.name,
+            layers=len(published.spec.layers),
+            width=published.spec.width,
+            heads=published.spec.layers[0].mixer.heads,
+            parameter_count=parameter_count(published.spec),
+            max_tokens=published.spec.max_tokens,
+            license=published.license,
+            paper=published.paper,
+            here=on_disk.get(published.name),
+            adapters=shipped if published.name == DEFAULT_NAME else (),
+        )
+        for family in FAMILIES
+        for published in family.published
+    ]
+    if json:
+        print_json(rows)
+        return
+    _show(rows)
+    _show_adapters(shipped)
+    others = ", ".join(family.name for family in FAMILIES if not family.published)
+    sentence = f"Families without a published checkpoint in common use: {others}"
+    console(width=100).print(sentence, soft_wrap=False)
+
+
+def _shipped_adapters() -> tuple[AdapterRow, ...]:
+    from unmask.weights.adapters.adapter import SHIPPED_ADAPTERS, find_adapter
+
+    found = [find_adapter(name) for name in SHIPPED_ADAPTERS]
+    return tuple(
+        AdapterRow(one.name, COMMANDS[one.role], tuple(one.config.get("id2label", {}).values()))
+        for one in found
+    )
+
+
+def _show_adapters(rows: tuple[AdapterRow, ...]) -> None:
+    screen = console(width=100)
+    screen.print("[bold]adapters[/bold] of default, which come with unmask")
+    shown = table(None, "  --adapter", "command", "labels")
+    for row in rows:
+        shown.add_row(f"  {row.name}", f"unmask {row.command}", ", ".join(map(safe, row.labels)))
+    screen.print(shown)
+    screen.print()
+
+
+def _show(rows: list[ModelRow]) -> None:
+    """A table per family, paper and license, so that shared facts appear once and lines stay short."""
+    screen = console(width=100)
+    numbers = ("layers", "width", "heads", "parameters", "positions")
+    for (family, paper, license), group in groupby(rows, lambda row: (row.family, row.paper, row.license)):
+        screen.print(f"[bold]{family}[/bold], {safe(paper)}, {safe(license)}")
+        shown = table(None, "  name", *numbers, "here", right=numbers)
+        shown.columns[0].min_width = NAME_WIDTH
+        for column, width in zip(shown.columns[1:], NUMBER_WIDTHS, strict=False):
+            column.min_width = width
+        for row in group:
+            sizes = (row.layers, row.width, row.heads, f"{row.parameter_count:,}", row.max_tokens or "any")
+            shown.add_row(f"  {row.name}", *map(str, sizes), HERE.get(row.here or "", ""))
+        screen.print(shown)
+        screen.print()

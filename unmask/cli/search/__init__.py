@@ -1,0 +1,1 @@
+"""Commands over an index of documents."""

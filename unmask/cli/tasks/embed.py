@@ -1,0 +1,248 @@
+"""``unmask embed``: embed texts from files or standard input, to JSONL, numpy or Parquet."""
+
+import sys
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from unmask.base.resume import ResumableFile
+from unmask.cli.input import STANDARD_INPUT
+from unmask.cli.items import TABLES, format_of, text_reader
+from unmask.cli.lines import Inputs, LineReader, require_texts, survey, warn_beyond_training
+from unmask.cli.options import (
+    RUN,
+    BlankOption,
+    FieldOption,
+    FormatOption,
+    JsonOption,
+    ModelOption,
+    PoolingOption,
+    RunOptions,
+    TruncationOption,
+)
+from unmask.cli.output import print_json, progress
+from unmask.cli.tasks.bulk import BULK, BulkOptions, run_bulk, task_settings
+from unmask.cli.tasks.embed_rows import FORMATS, NUMBERS, extension_of
+from unmask.cli.tasks.embed_run import EmbedRun, TruncatedText
+from unmask.errors import InvalidRequest, InvalidText
+from unmask.tasks.prompts import chosen_prompt
+from unmask.tasks.quantize import quantized_width
+from unmask.weights.read.fingerprint import fingerprint
+
+
+@dataclass(frozen=True)
+class EmbedSummary:
+    """Summary of one run."""
+
+    model: str
+    revision: str | None
+    texts: int
+    resumed_texts: int
+    """How many of these an earlier run had embedded."""
+    tokens: int
+    """Tokens of the texts that this run embedded."""
+    width: int
+    seconds: float
+    truncated_texts: int
+    truncated: tuple[TruncatedText, ...]
+    """The first `LISTED` of them."""
+    output: str | None
+
+
+def embed(
+    inputs: Annotated[
+        list[str] | None,
+        Parameter(
+            name="inputs",
+            negative="",
+            help="files with a text on each line, or in a column of JSON lines, CSV, TSV or Parquet; - or no "
+            "file reads standard input",
+        ),
+    ] = None,
+    /,
+    *,
+    output: Annotated[
+        Path | None,
+        Parameter(
+            name=["--output", "-o"],
+            help="file to write: .jsonl, .npy, .npz, .parquet; default: print JSONL",
+        ),
+    ] = None,
+    model: ModelOption = "default",
+    run: RunOptions = RUN,
+    truncation: TruncationOption = "error",
+    blank: BlankOption = "error",
+    field: FieldOption = None,
+    format: FormatOption = None,
+    pooling: PoolingOption = None,
+    normalize: Annotated[
+        bool | None,
+        Parameter(help="normalize embeddings to unit length, or not; default: as the checkpoint specifies"),
+    ] = None,
+    prompt: Annotated[
+        str | None, Parameter(help='text to put before every text; "" for none; default: the checkpoint\'s')
+    ] = None,
+    prompt_name: Annotated[
+        str | None, Parameter(help="the checkpoint's prompt of this name instead, such as query")
+    ] = None,
+    truncate_dim: Annotated[
+        int | None, Parameter(help="keep only the first dimensions, for models trained that way")
+    ] = None,
+    precision: Annotated[
+        Literal["float32", "binary", "ubinary"],
+        Parameter(help="of the embeddings; binary keeps one bit for each number, eight in a byte"),
+    ] = "float32",
+    bulk: BulkOptions = BULK,
+    overwrite: Annotated[bool, Parameter(negative="", help="replace a finished output")] = False,
+    restart: Annotated[bool, Parameter(negative="", help="discard the progress of a stopped run")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Embed texts: the lines of files, or a column of tables.
+
+    Input of any size is streamed. A line that cannot be embedded stops the run with an error that names the
+    line; what has been written to --output is kept. To resume a stopped run, give the same command again. The
+    output file appears when it is complete.
+
+    With --engine, several processes embed shards of the files, and --output is a folder.
+    """
+    bulk.check()
+    if bulk.engine is not None:
+        if format is not None:
+            raise InvalidRequest("--engine knows formats by the endings of names; leave --format out")
+        from unmask.bulk import BatchEmbedder
+
+        task = BatchEmbedder(
+            **task_settings(model, run, field, blank),
+            truncation=truncation,
+            pooling=pooling,
+            normalize=normalize,
+            prompt=prompt,
+            prompt_name=prompt_name,
+            truncate_dim=truncate_dim,
+            precision=precision,
+        )
+        run_bulk(task, inputs or [], output, bulk, overwrite=overwrite, restart=restart, json=json)
+        return
+    extension = extension_of(output)
+    if blank == "skip" and extension == ".npy":
+        raise InvalidRequest(
+            "--blank skip would shift the rows of a .npy file; write .jsonl, .npz or .parquet instead"
+        )
+    names = inputs or [STANDARD_INPUT]
+    for name in names:
+        format_of(name, format, ("lines", *TABLES))
+    with Inputs(
+        names,
+        text_reader(format, field, blank),
+        reread=output is not None,
+        beside=None if output is None else output.parent,
+    ) as given:
+        found = survey(given) if given.rereadable else None
+        if found is not None:
+            require_texts(found.texts)
+
+        loaded = run.load(model)
+        head = loaded.embedding_head(pooling, normalize, truncate_dim)
+        before = chosen_prompt(head, prompt, prompt_name, loaded.name)
+        width = quantized_width(head.width(loaded.spec), precision)
+        form = FORMATS[extension](given.sources, width, NUMBERS[precision])
+        work = EmbedRun(
+            loaded,
+            head,
+            LineReader(given.lines()),
+            survey=found,
+            truncation=truncation,
+            form=form,
+            prompt=before,
+            precision=precision,
+        )
+        start = time.perf_counter()
+        if output is None:
+            resumed = _print(work)
+        else:
+            settings = (extension, run.dtype, run.compat, run.kernel, head, before, precision)
+            resumed = _write(work, output, settings, overwrite=overwrite, restart=restart)
+    warn_beyond_training(loaded, work.metrics.longest)
+    _report(_summary(work, resumed, time.perf_counter() - start, output), json)
+
+
+def _print(run: EmbedRun) -> int:
+    """Write rows to standard output as soon as they are computed."""
+    with progress("embedding", run.total) as report:
+        for content, _ in run.rows(report):
+            sys.stdout.buffer.write(content)
+            sys.stdout.buffer.flush()
+    require_texts(run.reader.done)
+    return 0
+
+
+def _write(run: EmbedRun, output: Path, settings: object, *, overwrite: bool, restart: bool) -> int:
+    """Write rows to a file; return how many an earlier run had written."""
+    assert run.survey is not None
+    header = run.form.header(run.survey.texts)
+    of_settings = fingerprint(run.loaded.checkpoint, (settings, header))
+    # Rows of a run that rejects long texts are valid for a run that truncates, but not the reverse.
+    compatible = [partial(run.fingerprint, of_settings, "error")] if run.truncation == "end" else []
+    with ExitStack() as stack:
+        target = stack.enter_context(
+            ResumableFile(
+                output,
+                partial(run.fingerprint, of_settings, run.truncation),
+                run.survey.texts,
+                compatible=compatible,
+                header=header,
+                finish=run.form.finish,
+                overwrite=overwrite,
+                restart=restart,
+            )
+        )
+        resumed = target.rows_done
+        report = stack.enter_context(progress("embedding", run.total))
+        for content, count in run.rows(report):
+            target.append(content, count)
+        if run.reader.digest() != run.survey.digest:
+            raise InvalidText("the input changed while it was read; run the command again")
+    return resumed
+
+
+def _summary(run: EmbedRun, resumed: int, seconds: float, output: Path | None) -> EmbedSummary:
+    return EmbedSummary(
+        model=run.loaded.name,
+        revision=run.loaded.revision,
+        texts=run.reader.done,
+        resumed_texts=resumed,
+        tokens=run.metrics.tokens,
+        width=run.form.width,
+        seconds=seconds,
+        truncated_texts=run.metrics.truncated_texts,
+        truncated=tuple(run.metrics.truncated),
+        output=str(output) if output else None,
+    )
+
+
+def _report(summary: EmbedSummary, json: bool) -> None:
+    """Print to standard output, unless the embeddings were printed there."""
+    stream = sys.stdout if summary.output else sys.stderr
+    if json:
+        print_json(summary, stream)
+        return
+    where = f" in {summary.output}" if summary.output else ""
+    resumed = f", {summary.resumed_texts:,} of them by an earlier run" if summary.resumed_texts else ""
+    print(
+        f"{summary.texts:,} texts{resumed}, {summary.tokens:,} tokens, {summary.seconds:.1f} s, "
+        f"{summary.width} dimensions{where}",
+        file=stream,
+    )
+    if summary.truncated:
+        first = summary.truncated[0]
+        total = "more than were counted" if first.original_tokens is None else f"{first.original_tokens:,}"
+        print(
+            f"{summary.truncated_texts:,} texts were truncated to {first.kept_tokens} tokens; the first, "
+            f"line {first.line} of {first.source}, had {total}",
+            file=stream,
+        )

@@ -1,0 +1,1 @@
+"""The encoder: layers, heads, and the points where analyses record tensors."""

@@ -1,0 +1,220 @@
+"""The encoder module, built from an `EncoderSpec`. It contains no code specific to a family."""
+
+from dataclasses import replace
+from typing import Any, assert_never
+
+import torch
+from torch import Tensor, nn
+
+from unmask.encoder.heads import ClassificationHead, MaskedLMHead, PoolerLayer, build_head, build_output, pool
+from unmask.encoder.hooks import Hook, HookPoint
+from unmask.encoder.layers import (
+    AttentionPlan,
+    Block,
+    ConvolutionLayer,
+    DistanceTable,
+    EmbeddingLayer,
+    Plan,
+    RelativeBiasTable,
+    build_norm,
+    initialize,
+)
+from unmask.errors import InvalidRequest
+from unmask.spec import (
+    CheckpointOutput,
+    Disentangled,
+    EncoderSpec,
+    LinearAttention,
+    RelativePositionBias,
+    check_shared_query,
+    role_of,
+)
+from unmask.spec.initialization import Initialization
+from unmask.text.batch import PackedBatch, SequenceLayout
+from unmask.text.sharing import share_queries
+
+
+def build_distances(spec: EncoderSpec) -> DistanceTable | RelativeBiasTable | None:
+    """The table of distances that layers share; None without positions that have one."""
+    match spec.distances:
+        case Disentangled() as position:
+            return DistanceTable(position, spec.width)
+        case RelativePositionBias():
+            assert spec.distance_table is not None
+            return RelativeBiasTable(*spec.distance_table)
+        case None:
+            return None
+        case _:
+            assert_never(spec.distances)
+
+
+class Encoder(nn.Module):
+    """Packed tokens to hidden states. Sequences never attend to one another.
+
+    Args:
+        spec: everything that determines tensors and outputs.
+        kernel: the name of the attention kernel to use; None uses the first that supports the input.
+        output: what the checkpoint gives, if its layers are to be built too; see `output`.
+    """
+
+    def __init__(
+        self, spec: EncoderSpec, *, kernel: str | None = None, output: CheckpointOutput | None = None
+    ) -> None:
+        super().__init__()
+        self.spec = spec
+        self.kernel = kernel
+        self.embedding = EmbeddingLayer(spec.embedding, spec.width)
+        self.distances = build_distances(spec)
+        self.convolution = ConvolutionLayer(spec.convolution, spec.width) if spec.convolution else None
+        used = spec.weights_of_layer
+        self.layers = nn.ModuleList(
+            Block(spec.layers[used.index(weights)], spec.width) for weights in range(max(used) + 1)
+        )
+        self.final_norm = build_norm(spec.final_norm, spec.width)
+        self.pooler = PoolerLayer(spec.pooler, spec.width) if spec.pooler else None
+        self.heads = nn.ModuleDict({role_of(head): build_head(head, spec) for head in spec.heads})
+        self.output = build_output(output, spec)
+        """The layers that the checkpoint's output adds after pooling, or on each token's state."""
+        self.initialize()
+
+    def initialize(self, how: Initialization = "normal") -> None:
+        """Initialize weights with the spec's standard deviation, see `Initialization`."""
+        initialize(self, self.spec.init_std, len(self.spec.layers), how)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.embedding.words.weight.device
+
+    def forward(
+        self,
+        ids_T: Tensor,
+        layout: SequenceLayout,
+        segments_T: Tensor | None = None,
+        *,
+        layers: int | None = None,
+        hook: Hook | None = None,
+    ) -> Tensor:
+        """Hidden states of the last layer, shape (T, D).
+
+        Args:
+            ids_T: token ids of all sequences, end to end.
+            layout: where each sequence begins.
+            segments_T: token types; None means 0 everywhere.
+            layers: stop after this many layers, before the final norm; None runs all.
+            hook: called with intermediate tensors, see `HookPoint`.
+
+        Raises:
+            InvalidRequest: ids and layout disagree, or a sequence is longer than positions allow.
+            KernelError: no attention kernel can run this.
+        """
+        self._check(ids_T, layout)
+        segments_T = torch.zeros_like(ids_T) if segments_T is None else segments_T
+        embedded_TD = x_TD = self.embedding(ids_T, segments_T, layout)
+        if hook is not None:
+            hook(HookPoint.EMBEDDED, 0, x_TD)
+        table_PD = None if self.distances is None else self.distances()
+        plans: dict[Any, Plan] = {}
+        for layer in range(len(self.spec.layers))[:layers]:
+            block = self.block(layer)
+            x_TD = block(x_TD, self.plan(block, layout, x_TD, table_PD, plans), layer, hook)
+            if layer == 0 and self.convolution is not None:
+                x_TD = self.convolution(embedded_TD, x_TD, layout)
+            if hook is not None:
+                hook(HookPoint.LAYER, layer, x_TD)
+        hidden_TD: Tensor = x_TD if layers is not None else self.final_norm(x_TD)
+        return hidden_TD
+
+    def block(self, layer: int) -> Block:
+        """The layer with that index; layers that share weights return the same module."""
+        block = self.layers[self.spec.weights_of_layer[layer]]
+        assert isinstance(block, Block)
+        return block
+
+    def plan(
+        self,
+        block: Block,
+        layout: SequenceLayout,
+        x_TD: Tensor,
+        table_PD: Tensor | None,
+        made: dict[Any, Plan],
+    ) -> Plan:
+        """The plan of the block's mixer for this batch; layers with equal needs share it in ``made``."""
+        plan = block.attention.plan(layout, x_TD, self.kernel, made)
+        if table_PD is not None and isinstance(plan, AttentionPlan):
+            plan = replace(plan, table_PD=table_PD)
+        return plan
+
+    def encode(self, batch: PackedBatch, *, hook: Hook | None = None) -> Tensor:
+        """`forward` for a batch that is still on the host; equal queries of pairs are computed once.
+
+        Raises:
+            InvalidRequest: see `forward`; or queries are marked, and the encoder cannot share them or
+                intermediate tensors are asked for.
+        """
+        if batch.queries_T is not None:
+            check_shared_query(self.spec)
+            if hook is not None:
+                raise InvalidRequest(
+                    "the states inside of pairs with a shared query are not recorded; encode without a hook"
+                )
+            shared = share_queries(batch)
+            return self.encode(shared.batch)[torch.from_numpy(shared.tokens_T).to(self.device)]
+        ids_T, segments_T = (
+            torch.from_numpy(array).to(self.device) for array in (batch.ids_T, batch.token_type_ids_T)
+        )
+        return self(ids_T, batch.layout, segments_T, hook=hook)  # type: ignore[no-any-return]
+
+    def logits(self, role: str, x_TD: Tensor, layout: SequenceLayout) -> Tensor:
+        """Logits of a head from the last hidden states.
+
+        Shape (T, V) for ``masked``, (T, C) for classifiers of tokens, (S, C) for those of sequences.
+
+        Raises:
+            InvalidRequest: the encoder has no such head.
+        """
+        if role not in self.heads:
+            has = ", ".join(self.heads) or "none"
+            raise InvalidRequest(f"the encoder has no {role} head; it has: {has}")
+        head = self.heads[role]
+        if isinstance(head, MaskedLMHead):
+            return head(x_TD, self.embedding.words.weight)  # type: ignore[no-any-return]
+        assert isinstance(head, ClassificationHead)
+        match head.spec.reads:
+            case "late":
+                return pool(head(x_TD), layout, "mean")
+            case "tokens":
+                state = x_TD
+            case "pooler":
+                assert self.pooler is not None
+                state = self.pooler(x_TD, layout)
+            case "first":
+                state = pool(x_TD, layout, "cls")
+            case "mean":
+                state = pool(x_TD, layout, "mean")
+            case "tokens_and_first":
+                lengths_S = torch.from_numpy(layout.lengths).to(x_TD.device)
+                state = x_TD + pool(x_TD, layout, "cls").repeat_interleave(lengths_S, dim=0)
+            case _:
+                assert_never(head.spec.reads)
+        return head(state)  # type: ignore[no-any-return]
+
+    def _check(self, ids_T: Tensor, layout: SequenceLayout) -> None:
+        if ids_T.shape != (layout.token_count,):
+            raise InvalidRequest(
+                f"the layout holds {layout.token_count} tokens and the ids have shape {tuple(ids_T.shape)}"
+            )
+        read = layout if layout.expansion is None else layout.expansion.layout
+        longest, limit = int(read.lengths.max()), self.spec.max_tokens
+        if limit is not None and longest > limit:
+            raise InvalidRequest(
+                f"a sequence has {longest} tokens and the encoder's position table reaches {limit}"
+            )
+        if layout.unattended_T is not None and (
+            self.convolution is not None
+            or any(isinstance(layer.mixer, LinearAttention) for layer in self.spec.layers)
+        ):
+            raise InvalidRequest(
+                "a layer without a mask of keys (linear attention or a convolution) reads every token, and "
+                "some tokens are not to be attended to; use another checkpoint"
+            )

@@ -1,0 +1,29 @@
+"""The layers of the encoder, each built from its part of the spec."""
+
+from unmask.encoder.layers.attention import AttentionPlan, SoftmaxMixer
+from unmask.encoder.layers.block import Block, Plan
+from unmask.encoder.layers.convolution import ConvolutionLayer
+from unmask.encoder.layers.disentangled import DistanceTable
+from unmask.encoder.layers.embedding import EmbeddingLayer
+from unmask.encoder.layers.initialization import initialize
+from unmask.encoder.layers.linear_attention import LinearMixer
+from unmask.encoder.layers.parts import ACTIVATIONS, build_feedforward, build_norm
+from unmask.encoder.layers.relative import RelativeBiasTable
+from unmask.encoder.layers.rotary import apply_rotary
+
+__all__ = [
+    "ACTIVATIONS",
+    "AttentionPlan",
+    "Block",
+    "ConvolutionLayer",
+    "DistanceTable",
+    "EmbeddingLayer",
+    "LinearMixer",
+    "Plan",
+    "RelativeBiasTable",
+    "SoftmaxMixer",
+    "apply_rotary",
+    "build_feedforward",
+    "build_norm",
+    "initialize",
+]

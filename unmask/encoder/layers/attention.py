@@ -1,0 +1,238 @@
+"""The softmax mixer: projections around the chosen attention kernel.
+
+Axes: G heads of keys and values, where they are fewer than those of queries; A places that attention reads.
+"""
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from unmask.encoder.hooks import Hook, HookPoint
+from unmask.encoder.layers.disentangled import DistanceProjections, rows_read
+from unmask.encoder.layers.global_attention import GlobalAttention, GlobalRows
+from unmask.encoder.layers.relative import RelativeBiasTerms
+from unmask.encoder.layers.rotary import RotaryTable, apply_rotary
+from unmask.errors import KernelError
+from unmask.kernels import AttentionBias, AttentionRequest, DistanceBias, Kernel, choose
+from unmask.spec import (
+    AttentionPattern,
+    Disentangled,
+    NoPosition,
+    RelativePositionBias,
+    Rotary,
+    SlidingWindowGlobal,
+    SoftmaxAttention,
+)
+from unmask.spec.attention import AttentionPosition
+from unmask.spec.simplify import simplify
+from unmask.text.batch import SequenceLayout
+
+
+@dataclass(frozen=True)
+class AttentionPlan:
+    """The kernel for one attention pattern and position, with its plan for this batch."""
+
+    kernel: Kernel
+    prepared: Any
+    rotation: RotaryTable | None
+    """The rotation of each token, for rotary layers."""
+    pattern: AttentionPattern
+    """The layer's pattern, or a simpler one that is equivalent on this batch."""
+    global_rows: GlobalRows | None = None
+    """Rows of global tokens, if they have separate projections."""
+    table_PD: Tensor | None = None
+    """The distance table, for disentangled layers and those with relative position biases."""
+    rows_read: slice | None = None
+    """The rows of the table that this batch can use."""
+    tokens_A: Tensor | None = None
+    """The packed token at each place that attention reads, if sequences share tokens; see `Expansion`."""
+    places_T: Tensor | None = None
+    """The place whose output each packed token takes, if sequences share tokens."""
+
+
+def attended_dtype(x: Tensor) -> torch.dtype:
+    """The dtype of a layer's projections of ``x``: its own dtype, or that of autocast if enabled."""
+    kind = x.device.type
+    if x.dtype == torch.float64 or not torch.is_autocast_enabled(kind):
+        return x.dtype
+    return torch.get_autocast_dtype(kind)
+
+
+def record_distances(bias: DistanceBias, layer: int, hook: Hook) -> None:
+    """Pass the layer's projections of the distance table to a hook."""
+    for place, table_PHK in (
+        (HookPoint.DISTANCE_KEY, bias.keys_PHK),
+        (HookPoint.DISTANCE_QUERY, bias.queries_PHK),
+    ):
+        if table_PHK is not None:
+            hook(place, layer, table_PHK)
+
+
+class SoftmaxMixer(nn.Module):
+    """Multi-head attention over packed tokens (Vaswani et al. 2017); the kernel is chosen per batch.
+
+    Query, key and value projections are one matrix, their rows in that order. Their biases are
+    one vector if all three have a bias; otherwise each is a separate tensor. Where keys and values have fewer
+    heads than queries, each is repeated for the heads that share it, so kernels and hooks see H of each.
+    """
+
+    query_bias: Tensor | None
+    key_bias: Tensor | None
+    value_bias: Tensor | None
+
+    def __init__(self, spec: SoftmaxAttention, width: int) -> None:
+        super().__init__()
+        spec.check_is_built()
+        self.spec = spec
+        self.bias = AttentionBias()
+        self.distances: DistanceProjections | RelativeBiasTerms | None = None
+        if isinstance(spec.position, Disentangled):
+            self.distances = DistanceProjections(spec, spec.position, width)
+        elif isinstance(spec.position, RelativePositionBias):
+            self.distances = RelativeBiasTerms(spec.position)
+        else:
+            self.bias = AttentionBias.of(spec.position, spec.heads)
+        biased = {"query_bias": spec.query_bias, "key_bias": spec.key_bias, "value_bias": spec.value_bias}
+        every = all(biased.values())
+        self.qkv = nn.Linear(width, sum(spec.qkv_widths), bias=every)
+        for (name, has), features in zip(biased.items(), spec.qkv_widths, strict=True):
+            own = nn.Parameter(torch.zeros(features)) if has and not every else None
+            self.register_parameter(name, own)
+        self.out = nn.Linear(spec.heads * spec.head_width, width, bias=spec.out_bias)
+        self.globals: GlobalAttention | None = None
+        if isinstance(spec.pattern, SlidingWindowGlobal) and spec.pattern.own_projections:
+            self.globals = GlobalAttention(spec, width)
+
+    def plan(
+        self,
+        layout: SequenceLayout,
+        x_TD: Tensor,
+        kernel: str | None,
+        made: dict[Any, Any],
+    ) -> AttentionPlan:
+        """The plan of this layer, shared in ``made`` with every layer of equal pattern and position."""
+        spec, expansion = self.spec, layout.expansion
+        read_layout = layout if expansion is None else expansion.layout
+        pattern, unattended = simplify(spec.pattern, read_layout), layout.unattended_T is not None
+        if unattended and self.globals is not None:
+            raise KernelError(
+                "global tokens with projections of their own attend to every token, and some tokens are not "
+                "to be attended to; use another checkpoint"
+            )
+        key: tuple[AttentionPattern, AttentionPosition, int, bool, bool] = (
+            pattern,
+            spec.position,
+            spec.head_width,
+            spec.dropout > 0,
+            self.globals is not None,
+        )
+        if key not in made:
+            request = AttentionRequest(
+                device=x_TD.device.type,
+                dtype=str(attended_dtype(x_TD)).removeprefix("torch."),
+                pattern=pattern,
+                position=NoPosition() if isinstance(spec.position, Rotary) else spec.position,
+                head_width=spec.head_width,
+                longest=int(read_layout.lengths.max()),
+                gradients=torch.is_grad_enabled()
+                and (x_TD.requires_grad or any(p.requires_grad for p in self.parameters())),
+                dropout=self.training and spec.dropout > 0,
+                unattended=unattended,
+            )
+            chosen = choose(request, kernel)
+            rotation = None
+            if isinstance(spec.position, Rotary):
+                positions_T = torch.from_numpy(layout.positions_T).to(x_TD.device)
+                rotation = RotaryTable.of(positions_T, spec.position, spec.head_width, x_TD.dtype)
+            prepared = chosen.plan(read_layout, pattern, x_TD.device)
+            global_rows = None if self.globals is None else GlobalRows.of(layout, x_TD.device)
+            read = (
+                rows_read(spec.position, request.longest) if isinstance(spec.position, Disentangled) else None
+            )
+            tokens_A, places_T = None, None
+            if expansion is not None:
+                tokens_A = torch.from_numpy(expansion.tokens_A).to(x_TD.device)
+                places_T = torch.from_numpy(expansion.places_T).to(x_TD.device)
+            made[key] = AttentionPlan(
+                chosen,
+                prepared,
+                rotation,
+                pattern,
+                global_rows,
+                rows_read=read,
+                tokens_A=tokens_A,
+                places_T=places_T,
+            )
+        return made[key]  # type: ignore[no-any-return]
+
+    def project(self, x_TD: Tensor, rotation: RotaryTable | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values, (T, H, K) each, rotated if positions are rotary; token-wise."""
+        spec = self.spec
+        heads_THK = self.qkv(x_TD).unflatten(-1, (sum(spec.qkv_heads), spec.head_width))
+        parts = torch.split(heads_THK, list(spec.qkv_heads), dim=-2)
+        q_THK, k_TGK, v_TGK = (
+            part if bias is None else part + bias.view(-1, spec.head_width)
+            for part, bias in zip(parts, (self.query_bias, self.key_bias, self.value_bias), strict=True)
+        )
+        if isinstance(spec.position, Rotary) and rotation is not None:
+            q_THK = apply_rotary(q_THK, rotation, spec.position)
+            k_TGK = apply_rotary(k_TGK, rotation, spec.position)
+        return q_THK, self.for_every_head(k_TGK), self.for_every_head(v_TGK)
+
+    def for_every_head(self, x_TGK: Tensor) -> Tensor:
+        """Keys or values (T, G, K) as (T, H, K): those of each head repeated for the heads that share it."""
+        shared_by = self.spec.heads // x_TGK.shape[-2]
+        return x_TGK if shared_by == 1 else x_TGK.repeat_interleave(shared_by, dim=-2)
+
+    def bias_of(self, plan: AttentionPlan) -> AttentionBias:
+        """The attention bias of this layer for a batch."""
+        if self.distances is None:
+            return self.bias
+        assert plan.table_PD is not None
+        bias: AttentionBias = self.distances(plan.table_PD, self.qkv, plan.rows_read)
+        return bias
+
+    def mix(
+        self, q_THK: Tensor, k_THK: Tensor, v_THK: Tensor, plan: AttentionPlan, bias: AttentionBias
+    ) -> Tensor:
+        """Values mixed by attention, (T, H, K), before the output projection."""
+        dropout = self.spec.dropout if self.training else 0.0
+        kind, dtype = q_THK.device.type, attended_dtype(q_THK)
+        # A kernel chooses its own precision; autocast would change some of its products.
+        apart = torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
+        q_THK, k_THK, v_THK = q_THK.to(dtype), k_THK.to(dtype), v_THK.to(dtype)
+        if plan.tokens_A is not None:
+            q_THK, k_THK, v_THK = (x.index_select(0, plan.tokens_A) for x in (q_THK, k_THK, v_THK))
+        with apart:
+            o_THK, _ = plan.kernel.attend(
+                q_THK, k_THK, v_THK, plan.prepared, pattern=plan.pattern, bias=bias, dropout=dropout
+            )
+        return o_THK if plan.places_T is None else o_THK.index_select(0, plan.places_T)
+
+    def forward(self, x_TD: Tensor, plan: AttentionPlan, layer: int, hook: Hook | None) -> Tensor:
+        """Shape (T, D) in and out."""
+        q_THK, k_THK, v_THK = self.project(x_TD, plan.rotation)
+        bias = self.bias_of(plan)
+        o_THK = self.mix(q_THK, k_THK, v_THK, plan, bias)
+        if self.globals is not None and plan.global_rows is not None:
+            o_THK = self.globals(x_TD, o_THK, plan.global_rows)
+            if hook is not None:
+                self.globals.record(x_TD, layer, hook)
+        if hook is not None:
+            heard = (
+                (HookPoint.QUERY, q_THK),
+                (HookPoint.KEY, k_THK),
+                (HookPoint.VALUE, v_THK),
+                (HookPoint.MIXED, o_THK),
+            )
+            for place, tensor in heard:
+                hook(place, layer, tensor)
+            if bias.distances is not None:
+                record_distances(bias.distances, layer, hook)
+            if bias.relative is not None:
+                hook(HookPoint.RELATIVE_BIAS, layer, bias.relative.table_PH)
+        y_TD: Tensor = self.out(o_THK.flatten(-2))
+        return y_TD

@@ -1,0 +1,62 @@
+"""One layer of the encoder: attention and feed-forward, each with its residual and its norm."""
+
+from typing import assert_never
+
+from torch import Tensor, nn
+
+from unmask.encoder.hooks import Hook
+from unmask.encoder.layers.attention import AttentionPlan, SoftmaxMixer
+from unmask.encoder.layers.linear_attention import LinearMixer, LinearPlan
+from unmask.encoder.layers.parts import build_feedforward, build_norm
+from unmask.kernels.dropout import Dropout
+from unmask.spec import Layer, LinearAttention, Mixer, SoftmaxAttention
+
+Plan = AttentionPlan | LinearPlan
+"""A mixer's preparation for a batch, made once and shared by layers with equal needs."""
+
+
+def build_mixer(spec: Mixer, width: int) -> SoftmaxMixer | LinearMixer:
+    """The mixer that ``spec`` describes."""
+    match spec:
+        case SoftmaxAttention():
+            return SoftmaxMixer(spec, width)
+        case LinearAttention():
+            return LinearMixer(spec, width)
+        case _:
+            assert_never(spec)
+
+
+class Block(nn.Module):
+    """One layer, in either residual order.
+
+    ::
+
+        post-norm  x ─┬─ attention ─ + ─ norm ─┬─ feed-forward ─ + ─ norm ─ y
+                      └──────────────┘         └─────────────────┘
+        pre-norm   x ─┬─ norm ─ attention ─ + ─┬─ norm ─ feed-forward ─ + ─ y
+                      └─────────────────────┘  └────────────────────────┘
+    """
+
+    def __init__(self, spec: Layer, width: int) -> None:
+        super().__init__()
+        self.norm_first = spec.norm_first
+        self.attention = build_mixer(spec.mixer, width)
+        self.attention_norm = build_norm(spec.norm if spec.attention_norm else None, width)
+        self.feedforward = build_feedforward(spec.feedforward, width)
+        self.feedforward_norm = build_norm(spec.norm, width)
+        self.dropout = Dropout(spec.dropout)
+
+    def forward(self, x_TD: Tensor, plan: Plan, layer: int, hook: Hook | None) -> Tensor:
+        """Shape (T, D) in and out."""
+        read_TD = self.attention_norm(x_TD) if self.norm_first else x_TD
+        return self.after_attention(x_TD, self.attention(read_TD, plan, layer, hook))
+
+    def after_attention(self, x_TD: Tensor, mixed_TD: Tensor) -> Tensor:
+        """The layer's output from its input and the attention output; token-wise."""
+        x_TD = x_TD + self.dropout(mixed_TD)
+        if self.norm_first:
+            x_TD = x_TD + self.dropout(self.feedforward(self.feedforward_norm(x_TD)))
+            return x_TD
+        x_TD = self.attention_norm(x_TD)
+        x_TD = self.feedforward_norm(x_TD + self.dropout(self.feedforward(x_TD)))
+        return x_TD

@@ -1,0 +1,1 @@
+"""What runs packed batches: torch, the native library, rewrites for a CPU, adapters, exported graphs."""

@@ -1,0 +1,1 @@
+"""Encoders as ONNX graphs, for other runtimes: see `unmask.engines.export.onnx`."""

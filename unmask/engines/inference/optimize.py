@@ -1,0 +1,79 @@
+"""Optimize an encoder for inference by replacing its modules with faster ones of the same interface."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from unmask.encoder.encoder import Encoder
+from unmask.encoder.layers.attention import SoftmaxMixer
+from unmask.encoder.layers.block import Block
+from unmask.encoder.layers.disentangled import DistanceProjections
+from unmask.encoder.layers.linear_attention import LinearMixer
+from unmask.encoder.layers.parts import GatedNetwork, PlainNetwork
+from unmask.engines.inference.distances import PrecomputedDistances
+from unmask.engines.inference.encoder import InferenceEncoder
+from unmask.engines.inference.feedforward import FusedGatedNetwork, FusedNetwork
+from unmask.engines.inference.linear import PackedLinear, QuantizedLinear, unsupported_reason
+
+Pack = Callable[[Tensor, Tensor | None], nn.Module]
+"""Makes a linear layer from a weight and its bias."""
+
+
+def optimize_for_inference(encoder: Encoder, dtype: str) -> Encoder:
+    """Pack the linear layers of an encoder's blocks in place; afterwards it can only run inference.
+
+    Weights of all linear layers are packed for oneDNN one layer at a time, so that at most one layer is in
+    memory twice; activations are fused into the preceding product; projections of a distance table are
+    computed once. With ``int8`` the linear layers compute in 8-bit integers and everything else in bfloat16,
+    or in float32 if the processor has no bfloat16.
+
+    Args:
+        encoder: in evaluation mode, on a CPU; in float32 for ``int8``.
+        dtype: one for which `unsupported_reason` returns None.
+    """
+    encoder.requires_grad_(False)
+    between = torch.bfloat16 if unsupported_reason("bfloat16") is None else torch.float32
+    pack: Pack = PackedLinear
+    if dtype == "int8":
+
+        def pack(weight_NK: Tensor, bias_N: Tensor | None) -> nn.Module:
+            return QuantizedLinear(weight_NK, bias_N, between)
+
+    with torch.no_grad():
+        table_PD = None if encoder.distances is None else encoder.distances()
+        for block in encoder.layers:
+            assert isinstance(block, Block)
+            _rewrite_mixer(block.attention, table_PD, pack)
+            block.feedforward = _rewrite_network(block.feedforward, pack)
+    return InferenceEncoder(encoder.to(between) if dtype == "int8" else encoder)
+
+
+def _rewrite_mixer(mixer: SoftmaxMixer | LinearMixer, table_PD: Tensor | None, pack: Pack) -> None:
+    qkv, out = mixer.qkv, mixer.out
+    bias: Tensor | None = qkv.bias
+    if isinstance(mixer, SoftmaxMixer):
+        if isinstance(mixer.distances, DistanceProjections) and table_PD is not None:
+            mixer.register_module("distances", PrecomputedDistances(mixer.distances(table_PD, qkv)))
+        apart = (mixer.query_bias, mixer.key_bias, mixer.value_bias)
+        if any(part is not None for part in apart):
+            zeros = torch.split(qkv.weight.new_zeros(qkv.out_features), list(mixer.spec.qkv_widths))
+            bias = torch.cat(
+                [zero if part is None else part for zero, part in zip(zeros, apart, strict=True)]
+            )
+            mixer.query_bias = mixer.key_bias = mixer.value_bias = None
+    mixer.register_module("qkv", pack(qkv.weight, bias))
+    mixer.register_module("out", pack(out.weight, out.bias))
+
+
+def _rewrite_network(network: nn.Module, pack: Pack) -> nn.Module:
+    assert isinstance(network, PlainNetwork | GatedNetwork)
+    inner, activation = network.inner, network.spec.activation
+    outer = pack(network.outer.weight, network.outer.bias)
+    if pack is not PackedLinear:
+        network.register_module("inner", pack(inner.weight, inner.bias))
+        network.register_module("outer", outer)
+        return network
+    if isinstance(network, PlainNetwork):
+        return FusedNetwork(PackedLinear(inner.weight, inner.bias, activation), outer)
+    return FusedGatedNetwork(inner, activation, outer)

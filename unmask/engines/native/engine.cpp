@@ -1,0 +1,1607 @@
+// The layers of an encoder for inference on an x86 CPU, over packed sequences.
+//
+// Matrix products are oneDNN's brgemm micro-kernels, which libtorch exports; `native_connect` finds them by name.
+// Everything else is loops over vectors of 16 floats, written with the vector extensions of GCC and Clang, so that
+// one source serves every instruction set. States are float32 between products in every precision.
+//
+// Work is blocks of rows (tokens). A block runs through a whole layer: attention over the queries, keys and values
+// of the layer, the output projection, the feed-forward network, and the queries, keys and values of the next layer.
+// So threads meet once per layer. Many short sequences are cut into chunks, and a thread takes a chunk from the ids
+// to the last layer without meeting any other.
+//
+// No compiler flag may reorder floating-point operations: a NaN has to reach the result.
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+// --- vectors ---------------------------------------------------------------------------------------------------
+
+constexpr int LANES = 16;
+typedef float Floats __attribute__((vector_size(64)));
+typedef int32_t Ints __attribute__((vector_size(64)));
+typedef uint32_t Bits __attribute__((vector_size(64)));
+typedef uint16_t Halves __attribute__((vector_size(32)));
+typedef uint8_t Bytes __attribute__((vector_size(16)));
+
+template <class To, class From>
+inline To same_bits(From from) {
+    static_assert(sizeof(To) == sizeof(From), "of one size");
+    To to;
+    memcpy(&to, &from, sizeof to);
+    return to;
+}
+
+inline Floats load(const float* from) {
+    Floats x;
+    memcpy(&x, from, sizeof x);
+    return x;
+}
+
+inline void store(float* to, Floats x) { memcpy(to, &x, sizeof x); }
+
+inline Floats all(float x) { return x - Floats{}; }
+
+constexpr Ints COUNT = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+
+// Lanes first <= i < end keep x, the others become `other`.
+inline Floats only(Floats x, int first, int end, float other) {
+    return ((COUNT >= first) & (COUNT < end)) ? x : all(other);
+}
+
+// Both keep a NaN of x.
+inline Floats at_least(Floats x, float low) { return x < low ? all(low) : x; }
+inline Floats at_most(Floats x, float high) { return x > high ? all(high) : x; }
+
+// Drops NaN.
+inline Floats larger(Floats a, Floats b) { return a > b ? a : b; }
+
+inline Floats magnitude(Floats x) { return same_bits<Floats>(same_bits<Bits>(x) & 0x7fffffffu); }
+
+inline float sum(Floats x) {
+    float a[LANES];
+    memcpy(a, &x, sizeof a);
+    for (int width = LANES / 2; width; width /= 2)
+        for (int i = 0; i < width; i++) a[i] += a[i + width];
+    return a[0];
+}
+
+inline float largest(Floats x) {
+    float a[LANES];
+    memcpy(a, &x, sizeof a);
+    for (int width = LANES / 2; width; width /= 2)
+        for (int i = 0; i < width; i++) a[i] = a[i] > a[i + width] ? a[i] : a[i + width];
+    return a[0];
+}
+
+// Adding it rounds to a whole number, which the lowest bits then hold.
+constexpr float ROUNDER = 12582912.0f;  // 1.5 * 2^23
+
+// exp for x of at most 88, of which less than -87 counts as -87: a relative error of 2e-7, or of 4e-6 with fewer terms.
+// NaN stays NaN.
+template <bool EXACT = true>
+inline Floats exponential(Floats x) {
+    x = at_least(x, -87.0f);
+    Floats shifted = x * 1.44269504f + ROUNDER;
+    Floats n = shifted - ROUNDER;
+    Floats r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+    Floats p = EXACT ? r * (1.0f / 720) + 1.0f / 120 : all(1.0f / 120);
+    p = p * r + 1.0f / 24;
+    p = p * r + 1.0f / 6;
+    p = p * r + 0.5f;
+    p = p * r + 1.0f;
+    p = p * r + 1.0f;
+    Bits power = (same_bits<Bits>(shifted) << 23) + 0x3f800000u;
+    return p * same_bits<Floats>(power);
+}
+
+inline uint16_t to_bfloat16(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, 4);
+    return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+
+inline Halves to_bfloat16(Floats x) {
+    Bits bits = same_bits<Bits>(x);
+    return __builtin_convertvector((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16, Halves);
+}
+
+inline Floats from_bfloat16(const uint16_t* from) {
+    Halves x;
+    memcpy(&x, from, sizeof x);
+    return same_bits<Floats>(__builtin_convertvector(x, Bits) << 16);
+}
+
+// --- activations -----------------------------------------------------------------------------------------------
+
+enum Activation { NONE = 0, GELU = 1, GELU_TANH = 2, RELU = 3, SILU = 4, TANH = 5 };
+
+inline Floats sigmoid(Floats x) { return 1.0f / (1.0f + exponential(at_most(-x, 88.0f))); }
+
+// x (1 + erf(x / sqrt 2)) / 2 with an absolute error of 1.5e-7 in erf (Abramowitz & Stegun 7.1.26).
+inline Floats gelu_exact(Floats x) {
+    Floats z = magnitude(x) * 0.70710678f;
+    Floats t = 1.0f / (1.0f + 0.3275911f * z);
+    Floats p = t * 1.061405429f - 1.453152027f;
+    p = p * t + 1.421413741f;
+    p = p * t - 0.284496736f;
+    p = (p * t + 0.254829592f) * t;
+    Floats tail = 0.5f * p * exponential(-z * z);  // 1 - Phi(|x|)
+    return x * (x < 0.0f ? tail : 1.0f - tail);
+}
+
+// The same with an absolute error of 8e-5, for results that are rounded to 8 bits afterwards: an odd polynomial for
+// Phi(x) - 1/2, least squares at Chebyshev nodes up to 4.2.
+inline Floats gelu_rounded(Floats x) {
+    constexpr float C[9] = {4.923794756e-11f, -4.795643610e-09f, 2.072470585e-07f, -5.289555052e-06f, 8.983585529e-05f,
+                            -1.086458554e-03f, 9.740938946e-03f, -6.622207538e-02f, 3.988345781e-01f};
+    Floats near = at_most(at_least(x, -4.2f), 4.2f);
+    Floats square = near * near;
+    Floats p = all(C[0]);
+    for (int i = 1; i < 9; i++) p = p * square + C[i];
+    return x * (p * near + 0.5f);
+}
+
+template <bool EXACT>
+inline Floats activate(Floats x, int activation) {
+    switch (activation) {
+        case GELU:
+            return EXACT ? gelu_exact(x) : gelu_rounded(x);
+        case GELU_TANH:
+            return x * sigmoid(1.5957691216f * (x + 0.044715f * x * x * x));
+        case RELU:
+            return at_least(x, 0.0f);
+        case SILU:
+            return x * sigmoid(x);
+        case TANH:
+            return 2.0f * sigmoid(2.0f * x) - 1.0f;
+        default:
+            return x;
+    }
+}
+
+// --- products --------------------------------------------------------------------------------------------------
+
+enum Precision { FLOAT32 = 0, BFLOAT16 = 1, INT8 = 2 };
+
+typedef int64_t Size;
+typedef void (*ProductFloats)(Size, Size, Size, Size, Size, Size, bool, const float*, const float*, float*, bool);
+typedef void (*ProductHalves)(Size, Size, Size, Size, Size, Size, bool, const void*, const void*, float*, bool);
+typedef void (*ProductBytes)(Size, Size, Size, Size, Size, Size, bool, const unsigned char*, const signed char*,
+                             int32_t*, bool);
+typedef void (*Release)(bool);
+
+ProductFloats product_floats;
+ProductHalves product_halves;
+ProductBytes product_bytes;
+Release release_tiles;
+
+constexpr int PANEL = 64;   // columns of a product that are computed together
+constexpr int BLOCK = 192;  // rows of a block
+constexpr int KEYS = 256;   // keys of a tile of attention
+constexpr int MARGIN = 64;  // bytes behind each buffer, for vectors that begin at its last element
+
+inline int up(int x, int to) { return (x + to - 1) / to * to; }
+
+inline size_t bytes_of(int precision) { return precision == FLOAT32 ? 4 : precision == BFLOAT16 ? 2 : 1; }
+
+struct Buffer {
+    void* at = nullptr;
+    size_t size = 0;
+    Buffer() = default;
+    Buffer(const Buffer&) = delete;
+    Buffer& operator=(const Buffer&) = delete;
+    Buffer(Buffer&& other) noexcept : at(other.at), size(other.size) { other.at = nullptr, other.size = 0; }
+    ~Buffer() { free(at); }
+
+    // At least so many bytes, zero when they are new.
+    template <class T>
+    T* need(size_t count) {
+        size_t bytes = count * sizeof(T) + MARGIN;
+        if (bytes > size) {
+            free(at);
+            at = nullptr, size = 0;
+            if (posix_memalign(&at, 64, bytes)) throw std::bad_alloc();
+            memset(at, 0, bytes);
+            size = bytes;
+        }
+        return static_cast<T*>(at);
+    }
+    template <class T>
+    T* as() const {
+        return static_cast<T*>(at);
+    }
+};
+
+// A weight (N, K) in panels of 64 rows, each as brgemm reads it: (K / s, 64, s), s features of a row together.
+struct Linear {
+    int rows = 0, columns = 0, panels = 0, depth = 0;
+    Buffer weight, scales, sums, bias;
+
+    void pack(int precision, const float* from, const float* added, int n, int k) {
+        rows = n, columns = k, panels = up(n, PANEL) / PANEL, depth = up(k, 4);
+        const int together = precision == FLOAT32 ? 1 : precision == BFLOAT16 ? 2 : 4;
+        const size_t panel = (size_t)depth * PANEL;
+        char* to = weight.need<char>(panel * panels * bytes_of(precision));
+        float* scale = scales.need<float>(panels * PANEL);
+        float* total = sums.need<float>(panels * PANEL);
+        float* shift = bias.need<float>(panels * PANEL);
+        for (int row = 0; row < n; row++) {
+            const float* w = from + (size_t)row * k;
+            if (added) shift[row] = added[row];
+            const size_t first = row / PANEL * panel;
+            const int column = row % PANEL;
+            if (precision == FLOAT32) {
+                float* place = reinterpret_cast<float*>(to) + first + column;
+                for (int i = 0; i < k; i++) place[(size_t)i * PANEL] = w[i];
+                continue;
+            }
+            if (precision == BFLOAT16) {
+                uint16_t* place = reinterpret_cast<uint16_t*>(to) + first;
+                for (int i = 0; i < k; i++)
+                    place[(size_t)(i / together) * PANEL * together + column * together + i % together] =
+                        to_bfloat16(w[i]);
+                continue;
+            }
+            float most = 0;
+            for (int i = 0; i < k; i++) most = std::max(most, std::fabs(w[i]));
+            const float step = most / 127, per = step > 0 ? 1 / step : 0;
+            int32_t whole = 0;
+            int8_t* place = reinterpret_cast<int8_t*>(to) + first;
+            for (int i = 0; i < k; i++) {
+                int q = (int)lrintf(w[i] * per);
+                q = std::min(127, std::max(-127, q));
+                whole += q;
+                place[(size_t)(i / together) * PANEL * together + column * together + i % together] = (int8_t)q;
+            }
+            scale[row] = step;
+            total[row] = 128.0f * whole;  // activations are stored with 128 added
+        }
+    }
+};
+
+inline void product(int precision, int m, int n, int k, int lda, int ldb, int ldc, bool add, const void* a,
+                    const void* b, void* c) {
+    if (precision == FLOAT32)
+        product_floats(m, n, k, lda, ldb, ldc, add, (const float*)a, (const float*)b, (float*)c, false);
+    else if (precision == BFLOAT16)
+        product_halves(m, n, k, lda, ldb, ldc, add, a, b, (float*)c, true);
+    else
+        product_bytes(m, n, k, lda, ldb, ldc, add, (const unsigned char*)a, (const signed char*)b, (int32_t*)c, true);
+}
+
+// --- what Python hands over ------------------------------------------------------------------------------------
+
+}  // namespace
+
+extern "C" {
+
+struct NativeNorm {  // kind 0: none, 1: LayerNorm, 2: RMSNorm
+    int32_t kind;
+    float eps;
+    const float* weight;
+    const float* bias;
+};
+
+struct NativeLinear {  // rows 0: none
+    int32_t rows, columns;
+    const float* weight;
+    const float* bias;
+};
+
+struct NativeWeights {  // one set of weights of a layer
+    NativeLinear qkv, out, inner, outer;
+    NativeNorm attention_norm, feedforward_norm;
+    // Disentangled positions: the table of distances as keys and as queries, (rows, heads, width) each.
+    const float *distance_keys, *distance_queries;
+    int32_t distance_rows;
+};
+
+struct NativeLayer {
+    int32_t weights;       // its set of weights
+    int32_t norm_first;    // pre-norm
+    int32_t gated;         // inner gives two halves, and the activation of the first multiplies the second
+    int32_t activation;    // Activation
+    int32_t heads, shared, width;  // heads of queries; of keys and values; features of a head
+    int32_t rotation;      // the table of rotations, or -1
+    int32_t distances;     // the table of terms by distance, or -1
+    int32_t parts;         // terms of a score: 1, and for disentangled positions those by distance
+};
+
+struct NativeEmbedding {
+    int32_t vocabulary, width, offset, segments, stored;  // stored: 0 float32, 1 bfloat16
+    const void *words, *places, *types;
+    NativeNorm norm;
+    NativeLinear projection;
+    int32_t project_first;
+};
+
+struct NativeEncoder {
+    int32_t precision, width, layers, sets;
+    const NativeLayer* layer;
+    const NativeWeights* weights;
+    NativeEmbedding embedding;
+    NativeNorm final_norm;
+};
+
+// Rotations: (rows, columns) cosines, and sines. Terms: (heads, columns) by the position of the key minus that of the
+// query, 0 at `middle`; for disentangled positions the rows of their table, int32, of all heads.
+struct NativeTable {
+    const void* values;
+    const float* sines;
+    int32_t columns, middle;
+};
+
+struct NativeRun {
+    const int64_t *ids, *segments, *offsets;
+    int64_t sequences;
+    const int32_t* radius;  // of each layer: keys on each side; -1 for all, -2 for those before
+    const NativeTable *rotations, *distances;
+    float* states;          // (tokens, width)
+    int32_t threads;
+    const int64_t* places;  // (tokens,) of each token in its sequence, -1 and more; null: counted from 0
+};
+}
+
+namespace {
+
+// --- one encoder -----------------------------------------------------------------------------------------------
+
+struct Norm {
+    int kind = 0;
+    float eps = 0;
+    Buffer weight, bias;
+
+    void take(const NativeNorm& from, int width) {
+        kind = from.kind, eps = from.eps;
+        if (!kind) return;
+        float* w = weight.need<float>(up(width, LANES));
+        float* b = bias.need<float>(up(width, LANES));
+        if (from.weight) memcpy(w, from.weight, sizeof(float) * width);
+        if (from.bias) memcpy(b, from.bias, sizeof(float) * width);
+    }
+};
+
+// Disentangled positions of a layer: for every head the keys as a right factor, (width, rows), and the queries as a
+// left one, (rows, width), scaled; in float32, and in bfloat16 where attention may be.
+struct Distances {
+    int rows = 0, padded = 0, deep = 0;
+    Buffer keys[2], queries[2];
+
+    void take(const NativeWeights& from, const NativeLayer& layer, bool halves) {
+        rows = from.distance_rows;
+        if (!rows) return;
+        const int heads = layer.heads, width = layer.width;
+        const float per = 1 / std::sqrt((float)width * layer.parts);
+        padded = up(rows, PANEL), deep = up(width, 32);
+        for (int half = 0; half <= halves; half++) {
+            const size_t bytes = half ? 2 : 4;
+            char* k = from.distance_keys ? keys[half].need<char>((size_t)heads * deep * padded * bytes) : nullptr;
+            char* q = from.distance_queries ? queries[half].need<char>((size_t)heads * (padded + BLOCK) * deep * bytes)
+                                            : nullptr;
+            auto put = [&](char* to, size_t at, float x) {
+                if (half)
+                    ((uint16_t*)to)[at] = to_bfloat16(x);
+                else
+                    ((float*)to)[at] = x;
+            };
+            for (int head = 0; head < heads; head++)
+                for (int row = 0; row < rows; row++)
+                    for (int c = 0; c < width; c++) {
+                        const size_t at = ((size_t)row * heads + head) * width + c;
+                        const size_t first = (size_t)head * deep * padded;
+                        if (k) put(k, first + (half ? (size_t)(c / 2) * padded * 2 + row * 2 + c % 2 : (size_t)c * padded + row), from.distance_keys[at]);
+                        if (q) put(q, ((size_t)head * (padded + BLOCK) + row) * deep + c, from.distance_queries[at] * per);
+                    }
+        }
+    }
+    const char* keys_of(int head, bool half) const {
+        return keys[half].as<char>() + (size_t)head * deep * padded * (half ? 2 : 4);
+    }
+    const char* query_at(int head, int row, bool half) const {
+        return queries[half].as<char>() + ((size_t)head * (padded + BLOCK) + row) * deep * (half ? 2 : 4);
+    }
+};
+
+struct Weights {
+    Linear qkv, out, inner, outer;
+    Norm attention_norm, feedforward_norm;
+    Distances distances;
+};
+
+struct Embedding {
+    NativeEmbedding spec;
+    Norm norm;
+    Linear projection;
+};
+
+// What a thread needs for one block of rows.
+struct Scratch {
+    Buffer operand, inner, inner_operand, mixed, tile, gate, scores, shares, keys, values, query, output, scale, most,
+        part_most, by_query, by_key;
+};
+
+// The states of a run of tokens, and queries, keys and values of this layer and the next.
+struct States {
+    Buffer x, qkv[2];
+
+    size_t size() const { return x.size + qkv[0].size + qkv[1].size; }
+};
+
+struct Encoder {
+    int precision, width;
+    std::vector<NativeLayer> layers;
+    std::vector<Weights> weights;
+    Embedding embedding;
+    Norm final_norm;
+    std::mutex lock;
+    std::vector<std::unique_ptr<Scratch>> scratches;  // kept for the next call
+    std::vector<std::unique_ptr<States>> states;
+};
+
+constexpr size_t KEPT = size_t(64) << 20;  // bytes of states that an encoder keeps for the next call
+
+inline bool worth_keeping(const Scratch&) { return true; }
+inline bool worth_keeping(const States& states) { return states.size() <= KEPT; }
+
+// One of the buffers that an encoder keeps, or new ones.
+template <class T>
+struct Borrowed {
+    Encoder& from;
+    std::vector<std::unique_ptr<T>>& kept;
+    std::unique_ptr<T> one;
+
+    Borrowed(Encoder& from, std::vector<std::unique_ptr<T>>& kept) : from(from), kept(kept) {
+        {
+            std::lock_guard<std::mutex> held(from.lock);
+            if (!kept.empty()) one = std::move(kept.back()), kept.pop_back();
+        }
+        if (!one) one.reset(new T);
+    }
+    Borrowed(const Borrowed&) = delete;
+    ~Borrowed() {
+        if (!worth_keeping(*one)) return;
+        std::lock_guard<std::mutex> held(from.lock);
+        kept.push_back(std::move(one));
+    }
+    T& operator*() const { return *one; }
+    T* operator->() const { return one.get(); }
+};
+
+// Rows as an operand of a product: rounded to the precision of the weights. A row that holds a number which is not
+// finite gets the scale NaN in int8, so that its products are NaN.
+template <int PRECISION>
+inline void to_operand(const float* x, int width, void* to, float* scale, float most) {
+    if (PRECISION == FLOAT32) {
+        if (to != x) memcpy(to, x, sizeof(float) * up(width, LANES));
+    } else if (PRECISION == BFLOAT16) {
+        for (int k = 0; k < width; k += LANES) {
+            Halves half = to_bfloat16(load(x + k));
+            memcpy((uint16_t*)to + k, &half, sizeof half);
+        }
+    } else {
+        Floats peak{}, nothing{};
+        if (most < 0) {
+            for (int k = 0; k < width; k += LANES) {
+                Floats v = load(x + k);
+                peak = larger(magnitude(v), peak);
+                nothing += v * 0.0f;
+            }
+            most = largest(peak) + sum(nothing);
+        }
+        const float step = most / 127, per = step > 0 ? 1 / step : 0;
+        *scale = step;
+        for (int k = 0; k < width; k += LANES) {
+            Ints whole = same_bits<Ints>(load(x + k) * per + (ROUNDER + 128.0f));
+            Bytes low = __builtin_convertvector(whole & 255, Bytes);
+            memcpy((uint8_t*)to + k, &low, sizeof low);
+        }
+    }
+}
+
+// Normalize a row into `to`, which may be x.
+inline void normalize(const Norm& norm, const float* x, float* to, int width) {
+    const float *weight = norm.weight.as<float>(), *bias = norm.bias.as<float>();
+    const int whole = width / LANES * LANES, rest = width - whole;
+    float mean = 0;
+    if (norm.kind == 1) {
+        Floats total{};
+        for (int k = 0; k < whole; k += LANES) total += load(x + k);
+        if (rest) total += only(load(x + whole), 0, rest, 0);
+        mean = sum(total) / width;
+    }
+    Floats square{};
+    for (int k = 0; k < whole; k += LANES) {
+        Floats apart = load(x + k) - mean;
+        square += apart * apart;
+    }
+    if (rest) {
+        Floats apart = only(load(x + whole) - mean, 0, rest, 0);
+        square += apart * apart;
+    }
+    const float per = 1 / std::sqrt(sum(square) / width + norm.eps);
+    for (int k = 0; k < width; k += LANES)
+        store(to + k, (load(x + k) - mean) * per * load(weight + k) + load(bias + k));
+}
+
+// --- linear layers ---------------------------------------------------------------------------------------------
+
+struct Range {
+    int first, end;
+};
+
+// Work on one block that several threads share, of which one waits for the others.
+struct Sharing {
+    using Part = std::function<void(Range, Scratch&)>;
+    // Cut `all` into parts, and return when each is done; `own` is what the calling thread computes in.
+    virtual void share(int all, const Part& part, Scratch& own) = 0;
+    virtual ~Sharing() = default;
+};
+
+enum Ending { SET, ADD, ACTIVATE, GATE };
+
+inline int whole_rows(int rows) { return std::min(BLOCK, up(rows, rows < 16 ? 2 : 8)); }
+
+template <int PRECISION, int ENDING>
+constexpr bool PEAKS = PRECISION == INT8 && (ENDING == ACTIVATE || ENDING == GATE);
+
+// Some panels of `linear`.
+template <int PRECISION, int ENDING>
+void linear_panels(const Linear& weight, const void* operand, int stride, const float* scale, int rows, float* y, int ldy,
+                   int activation, void* next, int ldnext, float* most, Range panels, Scratch& scratch) {
+    constexpr bool EXACT = PRECISION == FLOAT32;
+    const int m = whole_rows(rows), half = ENDING == GATE ? weight.panels / 2 : 0;
+    const size_t panel = (size_t)weight.depth * PANEL * bytes_of(PRECISION);
+    float* tile = scratch.tile.need<float>(BLOCK * PANEL);
+    float* other = ENDING == GATE ? scratch.gate.need<float>(BLOCK * PANEL) : nullptr;
+    const char* packed = weight.weight.as<char>();
+    auto finished = [&](const float* from, int n, int j, float step) {
+        Floats bias = load(weight.bias.as<float>() + n + j);
+        if (PRECISION != INT8) return load(from + j) + bias;
+        Ints whole;
+        memcpy(&whole, from + j, sizeof whole);
+        Floats exact = __builtin_convertvector(whole, Floats) - load(weight.sums.as<float>() + n + j);
+        return exact * (load(weight.scales.as<float>() + n + j) * step) + bias;
+    };
+    for (int p = panels.first; p < panels.end; p++) {
+        product(PRECISION, m, PANEL, weight.depth, stride, PANEL, PANEL, false, operand, packed + p * panel, tile);
+        if (ENDING == GATE)
+            product(PRECISION, m, PANEL, weight.depth, stride, PANEL, PANEL, false, operand,
+                    packed + (p + half) * panel, other);
+        const int n = p * PANEL;
+        for (int row = 0; row < rows; row++) {
+            const float step = PRECISION == INT8 ? scale[row] : 0;
+            float* to = y ? y + (size_t)row * ldy + n : nullptr;
+            Floats peak{}, nothing{};
+            for (int j = 0; j < PANEL; j += LANES) {
+                Floats v = finished(tile + row * PANEL, n, j, step);
+                if (ENDING == ACTIVATE) v = activate<EXACT>(v, activation);
+                if (ENDING == GATE)
+                    v = activate<EXACT>(v, activation) * finished(other + row * PANEL, n + half * PANEL, j, step);
+                if (ENDING == ADD) v += load(to + j);
+                if (ENDING == SET || ENDING == ADD) {
+                    store(to + j, v);
+                } else if (PRECISION == FLOAT32) {
+                    store((float*)next + (size_t)row * ldnext + n + j, v);
+                } else if (PRECISION == BFLOAT16) {
+                    Halves rounded = to_bfloat16(v);
+                    memcpy((uint16_t*)next + (size_t)row * ldnext + n + j, &rounded, sizeof rounded);
+                } else {
+                    store(to + j, v);
+                    peak = larger(magnitude(v), peak);
+                    nothing += v * 0.0f;
+                }
+            }
+            if (PEAKS<PRECISION, ENDING>) {
+                float* kept = most + row * 2 * LANES;
+                store(kept, larger(load(kept), peak));
+                store(kept + LANES, load(kept + LANES) + nothing);
+            }
+        }
+    }
+}
+
+// y (rows, N) = operand (rows, K) times the weight, and what `ENDING` says. For ACTIVATE and GATE the results are
+// written as the operand of the next product, or for int8 as floats with the largest magnitude of each row.
+template <int PRECISION, int ENDING>
+void linear(const Linear& weight, const void* operand, int stride, const float* scale, int rows, float* y, int ldy,
+            int activation, void* next, int ldnext, float* most, Scratch& scratch, Sharing* sharing) {
+    const int panels = ENDING == GATE ? weight.panels / 2 : weight.panels, peaks = rows * 2 * LANES;
+    if (PEAKS<PRECISION, ENDING>) std::fill(most, most + peaks, 0.0f);
+    if (!sharing) {
+        linear_panels<PRECISION, ENDING>(weight, operand, stride, scale, rows, y, ldy, activation, next, ldnext, most,
+                                         {0, panels}, scratch);
+        return;
+    }
+    std::mutex lock;
+    auto part = [&](Range some, Scratch& by) {
+        float* own = PEAKS<PRECISION, ENDING> ? by.part_most.need<float>(peaks) : nullptr;
+        if (own) std::fill(own, own + peaks, 0.0f);
+        linear_panels<PRECISION, ENDING>(weight, operand, stride, scale, rows, y, ldy, activation, next, ldnext, own, some,
+                                         by);
+        if (!own) return;
+        std::lock_guard<std::mutex> held(lock);
+        for (int i = 0; i < peaks; i += 2 * LANES) {
+            store(most + i, larger(load(most + i), load(own + i)));
+            store(most + i + LANES, load(most + i + LANES) + load(own + i + LANES));
+        }
+    };
+    sharing->share(panels, part, scratch);
+}
+
+// --- attention -------------------------------------------------------------------------------------------------
+
+// 16 rows of 16 numbers of 32 bits, turned.
+inline void turn16(const uint32_t* from, size_t ldf, int rows, uint32_t* to, size_t ldt) {
+    Bits r[16], t[16];
+    for (int i = 0; i < 16; i++) {
+        r[i] = Bits{};
+        if (i < rows) memcpy(&r[i], from + i * ldf, sizeof(Bits));
+    }
+#define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+    for (int i = 0; i < 8; i++) {
+        t[i] = SHUFFLE(r[i], r[i + 8], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+        t[i + 8] = SHUFFLE(r[i], r[i + 8], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+    }
+    // t[i] and t[i + 8] hold rows i and i + 8 interleaved, features 0 to 7 and 8 to 15. Three more rounds in place.
+    for (int half = 0; half < 16; half += 8) {
+        Bits a[8];
+        for (int i = 0; i < 4; i++) {
+            a[i] = SHUFFLE(t[half + i], t[half + i + 4], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+            a[i + 4] = SHUFFLE(t[half + i], t[half + i + 4], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+        }
+        Bits b[8];
+        for (int q = 0; q < 8; q += 4)
+            for (int i = 0; i < 2; i++) {
+                b[q + i] = SHUFFLE(a[q + i], a[q + i + 2], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+                b[q + i + 2] = SHUFFLE(a[q + i], a[q + i + 2], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+            }
+        for (int q = 0; q < 8; q += 2) {
+            Bits low = SHUFFLE(b[q], b[q + 1], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+            Bits high = SHUFFLE(b[q], b[q + 1], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+            memcpy(to + (size_t)(half + q) * ldt, &low, sizeof low);
+            memcpy(to + (size_t)(half + q + 1) * ldt, &high, sizeof high);
+        }
+    }
+#undef SHUFFLE
+}
+
+// Keys of a tile as brgemm reads a right factor: (features, keys), or pairs of bfloat16 features of a key together.
+inline void pack_keys(const float* from, size_t stride, int keys, int width, int ldn, bool halves, Scratch& scratch) {
+    uint32_t* to = scratch.keys.need<uint32_t>((size_t)up(width, 32) * KEYS);
+    const int deep = up(width, 32);
+    if (!halves) {
+        for (int j = 0; j < ldn; j += 16)
+            for (int c = 0; c < deep; c += 16) {
+                const int rows = std::max(0, std::min(16, keys - j));
+                if (c + 16 <= width) {
+                    turn16((const uint32_t*)from + j * stride + c, stride, rows, to + (size_t)c * ldn + j, ldn);
+                    continue;
+                }
+                float some[16 * 16] = {};
+                for (int i = 0; i < rows; i++)
+                    for (int k = c; k < width; k++) some[i * 16 + k - c] = from[(size_t)(j + i) * stride + k];
+                turn16((const uint32_t*)some, 16, 16, to + (size_t)c * ldn + j, ldn);
+            }
+        return;
+    }
+    uint16_t some[16 * 512];
+    for (int j = 0; j < ldn; j += 16) {
+        const int rows = std::max(0, std::min(16, keys - j));
+        for (int i = 0; i < rows; i++)
+            for (int c = 0; c < deep; c += LANES) {
+                Floats v = c < width ? load(from + (size_t)(j + i) * stride + c) : Floats{};
+                if (c + LANES > width) v = only(v, 0, width - c, 0);
+                Halves half = to_bfloat16(v);
+                memcpy(some + i * deep + c, &half, sizeof half);
+            }
+        for (int c = 0; c < deep / 2; c += 16)
+            turn16((const uint32_t*)some + c, deep / 2, rows, to + (size_t)c * ldn + j, ldn);
+    }
+}
+
+// Values of a tile as a right factor: (keys, features), or pairs of keys together; rows behind the last key are 0.
+inline void pack_values(const float* from, size_t stride, int keys, int width, int ldn, bool halves,
+                        Scratch& scratch) {
+    const int deep = up(width, LANES);
+    float* to = scratch.values.need<float>((size_t)KEYS * deep);
+    for (int j = 0; j < ldn; j += halves ? 2 : 1)
+        for (int c = 0; c < deep; c += LANES) {
+            auto value = [&](int key) {
+                if (key >= keys) return Floats{};
+                Floats v = load(from + (size_t)key * stride + c);
+                return c + LANES > width ? only(v, 0, width - c, 0) : v;
+            };
+            if (!halves) {
+                store(to + (size_t)j * deep + c, value(j));
+                continue;
+            }
+            Bits low = __builtin_convertvector(to_bfloat16(value(j)), Bits);
+            Bits high = __builtin_convertvector(to_bfloat16(value(j + 1)), Bits) << 16;
+            Bits both = low | high;
+            memcpy((uint32_t*)to + (size_t)(j / 2) * deep + c, &both, sizeof both);
+        }
+}
+
+// Keys that the query at a place reads.
+inline Range keys_of(int place, int length, int radius) {
+    if (radius == -1) return {0, length};
+    if (radius == -2) return {0, place + 1};
+    return {std::max(0, place - radius), std::min(length, place + radius + 1)};
+}
+
+// Attention of some heads for the queries `place` to `place + rows` of one sequence, whose first token is at `qkv`; by
+// the softmax over one tile of keys after the other (Milakov & Gimelshein 2018, Dao et al. 2022).
+void attend(const NativeLayer& layer, const Distances& distances, const float* qkv, size_t stride, int length, int place,
+            int rows, int radius, const NativeTable* terms, bool halves, float* mixed, int ldm, Range heads,
+            Scratch& scratch) {
+    const int width = layer.width, deep = up(width, 32), wide = up(width, LANES);
+    const int together = layer.heads / layer.shared, m = whole_rows(rows);
+    const float per = 1 / std::sqrt((float)width * layer.parts);
+    const bool apart = distances.rows > 0, to_content = distances.keys[0].at, to_position = distances.queries[0].at;
+    const int precision = halves ? BFLOAT16 : FLOAT32, padded = distances.padded;
+    float* by_query = to_content ? scratch.by_query.need<float>((size_t)BLOCK * padded) : nullptr;
+    // Rows of the table by the position of the key minus that of the query; they never increase with it.
+    const int32_t* row_of = apart ? (const int32_t*)terms->values + terms->middle : nullptr;
+    float* query = scratch.query.need<float>((size_t)BLOCK * deep);
+    float* score = scratch.scores.need<float>((size_t)BLOCK * KEYS);
+    uint16_t* share = halves ? scratch.shares.need<uint16_t>((size_t)BLOCK * KEYS) : nullptr;
+    float* output = scratch.output.need<float>((size_t)BLOCK * wide);
+    const int first = keys_of(place, length, radius).first;
+    const int end = keys_of(place + rows - 1, length, radius).end;
+    float highest[BLOCK], total[BLOCK];
+    for (int head = heads.first; head < heads.end; head++) {
+        const float* q = qkv + (size_t)place * stride + head * width;
+        const float* k = qkv + (layer.heads + head / together) * width;
+        const float* v = k + layer.shared * width;
+        const float* term =
+            terms && !apart ? (const float*)terms->values + (size_t)head * terms->columns + terms->middle : nullptr;
+        for (int row = 0; row < rows; row++) {
+            highest[row] = -INFINITY, total[row] = 0;
+            for (int c = 0; c < deep; c += LANES) {
+                Floats x = c < width ? load(q + row * stride + c) * per : Floats{};
+                if (c + LANES > width) x = only(x, 0, width - c, 0);
+                if (halves) {
+                    Halves half = to_bfloat16(x);
+                    memcpy((uint16_t*)query + row * deep + c, &half, sizeof half);
+                } else {
+                    store(query + row * deep + c, x);
+                }
+            }
+        }
+        if (to_content)
+            product(precision, m, padded, deep, deep, padded, padded, false, query, distances.keys_of(head, halves),
+                    by_query);
+        for (int from = first; from < end; from += KEYS) {
+            const int keys = std::min(KEYS, end - from), ldn = up(keys, keys <= 64 ? 16 : 64);
+            pack_keys(k + (size_t)from * stride, stride, keys, width, ldn, halves, scratch);
+            product(precision, m, ldn, deep, deep, ldn, ldn, false, query, scratch.keys.at, score);
+            int lowest = 0;
+            float* by_key = nullptr;
+            if (to_position) {
+                lowest = row_of[from + keys - 1 - place];
+                const int count = row_of[from - (place + rows - 1)] - lowest + 1;
+                by_key = scratch.by_key.need<float>((size_t)(up(count, BLOCK)) * ldn);
+                for (int row = 0; row < count; row += BLOCK)
+                    product(precision, whole_rows(count - row), ldn, deep, deep, ldn, ldn, false,
+                            distances.query_at(head, lowest + row, halves), scratch.keys.at, by_key + (size_t)row * ldn);
+            }
+            for (int row = 0; row < rows; row++) {
+                Range seen = keys_of(place + row, length, radius);
+                const int low = std::max(0, seen.first - from), high = std::min(keys, seen.end - from);
+                float* s = score + (size_t)row * ldn;
+                const int a = low / LANES * LANES, b = up(std::max(high, 0), LANES);
+                float now = highest[row];
+                Floats peak = all(-INFINITY);
+                for (int j = a; j < b; j += LANES) {
+                    Floats x = load(s + j);
+                    if (term) {
+                        // A vector may begin before the first distance that the table holds, or end behind the last.
+                        const int at = from + j - (place + row);
+                        if (j >= low && j + LANES <= high) {
+                            x += load(term + at);
+                        } else {
+                            float some[LANES] = {};
+                            for (int i = std::max(0, low - j); i < std::min(LANES, high - j); i++)
+                                some[i] = term[at + i];
+                            x += load(some);
+                        }
+                        store(s + j, x);
+                    }
+                    if (apart) {
+                        const int at = from + j - (place + row), last = std::min(LANES, high - j);
+                        float some[LANES] = {};
+                        int at_row[LANES];
+                        for (int i = 0; i < last; i++) at_row[i] = row_of[at + i];
+                        if (to_content)
+                            for (int i = 0; i < last; i++) some[i] = by_query[(size_t)row * padded + at_row[i]];
+                        if (to_position)
+                            for (int i = 0; i < last; i++) some[i] += by_key[(size_t)(at_row[i] - lowest) * ldn + j + i];
+                        x += load(some);
+                        store(s + j, x);
+                    }
+                    if (j < low || j + LANES > high) x = only(x, low - j, high - j, -INFINITY);
+                    peak = larger(x, peak);
+                }
+                now = std::max(now, largest(peak));
+                float old = 1;
+                if (now > highest[row]) {
+                    old = highest[row] == -INFINITY ? 0 : std::exp(highest[row] - now);
+                    highest[row] = now;
+                }
+                Floats added{};
+                for (int j = 0; j < ldn; j += LANES) {
+                    Floats x{};
+                    if (j >= a && j < b) {
+                        x = load(s + j) - now;
+                        x = halves ? exponential<false>(x) : exponential(x);
+                        if (j < low || j + LANES > high) x = only(x, low - j, high - j, 0);
+                    }
+                    added += x;
+                    if (halves) {
+                        Halves half = to_bfloat16(x);
+                        memcpy(share + (size_t)row * ldn + j, &half, sizeof half);
+                    } else {
+                        store(s + j, x);
+                    }
+                }
+                total[row] = total[row] * old + sum(added);
+                if (from > first && old != 1)
+                    for (int c = 0; c < wide; c += LANES)
+                        store(output + row * wide + c, load(output + row * wide + c) * old);
+            }
+            pack_values(v + (size_t)from * stride, stride, keys, width, ldn, halves, scratch);
+            product(precision, m, wide, ldn, ldn, wide, wide, from > first,
+                    halves ? (const void*)share : score, scratch.values.at, output);
+        }
+        for (int row = 0; row < rows; row++) {
+            const float by = 1 / total[row];
+            float* to = mixed + (size_t)row * ldm + head * width;
+            for (int c = 0; c < width; c += LANES) {
+                Floats x = load(output + row * wide + c) * by;
+                if (c + LANES <= width)
+                    store(to + c, x);
+                else
+                    memcpy(to + c, &x, sizeof(float) * (width - c));
+            }
+        }
+    }
+}
+
+// Rotate the queries and keys of a token: pairs of features i and i + columns of each head (Su et al. 2021).
+inline void rotate(const NativeTable& table, int place, float* row, int heads, int width) {
+    const float* cosine = (const float*)table.values + (size_t)place * table.columns;
+    const float* sine = table.sines + (size_t)place * table.columns;
+    const int half = table.columns;
+    for (int head = 0; head < heads; head++) {
+        float *a = row + head * width, *b = a + half;
+        int c = 0;
+        for (; c + LANES <= half; c += LANES) {
+            Floats x = load(a + c), y = load(b + c), u = load(cosine + c), w = load(sine + c);
+            store(a + c, x * u - y * w);
+            store(b + c, y * u + x * w);
+        }
+        for (; c < half; c++) {
+            const float x = a[c], y = b[c];
+            a[c] = x * cosine[c] - y * sine[c];
+            b[c] = y * cosine[c] + x * sine[c];
+        }
+    }
+}
+
+// --- blocks of rows --------------------------------------------------------------------------------------------
+
+// The sequences of one run that are computed together: tokens `base` to `base + tokens`.
+struct Piece {
+    const Encoder* encoder;
+    const NativeRun* run;
+    int64_t first, end;  // sequences
+    int64_t base;
+    int tokens;
+    States* states;
+
+    int wide() const { return up(encoder->width, PANEL); }
+    float* x(int row) const { return states->x.as<float>() + (size_t)row * wide(); }
+    size_t stride(int layer) const {
+        const NativeLayer& one = encoder->layers[layer];
+        return up((one.heads + 2 * one.shared) * one.width, PANEL);
+    }
+    float* qkv(int layer, int row) const { return states->qkv[layer % 2].as<float>() + row * stride(layer); }
+
+    int64_t sequence_of(int row) const {
+        return std::upper_bound(run->offsets + first, run->offsets + end + 1, base + row) - run->offsets - 1;
+    }
+
+    // Room for the rows of the last block that products compute and nobody reads.
+    void prepare() const {
+        size_t most = 0;
+        for (size_t layer = 0; layer < encoder->layers.size(); layer++) most = std::max(most, stride((int)layer));
+        states->x.need<float>((size_t)(tokens + BLOCK) * wide());
+        states->qkv[0].need<float>((size_t)(tokens + BLOCK) * most);
+        if (encoder->layers.size() > 1) states->qkv[1].need<float>((size_t)(tokens + BLOCK) * most);
+    }
+};
+
+template <int PRECISION>
+struct Worker {
+    const Piece& piece;
+    const Encoder& encoder;
+    Scratch& scratch;
+    Sharing* sharing;  // null if this thread computes its rows alone
+    int stride = 0;    // of operands as wide as the widest
+    void* operand = nullptr;
+    float* scale = nullptr;
+
+    Worker(const Piece& piece, Scratch& scratch, Sharing* sharing)
+        : piece(piece), encoder(*piece.encoder), scratch(scratch), sharing(sharing) {
+        int widest = std::max(encoder.width, encoder.embedding.spec.width);
+        for (const NativeLayer& layer : encoder.layers) widest = std::max(widest, layer.heads * layer.width);
+        stride = up(widest, PANEL);
+        operand = scratch.operand.need<char>((size_t)BLOCK * stride * bytes_of(PRECISION));
+        scale = scratch.scale.need<float>(BLOCK);
+        scratch.most.need<float>(BLOCK * 2 * LANES);
+        scratch.mixed.need<float>((size_t)BLOCK * stride);
+    }
+
+    void* operand_row(int row) const { return (char*)operand + (size_t)row * stride * bytes_of(PRECISION); }
+
+    void to_operands(const float* x, size_t ldx, int width, int rows) {
+        for (int row = 0; row < rows; row++)
+            to_operand<PRECISION>(x + row * ldx, width, operand_row(row), scale + row, -1);
+    }
+
+    // Post-norm: the states become their norm, and the operand. Pre-norm: the operand is the norm of the states.
+    void norm_rows(const Norm& norm, bool in_place, int row, int rows) {
+        const int width = encoder.width;
+        float* apart = scratch.mixed.as<float>();
+        for (int i = 0; i < rows; i++) {
+            float* x = piece.x(row + i);
+            float* to = in_place ? x : apart;
+            if (norm.kind) normalize(norm, x, to, width);
+            to_operand<PRECISION>(norm.kind ? to : x, width, operand_row(i), scale + i, -1);
+        }
+    }
+
+    void embed(int row, int rows) {
+        const NativeEmbedding& spec = encoder.embedding.spec;
+        const NativeRun& run = *piece.run;
+        const int width = spec.width, wide = up(width, PANEL);
+        const bool projected = spec.projection.rows > 0;
+        float* sums = projected ? scratch.mixed.as<float>() : nullptr;
+        int64_t sequence = piece.sequence_of(row);
+        auto add = [&](float* to, const void* table, int64_t at, bool fresh) {
+            const int whole = width / LANES * LANES;
+            const char* from = (const char*)table + at * width * (spec.stored ? 2 : 4);
+            auto read = [&](int k) { return spec.stored ? from_bfloat16((const uint16_t*)from + k) : load((const float*)from + k); };
+            int k = 0;
+            for (; k < whole; k += LANES) store(to + k, fresh ? read(k) : load(to + k) + read(k));
+            for (; k < width; k++) {
+                float one;
+                if (spec.stored) {
+                    const uint32_t bits = (uint32_t)((const uint16_t*)from)[k] << 16;
+                    memcpy(&one, &bits, 4);
+                } else {
+                    one = ((const float*)from)[k];
+                }
+                to[k] = fresh ? one : to[k] + one;
+            }
+        };
+        for (int i = 0; i < rows; i++) {
+            const int64_t token = piece.base + row + i;
+            while (token >= run.offsets[sequence + 1]) sequence++;
+            float* to = projected ? sums + (size_t)i * wide : piece.x(row + i);
+            add(to, spec.words, run.ids[token], true);
+            if (spec.types) add(to, spec.types, run.segments[token], false);
+            const int64_t place = run.places ? run.places[token] : token - run.offsets[sequence];
+            if (spec.places) add(to, spec.places, place + spec.offset, false);
+            if (encoder.embedding.norm.kind && !(projected && spec.project_first))
+                normalize(encoder.embedding.norm, to, to, width);
+        }
+        if (!projected) return;
+        to_operands(sums, wide, width, rows);
+        linear<PRECISION, SET>(encoder.embedding.projection, operand, stride, scale, rows, piece.x(row), piece.wide(), 0,
+                               nullptr, 0, nullptr, scratch, sharing);
+        if (encoder.embedding.norm.kind && spec.project_first)
+            for (int i = 0; i < rows; i++)
+                normalize(encoder.embedding.norm, piece.x(row + i), piece.x(row + i), encoder.width);
+    }
+
+    // Queries, keys and values of a layer from the operand.
+    void project(int index, int row, int rows) {
+        const NativeLayer& layer = encoder.layers[index];
+        const Linear& qkv = encoder.weights[layer.weights].qkv;
+        const size_t ldq = piece.stride(index);
+        linear<PRECISION, SET>(qkv, operand, stride, scale, rows, piece.qkv(index, row), (int)ldq, 0, nullptr, 0, nullptr,
+                               scratch, sharing);
+        if (layer.rotation < 0) return;
+        const NativeRun& run = *piece.run;
+        const NativeTable& table = run.rotations[layer.rotation];
+        int64_t sequence = piece.sequence_of(row);
+        for (int i = 0; i < rows; i++) {
+            const int64_t token = piece.base + row + i;
+            while (token >= run.offsets[sequence + 1]) sequence++;
+            rotate(table, (int)(token - run.offsets[sequence]), piece.qkv(index, row + i), layer.heads + layer.shared,
+                   layer.width);
+        }
+    }
+
+    void begin(int row, int rows) {
+        embed(row, rows);
+        enter(0, row, rows);
+    }
+
+    // From the states to the queries, keys and values of a layer; post-norm states are normalized already.
+    void enter(int index, int row, int rows) {
+        const NativeLayer& layer = encoder.layers[index];
+        if (layer.norm_first)
+            norm_rows(encoder.weights[layer.weights].attention_norm, false, row, rows);
+        else
+            to_operands(piece.x(row), piece.wide(), encoder.width, rows);
+        project(index, row, rows);
+    }
+
+    // One layer of a block, whose queries, keys and values are there for every token of its sequences.
+    void layer(int index, int row, int rows) {
+        const NativeLayer& spec = encoder.layers[index];
+        const Weights& weights = encoder.weights[spec.weights];
+        const NativeRun& run = *piece.run;
+        const int mixed_width = spec.heads * spec.width;
+        float* mixed = scratch.mixed.as<float>();
+        const NativeTable* terms = spec.distances < 0 ? nullptr : &run.distances[spec.distances];
+        const size_t ldq = piece.stride(index);
+        if (mixed_width % LANES)  // the last vector of a row is read whole
+            for (int i = 0; i < rows; i++)
+                memset(mixed + (size_t)i * stride + mixed_width, 0, sizeof(float) * (up(mixed_width, LANES) - mixed_width));
+        int64_t sequence = piece.sequence_of(row);
+        for (int done = 0; done < rows; sequence++) {
+            const int64_t start = run.offsets[sequence] - piece.base;
+            const int length = (int)(run.offsets[sequence + 1] - run.offsets[sequence]);
+            const int place = (int)(row + done - start), some = std::min(rows - done, length - place);
+            const bool halves = PRECISION != FLOAT32 && product_halves && length >= HALVES_FROM;
+            const float* qkv = piece.qkv(index, (int)start);
+            float* to = mixed + (size_t)done * stride;
+            auto part = [&](Range heads, Scratch& by) {
+                attend(spec, weights.distances, qkv, ldq, length, place, some, run.radius[index], terms, halves, to, stride,
+                       heads, by);
+            };
+            sharing ? sharing->share(spec.heads, part, scratch) : part({0, spec.heads}, scratch);
+            done += some;
+        }
+        to_operands(mixed, stride, mixed_width, rows);
+        float* x = piece.x(row);
+        linear<PRECISION, ADD>(weights.out, operand, stride, scale, rows, x, piece.wide(), 0, nullptr, 0, nullptr, scratch, sharing);
+        if (spec.norm_first)
+            norm_rows(weights.feedforward_norm, false, row, rows);
+        else
+            norm_rows(weights.attention_norm, true, row, rows);
+        feed_forward(spec, weights, row, rows);
+        const bool last = index + 1 == (int)encoder.layers.size();
+        if (!spec.norm_first)
+            for (int i = 0; i < rows; i++)
+                normalize(weights.feedforward_norm, piece.x(row + i), piece.x(row + i), encoder.width);
+        if (!last) {
+            enter(index + 1, row, rows);
+            return;
+        }
+        for (int i = 0; i < rows; i++) {
+            float* state = piece.x(row + i);
+            if (encoder.final_norm.kind) normalize(encoder.final_norm, state, state, encoder.width);
+            memcpy(run.states + (size_t)(piece.base + row + i) * encoder.width, state, sizeof(float) * encoder.width);
+        }
+    }
+
+    void feed_forward(const NativeLayer& spec, const Weights& weights, int row, int rows) {
+        const int wide = up(weights.outer.columns, PANEL);
+        void* next = scratch.inner_operand.need<char>((size_t)BLOCK * wide * bytes_of(PRECISION));
+        float* inner = PRECISION == INT8 ? scratch.inner.need<float>((size_t)BLOCK * wide) : nullptr;
+        float* most = scratch.most.as<float>();
+        auto into = spec.gated ? linear<PRECISION, GATE> : linear<PRECISION, ACTIVATE>;
+        into(weights.inner, operand, stride, scale, rows, inner, wide, spec.activation, next, wide, most, scratch, sharing);
+        if (PRECISION == INT8)
+            for (int i = 0; i < rows; i++) {
+                const float* kept = most + i * 2 * LANES;
+                to_operand<PRECISION>(inner + (size_t)i * wide, wide, (char*)next + (size_t)i * wide, scale + i,
+                                      largest(load(kept)) + sum(load(kept + LANES)));
+            }
+        linear<PRECISION, ADD>(weights.outer, next, wide, scale, rows, piece.x(row), piece.wide(), 0, nullptr, 0, nullptr,
+                               scratch, sharing);
+    }
+
+    static constexpr int HALVES_FROM = 96;  // tokens of a sequence from which attention in bfloat16 is faster
+};
+
+template <int PRECISION>
+void whole_piece(const Piece& piece, Scratch& scratch, Sharing* sharing) {
+    Worker<PRECISION> worker(piece, scratch, sharing);
+    const int layers = (int)piece.encoder->layers.size();
+    for (int layer = -1; layer < layers; layer++)
+        for (int row = 0; row < piece.tokens; row += BLOCK) {
+            const int rows = std::min(BLOCK, piece.tokens - row);
+            if (layer < 0)
+                worker.begin(row, rows);
+            else
+                worker.layer(layer, row, rows);
+        }
+}
+
+// --- threads ---------------------------------------------------------------------------------------------------
+
+// Work that any number of threads can join. `join` returns when nothing is left for the thread to begin.
+struct Job {
+    std::atomic<bool> failed{false};
+    std::string failure;
+    std::mutex lock;
+    virtual void join() = 0;
+    virtual ~Job() = default;
+
+    void guarded() {
+        try {
+            join();
+        } catch (const std::exception& error) {
+            fail(error.what());
+        } catch (...) {
+            fail("an exception of the matrix product");
+        }
+        if (release_tiles) release_tiles(true);
+    }
+    void fail(const char* why) {
+        std::lock_guard<std::mutex> held(lock);
+        if (!failed.exchange(true)) failure = why;
+    }
+};
+
+struct Pool {
+    std::mutex lock;
+    std::condition_variable wake;
+    std::vector<std::shared_ptr<Job>> waiting;
+    int threads = 0;
+
+    void offer(const std::shared_ptr<Job>& job, int helpers) {
+        std::lock_guard<std::mutex> held(lock);
+        for (; threads < helpers; threads++) std::thread([this] { serve(); }).detach();
+        for (int i = 0; i < helpers; i++) waiting.push_back(job);
+        helpers == 1 ? wake.notify_one() : wake.notify_all();
+    }
+    void withdraw(const Job* job) {
+        std::lock_guard<std::mutex> held(lock);
+        waiting.erase(std::remove_if(waiting.begin(), waiting.end(),
+                                     [&](const std::shared_ptr<Job>& one) { return one.get() == job; }),
+                      waiting.end());
+    }
+    void serve() {
+        for (;;) {
+            std::shared_ptr<Job> job;
+            {
+                std::unique_lock<std::mutex> held(lock);
+                wake.wait(held, [this] { return !waiting.empty(); });
+                job = std::move(waiting.front());
+                waiting.erase(waiting.begin());
+            }
+            job->guarded();
+        }
+    }
+};
+
+// Never destroyed: its threads may run until the process ends. A fork leaves them behind, so the child begins anew.
+Pool* pool = nullptr;
+std::mutex pool_lock;
+
+void before_fork() { pool_lock.lock(); }
+void in_parent() { pool_lock.unlock(); }
+void in_child() {
+    new (&pool_lock) std::mutex;
+    pool = nullptr;
+}
+
+Pool& the_pool() {
+    std::lock_guard<std::mutex> held(pool_lock);
+    static bool registered = false;
+    if (!registered) registered = !pthread_atfork(before_fork, in_parent, in_child);
+    if (!pool) pool = new Pool;
+    return *pool;
+}
+
+inline void relax(int& turns) {
+    if (++turns < 2000)
+        __builtin_ia32_pause();
+    else
+        sched_yield();
+}
+
+void whole(const Piece& piece, Scratch& scratch, Sharing* sharing = nullptr) {
+    switch (piece.encoder->precision) {
+        case FLOAT32:
+            return whole_piece<FLOAT32>(piece, scratch, sharing);
+        case BFLOAT16:
+            return whole_piece<BFLOAT16>(piece, scratch, sharing);
+        default:
+            return whole_piece<INT8>(piece, scratch, sharing);
+    }
+}
+
+// Chunks of whole sequences, each by one thread.
+struct Chunks : Job {
+    std::shared_ptr<Encoder> owner;  // a helper may leave after the call has returned
+    Encoder& encoder;
+    const NativeRun& run;
+    std::vector<int64_t> cuts;  // sequences
+    std::atomic<int> next{0}, done{0};
+
+    Chunks(std::shared_ptr<Encoder> owner, const NativeRun& run, std::vector<int64_t> cuts)
+        : owner(std::move(owner)), encoder(*this->owner), run(run), cuts(std::move(cuts)) {}
+    int count() const { return (int)cuts.size() - 1; }
+
+    void join() override {
+        int chunk = next.fetch_add(1);
+        if (chunk >= count()) return;
+        Borrowed<Scratch> scratch(encoder, encoder.scratches);
+        Borrowed<States> states(encoder, encoder.states);
+        for (; chunk < count(); chunk = next.fetch_add(1)) {
+            struct Counted {
+                std::atomic<int>& done;
+                ~Counted() { done.fetch_add(1, std::memory_order_release); }
+            } counted{done};
+            if (failed) continue;
+            try {
+                const int64_t base = run.offsets[cuts[chunk]];
+                Piece piece{&encoder, &run, cuts[chunk], cuts[chunk + 1], base,
+                            (int)(run.offsets[cuts[chunk + 1]] - base), &*states};
+                piece.prepare();
+                whole(piece, *scratch);
+            } catch (const std::exception& error) {
+                fail(error.what());
+            } catch (...) {
+                fail("an exception of the matrix product");
+            }
+        }
+    }
+    void wait() {
+        for (int turns = 0; done.load(std::memory_order_acquire) < count();) relax(turns);
+    }
+};
+
+// All sequences together, block after block; threads meet at the end of each layer.
+template <int PRECISION>
+struct Team : Job {
+    std::shared_ptr<Encoder> owner;
+    Encoder& encoder;
+    Borrowed<States> states;
+    Piece piece;
+    int size, blocks, steps;
+    std::vector<std::atomic<int>> next, done;
+
+    Team(std::shared_ptr<Encoder> given, const NativeRun& run)
+        : owner(std::move(given)),
+          encoder(*owner),
+          states(encoder, encoder.states),
+          piece{&encoder, &run, 0, run.sequences, 0, (int)run.offsets[run.sequences], &*states},
+          size(0),
+          blocks(0),
+          steps((int)encoder.layers.size() + 1),
+          next(steps),
+          done(steps) {
+        // The same number of blocks for each thread: for one that is left over, all others would wait.
+        const int threads = std::max(1, run.threads), each = (piece.tokens + BLOCK * threads - 1) / (BLOCK * threads);
+        size = std::min(BLOCK, up((piece.tokens + each * threads - 1) / (each * threads), 8));
+        blocks = (piece.tokens + size - 1) / size;
+        for (int step = 0; step < steps; step++) next[step] = 0, done[step] = 0;
+        piece.prepare();
+    }
+
+    void join() override {
+        if (done[steps - 1].load() >= blocks) return;
+        Borrowed<Scratch> scratch(encoder, encoder.scratches);
+        try {
+            Worker<PRECISION> worker(piece, *scratch, nullptr);
+            for (int step = 0; step < steps; step++) {
+                for (int block; (block = next[step].fetch_add(1)) < blocks; done[step].fetch_add(1)) {
+                    if (failed) continue;
+                    try {
+                        const int row = block * size, rows = std::min(size, piece.tokens - row);
+                        step ? worker.layer(step - 1, row, rows) : worker.begin(row, rows);
+                    } catch (const std::exception& error) {
+                        fail(error.what());
+                    } catch (...) {
+                        fail("an exception of the matrix product");
+                    }
+                }
+                for (int turns = 0; done[step].load(std::memory_order_acquire) < blocks;) relax(turns);
+            }
+        } catch (const std::exception& error) {
+            fail(error.what());
+        }
+    }
+};
+
+// A short call: one thread runs it, and shares the columns of each product and the heads of attention with the others.
+// It never waits for a thread that has not begun a part, so that a busy machine delays it little.
+struct Crew : Job, Sharing {
+    std::shared_ptr<Encoder> owner;
+    const int threads;
+    // The turn, the number of its parts, and how many of them have begun: 32, 16 and 16 bits.
+    std::atomic<uint64_t> ticket{0};
+    std::atomic<int> done{0};
+    std::atomic<bool> over{false};
+    const Part* part = nullptr;  // this and the rest belong to the turn
+    int all = 0, each = 0;
+
+    Crew(std::shared_ptr<Encoder> owner, int threads) : owner(std::move(owner)), threads(threads) {}
+
+    void share(int count, const Part& what, Scratch& own) override {
+        part = &what, all = count, each = std::max(1, count / (3 * threads));
+        const uint64_t parts = (count + each - 1) / each, turn = (ticket.load() >> 32) + 1;
+        done.store(0);
+        ticket.store(turn << 32 | parts << 16, std::memory_order_release);
+        while (one_part(own)) {
+        }
+        for (int turns = 0; done.load(std::memory_order_acquire) < (int)parts;) relax(turns);
+    }
+
+    // Begin and finish a part; false if every part has begun.
+    bool one_part(Scratch& scratch) {
+        uint64_t now = ticket.load(std::memory_order_acquire);
+        do {
+            if ((now & 0xffff) >= (now >> 16 & 0xffff)) return false;
+        } while (!ticket.compare_exchange_weak(now, now + 1, std::memory_order_acq_rel));
+        const int first = (int)(now & 0xffff) * each;
+        try {
+            if (!failed) (*part)({first, std::min(first + each, all)}, scratch);
+        } catch (const std::exception& error) {
+            fail(error.what());
+        } catch (...) {
+            fail("an exception of the matrix product");
+        }
+        done.fetch_add(1, std::memory_order_release);
+        return true;
+    }
+
+    void join() override {
+        Borrowed<Scratch> scratch(*owner, owner->scratches);
+        for (int turns = 0; !over.load();) one_part(*scratch) ? (void)(turns = 0) : relax(turns);
+    }
+};
+
+constexpr int CHUNK = 384;  // tokens of a chunk
+constexpr int SHORT = 96;   // tokens of a call whose threads share columns instead of rows
+
+thread_local std::string last_error;
+
+int refuse(const std::string& why) {
+    last_error = why;
+    return 1;
+}
+
+int finished(Job& job) { return job.failed ? refuse(job.failure) : 0; }
+
+template <int PRECISION>
+int by_team(const std::shared_ptr<Encoder>& encoder, const NativeRun& run, int threads) {
+    auto job = std::make_shared<Team<PRECISION>>(encoder, run);
+    const int helpers = std::min(threads, job->blocks) - 1;
+    if (helpers > 0) the_pool().offer(job, helpers);
+    job->guarded();
+    if (helpers > 0) the_pool().withdraw(job.get());
+    // A helper may still be on its way out of the last step; it reads nothing of the run any more.
+    return finished(*job);
+}
+
+int by_crew(const std::shared_ptr<Encoder>& encoder, const NativeRun& run, int threads) {
+    auto job = std::make_shared<Crew>(encoder, threads);
+    the_pool().offer(job, threads - 1);
+    struct Dismissed {
+        Crew* crew;
+        ~Dismissed() {
+            crew->over = true;
+            the_pool().withdraw(crew);
+        }
+    } dismissed{job.get()};
+    Borrowed<Scratch> scratch(*encoder, encoder->scratches);
+    Borrowed<States> states(*encoder, encoder->states);
+    Piece piece{encoder.get(), &run, 0, run.sequences, 0, (int)run.offsets[run.sequences], &*states};
+    piece.prepare();
+    whole(piece, *scratch, job.get());
+    if (release_tiles) release_tiles(true);
+    return finished(*job);
+}
+
+int run(const std::shared_ptr<Encoder>& encoder, const NativeRun& run) {
+    const int64_t tokens = run.offsets[run.sequences];
+    const NativeEmbedding& embedding = encoder->embedding.spec;
+    for (int64_t token = 0; token < tokens; token++) {
+        if (run.ids[token] < 0 || run.ids[token] >= embedding.vocabulary)
+            return refuse("token id " + std::to_string(run.ids[token]) + " is not in the vocabulary of " +
+                          std::to_string(embedding.vocabulary));
+        if (embedding.types && (run.segments[token] < 0 || run.segments[token] >= embedding.segments))
+            return refuse("token type " + std::to_string(run.segments[token]) + " is not one of the encoder's " +
+                          std::to_string(embedding.segments));
+    }
+    const int threads = run.threads;
+    if (threads > 1 && tokens < SHORT) return by_crew(encoder, run, threads);
+    std::vector<int64_t> cuts{0};
+    int64_t most = 0;
+    const int64_t share = std::max<int64_t>(64, std::min<int64_t>(CHUNK, tokens / (2 * threads)));
+    for (int64_t s = 0; s < run.sequences; s++) {
+        most = std::max(most, run.offsets[s + 1] - run.offsets[s]);
+        if (run.offsets[s + 1] - run.offsets[cuts.back()] > share && s > cuts.back()) cuts.push_back(s);
+    }
+    cuts.push_back(run.sequences);
+    const int count = (int)cuts.size() - 1;
+    if (threads > 1 && (count < 2 * threads || most * threads > tokens || most > 4 * CHUNK)) {
+        switch (encoder->precision) {
+            case FLOAT32:
+                return by_team<FLOAT32>(encoder, run, threads);
+            case BFLOAT16:
+                return by_team<BFLOAT16>(encoder, run, threads);
+            default:
+                return by_team<INT8>(encoder, run, threads);
+        }
+    }
+    auto job = std::make_shared<Chunks>(encoder, run, std::move(cuts));
+    const int helpers = std::min(threads, count) - 1;
+    if (helpers > 0) the_pool().offer(job, helpers);
+    job->guarded();
+    job->wait();
+    if (helpers > 0) the_pool().withdraw(job.get());
+    return finished(*job);
+}
+
+// A product of each precision whose exact result is known.
+bool proved(int precision) {
+    constexpr int M = 8, N = 64, K = 64;
+    std::vector<float> weight(N * K), expected(M * N);
+    std::vector<int> left(M * K);
+    // Whole numbers that every precision holds exactly; each row's largest is 127, so its int8 scale is 1. Two
+    // neighboring products of the left ones as bytes, up to 255, exceed 16 bits, in which some processors add them.
+    for (int i = 0; i < N * K; i++) weight[i] = i % K ? (float)((i * 7) % 255 - 127) : 127;
+    for (int i = 0; i < M * K; i++) left[i] = (i * 5) % 255 - 127;
+    Linear packed;
+    packed.pack(precision, weight.data(), nullptr, N, K);
+    std::vector<uint8_t> a(M * K * 4);
+    for (int i = 0; i < M * K; i++) {
+        const float x = (float)left[i];
+        const uint16_t half = to_bfloat16(x);
+        if (precision == FLOAT32) memcpy(a.data() + 4 * i, &x, 4);
+        if (precision == BFLOAT16) memcpy(a.data() + 2 * i, &half, 2);
+        if (precision == INT8) a[i] = (uint8_t)(left[i] + 128);
+    }
+    std::vector<float> c(M * N);
+    product(precision, M, N, K, K, N, N, false, a.data(), packed.weight.at, c.data());
+    for (int m = 0; m < M; m++)
+        for (int n = 0; n < N; n++) {
+            double exact = 0, got = c[m * N + n];
+            for (int k = 0; k < K; k++) exact += left[m * K + k] * (double)weight[n * K + k];
+            if (precision == INT8) {
+                int32_t whole;
+                memcpy(&whole, &c[m * N + n], 4);
+                got = (whole - (double)packed.sums.as<float>()[n]) * packed.scales.as<float>()[n];
+            }
+            if (!(std::fabs(got - exact) < 0.5)) return false;
+        }
+    return true;
+}
+
+}  // namespace
+
+// --- the interface ---------------------------------------------------------------------------------------------
+
+#pragma GCC visibility push(default)
+extern "C" {
+
+const char* native_error() { return last_error.c_str(); }
+
+// Find the products in libtorch and prove each of the precisions in `wanted` (bits 1, 2 and 4); returns those proved.
+int native_connect(const char* path, int wanted) {
+    void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+        refuse(dlerror());
+        return 0;
+    }
+    product_floats = (ProductFloats)dlsym(library, "_ZN2at6native7cpublas6brgemmEllllllbPKfS3_Pfb");
+    ProductHalves halves = (ProductHalves)dlsym(library, "_ZN2at6native7cpublas6brgemmEllllllbPKN3c108BFloat16ES5_Pfb");
+    product_bytes = (ProductBytes)dlsym(library, "_ZN2at6native7cpublas6brgemmEllllllbPKhPKaPib");
+    release_tiles = (Release)dlsym(library, "_ZN2at6native7cpublas14brgemm_releaseEb");
+    product_halves = halves;
+    int found = 0;
+    for (int precision = FLOAT32; precision <= INT8; precision++) {
+        const void* symbol = precision == FLOAT32    ? (const void*)product_floats
+                             : precision == BFLOAT16 ? (const void*)product_halves
+                                                     : (const void*)product_bytes;
+        if (!(wanted >> precision & 1) || !symbol) continue;
+        try {
+            if (proved(precision)) found |= 1 << precision;
+        } catch (...) {
+        }
+    }
+    if (!(found >> BFLOAT16 & 1)) product_halves = nullptr;
+    if (release_tiles) release_tiles(true);
+    return found;
+}
+
+void* native_new(const NativeEncoder* from) {
+    try {
+        auto made = std::make_shared<Encoder>();
+        made->precision = from->precision, made->width = from->width;
+        made->layers.assign(from->layer, from->layer + from->layers);
+        made->weights.resize(from->sets);
+        made->embedding.spec = from->embedding;
+        const NativeEmbedding& embedding = from->embedding;
+        made->embedding.norm.take(embedding.norm, embedding.project_first ? from->width : embedding.width);
+        if (embedding.projection.rows)
+            made->embedding.projection.pack(from->precision, embedding.projection.weight, embedding.projection.bias,
+                                            embedding.projection.rows, embedding.projection.columns);
+        made->final_norm.take(from->final_norm, from->width);
+        return new std::shared_ptr<Encoder>(std::move(made));
+    } catch (const std::exception& error) {
+        refuse(error.what());
+        return nullptr;
+    }
+}
+
+// Pack one set of weights; a gated network's halves each begin at a panel.
+int native_weights(void* encoder, int set, const NativeWeights* from, int gated) {
+    try {
+        Encoder& to = **static_cast<std::shared_ptr<Encoder>*>(encoder);
+        Weights& weights = to.weights.at(set);
+        auto pack = [&](Linear& linear, const NativeLinear& one) {
+            linear.pack(to.precision, one.weight, one.bias, one.rows, one.columns);
+        };
+        pack(weights.qkv, from->qkv);
+        pack(weights.out, from->out);
+        pack(weights.outer, from->outer);
+        if (!gated) {
+            pack(weights.inner, from->inner);
+        } else {
+            const NativeLinear& inner = from->inner;
+            const int half = inner.rows / 2, padded = up(half, PANEL);
+            std::vector<float> spread((size_t)2 * padded * inner.columns), bias(2 * padded);
+            for (int part = 0; part < 2; part++) {
+                memcpy(spread.data() + (size_t)part * padded * inner.columns,
+                       inner.weight + (size_t)part * half * inner.columns, sizeof(float) * half * inner.columns);
+                if (inner.bias) memcpy(bias.data() + part * padded, inner.bias + part * half, sizeof(float) * half);
+            }
+            weights.inner.pack(to.precision, spread.data(), bias.data(), 2 * padded, inner.columns);
+        }
+        for (const NativeLayer& layer : to.layers)
+            if (layer.weights == set) {
+                weights.distances.take(*from, layer, to.precision != FLOAT32);
+                break;
+            }
+        weights.attention_norm.take(from->attention_norm, to.width);
+        weights.feedforward_norm.take(from->feedforward_norm, to.width);
+        return 0;
+    } catch (const std::exception& error) {
+        return refuse(error.what());
+    }
+}
+
+int native_run(void* encoder, const NativeRun* what) {
+    try {
+        return run(*static_cast<std::shared_ptr<Encoder>*>(encoder), *what);
+    } catch (const std::exception& error) {
+        return refuse(error.what());
+    } catch (...) {
+        return refuse("an exception of the matrix product");
+    }
+}
+
+void native_free(void* encoder) { delete static_cast<std::shared_ptr<Encoder>*>(encoder); }
+}
+#pragma GCC visibility pop

@@ -1,0 +1,248 @@
+"""Heads and gold coreference chains: is the mention that a mention attends to most an antecedent?
+
+After Clark et al. 2019, section 4.3.
+
+Axes: W words; M mentions; A predictors.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.errors import TextTooLong
+from unmask.evaluate.probes.chains import PRONOUNS, Document
+from unmask.evaluate.probes.head_accuracy import Answers, Comparison, accuracies, compare_all
+from unmask.interpret.corpus.measure import MOST_TOKENS
+from unmask.interpret.corpus.word_links import LinkedText, right_answers
+from unmask.interpret.watch import Watch
+from unmask.models.load import Model
+
+BASELINES = ("nearest", "same head")
+"""The nearest earlier mention head; the nearest of the same form (capitals aside), else the nearest."""
+
+KINDS = ("all", "pronoun", "other")
+"""All mentions with an antecedent; those of one word whose part of speech is a pronoun; the others."""
+
+
+@dataclass(frozen=True)
+class MentionScore:
+    """The heads on one kind of mention."""
+
+    kind: str
+    mentions: int
+    documents: int
+    chance: float
+    """Accuracy of a candidate drawn at random."""
+    comparison: Comparison | None
+    """The best head beside the best baseline; None with too few mentions."""
+    head: tuple[int, int] | None
+    """Layer and head of the best head, chosen on half of the documents."""
+    baseline: str | None
+    """The best of `BASELINES`, chosen on the same half."""
+    accuracy: tuple[tuple[float, ...], ...]
+    """On all documents: by layer and head."""
+    low: tuple[tuple[float, ...], ...]
+    """The lower ends of their 95 % bootstrap intervals over documents, each interval for itself."""
+    high: tuple[tuple[float, ...], ...]
+    baselines: dict[str, float]
+    """The accuracy of each baseline on all documents."""
+
+
+@dataclass(frozen=True)
+class CoreferenceResult:
+    """The result of `measure_coreference`."""
+
+    probe: str = field(default="coreference", init=False)
+    model: str
+    revision: str | None
+    dtype: str
+    data: str
+    layers: int
+    heads: int
+    documents: int
+    windows: int
+    """Runs of whole sentences that were read at once."""
+    mentions: int
+    outside: int
+    """Mentions with antecedents that all lie before their window; they are not scored."""
+    too_long: int
+    """Sentences that were left out because they exceed what the model reads, or 512 tokens."""
+    kinds: tuple[MentionScore, ...]
+    seconds: float
+
+
+def measure_coreference(
+    model: Model,
+    documents: Sequence[Document],
+    *,
+    data: str = "the given documents",
+    cache: Path | None = None,
+    watch: Watch | None = None,
+) -> CoreferenceResult:
+    """For every head, the share of mentions whose most attended earlier mention head is an antecedent's.
+
+    A mention is scored if a mention of its chain has a head before its own, in the same window; candidates
+    are the heads of all mentions, of any chain, before it. Attention between words is that of
+    `unmask.interpret.corpus.word_links`, from the head of the mention. Documents are read in windows of whole
+    sentences, as long as the model reads and at most 512 tokens. The head and the baseline are chosen on one
+    half of the documents and measured on the other, see `unmask.evaluate.probes.head_accuracy`.
+
+    Args:
+        model: any encoder with attention.
+        documents: see `unmask.evaluate.probes.chains.read_coreference`.
+        data: what they are called in the result.
+        cache: a file from which a run that was stopped is resumed.
+        watch: called after each layer of a batch with the windows done and in all.
+
+    Raises:
+        InvalidRequest: no mention has an antecedent in its window.
+        UnknownArchitecture: the model has no attention.
+        Cancelled: ``watch`` stopped the work.
+    """
+    begin = time.perf_counter()
+    cut = [_windows(model, one) for one in documents]
+    windows = [(number, one) for number, (found, _) in enumerate(cut) for one in found]
+    identity = model.content_digest() if cache is not None else ""
+    texts = [one.text for _, one in windows]
+    right_LHM = right_answers(model.encoder, texts, cache=cache, identity=identity, watch=watch)
+    layers, heads, count = right_LHM.shape
+    document_M = np.repeat([number for number, _ in windows], [len(one.text) for _, one in windows])
+    pronoun_M, chance_M, baselines_AM = (
+        np.concatenate([getattr(one, name) for _, one in windows], axis=-1)
+        for name in ("pronoun_M", "chance_M", "baselines_AM")
+    )
+    every_M = np.ones(count, dtype=np.bool_)
+    masks = zip(KINDS, (every_M, pronoun_M, ~pronoun_M), strict=True)
+    kinds = {name: of for name, of in masks if of.any()}
+    right_AM = right_LHM.reshape(-1, count)
+    answers = [
+        Answers.of(document_M[of], len(documents), right_AM[:, of], baselines_AM[:, of])
+        for of in kinds.values()
+    ]
+    return CoreferenceResult(
+        model=model.name,
+        revision=model.revision,
+        dtype=model.dtype,
+        data=data,
+        layers=layers,
+        heads=heads,
+        documents=len(documents),
+        windows=len(windows),
+        mentions=sum(len(one.mentions) for one in documents),
+        outside=sum(one.outside for _, one in windows),
+        too_long=sum(too_long for _, too_long in cut),
+        kinds=tuple(
+            _score(name, one, compared, (layers, heads), float(chance_M[of].mean()))
+            for (name, of), one, compared in zip(kinds.items(), answers, compare_all(answers), strict=True)
+        ),
+        seconds=time.perf_counter() - begin,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Window:
+    """A run of sentences of a document with its questions."""
+
+    text: LinkedText
+    pronoun_M: NDArray[np.bool_]
+    chance_M: NDArray[np.float64]
+    baselines_AM: NDArray[np.bool_]
+    outside: int
+
+
+def _windows(model: Model, document: Document) -> tuple[list[_Window], int]:
+    """The windows of a document, and how many of its sentences are too long."""
+    longest = MOST_TOKENS if model.max_tokens is None else min(MOST_TOKENS, model.max_tokens)
+    found: list[_Window] = []
+    start = end = tokens = too_long = 0
+
+    def close() -> None:
+        if end > start:
+            found.append(_window(model, document, start, end))
+
+    for first, last in document.sentences:
+        words = document.words[first:last]
+        try:
+            encoding = model.tokenizer.encode_words(words, max_tokens=longest, name=document.name)
+        except TextTooLong:
+            close()
+            start = end = last
+            tokens, too_long = 0, too_long + 1
+            continue
+        special = int(encoding.special.sum())
+        if tokens + len(encoding) > longest:
+            close()
+            start, tokens = first, 0
+        end, tokens = last, tokens + len(encoding) - special
+    close()
+    return found, too_long
+
+
+def _window(model: Model, document: Document, start: int, end: int) -> _Window:
+    encoding = model.tokenizer.encode_words(document.words[start:end], name=document.name)
+    assert encoding.words is not None
+    has_token = set(encoding.words.tolist())
+    inside = [one for one in document.mentions if start <= one.start and one.end <= end]
+    inside = [one for one in inside if one.head - start in has_token]
+    before = {one.chain for one in document.mentions if one.end <= start}
+    asked, candidates, accepted, baselines, outside = [], [], [], [], 0
+    for mention in inside:
+        earlier = [one for one in inside if one.head < mention.head]
+        right = {one.head - start for one in earlier if one.chain == mention.chain}
+        if not right:
+            outside += mention.chain in before
+            continue
+        places = sorted({one.head - start for one in earlier})
+        form = document.words[mention.head].lower()
+        same = [word for word in places if document.words[start + word].lower() == form]
+        asked.append(mention)
+        candidates.append(np.isin(np.arange(end - start), places))
+        accepted.append(np.isin(np.arange(end - start), list(right)))
+        baselines.append([places[-1] in right, (same or places)[-1] in right])
+    shape = (len(asked), end - start)
+    candidates_MW, accepted_MW = (
+        np.array(one, dtype=np.bool_).reshape(shape) for one in (candidates, accepted)
+    )
+    text = LinkedText(
+        encoding,
+        source_M=np.array([one.head - start for one in asked], dtype=np.int64),
+        backward_M=np.zeros(len(asked), dtype=np.bool_),
+        candidates_MW=candidates_MW,
+        accepted_MW=accepted_MW,
+    )
+    pronoun = [one.end - one.start == 1 and document.tags[one.head].startswith(PRONOUNS) for one in asked]
+    return _Window(
+        text,
+        np.array(pronoun, dtype=np.bool_),
+        accepted_MW.sum(-1) / np.maximum(candidates_MW.sum(-1), 1),
+        np.array(baselines, dtype=np.bool_).reshape(-1, len(BASELINES)).T,
+        outside,
+    )
+
+
+def _score(
+    kind: str, answers: Answers, compared: Comparison | None, shape: tuple[int, int], chance: float
+) -> MentionScore:
+    value, low, high = (
+        tuple(map(tuple, one.reshape(shape).tolist()))
+        for one in accuracies(answers.heads_SA, answers.asked_S)
+    )
+    mentions = int(answers.asked_S.sum())
+    best = None if compared is None else divmod(compared.head.number, shape[1])
+    return MentionScore(
+        kind=kind,
+        mentions=mentions,
+        documents=int((answers.asked_S > 0).sum()),
+        chance=chance,
+        comparison=compared,
+        head=best,
+        baseline=None if compared is None else BASELINES[compared.baseline.number],
+        accuracy=value,
+        low=low,
+        high=high,
+        baselines=dict(zip(BASELINES, (answers.baselines_SA.sum(0) / mentions).tolist(), strict=True)),
+    )

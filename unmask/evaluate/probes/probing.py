@@ -1,0 +1,262 @@
+"""Linear and non-linear probes of every layer, with control tasks and an encoder of random weights.
+
+A probe that reads a label from states may have learned the task itself. A control task (Hewitt & Liang 2019)
+gives every word form one label at random: it can only be memorized, from states that tell forms apart.
+Selectivity is the accuracy on the task minus that on the control task.
+
+Axes: W words of a part; A probes; S sentences.
+"""
+
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from unmask.base.intervals import Interval
+from unmask.engines.engine import Engine
+from unmask.engines.torch_engine import TorchEngine
+from unmask.errors import InvalidRequest
+from unmask.evaluate.probes.conllu import PARTS, TaggedSentence
+from unmask.evaluate.probes.head_accuracy import Accuracy, accuracies
+from unmask.evaluate.probes.mlp import HIDDEN, fit_mlp
+from unmask.evaluate.probes.regression import fit
+from unmask.evaluate.probes.states import ReadWords, layer_groups, word_states
+from unmask.evaluate.probes.tagging import counter, layers_of, most_frequent_tags, read_part
+from unmask.interpret.geometry.reading import random_baseline
+from unmask.models.load import Model
+from unmask.tasks.progress import Progress
+
+
+@dataclass(frozen=True)
+class LayerProbes:
+    """The probes of one layer. Accuracies are shares of test words, with intervals over sentences."""
+
+    layer: int
+    """0 is the output of the embedding; the last includes the encoder's final norm."""
+    linear: Accuracy
+    mlp: Accuracy
+    gap: Accuracy
+    """`mlp` minus `linear`, paired by sentence: what only a non-linear probe finds."""
+    linear_control: Accuracy | None
+    """On the control task; None where it was not asked for."""
+    mlp_control: Accuracy | None
+    linear_selectivity: Accuracy | None
+    """Task minus control task, paired by sentence."""
+    mlp_selectivity: Accuracy | None
+    random_linear: Accuracy | None
+    """On the task, from an encoder of the same architecture with random weights."""
+    random_mlp: Accuracy | None
+    random_gap: Accuracy | None
+
+
+@dataclass(frozen=True)
+class ProbingResult:
+    """The result of `measure_probes`."""
+
+    probe: str = field(default="probes", init=False)
+    model: str
+    revision: str | None
+    dtype: str
+    hidden: int
+    """Units of the MLP's hidden layer."""
+    seed: int
+    layers: tuple[LayerProbes, ...]
+    majority: float
+    """Test accuracy of the most frequent label of train."""
+    by_form: float
+    """Test accuracy of each form's most frequent label in train; unseen forms get the overall one."""
+    labels: tuple[str, ...]
+    """Those of train; a test word with another one counts as wrong."""
+    sentences: Mapping[str, int]
+    words: Mapping[str, int]
+    split_sentences: int
+    words_without_token: int
+    seconds: float
+
+
+def measure_probes(
+    model: Model,
+    parts: Mapping[str, Sequence[TaggedSentence]],
+    *,
+    layer: int | None = None,
+    hidden: int = HIDDEN,
+    control: bool = True,
+    random: bool = True,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> ProbingResult:
+    """Fit a linear probe and an MLP probe on the states of every layer, and the same on controls.
+
+    A word is represented by the state of its first token; states are standardized with the training words'
+    mean and deviation. The linear probe is that of `unmask.evaluate.probes.regression`, the MLP that of
+    `unmask.evaluate.probes.mlp`; both are chosen on dev and measured on test.
+
+    Args:
+        model: any encoder.
+        parts: ``train``, ``dev`` and ``test``; see `unmask.evaluate.probes.labels.read_labeled`.
+        layer: from 0, the output of the embedding, to L; None for all.
+        hidden: units of the MLP's hidden layer.
+        control: fit control tasks too.
+        random: fit probes on an encoder of random weights too.
+        seed: of the MLPs, the control labels and the random weights.
+        progress: called with (probes fitted, probes to fit).
+
+    Raises:
+        InvalidRequest: there is no such layer, a part is empty, or ``hidden`` is below 1.
+        TextError: a sentence gives no token.
+        NonFiniteResult: a hidden state is not finite.
+    """
+    chosen = layers_of(model, layer)
+    if hidden < 1:
+        raise InvalidRequest(f"hidden is {hidden}; it must be at least 1 (--hidden)")
+    for part in PARTS:
+        if not parts.get(part):
+            raise InvalidRequest(f"the {part} part is empty; give at least one sentence")
+    start = time.perf_counter()
+    advance = counter(progress, len(chosen) * 2 * (1 + control + random))
+    read = {part: read_part(model, part, parts[part]) for part in PARTS}
+    task = _Task.of(model, parts, read, hidden=hidden, seed=seed, advance=advance)
+    trained = task.right(model.engine, chosen, control=control)
+    untrained = {}
+    if random:
+        engine = TorchEngine(random_baseline(model.encoder, seed))
+        untrained = task.right(engine, chosen, control=False)
+    counts = Counter(tag for sentence in parts["train"] for tag in sentence.tags)
+    most = min(counts, key=lambda tag: (-counts[tag], tag))
+    tags = [tag for sentence in parts["test"] for tag in sentence.tags]
+    return ProbingResult(
+        model=model.name,
+        revision=model.revision,
+        dtype=model.dtype,
+        hidden=hidden,
+        seed=seed,
+        layers=tuple(task.layer(at, trained[at], untrained.get(at)) for at in chosen),
+        majority=tags.count(most) / len(tags),
+        by_form=most_frequent_tags(parts["train"], parts["test"]),
+        labels=task.labels,
+        sentences={part: len(parts[part]) for part in PARTS},
+        words={part: task.read[part].count for part in PARTS},
+        split_sentences=sum(task.read[part].split for part in PARTS),
+        words_without_token=sum(task.read[part].missing for part in PARTS),
+        seconds=time.perf_counter() - start,
+    )
+
+
+def control_labels(words: Sequence[str], counts: Mapping[str, int], seed: int = 0) -> list[str]:
+    """The control task's label of each word: the same for every occurrence of a form (Hewitt & Liang 2019).
+
+    Labels are drawn from the distribution of ``counts``, by a digest of the form, so that forms that are not
+    in train have one too.
+    """
+    names = sorted(counts)
+    ends = np.array(list(accumulate(counts[name] for name in names)))
+    found = {}
+    for word in set(words):
+        digest = hashlib.sha256(f"{seed} {word}".encode("utf-8", "surrogatepass")).digest()
+        place = int.from_bytes(digest[:8], "big") / 2**64 * ends[-1]
+        found[word] = names[int(np.searchsorted(ends, place, side="right"))]
+    return [found[word] for word in words]
+
+
+@dataclass(frozen=True, eq=False)
+class _Task:
+    """The words and their labels, as numbers, and how probes are fitted to them."""
+
+    model: Model
+    hidden: int
+    seed: int
+    advance: Callable[[int], None]
+    read: Mapping[str, ReadWords]
+    labels: tuple[str, ...]
+    own: Mapping[str, Tensor]
+    """The label of each word of a part, -1 where train does not have it, (W,)."""
+    control: Mapping[str, Tensor]
+    sentence_W: NDArray[np.int64]
+    """The sentence of each test word."""
+
+    @classmethod
+    def of(
+        cls,
+        model: Model,
+        parts: Mapping[str, Sequence[TaggedSentence]],
+        read: Mapping[str, ReadWords],
+        *,
+        hidden: int,
+        seed: int,
+        advance: Callable[[int], None],
+    ) -> "_Task":
+        counts = Counter(tag for sentence in parts["train"] for tag in sentence.tags)
+        labels = tuple(sorted(counts))
+        number = {label: index for index, label in enumerate(labels)}
+        own, control = {}, {}
+        for part in PARTS:
+            tags = [tag for sentence in parts[part] for tag in sentence.tags]
+            words = [word for sentence in parts[part] for word in sentence.words]
+            own[part] = torch.tensor([number.get(tag, -1) for tag in tags])
+            control[part] = torch.tensor([number[tag] for tag in control_labels(words, counts, seed)])
+        lengths = [len(sentence.words) for sentence in parts["test"]]
+        sentence_W = np.repeat(np.arange(len(lengths)), lengths)
+        return cls(model, hidden, seed, advance, read, labels, own, control, sentence_W)
+
+    def right(self, engine: Engine, layers: Sequence[int], *, control: bool) -> dict[int, dict[str, Tensor]]:
+        """For each layer which test words each of its probes gets right; see `_answers`."""
+        found = {}
+        for group in layer_groups(layers, self.read.values(), self.model.width):
+            states = {part: word_states(self.model, self.read[part], group, engine=engine) for part in PARTS}
+            for number, layer in enumerate(group):
+                found[layer] = self._answers({part: states[part][number] for part in PARTS}, control=control)
+        return found
+
+    def _answers(self, x: Mapping[str, Tensor], *, control: bool) -> dict[str, Tensor]:
+        """Which test words the probes of a layer get right, by ``linear``, ``mlp`` and their controls.
+
+        The states of the layer, (W, D) of each part, are overwritten.
+        """
+        mean_D, deviation_D = x["train"].mean(0), x["train"].std(0, correction=0)
+        deviation_D = torch.where(deviation_D > 1e-6 * mean_D.abs() + 1e-12, deviation_D, torch.inf)
+        for states in x.values():
+            states.sub_(mean_D).div_(deviation_D)
+        found = {}
+        for suffix, classes in (("", self.own), *((("_control", self.control),) if control else ())):
+            given: dict[str, Any] = {"class_count": len(self.labels)}
+            data = (x["train"], classes["train"], x["dev"], classes["dev"])
+            mlp = fit_mlp(*data, **given, hidden=self.hidden, seed=self.seed)
+            found["mlp" + suffix] = mlp.right(x["test"], classes["test"])
+            self.advance(1)
+            linear = fit(x["train"].clone(), *data[1:], **given)  # which overwrites its rows
+            found["linear" + suffix] = linear.logits(x["test"]).argmax(-1) == classes["test"]
+            self.advance(1)
+        return found
+
+    def layer(
+        self, layer: int, trained: Mapping[str, Tensor], untrained: Mapping[str, Tensor] | None
+    ) -> LayerProbes:
+        """Accuracies and differences with their intervals."""
+        every = dict(trained) | {f"random_{name}": right for name, right in (untrained or {}).items()}
+        columns = {name: right.double().numpy() for name, right in every.items()}
+        pairs = {
+            "gap": ("mlp", "linear"),
+            "linear_selectivity": ("linear", "linear_control"),
+            "mlp_selectivity": ("mlp", "mlp_control"),
+            "random_gap": ("random_mlp", "random_linear"),
+        }
+        for name, (one, other) in pairs.items():
+            if one in columns and other in columns:
+                columns[name] = columns[one] - columns[other]
+        sentences = int(self.sentence_W[-1]) + 1
+        asked_S = np.bincount(self.sentence_W, minlength=sentences)
+        right_SA = np.stack(
+            [np.bincount(self.sentence_W, column, sentences) for column in columns.values()], axis=1
+        )
+        each = zip(columns, *accuracies(right_SA, asked_S), strict=True)
+        made = {name: Accuracy(float(v), Interval(float(low), float(high))) for name, v, low, high in each}
+        names = [name for name in LayerProbes.__dataclass_fields__ if name != "layer"]
+        return LayerProbes(layer, **{name: made.get(name) for name in names})  # type: ignore[arg-type]

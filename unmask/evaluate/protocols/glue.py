@@ -1,0 +1,142 @@
+"""GLUE by a protocol: tasks from official files, intermediate models first, and the report."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from unmask.errors import InvalidRequest
+from unmask.evaluate.protocols.protocol import (
+    How,
+    made_report,
+    named_model,
+    run_folder,
+    train_task,
+    write_report,
+)
+from unmask.evaluate.protocols.protocol_report import ProtocolReport, TaskReport
+from unmask.evaluate.protocols.protocol_runs import TaskFiles, official_files, seeds_given
+from unmask.evaluate.protocols.protocols import Protocol, read_protocol, tasks_of
+from unmask.training.pretrain.run import exclusive_lock
+from unmask.training.run.report import Callback, NullCallback
+from unmask.training.run.settings import Device
+
+
+def evaluate_glue(
+    model: str,
+    protocol: Protocol | str | Path,
+    data: Path | str,
+    output: Path | str,
+    *,
+    tasks: Sequence[str] | None = None,
+    seeds: Sequence[int] | None = None,
+    intermediate: str | None = None,
+    device: Device = "auto",
+    keep_models: bool = True,
+    callback: Callback | None = None,
+) -> ProtocolReport:
+    """Fine-tune a checkpoint on tasks of GLUE by a protocol, and report every metric of every run.
+
+    A stopped run is resumed exactly, and finished runs are kept, if the same is called again. ``output`` then
+    has ``report.json``, ``report.md`` and a folder for each task.
+
+    Args:
+        model: a checkpoint folder, a hub id, or "default".
+        protocol: its name, such as "run_glue", its file, or itself.
+        data: the folder with the official files, such as ``MRPC/train.tsv``, plain or compressed.
+        output: a folder.
+        tasks: names such as "mrpc"; those without data are then skipped. None: all, and all must have data.
+        seeds: instead of the protocol's.
+        intermediate: a model that is fine-tuned on the intermediate task, MNLI; None fine-tunes one first if
+            a task needs it.
+        device: where to compute.
+        keep_models: False removes each model once it is scored, except those that others start from.
+        callback: receives progress.
+
+    Raises:
+        InvalidRequest: a task, its data or a seed is impossible, or ``output`` has runs with other settings.
+        Stopped: SIGINT or SIGTERM was received.
+    """
+    found = protocol if isinstance(protocol, Protocol) else read_protocol(protocol, "glue")
+    callback = callback or NullCallback()
+    out = Path(output)
+    wanted = tasks_of(found, tasks)
+    files, skipped = _files(found, wanted, Path(data), strict=tasks is None)
+    steps = seeds_given(seeds) if seeds is not None else None
+    how = How(named_model(model), out, steps, device, keep_models, callback)
+    _refuse_missing_intermediate(found, files, Path(data), intermediate)
+    reports: dict[str, TaskReport] = {}
+    starts = {} if intermediate is None else {"": named_model(intermediate)}
+    out.mkdir(parents=True, exist_ok=True)
+    with exclusive_lock(out):
+        for task in files:
+            start = _start(found, task, data=Path(data), starts=starts, reports=reports, how=how)
+            if task not in reports:
+                reports[task] = train_task(found, task, files[task], how, start=start)
+        ordered = {task: reports[task] for task in found.tasks if task in reports}
+        report = made_report(found, model, ordered, skipped)
+        write_report(report, out)
+    return report
+
+
+def _files(
+    protocol: Protocol, wanted: Sequence[str], data: Path, *, strict: bool
+) -> tuple[dict[str, TaskFiles], dict[str, str]]:
+    """The files of each task, and the tasks without theirs.
+
+    Raises:
+        InvalidRequest: files are missing, of any task if ``strict``, else of all.
+    """
+    if not data.is_dir():
+        raise InvalidRequest(f"{data} is not a folder; name the one with the files of GLUE")
+    found: dict[str, TaskFiles] = {}
+    skipped = {}
+    for task in wanted:
+        files = official_files(protocol.tasks[task], data)
+        if isinstance(files, str):
+            skipped[task] = f"{data} has no {files}"
+        else:
+            found[task] = files
+    if skipped and (strict or not found):
+        missing = ", ".join(f"{task} ({why.partition(' has no ')[2]})" for task, why in skipped.items())
+        raise InvalidRequest(
+            f"{data} lacks files of {missing}; add them, or name other tasks"
+            + (f", such as {','.join(found)}" if found else "")
+        )
+    return found, skipped
+
+
+def _refuse_missing_intermediate(
+    protocol: Protocol, files: Mapping[str, TaskFiles], data: Path, given: str | None
+) -> None:
+    for task in files:
+        before = protocol.tasks[task].intermediate
+        if before and given is None:
+            missing = official_files(protocol.tasks[before], data)
+            if isinstance(missing, str):
+                raise InvalidRequest(
+                    f"{task} starts from a model of {before} in {protocol.name}, and {data} has no "
+                    f"{missing}; add it, or name a model that is fine-tuned on it as intermediate"
+                )
+
+
+def _start(
+    protocol: Protocol,
+    task: str,
+    *,
+    data: Path,
+    starts: dict[str, str],
+    reports: dict[str, TaskReport],
+    how: How,
+) -> str:
+    """The checkpoint that a task starts from; empty for the given model. Trains the intermediate one."""
+    before = protocol.tasks[task].intermediate
+    if not before or "" in starts:
+        return starts.get("", "") if before else ""
+    if before not in starts:
+        files = official_files(protocol.tasks[before], data)
+        assert isinstance(files, TaskFiles)
+        report = reports[before] = train_task(protocol, before, files, how, keep=True)
+        trial = next(one for one in report.trials if one.values == report.chosen)
+        choose = protocol.tasks[before].choose
+        seed = max(trial.figures, key=lambda seed: trial.figures[seed][choose])
+        starts[before] = f"{run_folder(before, trial.values, seed)}/model"
+    return starts[before]

@@ -1,0 +1,301 @@
+"""Score search on a test collection, mode by mode."""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from unmask.base.arguments import whole_number
+from unmask.errors import EmptyText, InvalidRequest, TextTooLong
+from unmask.evaluate.retrieval.collection import Judged, Judgments, read_beir
+from unmask.evaluate.retrieval.figures import CUTOFFS, Figure, figures, without_same_id
+from unmask.evaluate.retrieval.indexing import (
+    CollectionSettings,
+    IndexedCollection,
+    PassageMode,
+    add_collection,
+    collection_index,
+    passage_mode,
+)
+from unmask.models.load import Model
+from unmask.search.index import Index, Models
+from unmask.search.options import Mode, View
+from unmask.search.passages import TokensIndexed
+from unmask.search.request import RERANKED, check_candidates
+from unmask.tasks.progress import Progress
+
+DEPTH = 1000
+"""Documents that are ranked for each query, as `mteb` does."""
+
+RERANKER_DEPTH = 100
+"""Documents that the first stage ranks if a reranker is used; more if it scores more."""
+
+
+@dataclass(frozen=True)
+class UsedModel:
+    """A model whose search was scored."""
+
+    view: View
+    name: str
+    revision: str | None
+    sha256: str
+    """See `ModelIdentity`."""
+    dtype: str
+
+
+@dataclass(frozen=True)
+class ModeFigures:
+    """How good the rankings of one mode are, or those of a reranker after it."""
+
+    mode: Mode
+    reranker: str | None
+    """The name of the cross-encoder that ordered the documents; None for the mode alone."""
+    depth: int
+    """Documents that were ranked for each query; measures see no others."""
+    figures: tuple[Figure, ...]
+    without_results: int
+    """Judged queries for which nothing was found; they count as 0."""
+    ties_at: Mapping[int, int]
+    """See `Figures.ties_at`."""
+    per_query: Mapping[str, Mapping[str, float]]
+    seconds: float
+    """For all queries."""
+
+
+@dataclass(frozen=True)
+class RetrievalResult:
+    """How well the judged documents of a collection are found."""
+
+    data: str
+    split: str
+    models: tuple[UsedModel, ...]
+    passage_mode: PassageMode
+    passage_tokens: int
+    """The longest passage that the models read, special tokens included."""
+    overlap_tokens: int
+    documents: int
+    passages: int
+    truncated_documents: int
+    """Documents of which the models do not read all tokens."""
+    tokens: TokensIndexed
+    skipped: tuple[tuple[str, str], ...]
+    """Documents without text, which cannot be found, each with the reason."""
+    missing_documents: int
+    """Relevant documents of the judgments that the index does not have."""
+    queries: int
+    truncated_queries: int
+    """Queries that are too long for a model, which reads their beginning."""
+    modes: tuple[ModeFigures, ...]
+    """For each mode its figures, and then those of the reranker if there is one."""
+    index_seconds: float
+
+    def of(self, mode: Mode, *, reranked: bool = False) -> ModeFigures:
+        """The figures of a mode."""
+        return next(one for one in self.modes if (one.mode, one.reranker is not None) == (mode, reranked))
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What is measured on an index."""
+
+    modes: Sequence[Mode] = ()
+    """Empty for all that the index has."""
+    reranker: Model | None = None
+    candidates: int | None = None
+    """How many documents the reranker scores (50 by default), or many vectors in their own mode (all)."""
+    split: str | None = None
+    """The judgments to use; None: ``test``, or the only split."""
+    cutoffs: Sequence[int] = CUTOFFS
+    """Of nDCG, recall and MRR."""
+    drop_same_id: bool = False
+    """Leave out the document whose id is the query's, as usual for ArguAna and Quora."""
+
+    def __post_init__(self) -> None:
+        if self.candidates is not None:
+            whole_number("candidates", self.candidates, 1)
+
+    def modes_of(self, index: Index) -> tuple[Mode, ...]:
+        """The modes to measure on an index.
+
+        Raises:
+            InvalidRequest: the index lacks the view of one, or no mode has a use for `candidates`.
+        """
+        modes = tuple(dict.fromkeys(index.mode(mode) for mode in self.modes)) or index.settings.modes
+        check_candidates(self.candidates, modes, index.settings.views, self.reranker, fused=None)
+        return modes
+
+
+def evaluate_retrieval(
+    model: Models,
+    data: str | Path | Judged,
+    *,
+    index: str | Path | None = None,
+    settings: CollectionSettings | None = None,
+    measurement: Measurement | None = None,
+    progress: Progress | None = None,
+) -> RetrievalResult:
+    """Index a collection in BEIR's layout, search it for every judged query, and score what is found.
+
+    Args:
+        model: one model or several; each gives a view of the index, beside BM25. An empty list measures
+            BM25 alone, or an index that exists with its own models.
+        data: the folder, or what `read_beir` returned.
+        index: the folder of an index that is kept, and reused if it exists; None for a temporary one.
+        settings: the passages of a new index; see `CollectionSettings`.
+        measurement: what is measured.
+        progress: called with the number of passages indexed and 0.
+
+    Raises:
+        InvalidRequest: an argument is invalid, or a file of the collection is missing.
+        TextError: the collection cannot be read.
+    """
+    judged = data if isinstance(data, Judged) else read_beir(Path(data))
+    measurement = measurement or Measurement()
+    check(measurement, judged)
+    with collection_index(judged, model, index, settings) as made:
+        measurement.modes_of(made)
+        return measure(add_collection(made, judged, progress=progress), measurement)
+
+
+def check(measurement: Measurement, judged: Judged) -> None:
+    """Fail before anything is computed if a collection has no judgments to measure by.
+
+    Raises:
+        InvalidRequest: it has no such split.
+        InvalidText: the judgments cannot be read.
+    """
+    judged.judgments(_split(judged, measurement.split))
+
+
+def measure(
+    indexed: IndexedCollection, measurement: Measurement, *, progress: Progress | None = None
+) -> RetrievalResult:
+    """Search an index for all judged queries and score what is found.
+
+    Args:
+        indexed: from `collection_index`.
+        measurement: what is measured.
+        progress: called with (queries done, queries in all), over all modes.
+
+    Raises:
+        InvalidRequest: an argument is invalid.
+        TextError: a query is blank, or not Unicode text.
+    """
+    index, judged = indexed.index, indexed.judged
+    split = _split(judged, measurement.split)
+    judgments = judged.judgments(split)
+    searched = _Searches(index, {query: judged.queries[query] for query in judgments}, measurement, progress)
+    modes = [one for mode in searched.modes for one in searched.figures(mode, judgments)]
+    counts = index.token_counts()
+    made = index.settings.passages
+    return RetrievalResult(
+        data=judged.name,
+        split=split,
+        models=tuple(
+            UsedModel(view, one.name, one.revision, one.sha256, index.model(view).dtype)
+            for view, one in index.settings.models.items()
+        ),
+        passage_mode=passage_mode(made),
+        passage_tokens=made.max_tokens,
+        overlap_tokens=made.overlap_tokens,
+        documents=len(index),
+        passages=index.passages,
+        truncated_documents=sum(one.dropped > 0 for one in counts.values()),
+        tokens=sum(counts.values(), TokensIndexed()),
+        skipped=indexed.added.skipped,
+        missing_documents=sum(document not in index for document in _relevant(judgments)),
+        queries=len(judgments),
+        truncated_queries=len(searched.truncated),
+        modes=tuple(modes),
+        index_seconds=indexed.seconds,
+    )
+
+
+class _Searches:
+    """Searches for all judged queries, mode by mode."""
+
+    def __init__(
+        self,
+        index: Index,
+        queries: Mapping[str, str],
+        measurement: Measurement,
+        progress: Progress | None,
+    ) -> None:
+        self._index = index
+        self._queries = queries
+        self._measurement = measurement
+        self._progress = progress
+        self._done = 0
+        self.modes = measurement.modes_of(index)
+        self.truncated: set[str] = set()
+        for query, text in queries.items():
+            if not text.strip():
+                raise EmptyText(f"the query {query!r} is blank; give it words, or leave out its judgments")
+
+    def figures(self, mode: Mode, judgments: Judgments) -> Iterable[ModeFigures]:
+        """The figures of a mode, and those of the reranker."""
+        reranker, candidates = self._measurement.reranker, self._measurement.candidates
+        if reranker is None:
+            # Many vectors score no more documents than the candidates.
+            bounded = candidates if mode == "multi_vector" else None
+            depth = DEPTH if bounded is None else min(DEPTH, bounded)
+            yield self._measured(mode, depth, judgments, None, bounded)
+            return
+        scored = candidates or RERANKED
+        yield self._measured(mode, max(RERANKER_DEPTH, scored), judgments, None, None)
+        yield self._measured(mode, scored, judgments, reranker, scored)
+
+    def _measured(
+        self, mode: Mode, depth: int, judgments: Judgments, reranker: Model | None, candidates: int | None
+    ) -> ModeFigures:
+        began = time.monotonic()
+        run = {query: self._found(query, depth, mode, reranker, candidates) for query in self._queries}
+        seconds = time.monotonic() - began
+        kept = without_same_id(run) if self._measurement.drop_same_id else run
+        found = figures(kept, judgments, tuple(self._measurement.cutoffs))
+        return ModeFigures(
+            mode,
+            None if reranker is None else reranker.name,
+            depth,
+            found.figures,
+            found.without_results,
+            found.ties_at,
+            found.per_query,
+            round(seconds, 3),
+        )
+
+    def _found(
+        self, query: str, depth: int, mode: Mode, reranker: Model | None, candidates: int | None
+    ) -> Mapping[str, float]:
+        """The scores of the documents found for a query; one that is too long is truncated and counted."""
+        rank = partial(
+            self._index.rank_documents,
+            [self._queries[query]],
+            depth,
+            mode,
+            reranker=reranker,
+            candidates=candidates,
+        )
+        try:
+            (found,) = rank()
+        except TextTooLong:
+            self.truncated.add(query)
+            (found,) = rank(truncation="end")
+        self._done += 1
+        if self._progress is not None:
+            stages = 1 if self._measurement.reranker is None else 2
+            self._progress(self._done, len(self._queries) * len(self.modes) * stages)
+        return dict(found)
+
+
+def _split(judged: Judged, split: str | None) -> str:
+    if split is not None:
+        return split
+    if "test" in judged.splits or len(judged.splits) == 1:
+        return "test" if "test" in judged.splits else judged.splits[0]
+    raise InvalidRequest(f"{judged.name} has the splits {', '.join(judged.splits)}; name one of them")
+
+
+def _relevant(judgments: Judgments) -> set[str]:
+    return {document for grades in judgments.values() for document, grade in grades.items() if grade > 0}

@@ -1,0 +1,181 @@
+"""Four position encodings: learned embeddings, disentangled scores, ALiBi, rotary."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from unmask.encoder.encoder import Encoder
+from unmask.encoder.layers.rotary import RotaryTable, apply_rotary
+from unmask.errors import InvalidRequest
+from unmask.explorer.experiments.recorded_text import RecordedText
+from unmask.interpret.arguments import one_of
+from unmask.kernels import Tile, alibi_slopes
+from unmask.spec import Alibi, Rotary
+
+TABLE_ROWS = 64
+SHIFTS = (1, 10, 100, 1000)
+
+
+@dataclass(frozen=True, eq=False)
+class PositionTable:
+    """Learned absolute positions."""
+
+    cosines: NDArray[np.float64]
+    """(M, M): cosines between the vectors of the first M positions, after subtracting their mean."""
+    by_distance: NDArray[np.float64]
+    """(M,): mean cosine of pairs by distance; 0 by chance, with standard deviation ``chance``."""
+    chance: float
+    """Standard deviation of the cosine of two unrelated directions of this width, 1 / sqrt(E)."""
+    length_beside_words: float
+    """Mean norm of these position vectors divided by that of the word vectors."""
+
+
+def position_table(encoder: Encoder) -> PositionTable:
+    """Cosines of a learned position table (Devlin et al. 2019).
+
+    Raises:
+        InvalidRequest: the encoder has no learned positions.
+    """
+    spec, table = encoder.spec.embedding.positions, encoder.embedding.positions
+    if spec is None or table is None or not spec.added:
+        raise InvalidRequest("this encoder has no learned positions; use one that has")
+    rows = table.weight.detach().to("cpu", torch.float64)[spec.offset : spec.offset + TABLE_ROWS]
+    words = encoder.embedding.words.weight.detach().to("cpu", torch.float64)
+    unit = torch.nn.functional.normalize(rows - rows.mean(0), dim=-1)
+    cosines = unit @ unit.T
+    means = [float(cosines.diagonal(distance).mean()) for distance in range(len(rows))]
+    lengths = rows.norm(dim=-1).mean() / words.norm(dim=-1).mean()
+    return PositionTable(cosines.numpy(), np.array(means), words.shape[-1] ** -0.5, float(lengths))
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """The scores of one disentangled head as the sum of its terms, (N, N) each, scaled like the score."""
+
+    layer: int
+    head: int
+    parts: dict[str, NDArray[np.float64]]
+    """``content``, ``content_position`` (query content times key distance) and ``position_content`` (key
+    content times query distance), as far as the encoder has them."""
+    felt: dict[str, float]
+    """Standard deviation of each term within a row, mean over queries: its effect on the softmax."""
+    sum_error: float
+    """Largest difference between the sum of the terms and the score."""
+    shift_error: float
+    """Largest change of any score when all tokens are shifted by `SHIFTS` positions: only distances
+    matter."""
+
+
+def parts(heard: RecordedText, layer: int, head: int) -> Parts:
+    """Decompose a disentangled score into its terms (He et al. 2021).
+
+    Raises:
+        InvalidRequest: the layer has no disentangled positions, or there is no such head.
+    """
+    mixer, bias = heard.mixer(layer), heard.bias(layer)
+    if bias.distances is None:
+        raise InvalidRequest(f"layer {layer} has no disentangled positions; use an encoder that has")
+    one_of("head", head, mixer.heads, f"layer {layer} has heads")
+    one = bias.distances.of_head(head)
+    q_N1K, k_N1K = (some[layer][:, head : head + 1] for some in (heard.queries, heard.keys))
+    factor = (mixer.head_width * one.position.term_count) ** 0.5
+    distance_NN = Tile.whole(len(heard)).distance_RC(torch.device("cpu"))
+    nothing = torch.zeros(1, len(heard), len(heard), dtype=torch.float64)
+    found = {"content": torch.einsum("rhk,chk->hrc", q_N1K, k_N1K)}
+    for name, keys, queries in (
+        ("content_position", one.keys_PHK, None),
+        ("position_content", None, one.queries_PHK),
+    ):
+        if keys is not None or queries is not None:
+            alone = type(one)(one.position, keys, queries)
+            found[name] = alone.add_to(nothing, q_N1K, k_N1K, distance_NN)
+    found = {name: part[0] / factor for name, part in found.items()}
+    whole = heard.scores(layer)[head]
+    moved = [
+        one.add_to(nothing, q_N1K, k_N1K, _far(len(heard), shift))
+        - one.add_to(nothing, q_N1K, k_N1K, distance_NN)
+        for shift in SHIFTS
+    ]
+    return Parts(
+        layer,
+        head,
+        {name: part.numpy() for name, part in found.items()},
+        {name: float(part.std(-1, correction=0).mean()) for name, part in found.items()},
+        sum_error=float((sum(found.values(), torch.zeros(())) - whole).abs().max()),
+        shift_error=max(float(one.abs().max()) for one in moved),
+    )
+
+
+def _far(length: int, shift: int) -> Tensor:
+    """Distances in a text that begins ``shift`` tokens later."""
+    return Tile(shift, shift + length, shift, shift + length).distance_RC(torch.device("cpu"))
+
+
+@dataclass(frozen=True, eq=False)
+class DistancePenalty:
+    """ALiBi on one text."""
+
+    slopes: NDArray[np.float64]
+    """(H,): the penalty of a score per token of distance."""
+    halved_after: NDArray[np.float64]
+    """(H,): distance in tokens at which the penalty halves a weight, ln 2 / slope."""
+    distance: NDArray[np.float64]
+    """(L, H): mean distance of attention in tokens, over queries."""
+    distance_without: NDArray[np.float64]
+    """(L, H): the same distance for the same queries and keys without the penalty."""
+
+
+def distance_penalty(heard: RecordedText) -> DistancePenalty:
+    """Slopes of an encoder with ALiBi (Press, Smith & Lewis 2022), and their effect on a text.
+
+    Raises:
+        InvalidRequest: a layer does not use ALiBi.
+    """
+    rows: list[tuple[Tensor, Tensor]] = []
+    tokens = torch.arange(len(heard), dtype=torch.float64)
+    apart_NN = (tokens[None, :] - tokens[:, None]).abs()
+    for layer in range(heard.layer_count):
+        mixer = heard.mixer(layer)
+        if not isinstance(mixer.position, Alibi):
+            raise InvalidRequest(f"layer {layer} has no distance penalty; this experiment needs ALiBi")
+        s_HNN = heard.products(layer) / mixer.head_width**0.5
+        bare_HNN = s_HNN.masked_fill(~heard.allowed(layer), -torch.inf).softmax(-1)
+        rows.append(
+            ((heard.probabilities(layer) * apart_NN).sum(-1).mean(-1), (bare_HNN * apart_NN).sum(-1).mean(-1))
+        )
+    slopes_H = alibi_slopes(heard.mixer(0).heads)
+    found, without = (torch.stack(column).numpy() for column in zip(*rows, strict=True))
+    return DistancePenalty(slopes_H.numpy(), (np.log(2) / slopes_H.numpy()), found, without)
+
+
+@dataclass(frozen=True)
+class TurnedAlike:
+    """The identity behind rotary positions, measured on random vectors."""
+
+    shifts: tuple[int, ...]
+    """Numbers of positions by which both vectors are shifted."""
+    errors: tuple[float, ...]
+    """Largest resulting change of a product; products have a standard deviation of sqrt(K)."""
+    other_distance: float
+    """For comparison: mean change when only the key is shifted by one position."""
+
+
+def turned_alike(rotary: Rotary, head_width: int, *, seed: int = 0) -> TurnedAlike:
+    """<R_m q, R_n k> depends only on n - m (Su et al. 2021); measured in float64 on random vectors."""
+    generator = torch.Generator().manual_seed(seed)
+    q_THK, k_THK = torch.randn(2, 64, 1, head_width, dtype=torch.float64, generator=generator)
+    places_T = torch.randint(0, 512, (2, 64), generator=generator)
+
+    def products(shift_q: int, shift_k: int) -> Tensor:
+        turned = [
+            apply_rotary(x_THK, RotaryTable.of(places + shift, rotary, head_width, torch.float64), rotary)
+            for x_THK, places, shift in zip((q_THK, k_THK), places_T, (shift_q, shift_k), strict=True)
+        ]
+        return (turned[0] * turned[1]).sum(-1)
+
+    here = products(0, 0)
+    errors = tuple(float((products(shift, shift) - here).abs().max()) for shift in SHIFTS)
+    return TurnedAlike(SHIFTS, errors, float((products(0, 1) - here).abs().mean()))

@@ -1,0 +1,122 @@
+"""What a masked word's prediction rests on: gradient attribution, and the measured effect of tokens."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from unmask.encoder.decoder import word_role, word_states
+from unmask.encoder.encoder import Encoder
+from unmask.errors import InvalidRequest
+from unmask.explorer.experiments.pairs import content_token, content_tokens
+from unmask.interpret.activation_cache import ActivationCache
+from unmask.interpret.arguments import token_of
+from unmask.interpret.effects.gradient import attribution
+from unmask.interpret.effects.target import Word
+from unmask.text import Encoding, PackedBatch
+
+SEQUENCES_AT_ONCE = 32
+TOP = 5
+MOST_CERTAIN = 0.9
+"""A word that is predicted with more than this needs its context little; another is shown first."""
+
+
+@dataclass(frozen=True, eq=False)
+class MaskedPrediction:
+    """The prediction at one masked token of a text of N tokens."""
+
+    token: int
+    id: int
+    """The word that stands there, whose prediction is explained."""
+    probability: float
+    rank: int
+    """1 if it is the most likely word."""
+    top_ids: NDArray[np.int64]
+    """(k,): the most likely words."""
+    top_probabilities: NDArray[np.float64]
+    """(k,)."""
+    attribution: NDArray[np.float64]
+    """(N,): gradient attribution of the word's logit to attention (Chefer, Gur & Wolf 2021)."""
+    effect: NDArray[np.float64]
+    """(N,): by how many nats the word's log-probability falls when the token is masked, too; 0 at the masked
+    token itself and negative where the word becomes more likely."""
+
+
+def masked_prediction(
+    encoder: Encoder,
+    encoding: Encoding,
+    mask_id: int,
+    token: int | None = None,
+    *,
+    plain: Encoder | None = None,
+) -> MaskedPrediction:
+    """Mask a token, predict it, and measure what every other token adds to the prediction.
+
+    Args:
+        encoder: with an MLM head.
+        encoding: the text without the mask.
+        mask_id: the id of the mask token.
+        token: the masked token; None chooses a content word that the model predicts well from its context.
+        plain: the same weights in modules that support gradients, if ``encoder`` was optimized for inference.
+
+    Raises:
+        InvalidRequest: there is no such token, or the encoder has no MLM head.
+    """
+    word_role(encoder)
+    token = _predictable(encoder, encoding, mask_id) if token is None else token
+    token_of(len(encoding), token)
+    if not len(encoding):
+        raise InvalidRequest("the text has no tokens; give a text with words")
+    id = int(encoding.ids[token])
+    others = [[token, other] for other in range(len(encoding))]
+    log_OV = _log_probabilities(encoder, encoding, mask_id, others, [token] * len(others))
+    # Masking the masked token again changes nothing: that row is the prediction itself.
+    log_V, follow_N = log_OV[token], log_OV[:, id]
+    order = log_V.argsort(descending=True, stable=True)
+    ids = encoding.ids.copy()
+    ids[token] = mask_id
+    cache = ActivationCache.of(encoder, encoding.with_pieces(ids, list(encoding.pieces)))
+    found = attribution(cache, Word(token, id), encoder=plain)
+    return MaskedPrediction(
+        token,
+        id,
+        float(log_V[id].exp()),
+        int((log_V > log_V[id]).sum()) + 1,
+        order[:TOP].numpy(),
+        log_V[order[:TOP]].exp().numpy(),
+        found.values,
+        (log_V[id] - follow_N).numpy(),
+    )
+
+
+def _predictable(encoder: Encoder, encoding: Encoding, mask_id: int) -> int:
+    """The content word that is predicted best, those aside that are predicted almost surely."""
+    tokens = content_tokens(encoding)
+    if not tokens:
+        return content_token(encoding)
+    log_OV = _log_probabilities(encoder, encoding, mask_id, [[token] for token in tokens], tokens)
+    p_O = log_OV[torch.arange(len(tokens)), torch.from_numpy(encoding.ids[tokens])].exp()
+    p_O = torch.where(p_O > MOST_CERTAIN, -p_O, p_O)
+    return tokens[int(p_O.argmax())]
+
+
+def _log_probabilities(
+    encoder: Encoder, encoding: Encoding, mask_id: int, hidden: Sequence[Sequence[int]], read: Sequence[int]
+) -> Tensor:
+    """Log-probabilities of all words, (O, V), float64: a run per list of masked tokens, read at one token."""
+    role, rows = word_role(encoder), []
+    for first in range(0, len(hidden), SEQUENCES_AT_ONCE):
+        some = range(first, min(first + SEQUENCES_AT_ONCE, len(hidden)))
+        ids = [encoding.ids.copy() for _ in some]
+        for one, number in zip(ids, some, strict=True):
+            one[list(hidden[number])] = mask_id
+        batch = PackedBatch.of_ids(ids, [encoding.token_type_ids] * len(ids))
+        places = [at * len(encoding) + read[number] for at, number in enumerate(some)]
+        with torch.no_grad():
+            states_OD = word_states(encoder, role, batch, places)
+            logits_OV = encoder.logits(role, states_OD, batch.layout)
+        rows.append(logits_OV.to("cpu", torch.float64).log_softmax(-1))
+    return torch.cat(rows)

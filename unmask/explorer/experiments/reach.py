@@ -1,0 +1,122 @@
+"""The receptive field of a token, counted, and its effective receptive field, measured."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from unmask.encoder.encoder import Encoder
+from unmask.errors import InvalidRequest
+from unmask.explorer.experiments.recorded_text import run_ids
+from unmask.kernels import MaskContext, Tile, allowed
+from unmask.spec import SoftmaxAttention
+from unmask.text import Encoding
+
+SEQUENCES_AT_ONCE = 32
+MOST_TOKENS = 160
+"""Maximum tokens of a text; the encoder runs once for every token."""
+
+
+@dataclass(frozen=True, eq=False)
+class ReachAndEffect:
+    """Influence on one token of a text at every level; level 0 is the input of the first layer."""
+
+    target: int
+    global_tokens: tuple[int, ...]
+    reachable: NDArray[np.bool_]
+    """(L + 1, N): whether token n of the text can influence the target's state at a level."""
+    effect: NDArray[np.float64]
+    """(L + 1, N): relative change of that state, ||a - b|| / ||a||, when token n is replaced."""
+    effect_outside: float
+    """The largest effect of a token outside the receptive field: 0, or rounding."""
+    half_within: float
+    """Tokens on each side that account for half of the effect on the last level, without the target itself;
+    interpolated linearly between whole tokens."""
+
+
+def reach_and_effect(
+    encoder: Encoder, encoding: Encoding, target: int, replacement: int, global_tokens: tuple[int, ...] = ()
+) -> ReachAndEffect:
+    """Count the receptive field of a token, and perturb every token to measure the effective one.
+
+    The receptive field of stacked windows grows by one radius per layer (Beltagy, Peters & Cohan 2020). In
+    convolutional networks the effective receptive field is known to be much smaller (Luo et al. 2016).
+
+    Args:
+        encoder: any encoder.
+        encoding: at most `MOST_TOKENS` tokens.
+        target: the token whose state is observed.
+        replacement: the id that replaces a token, such as that of [MASK]; the effect is 0 if the token
+            already has it.
+        global_tokens: which tokens are global, in encoders with global attention.
+
+    Raises:
+        InvalidRequest: there is no such token, or the text is too long.
+    """
+    count = len(encoding)
+    if not 0 <= target < count:
+        raise InvalidRequest(f"there is no token {target}; the text has 0 to {count - 1}")
+    if count > MOST_TOKENS:
+        raise InvalidRequest(f"the text has {count} tokens; this experiment reads at most {MOST_TOKENS}")
+    reachable = _reachable(encoder, count, target, global_tokens)
+    effect = np.zeros(reachable.shape)
+    for first in range(0, count, SEQUENCES_AT_ONCE):
+        some = range(first, min(first + SEQUENCES_AT_ONCE, count))
+        ids = [encoding.ids] + [encoding.ids.copy() for _ in some]
+        for one, token in zip(ids[1:], some, strict=True):
+            one[token] = replacement
+        states = run_ids(encoder, ids, [list(global_tokens)] * len(ids))[: len(reachable)]
+        for level, state in enumerate(states):
+            a_SD = state.reshape(len(ids), count, -1)[:, target]
+            effect[level, some.start : some.stop] = (
+                (a_SD[1:] - a_SD[0]).norm(dim=-1) / a_SD[0].norm()
+            ).numpy()
+    outside = float(effect[~reachable].max(initial=0.0))
+    return ReachAndEffect(target, global_tokens, reachable, effect, outside, _half_within(effect[-1], target))
+
+
+def fields(encoder: Encoder, count: int, global_tokens: tuple[int, ...] = ()) -> list[NDArray[np.bool_]]:
+    """(N, N) per level: whether the column's token can influence the state of the row's token; level 0
+    first."""
+    marks = np.zeros(count, dtype=np.bool_)
+    marks[list(global_tokens)] = True
+    found = [np.eye(count, dtype=np.bool_)]
+    for number, layer in enumerate(encoder.spec.layers):
+        seen = np.ones((count, count), dtype=np.bool_)
+        if isinstance(layer.mixer, SoftmaxAttention):
+            context = MaskContext(count, layer.mixer.heads, marks)
+            tile = allowed(Tile.whole(count), layer.mixer.pattern, torch.device("cpu"), context)
+            if tile is not None:
+                seen = tile.numpy() if tile.dim() == 2 else tile.any(0).numpy()
+        known = _through(seen | np.eye(count, dtype=np.bool_), found[-1])
+        if number == 0 and encoder.spec.convolution is not None:
+            near = np.abs(np.subtract.outer(np.arange(count), np.arange(count)))
+            # The convolution reads embeddings, which depend only on their own token.
+            known |= near <= encoder.spec.convolution.kernel // 2
+        found.append(known)
+    return found
+
+
+def _reachable(
+    encoder: Encoder, count: int, target: int, global_tokens: tuple[int, ...]
+) -> NDArray[np.bool_]:
+    return np.stack([one[target] for one in fields(encoder, count, global_tokens)])
+
+
+def _through(seen: NDArray[np.bool_], known: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Influences after a layer: the union of the influences on all tokens that it attends to."""
+    reached: NDArray[np.bool_] = (seen.astype(np.float32) @ known.astype(np.float32)) > 0
+    return reached
+
+
+def _half_within(effect_N: NDArray[np.float64], target: int) -> float:
+    apart = np.abs(np.arange(len(effect_N)) - target)
+    others = apart > 0
+    total = effect_N[others].sum()
+    if total == 0:
+        return 0.0
+    by_distance = np.bincount(apart[others], effect_N[others]).cumsum() / total
+    reached = int(np.argmax(by_distance >= 0.5))
+    below = by_distance[reached - 1]
+    return float(reached - 1 + (0.5 - below) / (by_distance[reached] - below))

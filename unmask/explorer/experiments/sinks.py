@@ -1,0 +1,95 @@
+"""Attention sinks: attention received, value norms, and the effect of removing the strongest sink."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from unmask.errors import InvalidRequest
+from unmask.explorer.experiments.recorded_text import RecordedText, record_text
+from unmask.text import Encoding
+
+
+@dataclass(frozen=True, eq=False)
+class Sinks:
+    """Measurements of a text with its strongest sink and without it."""
+
+    received: NDArray[np.float64]
+    """(L, N): attention that each token receives, mean over queries and heads; each layer sums to 1."""
+    norm_received: NDArray[np.float64]
+    """(L, N): the same for norm-weighted attention, p ||v W_O|| (Kobayashi et al. 2020)."""
+    even: float
+    """1 / N, the uniform share."""
+    sink: int
+    """The token that receives the most attention over all layers."""
+    value_ratio: NDArray[np.float64]
+    """(L, H): ||v W_O|| of the sink divided by the median of all other tokens; if it is far below 1,
+    attending to the sink adds almost nothing."""
+    without: NDArray[np.float64]
+    """(L, N - 1): `received` after removing the sink token from the text and running the encoder again."""
+    next_sink: int
+    """The token that then receives the most, as an index in the original text."""
+    moved: NDArray[np.float64]
+    """(N - 1,): relative change of the last layer's state of each other token, ||a - b|| / ||a||."""
+    moved_by_other: float
+    """The mean of this change if the token that receives the least is removed instead."""
+
+
+def sinks(heard: RecordedText) -> Sinks:
+    """Find the strongest sink of a text, weight it by value norms, and remove it.
+
+    Xiao et al. 2024 named sinks in causal models, where the first token is one. Here any token can be one;
+    the measure is the mean mass received (Clark et al. 2019).
+
+    Raises:
+        InvalidRequest: there are fewer than four tokens, or a layer has no softmax.
+    """
+    if len(heard) < 4:
+        raise InvalidRequest(f"the text has {len(heard)} tokens; give at least 4, so that one can be removed")
+    received = _received(heard, weighted=False)
+    order = received.mean(0).argsort()
+    sink, least = int(order[-1]), int(order[0])
+    ratios = []
+    for layer in range(heard.layer_count):
+        norms_HN = heard.value_norms(layer).numpy()
+        others = np.delete(norms_HN, sink, axis=1)
+        ratios.append(norms_HN[:, sink] / np.maximum(np.median(others, axis=1), 1e-300))
+    bare = record_text(heard.encoder, without(heard.encoding, sink))
+    left = _received(bare, weighted=False)
+    found = int(left.mean(0).argmax())
+    other = record_text(heard.encoder, without(heard.encoding, least))
+    return Sinks(
+        received,
+        _received(heard, weighted=True),
+        1 / len(heard),
+        sink,
+        np.stack(ratios),
+        left,
+        found + (found >= sink),
+        _moved(heard, bare, sink),
+        float(_moved(heard, other, least).mean()),
+    )
+
+
+def without(encoding: Encoding, token: int) -> Encoding:
+    """The encoding without one token."""
+    return encoding.select(np.arange(len(encoding)) != token)
+
+
+def _received(heard: RecordedText, *, weighted: bool) -> NDArray[np.float64]:
+    rows = []
+    for layer in range(heard.layer_count):
+        p_HNN = heard.probabilities(layer)
+        if weighted:
+            p_HNN = p_HNN * heard.value_norms(layer)[:, None, :]
+            p_HNN = p_HNN / p_HNN.sum(-1, keepdim=True).clamp_min(1e-300)
+        rows.append(p_HNN.mean((0, 1)).numpy())
+    return np.stack(rows)
+
+
+def _moved(heard: RecordedText, bare: RecordedText, token: int) -> NDArray[np.float64]:
+    kept = torch.arange(len(heard)) != token
+    a_ND, b_ND = heard.states[-1][kept], bare.states[-1]
+    moved: NDArray[np.float64] = ((a_ND - b_ND).norm(dim=-1) / a_ND.norm(dim=-1)).numpy()
+    return moved

@@ -1,0 +1,159 @@
+"""From attention weights to a new state: values, their sum, residual stream, feed-forward part."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from unmask.explorer.experiments.recorded_text import RecordedText
+from unmask.interpret.arguments import one_of, token_of
+from unmask.interpret.attention.norms import out_matrix
+
+
+@dataclass(frozen=True, eq=False)
+class Values:
+    """What one token receives in one layer, and one head's part of it; H heads, N tokens, L layers.
+
+    A *part* of a sum s is (c . s) / (s . s) of its term c: parts add up to 1, and a term that points away
+    from the sum has a negative part.
+    """
+
+    layer: int
+    head: int
+    query: int
+    shares: NDArray[np.float64]
+    """(N,): the head's attention weights of the query."""
+    value_norms: NDArray[np.float64]
+    """(N,): ||v W_O|| of every key (Kobayashi et al. 2020)."""
+    contributions: NDArray[np.float64]
+    """(N,): the product of the two, the norm of what each key adds to the head's output."""
+    parts: NDArray[np.float64]
+    """(N,): each key's part of the head's output; they add up to 1."""
+    head_norm: float
+    """Norm of the head's output, the weighted sum of values after the output projection."""
+    head_parts: NDArray[np.float64]
+    """(H,): each head's part of the attention output. With ``bias_part`` they add up to 1."""
+    bias_part: float
+    """The part of the output projection's bias."""
+    before_norm: float
+    """Norm of the residual stream before the layer adds to it."""
+    attention_norm: float
+    """Norm of the attention output that is added to it."""
+    feedforward_norm: float
+    """Norm of the feed-forward output that is added after that."""
+    attention_part: NDArray[np.float64]
+    """(L,): the part of the attention output in the sum of residual stream and attention output, by layer."""
+    feedforward_part: NDArray[np.float64]
+    """(L,): the part of the feed-forward output in the sum that it is added to, by layer."""
+    kept_cosine: NDArray[np.float64]
+    """(L,): cosine between the token's state before and after each layer."""
+    error: float
+    """Largest difference between the states computed here and those that the encoder computed, divided by
+    the norm of the state; rounding. The output of a layer with a convolution is left out."""
+
+
+@dataclass(frozen=True)
+class _Update:
+    """One layer's two additions to the residual stream of one token; vectors (D,)."""
+
+    before: Tensor
+    attention: Tensor
+    between: Tensor
+    """The residual stream that the feed-forward output is added to."""
+    feedforward: Tensor
+    after: Tensor
+
+
+def values(heard: RecordedText, layer: int, head: int, query: int) -> Values:
+    """Follow one token through a layer (Vaswani et al. 2017; Elhage et al. 2021 for the residual stream).
+
+    Values are mixed and projected in float64 from the recorded ones; norms and feed-forward parts are
+    evaluated by the encoder's own modules in its dtype.
+
+    Raises:
+        InvalidRequest: there is no such layer, head or token, or a layer has no softmax.
+    """
+    mixer = heard.mixer(layer)
+    one_of("head", head, mixer.heads, f"layer {layer} has heads")
+    token_of(len(heard), query)
+    p_N = heard.probabilities(layer)[head, query]
+    v_ND = heard.values[layer][:, head] @ out_matrix(heard.encoder.block(layer).attention)[head].cpu()
+    c_ND = p_N[:, None] * v_ND
+    out_D = c_ND.sum(0)
+    updates = [_update(heard, at, query) for at in range(heard.layer_count)]
+    mixed_HD, bias_D = _heads(heard, layer, query)
+    chosen = updates[layer]
+    # A convolution adds what it reads of the neighbors to the output of the first layer.
+    alone = [at for at in range(heard.layer_count) if at > 0 or heard.encoder.spec.convolution is None]
+    return Values(
+        layer,
+        head,
+        query,
+        shares=p_N.numpy(),
+        value_norms=v_ND.norm(dim=-1).numpy(),
+        contributions=c_ND.norm(dim=-1).numpy(),
+        parts=(c_ND @ out_D / _square(out_D)).numpy(),
+        head_norm=float(out_D.norm()),
+        head_parts=(mixed_HD @ chosen.attention / _square(chosen.attention)).numpy(),
+        bias_part=_part(bias_D, chosen.attention),
+        before_norm=float(chosen.before.norm()),
+        attention_norm=float(chosen.attention.norm()),
+        feedforward_norm=float(chosen.feedforward.norm()),
+        attention_part=np.array([_part(one.attention, one.before + one.attention) for one in updates]),
+        feedforward_part=np.array([_part(one.feedforward, one.between + one.feedforward) for one in updates]),
+        kept_cosine=np.array(
+            [
+                float(torch.cosine_similarity(heard.states[at][query], heard.states[at + 1][query], dim=0))
+                for at in range(heard.layer_count)
+            ]
+        ),
+        error=max(
+            (
+                float((updates[at].after - y_D).abs().max() / y_D.norm())
+                for at in alone
+                for y_D in [heard.states[at + 1][query]]
+            ),
+            default=0.0,
+        ),
+    )
+
+
+def _heads(heard: RecordedText, layer: int, query: int) -> tuple[Tensor, Tensor]:
+    """The outputs of all heads for one token, (H, D), and the bias of the output projection, (D,)."""
+    mixer = heard.encoder.block(layer).attention
+    mixed_HK = torch.einsum("hn,nhk->hk", heard.probabilities(layer)[:, query], heard.values[layer])
+    mixed_HD = torch.einsum("hk,hkd->hd", mixed_HK, out_matrix(mixer).cpu())
+    inner = mixer.spec.heads * mixer.spec.head_width
+    with torch.no_grad():
+        bias_D = mixer.out(torch.zeros(1, inner, dtype=heard.dtype, device=heard.encoder.device))[0]
+    return mixed_HD, bias_D.to("cpu", torch.float64)
+
+
+def _update(heard: RecordedText, layer: int, query: int) -> _Update:
+    heard.mixer(layer)
+    block = heard.encoder.block(layer)
+    mixed_HD, bias_D = _heads(heard, layer, query)
+    before, attention = heard.states[layer][query], mixed_HD.sum(0) + bias_D
+
+    def by(module: torch.nn.Module, x_D: Tensor) -> Tensor:
+        with torch.no_grad():
+            y_1D: Tensor = module(x_D[None].to(heard.encoder.device, heard.dtype))
+        return y_1D[0].to("cpu", torch.float64)
+
+    between = before + attention
+    if block.norm_first:
+        feedforward = by(block.feedforward, by(block.feedforward_norm, between))
+        return _Update(before, attention, between, feedforward, between + feedforward)
+    between = by(block.attention_norm, between)
+    feedforward = by(block.feedforward, between)
+    return _Update(before, attention, between, feedforward, by(block.feedforward_norm, between + feedforward))
+
+
+def _square(x_D: Tensor) -> Tensor:
+    return (x_D @ x_D).clamp_min(1e-300)
+
+
+def _part(term_D: Tensor, sum_D: Tensor) -> float:
+    return float(term_D @ sum_D / _square(sum_D))

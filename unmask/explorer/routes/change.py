@@ -1,0 +1,247 @@
+"""One model on two texts: what changes between a text and the same text with a word replaced."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.errors import InvalidRequest
+from unmask.explorer.api.binary import array_answer
+from unmask.explorer.api.change_schemas import (
+    ChangedPrediction,
+    ClassChange,
+    GlobalChangeMeta,
+    GlobalChangeRequest,
+    Guesses,
+    GuessesRequest,
+    HeadChangeMeta,
+    HeadChangeRequest,
+    PredictionChange,
+    PredictionChangeRequest,
+    SegmentsRequest,
+    TextChangeMeta,
+    TextChangeRequest,
+)
+from unmask.explorer.api.task_predictions import class_scores
+from unmask.explorer.api.word_schemas import OwnWord
+from unmask.explorer.routes.limits import MAX_LISTED
+from unmask.explorer.routes.queries import masked_at, need_predictor
+from unmask.explorer.routes.route import Route, of_text, token_of
+from unmask.explorer.sessions.context import AppContext
+from unmask.explorer.sessions.text_session import TextSession
+from unmask.http.errors import cannot
+from unmask.http.requests import Request
+from unmask.http.responses import Answer, json_answer
+from unmask.http.worker import Watch
+from unmask.interpret.activation_cache import ActivationCache
+from unmask.interpret.attention.comparison import (
+    AttentionChange,
+    attention_change,
+    compare_texts,
+    prediction_change,
+    word_probabilities,
+)
+from unmask.interpret.attention.global_effect import attention_to
+from unmask.interpret.attention.segments import segment_attention
+from unmask.interpret.attention.view import AttentionView
+from unmask.interpret.words.word_pairs import WordPair, pair_words
+from unmask.spec import Classifier, PooledVector
+from unmask.tasks.fill import Prediction
+from unmask.text.borders import is_extending, is_word
+from unmask.text.masking import spellings
+
+
+def texts(context: AppContext, request: Request) -> Answer:
+    """``GET change/{before}/{after}``: cosine (L + 1, P)."""
+    before, after = _both(context, request)
+    other, head = before.view, before.model.checkpoint.head
+    pooled = head if isinstance(head, PooledVector) else None
+
+    def measure(view: AttentionView) -> Answer:
+        try:
+            found = compare_texts(other.cache, view.cache, head=pooled)
+        except InvalidRequest as error:
+            raise cannot(str(error)) from None
+        meta = TextChangeMeta(
+            before=before.id,
+            after=after.id,
+            pairs=found.pairs,
+            embedding_cosine=found.embedding_cosine,
+            pooling=" and ".join(pooled.pooling if pooled else ("mean",)),
+            classes=_classes(before, after),
+        )
+        return array_answer({"cosine": found.state_cosine}, meta)
+
+    return after.ask(measure)
+
+
+def heads(context: AppContext, request: Request) -> Answer:
+    """``GET change/{before}/{after}/heads``: moved, to_removed and to_inserted (L, H)."""
+    before, after = _both(context, request)
+    other = before.view
+
+    def measure(view: AttentionView, watch: Watch) -> AttentionChange:
+        return attention_change(other.cache, view.cache, watch=watch)
+
+    found = after.analyse(("change", before.id), measure)
+    arrays = {name: getattr(found, name) for name in ("moved", "to_removed", "to_inserted")}
+    return array_answer(arrays, HeadChangeMeta(found.queries, found.of))
+
+
+def global_tokens(context: AppContext, request: Request) -> Answer:
+    """``GET change/{before}/{after}/global``: before and after (L, H)."""
+    before, after = _both(context, request)
+    if before.encoding.ids.tolist() != after.encoding.ids.tolist():
+        raise cannot("these are two texts; global tokens are compared in one text")
+    added = sorted({*after.described.global_tokens} - {*before.described.global_tokens})
+    if not added:
+        raise cannot("all chosen tokens are global already, as the model's head was trained; choose others")
+    other = before.view
+
+    def measure(view: AttentionView, watch: Watch) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        return attention_to(other.cache, added, watch), attention_to(view.cache, added, watch)
+
+    was, now = after.analyse(("global", before.id), measure)
+    return array_answer({"before": was, "after": now}, GlobalChangeMeta(tuple(added)))
+
+
+def fill(context: AppContext, request: Request) -> Answer:
+    """``GET change/{before}/{after}/fill?token=&top=``: predictions at a token of the second text."""
+    before, after = _both(context, request)
+    need_predictor(after)
+    token, top = token_of(after, request), _top(after, request)
+    here = _counterpart(before, after, token)
+    other = before.view
+    own = [int(one.encoding.ids[at]) for one, at in ((before, here), (after, token))]
+
+    def predict(view: AttentionView, watch: Watch) -> PredictionChange:
+        one, two = masked_at(before, other, here, watch), masked_at(after, view, token, watch)
+        found = prediction_change(one, here, two, token, top_k=top, also=own)
+        return PredictionChange(
+            token_before=here,
+            token_after=token,
+            same=np.array_equal(one.encoding.ids, two.encoding.ids),
+            own_before=own[0],
+            own_after=own[1],
+            predictions=tuple(
+                ChangedPrediction(*spellings(after.model.tokenizer, int(id)), int(id), float(p), float(q))
+                for id, p, q in zip(found.ids, found.before, found.after, strict=True)
+            ),
+        )
+
+    return json_answer(after.analyse(("change fill", before.id, token, top), predict))
+
+
+def guesses(reading: TextSession, request: Request) -> Answer:
+    """``GET texts/{id}/guesses?token=&top=``: one mask token in place of the whole word of a token."""
+    need_predictor(reading)
+    found = reading.found_words
+    token, top = token_of(reading, request), _top(reading, request)
+    word = int(found.of_token[token])
+    if found.special[word]:
+        raise cannot(f"{found.surface(word)} is a special token of the model; choose a word of the text")
+    encoding, tokenizer = reading.encoding, reading.model.tokenizer
+    in_pair, (start, end) = bool(found.in_pair[word]), found.spans[word].tolist()
+    parts: list[str | None] = [encoding.text, encoding.pair]
+    whole = parts[in_pair] or ""
+    # White space that a tokenizer counts to its word stays.
+    start += len(whole[start:end]) - len(whole[start:end].lstrip())
+    parts[in_pair] = whole[:start] + tokenizer.special_tokens["mask"] + whole[end:]
+
+    def predict(view: AttentionView, watch: Watch) -> Guesses:
+        limit = reading.model.max_tokens
+        text = tokenizer.encode(parts[0] or "", parts[1], max_tokens=limit, truncation="end")
+        at = (text.ids == tokenizer.mask_id) & (text.offsets[:, 0] <= start) & (text.offsets[:, 1] > start)
+        places = np.flatnonzero(at & ((text.sequence_ids == 1) == in_pair))
+        if not len(places):
+            raise cannot("this tokenizer does not read a mask token in a text, so no word can be asked for")
+        cache = ActivationCache.of(reading.model.encoder, text, watch=watch)
+        p_V = word_probabilities(cache, int(places[0]))
+        tokens = np.flatnonzero(found.of_token == word)
+        own = _own(reading, p_V, int(encoding.ids[tokens[0]])) if len(tokens) == 1 else None
+        return Guesses(token, own, _predictions(reading, p_V, top))
+
+    return json_answer(reading.analyse(("guesses", token, top), predict))
+
+
+def segments(reading: TextSession, request: Request) -> Answer:
+    """``GET texts/{id}/segments``: shares (L, H, 2, 3)."""
+    if reading.encoding.pair is None:
+        raise cannot("this is a single text; attention between two texts is that of a pair")
+    shares = reading.analyse(("segments",), lambda view, watch: segment_attention(view.cache, watch=watch))
+    return array_answer({"shares": shares})
+
+
+def _own(reading: TextSession, p_V: np.ndarray, id: int) -> OwnWord:
+    rank = int((p_V > p_V[id]).sum()) + 1
+    return OwnWord(spellings(reading.model.tokenizer, id)[0], id, float(p_V[id]), rank)
+
+
+def _predictions(reading: TextSession, p_V: np.ndarray, top: int) -> tuple[Prediction, ...]:
+    """The most likely pieces that are whole words: a guess stands in place of a word."""
+    tokenizer, found = reading.model.tokenizer, []
+    for id in np.argsort(-p_V, kind="stable").tolist():
+        piece, text = spellings(tokenizer, id)
+        if is_word(text.strip()) and not _continues(text):
+            found.append(Prediction(piece, text.strip(), id, float(p_V[id])))
+        if len(found) == top:
+            break
+    return tuple(found)
+
+
+def _continues(text: str) -> bool:
+    """Whether a piece decodes to more than a word, as the continuation mark of WordPiece does."""
+    letters = text.strip()
+    return is_extending(letters[0]) or any(
+        not (letter.isalnum() or is_extending(letter) or letter in "'’-_.") for letter in letters
+    )
+
+
+def _both(context: AppContext, request: Request) -> tuple[TextSession, TextSession]:
+    before, after = (context.texts.get(part) for part in request.parts[:2])
+    if before.place is not after.place:
+        raise cannot(
+            f"the texts were read by {before.place.name} and {after.place.name}; what changes between two "
+            "texts is asked of one model"
+        )
+    return before, after
+
+
+def _pairs(before: TextSession, after: TextSession) -> tuple[WordPair, ...]:
+    return pair_words(before.found_words, after.found_words)
+
+
+def _counterpart(before: TextSession, after: TextSession, token: int) -> int:
+    """The token of the first text that stands for one of the second: of the same place in its word."""
+    word = int(after.found_words.of_token[token])
+    here = next((one.before for one in _pairs(before, after) if one.after == word), None)
+    if here is None:
+        raise cannot(
+            f"the word of token {token}, “{after.encoding.surface(token)}”, was inserted; "
+            "the first text has no word that stands for it"
+        )
+    place = token - int(after.found_words.first_tokens[word])
+    tokens = np.flatnonzero(before.found_words.of_token == here)
+    return int(tokens[min(place, len(tokens) - 1)])
+
+
+def _classes(before: TextSession, after: TextSession) -> tuple[ClassChange, ...]:
+    """Of a classifier of texts, if the model has one."""
+    roles = [head.role for head in after.model.spec.heads if isinstance(head, Classifier)]
+    if "sequence" not in roles:
+        return ()
+    one, other = (class_scores(read.view.cache, read.encoding, "sequence") for read in (before, after))
+    return tuple(ClassChange(label, one[label], other[label]) for label in other)
+
+
+def _top(reading: TextSession, request: Request) -> int:
+    most = min(MAX_LISTED, reading.model.spec.embedding.vocabulary)
+    return request.number("top", min(8, most), 1, most)
+
+
+ROUTES = (
+    Route.get(TextChangeRequest, texts),
+    Route.get(HeadChangeRequest, heads),
+    Route.get(GlobalChangeRequest, global_tokens),
+    Route.get(PredictionChangeRequest, fill),
+    Route.get(GuessesRequest, of_text(guesses)),
+    Route.get(SegmentsRequest, of_text(segments)),
+)

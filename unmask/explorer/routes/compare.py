@@ -1,0 +1,127 @@
+"""One text in two models: aligned by its characters, their heads and their levels compared."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from unmask.errors import InvalidRequest
+from unmask.explorer.api.analysis_schemas import Aligned, CompareMeta, CompareRequest, HeadMatch
+from unmask.explorer.api.binary import array_answer
+from unmask.explorer.routes.route import Route
+from unmask.explorer.sessions.context import AppContext
+from unmask.explorer.sessions.text_session import TextSession
+from unmask.http.requests import Request
+from unmask.http.responses import Answer
+from unmask.http.worker import Watch
+from unmask.interpret.attention.head_distances import HeadDistances, compare_heads, match_heads
+from unmask.interpret.geometry.cka import Cka, cka
+from unmask.interpret.words.alignment import Alignment, align
+from unmask.models.elmo import ElmoModel
+
+MOST_PAIRS = 1 << 20
+"""Pairs of heads of one answer: 1,024 heads of each, more than any published encoder has; 4 MiB."""
+
+Arrays = dict[str, NDArray[Any]]
+
+
+def compare(context: AppContext, request: Request) -> Answer:
+    """``GET compare/{a}/{b}``: cka (levels of a, levels of b), distance (heads of a, heads of b)."""
+    a, b = (context.texts.get(part) for part in request.parts)
+    found = align(a.encoding, b.encoding)
+    no_distance = _no_distance(a, b)
+
+    other = b.levels
+
+    def measure(levels: Sequence[object], watch: Watch) -> tuple[Arrays, CompareMeta]:
+        arrays, meta = _compared((a, b), (levels, other), found, no_distance, watch)
+        return arrays, replace(meta, a=a.id, b=b.id)
+
+    arrays, meta = a.analyse_levels(("compare", b.id), measure)
+    return array_answer(arrays, meta)
+
+
+def _compared(
+    texts: tuple[TextSession, TextSession],
+    levels: tuple[Sequence[object], Sequence[object]],
+    found: Alignment,
+    no_distance: str | None,
+    watch: Watch,
+) -> tuple[Arrays, CompareMeta]:
+    arrays: Arrays = {"cka": np.zeros((0, 0))}
+    n, note = 0, ""
+    try:
+        alike, pooled = _levels_alike(levels, found, watch)
+        arrays |= {"cka": alike.debiased, "cka_low": alike.low, "cka_high": alike.high}
+        arrays |= {"cka_biased": alike.biased, "cka_shuffled": alike.shuffled}
+        n = alike.n
+        note = "debiased (Nguyen et al. 2021), over " + (
+            "stretches of the text that both models have tokens for, each the mean of its tokens"
+            if pooled
+            else "the tokens"
+        )
+    except InvalidRequest as error:
+        note = str(error)
+    matches: tuple[HeadMatch, ...] = ()
+    if no_distance is None:
+        distances = compare_heads(*(one.view.cache for one in texts), watch=watch)
+        arrays["distance"] = distances.divergence
+        matches = _matches(distances)
+    meta = CompareMeta(
+        a="",
+        b="",
+        alignment=tuple(Aligned(one.start, one.end, one.in_pair, one.a, one.b) for one in found.segments),
+        matches=matches,
+        cka_n=n,
+        cka_note=note,
+        no_distance=no_distance,
+    )
+    return arrays, meta
+
+
+def _levels_alike(
+    levels: tuple[Sequence[object], Sequence[object]], found: Alignment, watch: Watch
+) -> tuple[Cka, bool]:
+    """CKA over what both have, special tokens left out; and whether tokens had to be pooled for it."""
+    pairs = [(one.a, one.b) for one in found.segments if one.a[0] < one.a[1] and one.b[0] < one.b[1]]
+    if not pairs:
+        raise InvalidRequest("no stretch of the text has tokens in both models, so layers are not compared")
+    states = []
+    for side, depths in enumerate(levels):
+        starts = np.array([pair[side][0] for pair in pairs])
+        ends = np.array([pair[side][1] for pair in pairs])
+        states.append([_pooled(_float64(level), starts, ends) for level in depths])
+    pooled = any(end - start > 1 for pair in pairs for start, end in pair)
+    return cka(states[0], states[1], watch=watch), pooled
+
+
+def _float64(level: object) -> NDArray[np.float64]:
+    return np.asarray(torch.as_tensor(level).double().cpu())
+
+
+def _pooled(
+    x_ND: NDArray[np.float64], starts: NDArray[np.int64], ends: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """The mean of each run of rows."""
+    sums = np.concatenate([np.zeros((1, x_ND.shape[1])), np.cumsum(x_ND, axis=0)])
+    return np.asarray((sums[ends] - sums[starts]) / (ends - starts)[:, None])
+
+
+def _no_distance(a: TextSession, b: TextSession) -> str | None:
+    without = next((one for one in (a, b) if isinstance(one.reader, ElmoModel)), None)
+    if without is not None:
+        return f"the ELMo {without.place.name} has no attention, so only layers are compared"
+    heads = [sum(one.described.heads) for one in (a, b)]
+    if heads[0] * heads[1] > MOST_PAIRS:
+        return f"{heads[0]:,} x {heads[1]:,} heads are more than one answer holds, so they are not matched"
+    return None
+
+
+def _matches(distances: HeadDistances) -> tuple[HeadMatch, ...]:
+    return tuple(HeadMatch(*one.a, *one.b, one.divergence) for one in match_heads(distances))
+
+
+ROUTES = (Route.get(CompareRequest, compare),)

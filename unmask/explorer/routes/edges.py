@@ -1,0 +1,120 @@
+"""The strongest edges of a layer's heads, and what they add to the residual stream."""
+
+from typing import get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.explorer.api.attention_schemas import (
+    EdgesRequest,
+    PairEdgesRequest,
+    ResidualRequest,
+    Special,
+)
+from unmask.explorer.api.binary import array_answer
+from unmask.explorer.routes.route import Route, of_text
+from unmask.explorer.sessions.text_session import TextSession
+from unmask.http.errors import cannot
+from unmask.http.requests import Request
+from unmask.http.responses import Answer
+from unmask.http.worker import Watch
+from unmask.interpret import AttentionView
+from unmask.interpret.attention.attention_statistics import TOP_K
+from unmask.interpret.attention.edges import LayerEdges, layer_edges
+from unmask.interpret.attention.layer_cache import Floats, RowSums
+from unmask.interpret.attention.residual import ResidualNorms, residual_norms
+from unmask.interpret.attention.view import Weight
+
+WEIGHTS: tuple[Weight, ...] = get_args(Weight)
+SPECIALS: tuple[Special, ...] = get_args(Special)
+
+
+def edges_of(reading: TextSession, layer: int, weight: Weight, special: Special) -> LayerEdges:
+    """The strongest edges of a layer, made once."""
+    without_N: NDArray[np.bool_] | None = reading.encoding.special if special == "hide" else None
+
+    def compute(view: AttentionView, watch: Watch) -> LayerEdges:
+        rows = view.layer_cache.rows(layer)
+        return layer_edges(rows, TOP_K, weighted=weight == "norm", without_N=without_N, watch=watch)
+
+    return reading.analyse(("edges", layer, weight, special), compute)
+
+
+def sums_without_special(reading: TextSession, layer: int, weight: Weight) -> RowSums:
+    """What the rows of a layer are divided by where special tokens are left out."""
+    lse_HN = edges_of(reading, layer, weight, "hide").lse_HN
+    return RowSums(lse_HN, np.ones(lse_HN.shape, dtype=np.float32))
+
+
+def without_special(reading: TextSession, p_RC: Floats, first_row: int, first_column: int) -> Floats:
+    """Part of a map with 0 in the rows and columns of special tokens."""
+    special_N = reading.encoding.special
+    p_RC[special_N[first_row : first_row + p_RC.shape[0]]] = 0
+    p_RC[:, special_N[first_column : first_column + p_RC.shape[1]]] = 0
+    return p_RC
+
+
+def edges(reading: TextSession, request: Request) -> Answer:
+    """``GET texts/{id}/edges/{l}``: the strongest keys of every query of every head."""
+    layer = request.index(1, "layer", reading.layer_count)
+    weight, special = request.choice("weight", WEIGHTS), request.choice("special", SPECIALS)
+    reading.prioritize(layer)
+    most = request.number("most", TOP_K, 1, TOP_K)
+    found = edges_of(reading, layer, weight, special)
+    return array_answer(
+        {
+            "keys": found.keys_HNk[..., :most],
+            "values": found.shares_HNk[..., :most],
+            "left_out": found.left_out_HN,
+            "received": found.received_HN,
+        }
+    )
+
+
+def pair_edges(reading: TextSession, request: Request) -> Answer:
+    """``GET texts/{id}/edges/{l}/pair``: the strongest keys of every query in each text of a pair."""
+    layer, weight = request.index(1, "layer", reading.layer_count), request.choice("weight", WEIGHTS)
+    most = request.number("most", TOP_K, 1, TOP_K)
+    encoding = reading.encoding
+    if encoding.pair is None:
+        raise cannot("this is a single text; edges between two texts are those of a pair")
+
+    def compute(view: AttentionView, watch: Watch) -> list[LayerEdges]:
+        rows = view.layer_cache.rows(layer)
+        return [
+            layer_edges(
+                rows,
+                TOP_K,
+                weighted=weight == "norm",
+                without_N=encoding.special | (encoding.sequence_ids != text),
+                queries_N=~encoding.special,
+                watch=watch,
+            )
+            for text in (0, 1)
+        ]
+
+    both = reading.analyse(("pair edges", layer, weight), compute)
+    return array_answer(
+        {
+            "keys": np.stack([one.keys_HNk[..., :most] for one in both]),
+            "values": np.stack([one.shares_HNk[..., :most] for one in both]),
+            "kept": np.stack([one.kept_HN for one in both]),
+        }
+    )
+
+
+def residual(reading: TextSession, request: Request) -> Answer:
+    """``GET texts/{id}/residual``: norms of the residual stream and of the attention outputs."""
+
+    def compute(view: AttentionView, watch: Watch) -> ResidualNorms:
+        return residual_norms(view.cache)
+
+    found = reading.analyse("residual", compute)
+    return array_answer({"state": found.state_LN, "attention": found.attention_LN})
+
+
+ROUTES = (
+    Route.get(EdgesRequest, of_text(edges)),
+    Route.get(PairEdgesRequest, of_text(pair_edges)),
+    Route.get(ResidualRequest, of_text(residual)),
+)

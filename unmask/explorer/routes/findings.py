@@ -1,0 +1,83 @@
+"""The overview of a text: findings about heads and states, then those that are measured by further runs."""
+
+import numpy as np
+
+from unmask.explorer.api.attention_schemas import FindingsRequest, MeasuredFindingsRequest
+from unmask.explorer.api.describe import CAN_FILL
+from unmask.explorer.routes.queries import TargetQuery, ask, is_mask, plain_encoder, written
+from unmask.explorer.routes.route import Route, of_text, token_of
+from unmask.explorer.sessions.text_session import TextSession
+from unmask.http.requests import Request
+from unmask.http.responses import Answer, json_answer
+from unmask.http.worker import Watch
+from unmask.interpret import AttentionView
+from unmask.interpret.effects.target import Word
+from unmask.interpret.overview.effects import decided_word
+from unmask.interpret.overview.finding import Finding, Overview
+from unmask.interpret.overview.names import Names, quoted
+from unmask.interpret.overview.overview import EMBEDDING, attention_findings, measured_findings, ordered
+
+
+def findings(reading: TextSession, request: Request) -> Answer:
+    """``GET texts/{id}/findings``: of the layers that are measured so far, which may be none."""
+
+    def find(view: AttentionView) -> Overview:
+        # A layer may be added meanwhile: all of the answer is of these.
+        return attention_findings(view, reading.statistics_now() or view.open_statistics())
+
+    return json_answer(reading.ask(find))
+
+
+def measured(reading: TextSession, request: Request) -> Answer:
+    """``GET texts/{id}/findings/measured?token=``: about that word, where the model predicts words."""
+    given = token_of(reading, request) if "token" in request.query else None
+    token = _masked_token(reading, given) if _predicts(reading) else None
+
+    def spell(id: int) -> str:
+        return written(reading, id)
+
+    def measure(view: AttentionView, watch: Watch) -> tuple[Finding, ...]:
+        kind = "embedding" if token is None else "word"
+        asked = ask(reading, view, TargetQuery(kind, token), watch)
+        what = quoted(spell(asked.target.id)) if isinstance(asked.target, Word) else EMBEDDING
+        found = measured_findings(
+            asked.cache, asked.target, what, encoder=lambda: plain_encoder(reading), watch=watch
+        )
+        if token is None:
+            return found
+        return (*found, *decided_word(asked.cache, token, reading.encoding, spell, watch=watch))
+
+    found = reading.analyse(("findings", token), measure)
+    ready = sum(layer is not None for layer in reading.layers)
+    return json_answer(Overview(reading.layer_count, ready, ordered(found)))
+
+
+def _predicts(reading: TextSession) -> bool:
+    """Whether words can be masked and predicted."""
+    heads = reading.model.encoder.heads
+    return any(role in heads for role in CAN_FILL) and reading.model.tokenizer.mask_id is not None
+
+
+def _masked_token(reading: TextSession, given: int | None) -> int | None:
+    """The token that is asked about: the one given, else the mask of the text, else its longest word.
+
+    Special tokens are not words. Of words, those of a single token are asked about, of equally long ones the
+    last. None if there is no such word.
+    """
+    encoding, words = reading.encoding, reading.found_words
+    if given is not None and (not encoding.special[given] or is_mask(reading, given)):
+        return given
+    masks = (at for at in range(len(reading)) if is_mask(reading, at))
+    if (mask := next(masks, None)) is not None:
+        return mask
+    sizes, wordlike = np.bincount(words.of_token, minlength=len(words)), Names(encoding).wordlike
+    single = np.flatnonzero(wordlike & (sizes == 1)).tolist()
+    return max(
+        ((len(words.surface(one)), int(words.first_tokens[one])) for one in single), default=(0, None)
+    )[1]
+
+
+ROUTES = (
+    Route.get(FindingsRequest, of_text(findings)),
+    Route.get(MeasuredFindingsRequest, of_text(measured)),
+)

@@ -1,0 +1,114 @@
+"""Statistics of all heads, and of one head token by token."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.explorer.api.attention_schemas import (
+    HeadRequest,
+    HeadsMeta,
+    HeadsRequest,
+    Patterns,
+    PatternsRequest,
+)
+from unmask.explorer.api.binary import array_answer
+from unmask.explorer.routes.route import Route, head_of, of_text
+from unmask.explorer.sessions.text_session import TextSession
+from unmask.http.requests import Request
+from unmask.http.responses import Answer, json_answer
+from unmask.http.worker import Watch
+from unmask.interpret import AttentionView
+from unmask.interpret.attention.distances import uniform_distance
+from unmask.interpret.attention.layer_statistics import CLASSES, LayerStatistics
+from unmask.interpret.attention.patterns import CLEAR, SHAPES, HeadPatterns, head_patterns
+from unmask.interpret.attention.taxonomy import LABELS, label_heads
+
+Floats = NDArray[np.float64]
+
+
+def heads(reading: TextSession, request: Request) -> Answer:
+    """``GET texts/{id}/heads``: (L, H) of each statistic; 0 where not measured, or where there is no head."""
+    shape = reading.layer_count, reading.head_count
+    found = {name: np.zeros(shape) for name in ("entropy", "entropy_share", "distance", "distance_share")}
+    found |= {name: np.zeros(shape) for name in ("sink_mass", "confidence")}
+    sink_token = np.zeros(shape, dtype=np.int32)
+    label = np.zeros(shape, dtype=np.uint8)
+    classes = np.zeros((*shape, len(CLASSES)))
+    ready = np.zeros(reading.layer_count, dtype=np.bool_)
+    kinds = [""] * reading.layer_count
+    for layer, statistics in enumerate(reading.layers):
+        if statistics is None:
+            continue
+        some = layer, slice(0, statistics.heads)
+        ready[layer], kinds[layer] = True, statistics.kind
+        for name, values in _means(statistics).items():
+            found[name][some] = values
+        sink_token[some] = statistics.attention_received_HN.argmax(axis=-1)
+        classes[some] = statistics.classes_HX
+        labels = label_heads(statistics, reading.encoding.special)
+        label[some] = [LABELS.index(one.label) for one in labels]
+        found["confidence"][some] = [one.confidence for one in labels]
+    arrays = {"ready": ready, **found, "sink_token": sink_token, "classes": classes, "label": label}
+    return array_answer(arrays, HeadsMeta(CLASSES, LABELS, tuple(kinds)))
+
+
+def head(reading: TextSession, request: Request) -> Answer:
+    """``GET texts/{id}/head/{l}/{h}``: (N,) of each statistic, and the profile of distances."""
+    layer, number = head_of(reading, request)
+    reading.prioritize(layer)
+    statistics = reading.layer(layer)
+    found = {
+        name: getattr(statistics, f"{name}_HN")[number]
+        for name in (
+            *(
+                "entropy",
+                "entropy_share",
+                "keys",
+                "distance",
+                "attention_received",
+                "causal_received",
+                "max_received",
+                "norm",
+            ),
+            "received_norm",
+        )
+    }
+    found["profile"] = statistics.profile_HB[number]
+    found["profile_edges"] = statistics.profile_edges
+    found["classes"] = statistics.classes_HX[number]
+    return array_answer(found, HeadsMeta(CLASSES, LABELS, (statistics.kind,)))
+
+
+def patterns(reading: TextSession, request: Request) -> Answer:
+    """``GET texts/{id}/patterns/{l}``: the scores of named patterns, of each head of a layer."""
+    layer = request.index(1, "layer", reading.layer_count)
+    reading.prioritize(layer)
+    reading.layer(layer)  # refused until it is measured
+    statistics = reading.statistics_now()
+    assert statistics is not None
+
+    def compute(view: AttentionView, watch: Watch) -> HeadPatterns:
+        return head_patterns(view.cache, statistics, layers=(layer,), watch=watch)
+
+    found = reading.analyse(("patterns", layer), compute)
+    heads = range(reading.described.heads[layer])
+    return json_answer(Patterns(SHAPES, CLEAR, tuple(tuple(found.of(layer, one).values()) for one in heads)))
+
+
+def _means(statistics: LayerStatistics) -> dict[str, Floats]:
+    """Statistics of a layer's heads, (H,) each."""
+    distance_H = statistics.distance_HN.mean(axis=-1, dtype=np.float64)
+    even_H = uniform_distance(statistics.keys_HN)
+    return {
+        "entropy": statistics.entropy_HN.mean(axis=-1, dtype=np.float64),
+        "entropy_share": statistics.entropy_share_HN.mean(axis=-1, dtype=np.float64),
+        "distance": distance_H,
+        "distance_share": np.divide(distance_H, even_H, out=np.zeros_like(distance_H), where=even_H > 0),
+        "sink_mass": statistics.attention_received_HN.max(axis=-1).astype(np.float64),
+    }
+
+
+ROUTES = (
+    Route.get(HeadsRequest, of_text(heads)),
+    Route.get(HeadRequest, of_text(head)),
+    Route.get(PatternsRequest, of_text(patterns)),
+)

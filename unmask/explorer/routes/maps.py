@@ -1,0 +1,247 @@
+"""Maps of one head: tiles at any zoom, thumbnails of all heads, exact values."""
+
+import math
+from collections.abc import Iterator
+from typing import get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.errors import InvalidRequest
+from unmask.explorer.api.attention_schemas import (
+    OverviewRequest,
+    Pool,
+    Special,
+    TileMeta,
+    TileRequest,
+    ValuesMeta,
+    ValuesRequest,
+)
+from unmask.explorer.api.binary import array_answer
+from unmask.explorer.api.tiles import FLOOR, TILE, Codes, codes, levels, pooled, reduced, tile_of
+from unmask.explorer.routes.edges import SPECIALS, WEIGHTS, sums_without_special, without_special
+from unmask.explorer.routes.limits import MAX_CELLS, MAX_DRAWN_CELLS, OVERVIEW_CELLS
+from unmask.explorer.routes.route import Route, head_of, of_text
+from unmask.explorer.sessions.text_session import TextSession
+from unmask.http.errors import cannot
+from unmask.http.requests import Request
+from unmask.http.responses import Answer
+from unmask.http.worker import Watch
+from unmask.interpret.attention.layer_cache import Floats, RowSums
+from unmask.interpret.attention.layer_statistics import LayerStatistics
+from unmask.interpret.attention.pooled import Over
+from unmask.interpret.attention.view import AttentionView, Weight
+from unmask.interpret.watch import unwatched
+from unmask.kernels import Tile
+from unmask.spec import Alibi, Disentangled, RelativePositionBias
+
+POOLS: tuple[Pool, ...] = get_args(Pool)
+OVERS: tuple[Over, ...] = get_args(Over)
+WHOLE_PART = "all"
+
+
+def tile(reading: TextSession, request: Request) -> Answer:
+    """``GET texts/{id}/tiles/{l}/{h}/{z}/{y}/{x}``: codes of at most 256 x 256 cells."""
+    layer, head = head_of(reading, request)
+    z = request.index(3, "zoom", levels(len(reading)))
+    count = -(-len(reading) // (TILE << z))
+    y, x = request.index(4, "row of tiles", count), request.index(5, "column of tiles", count)
+    pool, weight = request.choice("pool", POOLS), request.choice("weight", WEIGHTS)
+    special = request.choice("special", SPECIALS)
+    over = over_of(request)
+    if over is not None:
+        part, pool = tile_of(z, y, x, len(reading)), _pool_of(over)
+        many = codes(_over(reading, (layer, over), part, (weight, special), 1 << z))
+        meta = TileMeta(1 << z, len(reading), pool, weight, reading.view.kind(layer), FLOOR)
+        return array_answer({"codes": many}, meta)
+    coded = _kept(reading, (layer, head), z, pool, weight) if special == "show" else None
+    if coded is None:
+        part = tile_of(z, y, x, len(reading))
+        both = _pooled(reading, (layer, head), part, z, (weight, special))
+        coded = both[POOLS.index(pool)]
+    meta = TileMeta(1 << z, len(reading), pool, weight, reading.view.kind(layer), FLOOR)
+    return array_answer({"codes": coded}, meta)
+
+
+def over_of(request: Request) -> Over | None:
+    """Which heads are asked for as one map; None: one head."""
+    return request.choice("over", OVERS) if "over" in request.query else None
+
+
+def _pool_of(over: Over) -> Pool:
+    return "max" if over.endswith("max") else "mean"
+
+
+def _over(
+    reading: TextSession, heads: tuple[int, Over], part: Tile, shares: tuple[Weight, Special], cell: int = 1
+) -> Floats:
+    """A rectangle of many heads as one, exactly."""
+    (layer, over), (weight, special) = heads, shares
+    layer_of, pool = (None if over.startswith("all") else layer), _pool_of(over)
+
+    def compute(view: AttentionView, watch: Watch) -> Floats:
+        return view.pooled(
+            layer_of, pool, slice(part.first_row, part.end_row), slice(part.first_column, part.end_column),
+            weight=weight, without_N=reading.encoding.special if special == "hide" else None,
+            cell=cell, watch=watch,
+        )  # fmt: skip
+
+    key = ("pooling", layer_of, pool, part, *shares, cell)
+    return reading.cache.of(key, lambda: reading.analyse(key, compute))
+
+
+def _kept(reading: TextSession, head: tuple[int, int], z: int, pool: str, weight: Weight) -> Codes | None:
+    """The tile of the last zoom level, where it was measured with everything else."""
+    statistics = reading.layers[head[0]]
+    if statistics is None or z == 0 or statistics.cell != 1 << z or (weight == "norm" and pool == "max"):
+        return None
+    if weight == "norm":
+        return codes(statistics.map_norm_HSS[head[1]])
+    return codes((statistics.map_max_HSS if pool == "max" else statistics.map_mean_HSS)[head[1]])
+
+
+def _pooled(
+    reading: TextSession, head: tuple[int, int], part: Tile, z: int, shares: tuple[Weight, Special]
+) -> tuple[Codes, Codes]:
+    """Codes of the largest and of the mean of each cell, kept for who asks for the other."""
+    weight, special = shares
+    key = ("tile", *head, part, z, weight, special)
+    found = reading.cache.get(key)
+    if found is not None:
+        return found[0], found[1]
+    measured = _sums(reading, head[0], weight, special)
+
+    def compute(view: AttentionView, watch: Watch) -> Codes:
+        def watched() -> Iterator[tuple[int, Floats]]:
+            for first, p_RC in view.layer_cache.blocks(head, part, measured, weighted=weight == "norm"):
+                if special == "hide":
+                    without_special(reading, p_RC, first, part.first_column)
+                yield first, p_RC
+                watch("drawing", first - part.first_row, part.end_row - part.first_row)
+
+        most, mean = pooled(watched(), part, 1 << z)
+        return np.stack([codes(most), codes(mean)])
+
+    cells = (part.end_row - part.first_row) * (part.end_column - part.first_column)
+    if measured is not None and cells <= MAX_DRAWN_CELLS:
+        both = reading.ask(lambda view: compute(view, unwatched))
+    else:
+        both = reading.analyse(key, compute)
+    reading.cache.put(key, both)
+    return both[0], both[1]
+
+
+def _sums(
+    reading: TextSession, layer: int, weight: Weight, special: Special
+) -> LayerStatistics | RowSums | None:
+    """What rows of a layer are divided by; None where it is not known before they are computed."""
+    measured = reading.layers[layer]
+    if measured is None:
+        reading.prioritize(layer)
+    return measured if special == "show" else sums_without_special(reading, layer, weight)
+
+
+def overview(reading: TextSession, request: Request) -> Answer:
+    """``GET texts/{id}/overview``: thumbnails of all heads, of the layers that are measured (``ready``)."""
+    pool, weight = request.choice("pool", POOLS), request.choice("weight", WEIGHTS)
+    if weight == "norm":
+        pool = "mean"  # the one that is kept of weighted maps; the meta says so
+    special = request.choice("special", SPECIALS)
+    small, cell = {}, 0
+    for layer, statistics in enumerate(reading.layers):
+        if statistics is not None and special == "hide":
+            small[layer], cell = _small_without_special(reading, layer, pool, weight)
+        elif statistics is not None:
+            whole = {"max": statistics.map_max_HSS, "mean": statistics.map_mean_HSS}[pool]
+            whole = statistics.map_norm_HSS if weight == "norm" else whole
+            small[layer] = codes(reduced(whole, OVERVIEW_CELLS, largest=pool == "max"))
+            cell = statistics.cell * -(-whole.shape[-1] // OVERVIEW_CELLS)
+    size = max((one.shape[-1] for one in small.values()), default=0)
+    coded = np.zeros((reading.layer_count, reading.head_count, size, size), dtype=np.uint8)
+    for layer, one in small.items():
+        coded[layer, : len(one)] = one
+    ready = np.array([layer in small for layer in range(reading.layer_count)])
+    kinds = {statistics.kind for statistics in reading.layers if statistics is not None}
+    kind = kinds.pop() if len(kinds) == 1 else "mixed"
+    meta = TileMeta(cell, len(reading), pool, weight, kind, FLOOR)
+    return array_answer({"codes": coded, "ready": ready}, meta)
+
+
+def _small_without_special(reading: TextSession, layer: int, pool: Pool, weight: Weight) -> tuple[Codes, int]:
+    """Thumbnails of a layer's heads without special tokens, and the tokens along the side of a cell."""
+    whole = Tile(0, len(reading), 0, len(reading))
+    z = max(0, math.ceil(math.log2(len(reading) / OVERVIEW_CELLS)))
+    heads = range(reading.described.heads[layer])
+    at = POOLS.index(pool)
+    found = [_pooled(reading, (layer, head), whole, z, (weight, "hide"))[at] for head in heads]
+    return np.stack(found), 1 << z
+
+
+def values(reading: TextSession, request: Request) -> Answer:
+    """``GET texts/{id}/values/{l}/{h}?rows=a:b&columns=c:d``: exact probabilities, or a part of the score."""
+    layer, head = head_of(reading, request)
+    rows, columns = request.range("rows", len(reading)), request.range("columns", len(reading))
+    height, width = rows.stop - rows.start, columns.stop - columns.start
+    if height * width > MAX_CELLS:
+        raise InvalidRequest(
+            f"a rectangle of {height:,} x {width:,} cells is more than the {MAX_CELLS:,} that one "
+            "answer holds; ask for smaller ranges"
+        )
+    weight, part = request.choice("weight", WEIGHTS), request.query.get("part", WHOLE_PART)
+    view = reading.view
+    parts = _parts(reading, view, layer)
+    if part not in (WHOLE_PART, *parts):
+        has = f"they are made of {', '.join(parts)}" if parts else "they are one thing only"
+        raise cannot(f"the scores of layer {layer} have no part {part!r}; {has}")
+
+    special = request.choice("special", SPECIALS)
+    rectangle = Tile(rows.start, rows.stop, columns.start, columns.stop)
+    over = over_of(request)
+    if over is not None and part == WHOLE_PART:
+        found = _over(reading, (layer, over), rectangle, (weight, special))
+    else:
+        found = _of_head(reading, (layer, head), rectangle, (weight, special), part)
+    meta = ValuesMeta(
+        rows=(rows.start, rows.stop),
+        columns=(columns.start, columns.stop),
+        weight=weight,
+        part=part,
+        parts=parts,
+        kind=view.kind(layer),
+    )
+    return array_answer({"values": found}, meta)
+
+
+def _of_head(
+    reading: TextSession, at: tuple[int, int], rectangle: Tile, shares: tuple[Weight, Special], part: str
+) -> NDArray[np.floating]:
+    """A rectangle of one head, or of a part of its scores."""
+    (layer, head), (weight, special) = at, shares
+    measured = _sums(reading, layer, weight, special)
+    rows = slice(rectangle.first_row, rectangle.end_row)
+    columns = slice(rectangle.first_column, rectangle.end_column)
+
+    def compute(view: AttentionView) -> NDArray[np.floating]:
+        if part == WHOLE_PART:
+            whole = view.layer_cache.rectangle
+            found = whole((layer, head), rectangle, measured, weighted=weight == "norm")
+            return without_special(reading, found, rows.start, columns.start) if special == "hide" else found
+        return view.score_parts(layer, head, rows, columns)[part]
+
+    return reading.ask(compute)
+
+
+def _parts(reading: TextSession, view: AttentionView, layer: int) -> tuple[str, ...]:
+    """What the scores of a layer are sums of; nothing where they are one thing only."""
+    position = getattr(reading.model.spec.layers[layer].mixer, "position", None)
+    if view.kind(layer) != "softmax" or not isinstance(position, Alibi | Disentangled | RelativePositionBias):
+        return ()
+    one = slice(0, 1)
+    return tuple(reading.ask(lambda view: view.score_parts(layer, 0, one, one)))
+
+
+ROUTES = (
+    Route.get(TileRequest, of_text(tile)),
+    Route.get(OverviewRequest, of_text(overview)),
+    Route.get(ValuesRequest, of_text(values)),
+)

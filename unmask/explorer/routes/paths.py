@@ -1,0 +1,64 @@
+"""Attention rollout, and gradient attribution for a target."""
+
+from typing import get_args
+
+from unmask.explorer.api.attention_schemas import (
+    AttributionRequest,
+    RelevanceMeta,
+    RolloutMeta,
+    RolloutRequest,
+)
+from unmask.explorer.api.binary import array_answer
+from unmask.explorer.routes.queries import (
+    AttributionQuery,
+    TargetQuery,
+    ask,
+    classes_of,
+    plain_encoder,
+    target_of,
+)
+from unmask.explorer.routes.route import Route, of_text, token_of
+from unmask.explorer.sessions.text_session import TextSession
+from unmask.http.requests import Request
+from unmask.http.responses import Answer
+from unmask.http.worker import Watch
+from unmask.interpret import AttentionView
+from unmask.interpret.effects.gradient import Attribution, attribution
+from unmask.interpret.effects.rollout import Fusion, Rollout, rollout
+
+FUSIONS: tuple[Fusion, ...] = get_args(Fusion)
+
+
+def of_rollout(reading: TextSession, request: Request) -> Answer:
+    """``GET texts/{id}/rollout?token=&fusion=``: values (L + 1, N); without a token, of all alike."""
+    token = token_of(reading, request) if "token" in request.query else None
+    fusion = request.choice("fusion", FUSIONS)
+
+    def follow(view: AttentionView, watch: Watch) -> Rollout:
+        return rollout(view.cache, token, fusion=fusion, watch=watch)
+
+    found = reading.analyse(("rollout", token, fusion), follow)
+    return array_answer({"values": found.values}, RolloutMeta(token, fusion))
+
+
+def of_relevance(reading: TextSession, request: Request) -> Answer:
+    """``GET texts/{id}/relevance?token=&target=&id=&classes=``: values (N,), by_layer (L, N)."""
+    kind = target_of(reading, request)
+    token = token_of(reading, request) if "token" in request.query or kind == "word" else None
+    highest = reading.model.spec.embedding.vocabulary - 1
+    id = request.number("id", None, 0, highest) if "id" in request.query else None
+    question = TargetQuery(kind, token, id, classes_of(request, len(reading)))
+
+    def follow(view: AttentionView, watch: Watch) -> tuple[AttributionQuery, Attribution]:
+        asked = ask(reading, view, question, watch)
+        return asked, attribution(asked.cache, asked.target, encoder=plain_encoder(reading), watch=watch)
+
+    asked, found = reading.analyse(("relevance", question), follow)
+    arrays = {"values": found.values, "by_layer": found.by_layer}
+    return array_answer(arrays, RelevanceMeta(token, kind, asked.words))
+
+
+ROUTES = (
+    Route.get(RolloutRequest, of_text(of_rollout)),
+    Route.get(AttributionRequest, of_text(of_relevance)),
+)

@@ -1,0 +1,106 @@
+"""A step of pretraining on the text: what is corrupted, what the model's heads say, masks by epoch."""
+
+from unmask.errors import InvalidRequest
+from unmask.explorer.api.pretraining_schemas import (
+    EpochRow,
+    PairScores,
+    StepToken,
+    TrainingStep,
+    TrainingStepRequest,
+)
+from unmask.explorer.routes.route import Route
+from unmask.explorer.sessions.context import AppContext
+from unmask.explorer.sessions.text_session import TextSession
+from unmask.http.requests import Request
+from unmask.http.responses import Answer, json_answer
+from unmask.http.worker import Watch
+from unmask.interpret import AttentionView
+from unmask.spec import role_of
+from unmask.text import Encoding, Tokenizer
+from unmask.text.masking import spellings
+from unmask.training.view.masked import mask_epochs, masked_view
+from unmask.training.view.pairs import sentence_pair_view
+from unmask.training.view.replaced import replaced_by_reader
+
+EPOCHS = 10
+MOST_EPOCHS = 1000
+
+
+def step(context: AppContext, request: Request) -> Answer:
+    """``GET texts/{id}/training?epoch=&before=``."""
+    reading = context.texts.get(request.parts[0])
+    epoch = request.number("epoch", 1, 1, MOST_EPOCHS)
+    before = context.texts.get(request.query["before"]) if "before" in request.query else None
+
+    def compute(view: AttentionView, watch: Watch) -> TrainingStep:
+        return _step(reading, epoch, None if before is None else before.encoding)
+
+    return json_answer(reading.analyse(("training", epoch, before and before.id), compute))
+
+
+def _step(reading: TextSession, epoch: int, before: Encoding | None) -> TrainingStep:
+    model, name = reading.model, reading.place.name
+    roles = {role_of(head) for head in model.spec.heads}
+    head: str | None = None
+    tokens: tuple[StepToken, ...] = ()
+    loss = baseline = uniform = None
+    rows: tuple[EpochRow, ...] = ()
+    pair = note = None
+    encoding = reading.encoding
+    try:
+        found = mask_epochs(model.tokenizer, encoding, epochs=EPOCHS)
+        rows = tuple(EpochRow(one.kind, one.epochs, one.ever) for one in (found.static, found.dynamic))
+        if roles & {"masked", "enhanced"} and not model.spec.causal:
+            head = "masked"
+            masked = masked_view(model.engine, model.tokenizer, encoding, epoch=epoch, model=name)
+            tokens = tuple(
+                StepToken(
+                    token=one.token,
+                    piece=_written(model.tokenizer, one.corrupted_id),
+                    corruption=one.corruption,
+                    loss=one.loss or 0.0,
+                    probability=one.probability or 0.0,
+                    baseline=one.frequency_loss,
+                    predictions=one.predictions or (),
+                )
+                for one in masked.targets
+            )
+            loss, baseline, uniform = masked.loss, masked.frequency_loss, masked.uniform_loss
+        elif "replaced" in roles:
+            head = "replaced"
+            original = encoding if before is None else before
+            judged = replaced_by_reader(model.engine, model.tokenizer, original, encoding, model=name)
+            tokens = tuple(
+                StepToken(
+                    token=one.token,
+                    piece=_written(model.tokenizer, one.corrupted_id),
+                    corruption="random" if one.replaced else "none",
+                    loss=one.loss,
+                    probability=one.probability,
+                    baseline=None,
+                    predictions=(),
+                )
+                for one in judged.tokens
+            )
+            loss, baseline = judged.loss, judged.constant_loss
+        if encoding.pair is not None and roles & {"next_sentence", "sentence_order"}:
+            both = model.tokenizer.encode_batch([encoding.text, encoding.pair])
+            scored = sentence_pair_view(model.engine, model.tokenizer, both[0], both[1], model=name)
+            pair = PairScores(
+                scored.task,
+                scored.given.probability,
+                scored.swapped.probability,
+                scored.unrelated_probability,
+            )
+    except InvalidRequest as error:
+        note = str(error)
+    return TrainingStep(epoch, head, tokens, loss, baseline, uniform, pair, rows, note)
+
+
+def _written(tokenizer: Tokenizer, id: int) -> str:
+    """A piece without the marks of its tokenizer."""
+    piece, text = spellings(tokenizer, id)
+    return text.strip() or piece
+
+
+ROUTES = (Route.get(TrainingStepRequest, step),)

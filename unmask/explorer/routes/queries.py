@@ -1,0 +1,187 @@
+"""What a question about one token is: the text it is asked of, and the number whose causes are looked for."""
+
+import re
+from dataclasses import dataclass
+from typing import get_args
+
+from unmask.encoder.encoder import Encoder
+from unmask.errors import InvalidRequest, quoted
+from unmask.explorer.api.attention_schemas import Target
+from unmask.explorer.api.task_predictions import class_names, classifiers, head_logits
+from unmask.explorer.sessions.text_session import TextSession
+from unmask.http.errors import cannot
+from unmask.http.requests import Request
+from unmask.http.worker import Watch
+from unmask.interpret import AttentionView
+from unmask.interpret.activation_cache import ActivationCache
+from unmask.interpret.effects.logit_lens import logit_lens
+from unmask.interpret.effects.target import (
+    AttributionTarget,
+    Class,
+    Embedding,
+    TargetScore,
+    TokenClasses,
+    Word,
+)
+from unmask.spec import Classifier, PooledVector
+from unmask.spec.roles import masked_lm_role
+from unmask.text.masking import masked
+
+TARGETS: tuple[Target, ...] = get_args(Target)
+PAIRS = re.compile(r"\d{1,7}:\d{1,7}(?:,\d{1,7}:\d{1,7}){0,511}")
+"""Tokens with a class each; as many as a long name has words, and more."""
+
+
+@dataclass(frozen=True)
+class TargetQuery:
+    """What a request asks of: the kind of target, a token (None: the whole text), a word's or class's id."""
+
+    kind: str
+    token: int | None
+    id: int | None = None
+    classes: tuple[tuple[int, int], ...] = ()
+    """Tokens with a class each, of a head for tokens."""
+
+
+@dataclass(frozen=True)
+class AttributionQuery:
+    """A target, the text in which it is asked, and both in words."""
+
+    cache: ActivationCache
+    target: AttributionTarget
+    words: str
+
+
+def plain_encoder(reading: TextSession) -> Encoder:
+    """The text's model in modules that give gradients."""
+    return reading.place.plain()
+
+
+def need_predictor(reading: TextSession) -> None:
+    """Refuse with a sentence unless the model predicts words and can be asked for one."""
+    model = reading.model
+    try:
+        masked_lm_role(model.spec, reading.place.name)
+    except InvalidRequest as error:
+        raise cannot(str(error)) from None
+    if model.tokenizer.mask_id is None:
+        raise cannot(f"the tokenizer of {reading.place.name} has no mask token, so no word can be asked for")
+
+
+def is_mask(reading: TextSession, token: int) -> bool:
+    """Whether the text has the mask there already."""
+    return int(reading.encoding.ids[token]) == reading.model.tokenizer.mask_id
+
+
+def masked_at(reading: TextSession, view: AttentionView, token: int, watch: Watch) -> ActivationCache:
+    """The text with that token masked; kept for the next question about the same token."""
+    if is_mask(reading, token):
+        return view.cache
+    found = reading.masked.get(token)
+    if found is None:
+        encoding = masked(reading.encoding, [token], reading.model.tokenizer, name=reading.place.name)
+        found = reading.run(reading.model.encoder, encoding, watch)
+        # One at a time: each is as large as the text's own.
+        reading.masked = {token: found}
+    return found
+
+
+def target_of(reading: TextSession, request: Request) -> str:
+    """The kind of target that the query asks for, else the first that this model has."""
+    roles = reading.model.encoder.heads
+    words = ("masked" in roles or "enhanced" in roles) and not reading.model.spec.causal
+    target = request.query.get("target") or ("word" if words else "embedding")
+    request = Request(request.parts, {**request.query, "target": target})
+    target = request.choice("target", TARGETS)
+    if target == "word":
+        need_predictor(reading)
+    if target == "class":
+        need_classifier(reading)
+    return target
+
+
+def ask(reading: TextSession, view: AttentionView, question: TargetQuery, watch: Watch) -> AttributionQuery:
+    """The target of a question; without an id, the word that stands there, or the class that is predicted."""
+    kind, token, id = question.kind, question.token, question.id
+    if kind == "word":
+        assert token is not None
+        cache = masked_at(reading, view, token, watch)
+        if id is None:
+            id = _predicted(cache, token) if is_mask(reading, token) else int(reading.encoding.ids[token])
+        words = f"the word “{written(reading, id)}” at token {token}, which is masked"
+        return AttributionQuery(cache, Word(token, id), words)
+    if kind == "class" and question.classes:
+        return _classes_of_tokens(view, question.classes)
+    if kind == "class":
+        return _class(view, token, id)
+    if token is not None:
+        name = reading.encoding.surface(token) or reading.encoding.pieces[token]
+        return AttributionQuery(
+            view.cache, Embedding(token=token), f"the last state of token {token}, “{name}”"
+        )
+    head = reading.model.checkpoint.head
+    pooling = head.pooling if isinstance(head, PooledVector) else ("mean",)
+    words = f"the text's embedding ({' and '.join(pooling)} of its tokens)"
+    return AttributionQuery(view.cache, Embedding(pooling), words)
+
+
+def written(reading: TextSession, id: int) -> str:
+    """A word of the vocabulary as people write it, without the marks of its tokenizer."""
+    engine = reading.model.tokenizer.engine
+    return engine.decode([id], skip_special_tokens=False).strip() or engine.id_to_token(id) or f"<{id}>"
+
+
+def need_classifier(reading: TextSession) -> None:
+    """Refuse with a sentence unless the model has a classifier."""
+    if not any(isinstance(head, Classifier) for head in reading.model.spec.heads):
+        raise cannot(f"{reading.place.name} has no classifier; ask for another target")
+
+
+def _class(view: AttentionView, token: int | None, id: int | None) -> AttributionQuery:
+    cache = view.cache
+    role, head = next(iter(classifiers(cache).items()))
+    at = (token or 0) if head.reads in ("tokens", "tokens_and_first") else None
+    logits = head_logits(cache, role)
+    chosen = int((logits if at is None else logits[at]).argmax()) if id is None else id
+    if chosen >= head.classes:
+        raise cannot(f"there is no class {chosen}; the classifier {role} has 0 to {head.classes - 1}")
+    where = "" if at is None else f" at token {at}"
+    words = f"the class {class_names(head)[chosen]} of the classifier {role}{where}"
+    return AttributionQuery(cache, Class(role, chosen, at), words)
+
+
+def _classes_of_tokens(view: AttentionView, pairs: tuple[tuple[int, int], ...]) -> AttributionQuery:
+    """Classes of several tokens; their sum is what is explained."""
+    role, head = next(iter(classifiers(view.cache).items()))
+    tokens, classes = zip(*pairs, strict=True)
+    target = TokenClasses(role, tokens, classes)
+    TargetScore(view.cache, target)  # refuses what the head does not have
+    encoding, names = view.encoding, class_names(head)
+    said = ", ".join(
+        f"{names[one]} at “{encoding.surface(token) or encoding.pieces[token]}”" for token, one in pairs[:4]
+    )
+    more = "" if len(pairs) <= 4 else f" and {len(pairs) - 4} more"
+    return AttributionQuery(view.cache, target, f"{said}{more} (classifier {role})")
+
+
+def classes_of(request: Request, tokens: int) -> tuple[tuple[int, int], ...]:
+    """The pairs of ``classes=1:5,2:6``.
+
+    Raises:
+        InvalidRequest: it is something else, or names a token that the text does not have.
+    """
+    given = request.query.get("classes")
+    if not given:
+        return ()
+    if not PAIRS.fullmatch(given):
+        raise InvalidRequest(f"classes is {quoted(given)}; write token:class, such as 1:5,2:6")
+    pairs = tuple(
+        (int(token), int(one)) for token, _, one in (pair.partition(":") for pair in given.split(","))
+    )
+    if any(token >= tokens for token, _ in pairs):
+        raise InvalidRequest(f"classes names a token from {tokens} on; the text has {tokens}")
+    return pairs
+
+
+def _predicted(cache: ActivationCache, token: int) -> int:
+    return int(logit_lens(cache, [token], top_k=1).ids[0, -1, 0])

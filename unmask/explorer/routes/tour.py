@@ -1,0 +1,34 @@
+"""The guided tour: its chapters, and the experiments of one on the reader's words."""
+
+from dataclasses import asdict
+
+from unmask.explorer.api.analysis_schemas import ChapterRequest, TourRequest
+from unmask.explorer.routes.route import Route
+from unmask.explorer.sessions.context import AppContext
+from unmask.explorer.tour.chapters import chapters as every_chapter
+from unmask.explorer.tour.chapters import run
+from unmask.http.requests import Request
+from unmask.http.responses import Answer, json_answer
+
+MOST_INDEX = 10_000
+
+
+def chapters(context: AppContext, request: Request) -> Answer:
+    """``GET tour``."""
+    return json_answer({"chapters": [asdict(chapter) for chapter in every_chapter()]})
+
+
+def chapter(context: AppContext, request: Request) -> Answer:
+    """``GET tour/{chapter}?model=&text=&layer=&head=&token=``."""
+    preferred = context.models.at(request.number("model", 0, 0, len(context.models.places) - 1))
+    models = [preferred.need(), *context.models.ready()]
+    chosen = {
+        name: request.number(name, None, 0, MOST_INDEX) if request.query.get(name) else None
+        for name in ("layer", "head", "token")
+    }
+    text, name = request.query.get("text", ""), request.parts[0]
+    key = ("tour", name, text, preferred.index, *chosen.values())
+    return json_answer(context.analyses.once(key, lambda watch: run(name, models, text, **chosen)))
+
+
+ROUTES = (Route.get(TourRequest, chapters), Route.get(ChapterRequest, chapter))

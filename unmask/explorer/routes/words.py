@@ -1,0 +1,202 @@
+"""Words: word-level maps, vocabulary fit, predictions, logit lens and head ablations."""
+
+from typing import get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.errors import InvalidRequest
+from unmask.explorer.api.binary import array_answer
+from unmask.explorer.api.word_schemas import (
+    Ablation,
+    AblationRequest,
+    Fill,
+    FillRequest,
+    ImportanceMeta,
+    ImportanceRequest,
+    Lens,
+    LensLayer,
+    LensRequest,
+    OwnWord,
+    VocabularyRequest,
+    WordMapRequest,
+    Words,
+    WordsMeta,
+    WordsRequest,
+)
+from unmask.explorer.routes.edges import SPECIALS, WEIGHTS
+from unmask.explorer.routes.limits import MAX_LISTED, MAX_WORDS
+from unmask.explorer.routes.maps import over_of
+from unmask.explorer.routes.queries import (
+    AttributionQuery,
+    TargetQuery,
+    ask,
+    is_mask,
+    masked_at,
+    need_predictor,
+    plain_encoder,
+    target_of,
+)
+from unmask.explorer.routes.route import Route, head_of, of_text, token_of
+from unmask.explorer.sessions.text_session import TextSession
+from unmask.http.errors import cannot
+from unmask.http.requests import Request
+from unmask.http.responses import Answer, json_answer
+from unmask.http.worker import Watch
+from unmask.interpret.attention.chosen_maps import ChosenMaps
+from unmask.interpret.attention.view import AttentionView
+from unmask.interpret.effects.ablation import Effect, How, Importance, ablate, importance
+from unmask.interpret.effects.logit_lens import LogitLens as Found
+from unmask.interpret.effects.logit_lens import logit_lens
+from unmask.interpret.words.vocabulary_fit import vocabulary_fit
+from unmask.interpret.words.words import grouped_map
+from unmask.tasks.fill import Prediction
+from unmask.text.masking import spellings
+
+HOWS: tuple[How, ...] = get_args(How)
+RULE = "summed over the tokens of the attended word, averaged over those of the attending (Clark et al. 2019)"
+BY_DECODER = (
+    "this model predicts words with an enhanced mask decoder instead of its last layer, so there is "
+    "one layer fewer"
+)
+
+
+def spans(reading: TextSession, request: Request) -> Answer:
+    """``GET texts/{id}/words``: the words and the tokens of each."""
+    return json_answer(Words(reading.described.words))
+
+
+def word_map(reading: TextSession, request: Request) -> Answer:
+    """``GET texts/{id}/words/{l}/{h}?weight=&special=``: values (W, W)."""
+    layer, head = head_of(reading, request)
+    weight, special = request.choice("weight", WEIGHTS), request.choice("special", SPECIALS)
+    over = over_of(request)
+    found = reading.found_words
+    if len(found) > MAX_WORDS:
+        raise cannot(
+            f"the text has {len(found):,} words and a map between words holds at most {MAX_WORDS:,}; "
+            "look at the map of its tokens, or give a shorter text"
+        )
+
+    def compute(view: AttentionView) -> NDArray[np.float32]:
+        maps = ChosenMaps(view, weight, reading.encoding.special if special == "hide" else None, over)
+        return grouped_map(maps, layer, head, found.of_token, len(found))
+
+    key = ("words", layer, head, weight, special, over)
+    values = reading.cache.of(key, lambda: reading.ask(compute))
+    return array_answer({"values": values}, WordsMeta(len(found), weight, RULE))
+
+
+def vocabulary(reading: TextSession, request: Request) -> Answer:
+    """``GET texts/{id}/vocabulary``."""
+    try:
+        return json_answer(vocabulary_fit(reading.encoding, reading.model.tokenizer))
+    except InvalidRequest as error:
+        raise cannot(str(error)) from None
+
+
+def fill(reading: TextSession, request: Request) -> Answer:
+    """``GET texts/{id}/fill?token=&top=``: what the model would put there, were it masked."""
+    token, levels, was_mask = _levels(reading, request)
+    return json_answer(Fill(token, was_mask, levels[-1].own, levels[-1].predictions))
+
+
+def of_levels(reading: TextSession, request: Request) -> Answer:
+    """``GET texts/{id}/lens?token=&top=``: the same after every level."""
+    token, levels, was_mask = _levels(reading, request)
+    by_decoder = len(levels) <= reading.layer_count
+    note = BY_DECODER if by_decoder else None
+    return json_answer(Lens(token, not was_mask, note, levels))
+
+
+def of_head(reading: TextSession, request: Request) -> Answer:
+    """``GET texts/{id}/ablate/{l}/{h}?token=&how=zero|mean``: one head taken out, measured."""
+    layer, head = head_of(reading, request)
+    kind, how = target_of(reading, request), request.choice("how", HOWS)
+    whole = kind == "embedding" and "token" not in request.query
+    token = None if whole else token_of(reading, request)
+
+    def measure(view: AttentionView, watch: Watch) -> tuple[AttributionQuery, Effect]:
+        asked = ask(reading, view, TargetQuery(kind, token), watch)
+        return asked, ablate(asked.cache, asked.target, layer, head, how)
+
+    asked, effect = reading.analyse(("ablate", kind, token, layer, head, how), measure)
+    estimate = None
+    if how == "zero" and kind != "embedding" and token is not None:
+        estimate = float(_importance(reading, kind, token)[1].slopes[layer, head])
+    return json_answer(
+        Ablation(
+            layer=layer,
+            head=head,
+            token=token,
+            how=how,
+            what=asked.words,
+            unit=effect.unit,
+            before=effect.before,
+            after=effect.after,
+            effect=effect.effect,
+            estimate=estimate,
+        )
+    )
+
+
+def of_all_heads(reading: TextSession, request: Request) -> Answer:
+    """``GET texts/{id}/importance?token=``: first-order estimates, values and normalized (L, H)."""
+    kind, token = target_of(reading, request), token_of(reading, request)
+    asked, found = _importance(reading, kind, token)
+    arrays = {"values": found.slopes, "normalized": found.values}
+    return array_answer(arrays, ImportanceMeta(token, asked.words, found.unit))
+
+
+def _importance(reading: TextSession, kind: str, token: int) -> tuple[AttributionQuery, Importance]:
+    def measure(view: AttentionView, watch: Watch) -> tuple[AttributionQuery, Importance]:
+        asked = ask(reading, view, TargetQuery(kind, token), watch)
+        encoder = plain_encoder(reading)
+        return asked, importance(asked.cache, asked.target, encoder=encoder, watch=watch)
+
+    return reading.analyse(("importance", kind, token), measure)
+
+
+def _levels(reading: TextSession, request: Request) -> tuple[int, tuple[LensLayer, ...], bool]:
+    """Predictions of every level at a token, which is masked unless it is a mask already."""
+    token, was_mask = token_of(reading, request), False
+    need_predictor(reading)
+    most = min(MAX_LISTED, reading.model.spec.embedding.vocabulary)
+    top, own = request.number("top", min(8, most), 1, most), int(reading.encoding.ids[token])
+    was_mask = is_mask(reading, token)
+
+    def predict(view: AttentionView, watch: Watch) -> Found:
+        cache = masked_at(reading, view, token, watch)
+        return logit_lens(cache, [token], top_k=top, follow=None if was_mask else [own], watch=watch)
+
+    found = reading.analyse(("lens", token, top), predict)
+    levels = tuple(_level(reading, found, level, None if was_mask else own) for level in range(_depth(found)))
+    return token, levels, was_mask
+
+
+def _depth(found: Found) -> int:
+    return int(found.ids.shape[1])
+
+
+def _level(reading: TextSession, found: Found, level: int, own: int | None) -> LensLayer:
+    tokenizer = reading.model.tokenizer
+    predictions = tuple(
+        Prediction(*spellings(tokenizer, int(id)), int(id), float(probability))
+        for id, probability in zip(found.ids[0, level], found.probabilities[0, level], strict=True)
+    )
+    word = None
+    if own is not None:
+        piece = spellings(tokenizer, own)[0]
+        word = OwnWord(piece, own, float(found.followed[0, level]), int(found.ranks[0, level]) + 1)
+    return LensLayer(level, word, predictions)
+
+
+ROUTES = (
+    Route.get(WordsRequest, of_text(spans)),
+    Route.get(WordMapRequest, of_text(word_map)),
+    Route.get(VocabularyRequest, of_text(vocabulary)),
+    Route.get(FillRequest, of_text(fill)),
+    Route.get(LensRequest, of_text(of_levels)),
+    Route.get(AblationRequest, of_text(of_head)),
+    Route.get(ImportanceRequest, of_text(of_all_heads)),
+)

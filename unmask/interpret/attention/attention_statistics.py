@@ -1,0 +1,288 @@
+"""Attention statistics of one text: every head of every layer, measured exactly."""
+
+import math
+from dataclasses import fields
+from functools import partial
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from unmask.errors import NonFiniteResult
+from unmask.interpret.activation_cache import ActivationCache
+from unmask.interpret.arguments import at_least
+from unmask.interpret.attention.head_measures import HeadMeasures, block_shape
+from unmask.interpret.attention.layer_statistics import Floats, LayerStatistics
+from unmask.interpret.attention.rows import CELLS_AT_ONCE, LayerRows, cells_at_once
+from unmask.interpret.attention.token_classes import column_classes
+from unmask.interpret.watch import Watch, unwatched
+from unmask.interpret.workers import Tick, together
+from unmask.spec import (
+    BlockSparse,
+    CausalAttention,
+    EncoderSpec,
+    FullAttention,
+    SlidingWindow,
+    SoftmaxAttention,
+)
+
+TOP_K = 8
+MAPS = 128
+BESIDE_BYTES = 100 << 20
+"""Blocks of rows of each thread, and what the libraries of products keep for themselves, by measurement."""
+WORTH_A_THREAD = 1 << 22
+"""Layers of fewer numbers are measured on one core."""
+
+
+class AttentionStatistics:
+    """Attention statistics of a text, layer by layer; initially empty, filled by `measure`.
+
+    Args:
+        cache: the activation cache of the text.
+        top_k: number of top keys kept for each query.
+        maps: the most cells along the side of a map of a head.
+
+    Raises:
+        InvalidRequest: ``top_k`` or ``maps`` is less than 1.
+    """
+
+    def __init__(self, cache: ActivationCache, *, top_k: int = TOP_K, maps: int = MAPS) -> None:
+        self.cache = cache
+        self.top_k, self.maps = at_least("top_k", top_k), at_least("maps", maps)
+        self.layers: list[LayerStatistics | None] = [None] * cache.layer_count
+        """The statistics of each layer; None if it has not been measured."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether every layer is measured."""
+        return all(layer is not None for layer in self.layers)
+
+    def layer(self, layer: int) -> LayerStatistics:
+        """The statistics of a layer, which is measured now if necessary."""
+        self.cache.block(layer)
+        if self.layers[layer] is None:
+            self.measure(layers=(layer,))
+        found = self.layers[layer]
+        assert found is not None
+        return found
+
+    def measure(
+        self, watch: Watch | None = None, *, layers: tuple[int, ...] | None = None, cells: int | None = None
+    ) -> None:
+        """Measure the remaining layers, the cheapest first.
+
+        A layer is in `layers` as soon as it is done. If an exception from ``watch`` stops this, finished
+        layers are kept, and the next call resumes with the others.
+
+        Args:
+            watch: called after each block of rows with the cells of attention done and in all.
+            layers: which; None means all.
+            cells: the most probabilities held at once; None decides by the text's length.
+
+        Raises:
+            InvalidRequest: there is no such layer.
+            NonFiniteResult: a number is infinite or not a number.
+        """
+        every = range(len(self.layers)) if layers is None else layers
+        for layer in every:
+            self.cache.block(layer)
+        wanted = [layer for layer in every if self.layers[layer] is None]
+        costs = {layer: layer_cells(self.cache.encoder.spec, layer, len(self.cache)) for layer in wanted}
+        told, total, watched = 0, sum(costs.values()), watch or unwatched
+        for layer in sorted(wanted, key=lambda one: (costs[one], one)):
+            begun, done = told, 0
+
+            def tick(cells: int, begun: int = begun, cost: int = costs[layer]) -> None:
+                nonlocal done
+                done += cells
+                watched("measuring", begun + min(done, cost), total)
+
+            self.layers[layer] = measure_layer(
+                self.cache, layer, top_k=self.top_k, maps=self.maps, tick=tick, cells=cells
+            )
+            told += costs[layer]
+        watched("measuring", total, total)
+
+    @staticmethod
+    def bytes_needed(spec: EncoderSpec, length: int, *, top_k: int = TOP_K, maps: int = MAPS) -> int:
+        """Memory for a text of ``length`` tokens above the model's own, in bytes, before anything is run.
+
+        States of all layers in float32, arrays of all heads, what one layer needs while it is measured, and
+        what the forward pass needs for a moment. In an encoder of float64 states and products are twice that.
+        """
+        mixers = [layer.mixer for layer in spec.layers]
+        wide = max(mixer.heads * mixer.head_width for mixer in mixers)
+        inner = max(layer.feedforward.width for layer in spec.layers)
+        heads, most = sum(mixer.heads for mixer in mixers), max(mixer.heads for mixer in mixers)
+        cell = -(-length // maps)
+        side = -(-length // cell)
+        states = (len(mixers) + 2) * length * spec.width * 4
+        kept = heads * (length * (8 + 9 * 4 + 8 * min(top_k, length)) + 3 * side * side * 4)
+        forward = length * (4 * spec.width + max(6 * wide, 4 * inner)) * 4
+        rows = 3 * length * wide * 4
+        running = most * (length * (9 * 8 + 10 * 4 + 8 * top_k) + 2 * side * side * 8)
+        return states + kept + max(forward, rows + running) + BESIDE_BYTES
+
+
+def attention_statistics(
+    cache: ActivationCache,
+    *,
+    watch: Watch | None = None,
+    layers: tuple[int, ...] | None = None,
+    top_k: int = TOP_K,
+    maps: int = MAPS,
+) -> AttentionStatistics:
+    """Measure a text; see `AttentionStatistics`."""
+    made = AttentionStatistics(cache, top_k=top_k, maps=maps)
+    made.measure(watch, layers=layers)
+    return made
+
+
+def layer_cells(spec: EncoderSpec, layer: int, length: int) -> int:
+    """About how many numbers of attention a layer has, which is what measuring it costs."""
+    mixer = spec.layers[layer].mixer
+    columns = length
+    if isinstance(mixer, SoftmaxAttention) and isinstance(mixer.pattern, SlidingWindow):
+        columns = min(length, 2 * mixer.pattern.radius * mixer.pattern.dilation + 1)
+    return mixer.heads * length * columns
+
+
+def measure_layer(
+    cache: ActivationCache,
+    layer: int,
+    *,
+    top_k: int = TOP_K,
+    maps: int = MAPS,
+    tick: Tick | None = None,
+    cells: int | None = None,
+) -> LayerStatistics:
+    """Measure one layer.
+
+    Args:
+        cache: the activation cache of the text.
+        layer: which.
+        top_k: number of top keys kept for each query.
+        maps: the most cells along the side of a map.
+        tick: called after each block with the number of attention cells in it.
+        cells: the most probabilities held at once; None decides by the text's length.
+    """
+    length = len(cache)
+    rows = LayerRows(cache, layer)
+    cell = -(-length // maps)
+    cells = cells or cells_at_once(length)
+    at_once, heads_at_once = block_shape(rows, rows.heads, cell, cells)
+    keys_HN = _keys_allowed(rows)
+    workers = torch.get_num_threads() if rows.ordinary.q_HNK.device.type == "cpu" else 1
+    workers = workers if layer_cells(cache.encoder.spec, layer, length) > WORTH_A_THREAD else 1
+    heads_at_once = min(heads_at_once, -(-rows.heads // workers))
+
+    def some_heads(first: int, told: Tick) -> dict[str, NDArray[np.generic]]:
+        heads = slice(first, min(first + heads_at_once, rows.heads))
+        measures = HeadMeasures(rows, heads, top_k=top_k, cell=cell)
+        measures.run(at_once, told)
+        return _arrays(measures, cache, keys_HN[heads])
+
+    works = [partial(some_heads, first) for first in range(0, rows.heads, heads_at_once)]
+    with torch.no_grad():
+        parts = together(works, tick or (lambda _: None), workers)
+    joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    made = LayerStatistics(
+        kind=rows.kind,
+        heads=rows.heads,
+        keys_HN=keys_HN,
+        profile_edges=profile_edges(length),
+        cell=cell,
+        **joined,
+    )
+    for field in fields(made):
+        value = getattr(made, field.name)
+        if isinstance(value, np.ndarray) and value.dtype.kind == "f" and not np.isfinite(value).all():
+            raise NonFiniteResult("attention of this text is not finite; try dtype='float32'")
+    return made
+
+
+def _arrays(
+    measures: HeadMeasures, cache: ActivationCache, keys_HN: NDArray[np.int32]
+) -> dict[str, NDArray[np.generic]]:
+    """Sums divided by their counts."""
+    length, cell = measures.layer.length, measures.cell
+    from_key_N = np.arange(length, 0, -1)
+    rows_S = np.minimum(cell, length - cell * np.arange(measures.cells))
+    area_SS = rows_S[:, None] * rows_S[None, :]
+    found = {
+        name.removeprefix("_"): value.cpu().numpy()
+        for name, value in vars(measures).items()
+        if isinstance(value, torch.Tensor)
+    }
+    entropy_HN = found["entropy_HN"]
+    edges = profile_edges(length)
+    distance_O = np.abs(np.arange(found["offsets_HO"].shape[1]) - length)
+    bins_O = np.minimum(np.searchsorted(edges, distance_O, side="right") - 1, len(edges) - 2)
+    profile_HB = np.stack([np.bincount(bins_O, one, len(edges) - 1) for one in found["offsets_HO"]])
+    near_HN3, attention_received_HN = found["near_HN3"].astype(np.float64), found["attention_received_HN"]
+    return {
+        "lse_HN": found["lse_HN"],
+        "entropy_HN": _floats(entropy_HN),
+        "entropy_share_HN": _floats(np.minimum(entropy_HN / np.log(np.maximum(keys_HN, 2)), 1)),
+        "distance_HN": _floats(found["distance_HN"]),
+        "attention_received_HN": _floats(attention_received_HN / length),
+        "causal_received_HN": _floats(found["causal_received_HN"] / from_key_N),
+        "max_received_HN": _floats(found["max_received_HN"]),
+        "norm_HN": _floats(measures.layer.ordinary.norms_HN[measures.heads].cpu().numpy()),
+        "norm_sum_HN": _floats(found["norm_sum_HN"]),
+        "received_norm_HN": _floats(found["received_norm_HN"] / length),
+        "edges_keys_HNk": found["edges_keys_HNk"],
+        "edges_HNk": _floats(found["edges_HNk"]),
+        "classes_HX": _floats(_classes(cache, near_HN3, attention_received_HN) / length),
+        "profile_HB": _floats(profile_HB / length),
+        "map_mean_HSS": _floats(found["map_sum_HSS"] / area_SS),
+        "map_max_HSS": _floats(found["map_max_HSS"]),
+        "map_norm_HSS": _floats(found["map_norm_HSS"] / area_SS),
+    }
+
+
+def _classes(
+    cache: ActivationCache, near_HN3: NDArray[np.float64], attention_received_HN: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Attention to keys of each class, added up over queries: (H, X)."""
+    first_N, special_N, punctuation_N = column_classes(cache.encoding)
+    named_N = first_N | special_N | punctuation_N
+    of_self, before, after = near_HN3[..., 1].sum(-1), near_HN3[..., 0].sum(-1), near_HN3[..., 2].sum(-1)
+    # Of the keys near a query, those that no class of keys has counted already.
+    plain_HN3 = near_HN3.copy()
+    plain_HN3[:, 1:, 0] *= ~named_N[:-1]
+    plain_HN3[..., 1] *= ~named_N
+    plain_HN3[:, :-1, 2] *= ~named_N[1:]
+    counted = attention_received_HN[:, named_N].sum(-1) + plain_HN3.sum((1, 2))
+    other = np.maximum(attention_received_HN.sum(-1) - counted, 0)
+    by_key = [attention_received_HN[:, marked_N].sum(-1) for marked_N in (first_N, special_N, punctuation_N)]
+    return np.stack([of_self, before, after, *by_key, other], axis=-1)
+
+
+def profile_edges(length: int) -> NDArray[np.int64]:
+    """Edges of bins of distance for a text of that many tokens: 0, 1, 2, 3, 5, 9, 17 ..."""
+    bins = 2 if length <= 2 else 2 + math.ceil(math.log2(length - 1))
+    return np.array([0, *(1 + (1 << bin_) // 2 for bin_ in range(bins))], dtype=np.int64)[: bins + 1]
+
+
+def _keys_allowed(rows: LayerRows) -> NDArray[np.int32]:
+    """How many keys each query may see, (H, N); one row for all heads where they are alike."""
+    length, pattern = rows.length, rows.ordinary.pattern
+    keys_HN = np.full((1, length), length, dtype=np.int32)
+    if isinstance(pattern, SlidingWindow):
+        at = np.arange(length)
+        sides = (np.minimum(pattern.radius, side // pattern.dilation) for side in (at, length - 1 - at))
+        keys_HN[0] = 1 + sum(sides)
+    elif isinstance(pattern, CausalAttention):
+        keys_HN[0] = np.arange(1, length + 1)
+    elif not isinstance(pattern, FullAttention):
+        count = rows.heads if isinstance(pattern, BlockSparse) and pattern.heads_differ else 1
+        keys_HN = np.repeat(keys_HN, count, axis=0)
+        step = max(1, CELLS_AT_ONCE // (4 * length * count))
+        for first, end in rows.stretches(0, length, step):
+            keys_HN[:, first:end] = rows.keys_allowed(first, end)
+    return np.broadcast_to(keys_HN, (rows.heads, length))
+
+
+def _floats(values: NDArray[np.generic]) -> Floats:
+    return values.astype(np.float32)

@@ -1,0 +1,258 @@
+"""Two texts in one encoder, such as a sentence before and after one of its words was replaced.
+
+Axes: P words that both texts have; W words of one text; A heads of all layers; G groups of words.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from unmask.encoder.decoder import decode_states, predicts_by_decoder, word_role
+from unmask.encoder.heads import embed
+from unmask.errors import InvalidRequest, not_finite
+from unmask.interpret.activation_cache import ActivationCache
+from unmask.interpret.arguments import at_least, one_of, token_of
+from unmask.interpret.attention.head_distances import Grouped, evenly, grouped_weights
+from unmask.interpret.watch import Watch, unwatched
+from unmask.interpret.words.word_pairs import WordPair, groups_of, pair_words
+from unmask.interpret.words.words import Words, words
+from unmask.spec import PooledVector
+
+CELLS = 1 << 24
+"""Weights that are read of each text at most, over all heads; the rows of more are sampled."""
+
+
+@dataclass(frozen=True, eq=False)
+class TextComparison:
+    """What changed inside the encoder from one text to another, word by word.
+
+    ``aligned`` numbers the words of the first text that have a counterpart in the second, (P,); arrays with
+    the axis P are in its order.
+    """
+
+    before: Words
+    after: Words
+    pairs: tuple[WordPair, ...]
+    """Every word of both texts, in order."""
+    state_cosine: NDArray[np.float64]
+    """Cosine of a word's state in the two texts, (L + 1, P): level 0 is the embeddings, the last is the
+    output of the encoder. The state of a word is the mean of those of its tokens; a state of zero has
+    cosine 0."""
+    embedding_cosine: float
+    """Cosine of the embeddings of the two texts."""
+
+    @property
+    def aligned(self) -> NDArray[np.int64]:
+        """(P,)."""
+        return np.array([one.before for one in self.pairs if _both(one)], dtype=np.int64)
+
+    @property
+    def counterparts(self) -> NDArray[np.int64]:
+        """The words of the second text that stand for those of ``aligned``, (P,)."""
+        return np.array([one.after for one in self.pairs if _both(one)], dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionChange:
+    """How much the attention of each head changed, mean over the words that both texts have; 0 where a layer
+    has no such head.
+
+    Attention is summed over the tokens of the word attended to and averaged over those of the word that
+    attends (Clark et al. 2019). Words of one text alone attend to nothing here; what they receive counts as
+    moved, because the other text gives it elsewhere.
+    """
+
+    moved: NDArray[np.float64]
+    """Share of a word's attention that goes to other words than before: the total variation distance of the
+    two rows, (L, H), from 0 to 1."""
+    to_removed: NDArray[np.float64]
+    """Attention in the first text to words that the second does not have, (L, H)."""
+    to_inserted: NDArray[np.float64]
+    """Attention in the second text to words that the first did not have, (L, H)."""
+    queries: int
+    """Number of words that attend; in long texts, an evenly spaced sample."""
+    of: int
+    """How many there are."""
+
+
+@dataclass(frozen=True, eq=False)
+class PredictionChange:
+    """Words predicted at one token of each of two texts: the k most likely in either."""
+
+    ids: NDArray[np.int64]
+    """Distinct words, those that are most likely in the second text first; at least k, at most 2 k."""
+    before: NDArray[np.float64]
+    """Their probabilities in the first text."""
+    after: NDArray[np.float64]
+
+
+def compare_texts(
+    before: ActivationCache, after: ActivationCache, *, head: PooledVector | None = None
+) -> TextComparison:
+    """Align the words of two texts in one encoder and compare their states.
+
+    Args:
+        before: the first text.
+        after: the second, read by the same encoder.
+        head: how the embeddings are pooled; None means the mean over all tokens.
+
+    Raises:
+        InvalidRequest: the texts were read by two encoders, or have no word in common.
+    """
+    one, other = _words_of(before, after)
+    pairs = pair_words(one, other)
+    aligned = [(pair.before, pair.after) for pair in pairs if _both(pair)]
+    if not aligned:
+        raise InvalidRequest("the two texts have no word or special token in common, so nothing is aligned")
+    places = [np.array(side) for side in zip(*aligned, strict=True)]
+    cosines = []
+    for level in range(before.layer_count + 1):
+        x_PD, y_PD = (
+            _word_states(_level(cache, level), found)[chosen]
+            for cache, found, chosen in zip((before, after), (one, other), places, strict=True)
+        )
+        cosines.append(_cosine(x_PD, y_PD))
+    head = PooledVector(("mean",)) if head is None else head
+    alike = _cosine(_embedding(before, head), _embedding(after, head))
+    return TextComparison(one, other, pairs, np.stack(cosines), float(alike[0]))
+
+
+def attention_change(
+    before: ActivationCache, after: ActivationCache, *, cells: int = CELLS, watch: Watch | None = None
+) -> AttentionChange:
+    """How much the attention of every head changed from one text to another.
+
+    Args:
+        before: the first text.
+        after: the second, read by the same encoder.
+        cells: at most this many weights are read of each text; of a longer one, evenly spaced words.
+        watch: called after each block of rows.
+
+    Raises:
+        InvalidRequest: the texts were read by two encoders, or have no word in common.
+        Cancelled: ``watch`` stopped the work.
+    """
+    one, other = _words_of(before, after)
+    groups_before, groups_after, count = groups_of(pair_words(one, other), one, other)
+    common = count - 2
+    if common == 0:
+        raise InvalidRequest("the two texts have no word or special token in common, so nothing is aligned")
+    watched, layers = watch or unwatched, before.layer_count
+    heads = [before.heads(layer) for layer in range(layers)]
+    chosen = evenly(common, max(1, at_least("cells", cells) // (sum(heads) * max(len(before), len(after)))))
+
+    def tick(done: int) -> None:
+        watched("reading heads", done, 2 * layers)
+
+    p_ARG = grouped_weights(Grouped(before, groups_before), chosen, count, 0.0, tick)
+    q_ARG = grouped_weights(Grouped(after, groups_after), chosen, count, 0.0, lambda at: tick(layers + at))
+    tick(2 * layers)
+    moved_A = (p_ARG - q_ARG).abs().sum(-1).double().mean(-1) / 2
+    removed_A, inserted_A = p_ARG[..., -2].double().mean(-1), q_ARG[..., -1].double().mean(-1)
+    moved, removed, inserted = (_by_layer(values_A, heads) for values_A in (moved_A, removed_A, inserted_A))
+    return AttentionChange(moved, removed, inserted, len(chosen), common)
+
+
+def prediction_change(
+    before: ActivationCache,
+    token_before: int,
+    after: ActivationCache,
+    token_after: int,
+    *,
+    top_k: int = 8,
+    also: Sequence[int] = (),
+) -> PredictionChange:
+    """The words that the MLM head predicts at a token of each text, which should be masked there.
+
+    See `unmask.text.masking.masked`. Every word that is among the ``top_k`` of either text, or in ``also``,
+    has both of its probabilities.
+
+    Raises:
+        InvalidRequest: the model does not predict words; or no such token or number of words.
+        NonFiniteResult: a probability is not finite.
+    """
+    given = ((before, token_before), (after, token_after))
+    p_V, q_V = (word_probabilities(cache, token) for cache, token in given)
+    if at_least("top_k", top_k) > len(p_V):
+        raise InvalidRequest(f"top_k is {top_k}; it can be 1 to {len(p_V)}")
+    for word in also:
+        one_of("word", word, len(p_V), "this vocabulary has words")
+    best = {*also} | {int(word) for one in (p_V, q_V) for word in np.argsort(-one, kind="stable")[:top_k]}
+    ids = np.array(sorted(best, key=lambda word: (-q_V[word], -p_V[word], word)), dtype=np.int64)
+    return PredictionChange(ids, p_V[ids], q_V[ids])
+
+
+def word_probabilities(cache: ActivationCache, token: int) -> NDArray[np.float64]:
+    """What the MLM head predicts at a token, (V,); rows sum to 1.
+
+    Raises:
+        InvalidRequest: the model does not predict words, or there is no such token.
+        NonFiniteResult: a probability is not finite.
+    """
+    encoder, layout = cache.encoder, cache.batch.layout
+    role = word_role(encoder)
+    token_of(len(cache), token)
+    with torch.no_grad():
+        if predicts_by_decoder(encoder, role):
+            at_M = torch.tensor([token], device=cache.final_ND.device)
+            read_MD = decode_states(encoder, cache.states[cache.layer_count - 1], layout, at_M)
+        else:
+            read_MD = cache.final_ND[token : token + 1]
+        p_V: NDArray[np.float64] = encoder.logits(role, read_MD, layout)[0].double().softmax(-1).cpu().numpy()
+    if not np.isfinite(p_V).all():
+        raise not_finite("a predicted probability", str(cache.states[0].dtype))
+    return p_V
+
+
+def _both(pair: WordPair) -> bool:
+    return pair.before is not None and pair.after is not None
+
+
+def _words_of(before: ActivationCache, after: ActivationCache) -> tuple[Words, Words]:
+    if before.encoder is not after.encoder:
+        raise InvalidRequest("the two texts were read by two encoders; read both with the same one")
+    return words(before.encoding), words(after.encoding)
+
+
+def _level(cache: ActivationCache, level: int) -> NDArray[np.float64]:
+    """States of a level, (N, D); the last is the output of the encoder."""
+    x_ND = cache.final_ND if level == cache.layer_count else cache.states[level]
+    found: NDArray[np.float64] = x_ND.double().cpu().numpy()
+    return found
+
+
+def _embedding(cache: ActivationCache, head: PooledVector) -> NDArray[np.float64]:
+    """(1, E)."""
+    with torch.no_grad():
+        layers = cache.encoder.output if head.projections else None
+        e_1E = embed(cache.final_ND, cache.batch.layout, head, layers)
+    found: NDArray[np.float64] = e_1E.double().cpu().numpy()
+    return found
+
+
+def _word_states(x_ND: NDArray[np.float64], of: Words) -> NDArray[np.float64]:
+    """The mean of the tokens of each word, (W, D)."""
+    sums_WD = np.zeros((len(of), x_ND.shape[1]))
+    np.add.at(sums_WD, of.of_token, x_ND)
+    means: NDArray[np.float64] = sums_WD / np.bincount(of.of_token, minlength=len(of))[:, None]
+    return means
+
+
+def _cosine(x_PD: NDArray[np.float64], y_PD: NDArray[np.float64]) -> NDArray[np.float64]:
+    lengths_P = np.linalg.norm(x_PD, axis=1) * np.linalg.norm(y_PD, axis=1)
+    dots_P = (x_PD * y_PD).sum(1)
+    cosine_P = np.divide(dots_P, lengths_P, out=np.zeros_like(dots_P), where=lengths_P > 0)
+    clipped_P: NDArray[np.float64] = np.clip(cosine_P, -1, 1)
+    return clipped_P
+
+
+def _by_layer(values_A: Tensor, heads: list[int]) -> NDArray[np.float64]:
+    """(A,) to (L, H), 0 where a layer has fewer heads."""
+    found = np.zeros((len(heads), max(heads)))
+    for layer, part in enumerate(torch.split(values_A, heads)):
+        found[layer, : heads[layer]] = part.cpu().numpy()
+    return found

@@ -1,0 +1,225 @@
+"""One pass over the attention of a layer that computes all of its statistics.
+
+A block of rows is small enough to stay in a core's cache. Its scores are made once; runs of `cell` columns
+are then summed by small products (sum, first moment, sum weighted by norms), from which maps, distances and
+norms follow without another pass. What is added up over rows is added up in float64.
+
+Axes: P columns, padded to whole cells; W columns, with room for a shift; c columns of a cell.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from unmask.interpret.attention.rows import NEVER, LayerRows, Side
+from unmask.interpret.attention.topk import filled, topk
+from unmask.kernels import Tile
+from unmask.spec import SlidingWindow
+
+ROWS_AT_ONCE = 64
+
+
+class HeadMeasures:
+    """Running statistics of some heads of a layer, in the arrays of `LayerStatistics`."""
+
+    def __init__(self, layer: LayerRows, heads: slice, *, top_k: int, cell: int) -> None:
+        self.layer, self.heads, self.cell = layer, heads, cell
+        count, length = heads.stop - heads.start, layer.length
+        self.top_k = min(top_k, length)
+        self.cells = -(-length // cell)
+        self.padded = self.cells * cell
+        like = layer.ordinary.q_HNK
+
+        def zeros(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
+            return torch.zeros(count, *shape, dtype=dtype, device=like.device)
+
+        self.lse_HN, self.entropy_HN, self.distance_HN, self.norm_sum_HN = (zeros(length) for _ in range(4))
+        self.attention_received_HN, self.causal_received_HN, self.received_norm_HN = (
+            zeros(length) for _ in range(3)
+        )
+        self.max_received_HN = zeros(length, dtype=like.dtype)
+        self.near_HN3 = zeros(length, 3, dtype=like.dtype)
+        """Attention from each query to the previous token, itself and the next token."""
+        self.edges_keys_HNk = zeros(length, self.top_k, dtype=torch.int32)
+        self.edges_HNk = zeros(length, self.top_k, dtype=like.dtype)
+        self.offsets_HO = zeros(length + self.padded)
+        """Attention at each signed distance, key minus query, from -N."""
+        self.map_sum_HSS, self.map_norm_HSS = (zeros(self.cells, self.cells) for _ in range(2))
+        self.map_max_HSS = zeros(self.cells, self.cells, dtype=like.dtype)
+        sides = (layer.ordinary, layer.of_globals)
+        self._weights = [None if side is None else self._weigh(side) for side in sides]
+        self._scores = like.new_empty(0)
+        self._room = like.new_empty(0)
+
+    def _weigh(self, side: Side) -> Tensor:
+        """What runs of columns are summed with, (H, S, 3, cell): 1, places about the middle, norms."""
+        norms_HN = side.norms_HN[self.heads]
+        w = norms_HN.new_zeros(len(norms_HN), self.cells, 3, self.cell)
+        w[:, :, 0] = 1
+        w[:, :, 1] = torch.arange(self.cell, device=w.device) - (self.cell - 1) / 2
+        norms_HP = torch.nn.functional.pad(norms_HN, (0, self.padded - self.layer.length))
+        w[:, :, 2] = norms_HP.view(w.shape[0], -1, self.cell)
+        return w
+
+    def run(self, rows: int, tick: Callable[[int], None]) -> None:
+        """Measure all rows, ``rows`` at a time; ``tick`` hears how many cells of attention each block had."""
+        for first, end in self.layer.stretches(0, self.layer.length, rows):
+            side = self.layer.side(first)
+            left, right = self.layer.band(side, first, end)
+            left, right = left // self.cell * self.cell, -(-right // self.cell) * self.cell
+            self._block(side, Tile(first, end, left, right))
+            tick((self.heads.stop - self.heads.start) * (end - first) * (right - left))
+
+    def _block(self, side: Side, tile: Tile) -> None:
+        cells = slice(tile.first_column // self.cell, tile.end_column // self.cell)
+        rows = slice(tile.first_row, tile.end_row)
+        below_HRC = self._make_scores(side, tile)
+        top_HRS = self._by_runs(below_HRC).amax(-1)
+        largest_HR1 = top_HRS.amax(-1, keepdim=True)
+        below_HRC.sub_(largest_HR1)
+        room_HRW, p_HRC = self._make_room(tile)
+        torch.exp(below_HRC, out=p_HRC)
+        sums_HRS3 = self._sum_runs(side, p_HRC, cells)
+        z_HR = sums_HRS3[..., 0].sum(-1, dtype=torch.float64)
+        self.lse_HN[:, rows] = largest_HR1[..., 0].double() + z_HR.log()
+        mixed_HR = torch.linalg.vecdot(p_HRC, below_HRC).double()
+        self.entropy_HN[:, rows] = (z_HR.log() - mixed_HR / z_HR).clamp_min(0)
+        share_HR1 = (1 / z_HR)[..., None]
+        p_HRC.mul_(share_HR1.to(p_HRC.dtype))
+        sums_HRS3 = sums_HRS3.double() * share_HR1[..., None]
+        self._keys(side, tile, p_HRC, sums_HRS3[..., 2])
+        self._near(tile, p_HRC)
+        self._distances(tile, p_HRC, sums_HRS3, cells)
+        self._offsets(tile, room_HRW)
+        self._maps(tile, sums_HRS3, (top_HRS - largest_HR1).exp() * share_HR1, cells)
+        keys_HRk = topk(below_HRC, top_HRS - largest_HR1, self.cell, self.top_k)
+        values_HRk = p_HRC.gather(-1, keys_HRk.clamp_min(0)).masked_fill_(keys_HRk < 0, 0)
+        keys_HRk = torch.where(keys_HRk < 0, keys_HRk, keys_HRk + tile.first_column)
+        self.edges_keys_HNk[:, rows] = filled(keys_HRk, self.layer.length).int()
+        self.edges_HNk[:, rows] = values_HRk
+
+    def _make_scores(self, side: Side, tile: Tile) -> Tensor:
+        """Scores of the tile, `NEVER` beyond the last token, in memory that is used again."""
+        shape = self._shape(tile)
+        self._scores = _enough(self._scores, shape.numel())
+        s_HRC = self._scores[: shape.numel()].view(shape)
+        inside = min(tile.end_column, self.layer.length)
+        within = Tile(tile.first_row, tile.end_row, tile.first_column, inside)
+        self.layer.scores(side, within, self.heads, s_HRC[..., : inside - tile.first_column])
+        s_HRC[..., inside - tile.first_column :] = NEVER
+        return s_HRC
+
+    def _make_room(self, tile: Tile) -> tuple[Tensor, Tensor]:
+        """Room for probabilities with zeros on both sides, so that rows can be added up along diagonals."""
+        heads, rows, columns = self._shape(tile)
+        wide = columns + 2 * (rows - 1)
+        self._room = _enough(self._room, heads * rows * wide)
+        room_HRW = self._room[: heads * rows * wide].view(heads, rows, wide)
+        room_HRW[..., : rows - 1] = 0
+        room_HRW[..., rows - 1 + columns :] = 0
+        return room_HRW, room_HRW[..., rows - 1 : rows - 1 + columns]
+
+    def _shape(self, tile: Tile) -> torch.Size:
+        heads = self.heads.stop - self.heads.start
+        return torch.Size((heads, tile.end_row - tile.first_row, tile.end_column - tile.first_column))
+
+    def _by_runs(self, x_HRC: Tensor) -> Tensor:
+        return x_HRC.view(*x_HRC.shape[:2], -1, self.cell)
+
+    def _sum_runs(self, side: Side, p_HRC: Tensor, cells: slice) -> Tensor:
+        weights = self._weights[side.of_globals]
+        assert weights is not None
+        parts = self._by_runs(p_HRC)
+        made = [
+            # This way round the products are several times faster than the other.
+            torch.bmm(weights[head, cells], part_RSc.permute(1, 2, 0)).permute(2, 0, 1)
+            for head, part_RSc in enumerate(parts)
+        ]
+        return torch.stack(made)
+
+    def _keys(self, side: Side, tile: Tile, p_HRC: Tensor, weighted_HRS: Tensor) -> None:
+        """What keys receive."""
+        inside = min(tile.end_column, self.layer.length) - tile.first_column
+        columns = slice(tile.first_column, tile.first_column + inside)
+        norm_sum_HR = weighted_HRS.sum(-1)
+        self.norm_sum_HN[:, tile.first_row : tile.end_row] = norm_sum_HR
+        by_norm_HR = _inverse(norm_sum_HR).to(p_HRC.dtype)
+        received_H2C = torch.stack((torch.ones_like(by_norm_HR), by_norm_HR), 1) @ p_HRC
+        received_H2C = received_H2C[..., :inside].double()
+        self.attention_received_HN[:, columns] += received_H2C[:, 0]
+        self.received_norm_HN[:, columns] += received_H2C[:, 1] * side.norms_HN[self.heads, columns]
+        max_received_HN = self.max_received_HN[:, columns]
+        torch.maximum(max_received_HN, p_HRC[..., :inside].amax(1), out=max_received_HN)
+        before = tile.first_row - tile.first_column
+        self.causal_received_HN[:, tile.first_column : tile.first_row] += received_H2C[:, 0, : max(before, 0)]
+        square_HRR = p_HRC[..., before : before + tile.end_row - tile.first_row].tril()
+        self.causal_received_HN[:, tile.first_row : tile.end_row] += square_HRR.sum(1, dtype=torch.float64)
+
+    def _near(self, tile: Tile, p_HRC: Tensor) -> None:
+        for number, step in enumerate((-1, 0, 1)):
+            offset = tile.first_row - tile.first_column + step
+            along = torch.diagonal(p_HRC, offset, 1, 2)
+            first = tile.first_row + max(0, -offset)
+            self.near_HN3[:, first : first + along.shape[-1], number] = along
+
+    def _distances(self, tile: Tile, p_HRC: Tensor, sums_HRS3: Tensor, cells: slice) -> None:
+        """From each run's sum and first moment where it is wholly on one side, else from its columns."""
+        device = p_HRC.device
+        rows_R = torch.arange(tile.first_row, tile.end_row, device=device)
+        runs_S = torch.arange(cells.start, cells.stop, device=device)
+        own_R = rows_R // self.cell
+        side_RS = (runs_S - own_R[:, None]).sign()
+        far_RS = runs_S * self.cell + (self.cell - 1) / 2 - rows_R[:, None]
+        apart_HR = (sums_HRS3[..., 1] * side_RS + sums_HRS3[..., 0] * (far_RS * side_RS)).sum(-1)
+        parts = self._by_runs(p_HRC)
+        numbers_R = torch.arange(len(rows_R), device=device)
+        own_HRc = parts[:, numbers_R, own_R - cells.start]
+        within_Rc = own_R[:, None] * self.cell + torch.arange(self.cell, device=device) - rows_R[:, None]
+        apart_HR += (own_HRc * within_Rc.abs()).sum(-1, dtype=torch.float64)
+        self.distance_HN[:, tile.first_row : tile.end_row] = apart_HR
+
+    def _offsets(self, tile: Tile, room_HRW: Tensor) -> None:
+        """Sums along diagonals: each row one column farther left than the one before."""
+        heads, rows, wide = room_HRW.shape
+        steps = wide - rows + 1
+        slanted_HRO = room_HRW.as_strided((heads, rows, steps), (rows * wide, wide + 1, 1))
+        first = tile.first_column - tile.end_row + 1 + self.layer.length
+        self.offsets_HO[:, first : first + steps] += slanted_HRO.sum(1)
+
+    def _maps(self, tile: Tile, sums_HRS3: Tensor, top_HRS: Tensor, cells: slice) -> None:
+        weighted_HRS = sums_HRS3[..., 2]
+        weighted_HRS = weighted_HRS * _inverse(weighted_HRS.sum(-1, keepdim=True))
+        first = tile.first_row
+        while first < tile.end_row:
+            cell = first // self.cell
+            end = min(tile.end_row, (cell + 1) * self.cell)
+            some = slice(first - tile.first_row, end - tile.first_row)
+            self.map_sum_HSS[:, cell, cells] += sums_HRS3[:, some, :, 0].sum(1)
+            self.map_norm_HSS[:, cell, cells] += weighted_HRS[:, some].sum(1)
+            most = self.map_max_HSS[:, cell, cells]
+            torch.maximum(most, top_HRS[:, some].amax(1).to(most.dtype), out=most)
+            first = end
+
+
+def block_shape(layer: LayerRows, heads: int, cell: int, cells: int) -> tuple[int, int]:
+    """How many rows and heads a block has, so that its numbers are about ``cells`` at most."""
+    pattern = layer.ordinary.pattern
+    columns = layer.length
+    if isinstance(pattern, SlidingWindow):
+        columns = min(columns, ROWS_AT_ONCE + 2 * pattern.radius * pattern.dilation + 2 * cell)
+    rows = min(ROWS_AT_ONCE, layer.length)
+    while rows > 1 and rows * (columns + 2 * rows) > cells:
+        rows //= 2
+    if layer.ordinary.bias.distances is not None:
+        return rows, 1  # products of every key with every distance are as many for each head
+    return rows, max(1, min(heads, cells // (rows * (columns + 2 * rows))))
+
+
+def _enough(room: Tensor, numbers: int) -> Tensor:
+    return room if len(room) >= numbers else room.new_empty(numbers)
+
+
+def _inverse(x: Tensor) -> Tensor:
+    """1 / x, 0 where x is 0."""
+    return torch.where(x > 0, 1 / x, 0.0)

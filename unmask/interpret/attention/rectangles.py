@@ -1,0 +1,158 @@
+"""Any rectangle of any head, exactly: a small product of the queries and keys of its sides."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from unmask.encoder.layers.attention import SoftmaxMixer
+from unmask.interpret.activation_cache import ActivationCache, Projected
+from unmask.interpret.attention.layer_statistics import LayerStatistics
+from unmask.interpret.attention.norms import out_factors, value_norms
+from unmask.kernels import AttentionBias, MaskContext, Tile
+from unmask.kernels.tile import key_counts, scores
+from unmask.spec import AttentionPattern, FullAttention
+from unmask.spec.simplify import simplify
+
+
+@dataclass(frozen=True, eq=False)
+class _Rectangle:
+    """Queries and keys of one head on the sides of a rectangle, in float64."""
+
+    tile: Tile
+    q_RK: Tensor
+    k_CK: Tensor
+    v_CK: Tensor
+    pattern: AttentionPattern
+    bias: AttentionBias
+    """Of the one head."""
+
+
+def probabilities(
+    cache: ActivationCache,
+    measured: LayerStatistics,
+    layer: int,
+    head: int,
+    tile: Tile,
+    *,
+    weighted: bool = False,
+) -> NDArray[np.float32]:
+    """Attention of one rectangle of a softmax layer, (R, C), from what is known of its rows.
+
+    Args:
+        cache: the activation cache of the text.
+        measured: of that layer: the logarithms of rows' sums are taken from it.
+        layer: which.
+        head: which.
+        tile: the rectangle.
+        weighted: each key's part in ``sum_j p_ij n_j`` instead of ``p_ij``.
+    """
+    lse_R = torch.from_numpy(measured.lse_HN[head, tile.first_row : tile.end_row])
+    found_RC = _given(cache, (layer, head), _read(cache, layer, head, tile, own=False), lse_R, weighted)
+    marks = cache.globals_N
+    if marks is not None and marks[tile.first_row : tile.end_row].any():
+        own = _read(cache, layer, head, tile, own=True)
+        if own is not None:
+            own_RC = _given(cache, (layer, head), own, lse_R, weighted)
+            found_RC = torch.where(
+                torch.from_numpy(marks[tile.first_row : tile.end_row, None]), own_RC, found_RC
+            )
+    if weighted:
+        sums_R = torch.from_numpy(measured.norm_sum_HN[head, tile.first_row : tile.end_row]).double()
+        found_RC = torch.where(sums_R[:, None] > 0, found_RC / sums_R[:, None], 0.0)
+    return found_RC.float().numpy()
+
+
+def score_parts(cache: ActivationCache, layer: int, head: int, tile: Tile) -> dict[str, NDArray[np.float64]]:
+    """The terms that a rectangle's scores are sums of, (R, C) each, in float64.
+
+    ``content`` always; ``content_position`` (the query with the distance) and ``position_content`` (the key
+    with the distance) where positions are disentangled; ``bias`` for ALiBi and relative position biases. Each
+    is divided as the score is, and nothing is said of which keys may be seen. Rows of global tokens with
+    projections of their own have content alone.
+    """
+    ordinary = _read(cache, layer, head, tile, own=False)
+    assert ordinary is not None
+    parts = _parts(ordinary)
+    marks = cache.globals_N
+    if marks is not None and marks[tile.first_row : tile.end_row].any():
+        own = _read(cache, layer, head, tile, own=True)
+        if own is not None:
+            rows = marks[tile.first_row : tile.end_row]
+            parts["content"][rows] = _parts(own)["content"][rows]
+    return parts
+
+
+def _parts(one: _Rectangle) -> dict[str, NDArray[np.float64]]:
+    q_R1K, k_C1K = one.q_RK[:, None], one.k_CK[:, None]
+
+    def part(bias: AttentionBias) -> Tensor:
+        return scores(one.tile, q_R1K, k_C1K, bias)[0]
+
+    distances = one.bias.distances
+    if distances is None:
+        found = {"content": part(AttentionBias())}
+        if one.bias.slopes_H is not None or one.bias.relative is not None:
+            found["bias"] = part(one.bias) - found["content"]
+        return {name: term.numpy() for name, term in found.items()}
+    kinds = (
+        ("content_position", distances.keys_PHK, None),
+        ("position_content", None, distances.queries_PHK),
+    )
+    content = part(AttentionBias(distances=type(distances)(distances.position, None, None)))
+    found = {"content": content}
+    for name, keys_PHK, queries_PHK in kinds:
+        if keys_PHK is not None or queries_PHK is not None:
+            alone = AttentionBias(distances=type(distances)(distances.position, keys_PHK, queries_PHK))
+            found[name] = part(alone) - content
+    return {name: term.numpy() for name, term in found.items()}
+
+
+def _read(cache: ActivationCache, layer: int, head: int, tile: Tile, *, own: bool) -> "_Rectangle | None":
+    project = cache.projected_for_globals if own else cache.projected
+    rows, columns = slice(tile.first_row, tile.end_row), slice(tile.first_column, tile.end_column)
+    of_rows, of_columns = project(layer, rows), project(layer, columns)
+    if of_rows is None or of_columns is None:
+        return None
+    mixer = cache.mixer(layer)
+    assert isinstance(mixer, SoftmaxMixer)
+    assert isinstance(of_rows, Projected)
+    q_RK, k_CK, v_CK = (
+        x[:, head].double().cpu() for x in (of_rows.q_NHK, of_columns.k_NHK, of_columns.v_NHK)
+    )
+    if own:
+        return _Rectangle(tile, q_RK, k_CK, v_CK, FullAttention(), AttentionBias())
+    bias = _on_host(cache.bias(layer).of_head(head))
+    return _Rectangle(tile, q_RK, k_CK, v_CK, simplify(mixer.spec.pattern, cache.batch.layout), bias)
+
+
+def _given(
+    cache: ActivationCache, where: tuple[int, int], one: "_Rectangle | None", lse_R: Tensor, weighted: bool
+) -> Tensor:
+    assert one is not None
+    layer, head = where
+    s_RC = scores(one.tile, one.q_RK[:, None], one.k_CK[:, None], one.bias)[0]
+    context = MaskContext(len(cache), cache.heads(layer), cache.globals_N, head)
+    counts = key_counts(one.tile, one.pattern, s_RC.device, context)
+    p_RC = (s_RC - lse_R[:, None]).exp()
+    if counts is not None:
+        counts = counts[0] if counts.ndim == 3 else counts
+        p_RC = p_RC * counts
+    if weighted:
+        factor_1KE = out_factors(cache.mixer(layer))[head : head + 1].cpu()
+        p_RC = p_RC * value_norms(one.v_CK[:, None], factor_1KE)
+    return p_RC
+
+
+def _on_host(bias: AttentionBias) -> AttentionBias:
+    distances = bias.distances
+    if distances is None:
+        return bias
+    tables = (distances.keys_PHK, distances.queries_PHK)
+    return AttentionBias(
+        distances=type(distances)(
+            distances.position, *(None if table is None else table.cpu() for table in tables)
+        )
+    )

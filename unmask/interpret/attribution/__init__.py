@@ -1,1 +1,0 @@
-"""Attention rollout and gradient attribution."""

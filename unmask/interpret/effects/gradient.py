@@ -1,0 +1,118 @@
+"""Gradient attribution (Chefer, Gur & Wolf, ICCV 2021) for one target, without any N x N array."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from unmask.encoder.encoder import Encoder
+from unmask.errors import NonFiniteResult
+from unmask.interpret.activation_cache import ActivationCache
+from unmask.interpret.attention.rows import LayerRows, RowBlock
+from unmask.interpret.effects.rollout import reached
+from unmask.interpret.effects.run import InterventionRun, Mixed
+from unmask.interpret.effects.target import AttributionTarget, TargetScore
+from unmask.interpret.watch import Watch, unwatched
+from unmask.kernels import MaskContext, Tile, probabilities
+from unmask.spec import SoftmaxAttention
+
+
+@dataclass(frozen=True, eq=False)
+class Attribution:
+    """First-order attribution of a target to the attention to each token, in the target's units."""
+
+    values: NDArray[np.float64]
+    """Shape (N,): the sum of `by_layer`. Never negative."""
+    by_layer: NDArray[np.float64]
+    """Shape (L, N): the contribution of each layer's attention. The identity matrix that the rule starts from
+    is not included in any layer."""
+    target: AttributionTarget
+
+
+def attribution(
+    cache: ActivationCache,
+    target: AttributionTarget,
+    *,
+    encoder: Encoder | None = None,
+    watch: Watch | None = None,
+) -> Attribution:
+    """The row of the target's token in ``R <- R + E R``, ``E = mean over heads of max(0, dy/dP * P)``.
+
+    That is the authors' rule for self-attention, in which P and its gradient are those of one layer and R
+    starts as the identity. Rows are followed from the last layer down, ``r <- r + r E``, which gives the same
+    row; ``dy/dP_ij = do_i . v_j`` where o is the head's output, so one forward and backward pass per
+    layer and its rows of attention are enough. Targets of the whole text start from the tokens that
+    their head reads: the first token, or all tokens equally. In linear attention, P are the implied weights.
+    If the enhanced mask decoder predicts words, its two passes replace the last layer: the token is the query
+    twice, and both rows are added.
+
+    Args:
+        cache: the activation cache of the text.
+        target: the output y: a word's logit, a class's logit, or the norm of an embedding.
+        encoder: the same weights in modules that support gradients, if the encoder of the cache was optimized
+            for inference (`Model.trainable_encoder`).
+        watch: called with the layers done after each pass through a layer and each block of its rows.
+
+    Raises:
+        InvalidRequest: no such target, or an encoder without gradients.
+        NonFiniteResult: a gradient is not finite.
+        Cancelled: ``watch`` stopped the work.
+    """
+    score = TargetScore(cache, target, encoder)
+    start_N = score.start()
+    layers, watch = cache.layer_count, watch or unwatched
+    row_N, by_layer = start_N.clone(), np.zeros((layers, len(cache)))
+    for mixed in InterventionRun(cache, encoder).descend(score, "logit", "relevance", watch):
+        tick = partial(watch, "relevance", layers - 1 - mixed.layer, layers)
+        added_N = _added(cache, mixed, row_N, tick)
+        by_layer[mixed.layer] = added_N.numpy()
+        row_N += added_N
+    if not np.isfinite(by_layer).all():
+        raise NonFiniteResult("a gradient of this text is not finite; try dtype='float32'")
+    return Attribution((row_N - start_N).numpy(), by_layer, target)
+
+
+@torch.no_grad()
+def _added(cache: ActivationCache, mixed: Mixed, row_N: Tensor, tick: Callable[[], None]) -> Tensor:
+    """``r E`` of one layer, (N,), float64."""
+    if mixed.decoder_q_NHK is not None:
+        return _added_by_decoder(cache, mixed, mixed.decoder_q_NHK, int(row_N.argmax()))
+    added_N = torch.zeros_like(row_N)
+    layer = LayerRows(cache, mixed.layer)
+    v_HNK = cache.projected(mixed.layer).v_NHK.transpose(0, 1).to(layer.dtype)
+    of_globals = cache.projected_for_globals(mixed.layer)
+    own_HNK = None if of_globals is None else of_globals.v_NHK.transpose(0, 1).to(layer.dtype)
+    gradient_HNK = mixed.gradient_NHK.transpose(0, 1).to(layer.dtype)
+    for block in layer.blocks(rows=reached(row_N)):
+        values_HNK = own_HNK if block.of_globals and own_HNK is not None else v_HNK
+        e_RC = _raised(block, gradient_HNK, values_HNK)
+        rows, columns = slice(block.first_row, block.end_row), slice(block.first_column, block.end_column)
+        added_N[columns] += row_N[rows] @ e_RC.double().cpu()
+        tick()
+    return added_N
+
+
+def _added_by_decoder(cache: ActivationCache, mixed: Mixed, q_NHK: Tensor, token: int) -> Tensor:
+    """The contribution of the enhanced mask decoder's passes, each with a different query of one token."""
+    spec = cache.mixer(mixed.layer).spec
+    assert isinstance(spec, SoftmaxAttention)
+    length, bias = len(cache), cache.bias(mixed.layer)
+    _, k_NHK, v_NHK = (x.to(cache.dtype) for x in cache.projected(mixed.layer))
+    tile, context = Tile(token, token + 1, 0, length), MaskContext.of(cache.batch.layout, 0, spec.heads)
+    added_N = torch.zeros(length, dtype=torch.float64)
+    for q_HK, gradient_HK in zip(q_NHK.to(k_NHK), mixed.gradient_NHK.to(k_NHK), strict=True):
+        p_H1N, _ = probabilities(tile, q_HK[None], k_NHK, spec.pattern, bias, context=context)
+        raised_HN = torch.einsum("hk,nhk->hn", gradient_HK, v_NHK) * p_H1N[:, 0]
+        added_N += raised_HN.clamp(min=0).mean(0).double().cpu()
+    return added_N
+
+
+def _raised(block: RowBlock, gradient_HNK: Tensor, v_HNK: Tensor) -> Tensor:
+    """``mean_h max(0, dy/dP * P)`` of a block, (R, C)."""
+    gradient_HRK = gradient_HNK[:, block.first_row : block.end_row]
+    v_HCK = v_HNK[:, block.first_column : block.end_column]
+    return (gradient_HRK @ v_HCK.mT).mul_(block.p_HRC).clamp_(min=0).mean(0)

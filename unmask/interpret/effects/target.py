@@ -1,0 +1,261 @@
+"""Targets: scalar outputs of an encoder that attribution and ablation explain."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, assert_never
+
+import torch
+from torch import Tensor
+
+from unmask.encoder.decoder import decode_states, predicts_by_decoder, word_role
+from unmask.encoder.encoder import Encoder
+from unmask.encoder.heads import ClassificationHead, embed
+from unmask.encoder.hooks import Hook
+from unmask.errors import InvalidRequest
+from unmask.interpret.activation_cache import ActivationCache
+from unmask.interpret.arguments import one_of, token_of
+from unmask.spec import PooledVector, PoolingMode
+
+Scale = Literal["logit", "log-probability"]
+"""How words are scored: by the number their head gives, or by its logarithm after the softmax, in nats."""
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word of the vocabulary, as predicted by the MLM head at a token.
+
+    A prediction at a token that is not masked is not informative; see `unmask.text.masking.masked`.
+    """
+
+    token: int
+    id: int
+
+
+@dataclass(frozen=True)
+class Class:
+    """A class of one of the encoder's classifiers."""
+
+    role: str
+    """The classifier, as in `Encoder.heads`."""
+    index: int
+    token: int | None = None
+    """Which token's, for classifiers of tokens alone."""
+
+
+@dataclass(frozen=True)
+class TokenClasses:
+    """Classes of several tokens, whose logits are added: the labels of a name's words, or the start and the
+    end of an answer."""
+
+    role: str
+    """A classifier of tokens, as in `Encoder.heads`."""
+    tokens: tuple[int, ...]
+    classes: tuple[int, ...]
+    """The class of each token."""
+
+    def __post_init__(self) -> None:
+        if not self.tokens or len(self.tokens) != len(self.classes):
+            raise InvalidRequest(
+                f"{len(self.tokens)} tokens and {len(self.classes)} classes were given; give a class for "
+                "each of at least one token"
+            )
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """The text's embedding, or one token's last state.
+
+    As a number to find causes of: its length along its own direction, as it is. As something that changes:
+    its cosine with what it was. With another vector given, both are its cosine with that vector.
+    """
+
+    pooling: tuple[PoolingMode, ...] = ("mean",)
+    token: int | None = None
+    """Instead of pooling."""
+    toward: tuple[float, ...] | None = None
+    """A vector to compare with, such as that of a query, (E,)."""
+
+
+AttributionTarget = Word | Class | TokenClasses | Embedding
+
+
+class TargetScore:
+    """The number of a target, from the states that its head reads.
+
+    Args:
+        cache: the activation cache of the unchanged text.
+        target: what is asked.
+        encoder: whose heads are used; None uses the cache's encoder.
+
+    Raises:
+        InvalidRequest: there is no such head, token, word or class.
+    """
+
+    def __init__(
+        self, cache: ActivationCache, target: AttributionTarget, encoder: Encoder | None = None
+    ) -> None:
+        self.target = target
+        self.cache = cache
+        self.encoder = encoder or cache.encoder
+        self.by_decoder = False
+        """Whether the target is made by the enhanced mask decoder, from the states before the last layer."""
+        self._role = ""
+        match target:
+            case Word():
+                self._role = word_role(self.encoder)
+                self.by_decoder = predicts_by_decoder(self.encoder, self._role)
+                self._check_token(target.token)
+                words = self.encoder.spec.embedding.vocabulary
+                one_of("word", target.id, words, "this vocabulary has words")
+            case Class():
+                self._check_class(target)
+            case TokenClasses():
+                for token, index in zip(target.tokens, target.classes, strict=True):
+                    self._check_class(Class(target.role, index, token))
+            case Embedding():
+                if target.token is not None:
+                    self._check_token(target.token)
+                if target.toward is not None and len(target.toward) != len(self._pooled(cache.final_ND)):
+                    raise InvalidRequest(
+                        f"toward has {len(target.toward)} numbers and the embedding "
+                        f"{len(self._pooled(cache.final_ND))}; give a vector of the same model"
+                    )
+            case _:
+                assert_never(target)
+
+    @property
+    def unit(self) -> str:
+        """What the number of `of` is."""
+        match self.target:
+            case Word():
+                return "log-probability in nats"
+            case TokenClasses(tokens=tokens) if len(tokens) > 1:
+                return "sum of logits"
+            case Class() | TokenClasses():
+                return "logit"
+            case Embedding():
+                return "cosine"
+            case _:
+                assert_never(self.target)
+
+    def of(self, x_ND: Tensor, scale: Scale = "log-probability") -> float:
+        """The value; for embeddings, their cosine with the cached embedding."""
+        with torch.no_grad():
+            if isinstance(self.target, Embedding):
+                own_E, before_E = self._embedding(x_ND), self._before()
+                return float(torch.nn.functional.cosine_similarity(own_E, before_E, dim=0))
+            return float(self.value(x_ND, scale))
+
+    def value(self, x_ND: Tensor, scale: Scale, hook: Hook | None = None) -> Tensor:
+        """The value with gradients, a scalar; for embeddings, their projection on the cached embedding.
+
+        ``x_ND``: states after the last layer, or before it where the decoder makes the target (`by_decoder`),
+        whose passes call ``hook``.
+        """
+        layout, target = self.cache.batch.layout, self.target
+        match target:
+            case Word():
+                logits_V = self.word_logits(x_ND, target.token, hook)
+                logits_V = logits_V if scale == "logit" else logits_V.log_softmax(-1)
+                word: Tensor = logits_V[target.id]
+                return word
+            case Class():
+                final_ND = self.encoder.final_norm(x_ND)
+                logits = self.encoder.logits(target.role, final_ND, layout)
+                logit: Tensor = logits[target.token or 0, target.index]
+                return logit.to(torch.promote_types(logit.dtype, torch.float32))
+            case TokenClasses():
+                final_ND = self.encoder.final_norm(x_ND)
+                logits = self.encoder.logits(target.role, final_ND, layout)
+                chosen = logits[list(target.tokens), list(target.classes)]
+                total: Tensor = chosen.to(torch.promote_types(chosen.dtype, torch.float32)).sum()
+                return total
+            case Embedding():
+                own_E, before_E = self._embedding(x_ND), self._before()
+                if target.toward is not None:
+                    return torch.nn.functional.cosine_similarity(own_E, before_E, dim=0)
+                length: Tensor = own_E @ (before_E / before_E.norm())
+                return length
+            case _:
+                assert_never(target)
+
+    def start(self) -> Tensor:
+        """How much the target reads of each token's last state, (N,), float64: 1 at a token, or a mean."""
+        match target := self.target:
+            case TokenClasses():
+                reads = [self._predictor(target.role).spec.reads]
+                return torch.stack([self._start(reads, token) for token in target.tokens]).mean(0)
+            case Class():
+                return self._start([self._predictor(target.role).spec.reads], target.token or 0)
+            case Embedding(token=None):
+                return self._start(target.pooling, 0)
+            case Word() | Embedding():
+                return self._start(["tokens"], target.token or 0)
+            case _:
+                assert_never(target)
+
+    def _start(self, reads: Sequence[str], token: int) -> Tensor:
+        length = len(self.cache)
+        weights_N = torch.zeros(length, dtype=torch.float64)
+        for one in reads:
+            if one in ("first", "cls", "pooler", "tokens_and_first"):
+                weights_N[0] += 1 / len(reads)
+            if one in ("tokens", "tokens_and_first"):
+                weights_N[token] += 1
+            if one not in ("first", "cls", "pooler", "tokens", "tokens_and_first"):
+                weights_N += 1 / length / len(reads)
+        return weights_N
+
+    def word_logits(self, x_ND: Tensor, token: int, hook: Hook | None = None) -> Tensor:
+        """Of a `Word`: logits of all words at a token, (V,), float32 at least. ``x_ND`` is as in `value`."""
+        layout = self.cache.batch.layout
+        if self.by_decoder:
+            selected_M = torch.tensor([token], device=x_ND.device)
+            state_MD = decode_states(self.encoder, x_ND, layout, selected_M, hook=hook)
+        else:
+            state_MD = self.encoder.final_norm(x_ND[token : token + 1])
+        logits_V: Tensor = self.encoder.logits(self._role, state_MD, layout)[0]
+        return logits_V.to(torch.promote_types(logits_V.dtype, torch.float32))
+
+    def _before(self) -> Tensor:
+        """What the embedding is compared with."""
+        pooled_E = self._pooled(self.cache.final_ND)
+        if isinstance(self.target, Embedding) and self.target.toward is not None:
+            return torch.tensor(self.target.toward).to(pooled_E)
+        return pooled_E
+
+    def _embedding(self, x_ND: Tensor) -> Tensor:
+        return self._pooled(self.encoder.final_norm(x_ND))
+
+    def _pooled(self, final_ND: Tensor) -> Tensor:
+        """The embedding before normalization, (E,), float32 at least."""
+        assert isinstance(self.target, Embedding)
+        if self.target.token is not None:
+            state_D = final_ND[self.target.token]
+            return state_D.to(torch.promote_types(state_D.dtype, torch.float32))
+        head = PooledVector(self.target.pooling)
+        return embed(final_ND, self.cache.batch.layout, head)[0]
+
+    def _predictor(self, role: str) -> ClassificationHead:
+        predictor = self.encoder.heads[role]
+        assert isinstance(predictor, ClassificationHead)
+        return predictor
+
+    def _check_class(self, target: Class) -> None:
+        heads = self.encoder.heads
+        roles = [role for role in heads if isinstance(heads[role], ClassificationHead)]
+        if target.role not in roles:
+            has = ", ".join(roles) or "none"
+            raise InvalidRequest(f"the encoder has no classifier {target.role!r}; it has: {has}")
+        spec = self._predictor(target.role).spec
+        one_of("class", target.index, spec.classes, f"the classifier {target.role} has classes")
+        by_token = spec.reads in ("tokens", "tokens_and_first")
+        if by_token != (target.token is not None):
+            wanted = "say which" if by_token else "leave the token out"
+            which = "each token" if by_token else "the whole text"
+            raise InvalidRequest(f"the classifier {target.role} is for {which}; {wanted}")
+        if target.token is not None:
+            self._check_token(target.token)
+
+    def _check_token(self, token: int) -> None:
+        token_of(len(self.cache), token)

@@ -1,1 +1,0 @@
-"""Statistics of every attention head: sinks, head labels, head distances."""

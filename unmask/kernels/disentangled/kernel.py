@@ -1,0 +1,232 @@
+"""Disentangled attention (He et al. 2021) in plain torch, forward and backward in memory linear in tokens.
+
+Short texts of equal length run together; a long one runs head by head, in strips of queries by all keys
+(`strips`), whose softmax is complete. The backward pass recomputes every strip, so only inputs are kept. Sums
+have a fixed order, so results are reproducible to the bit.
+
+Axes: G as in `strips`; W as in `strips`.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from unmask.errors import KernelError
+from unmask.kernels.disentangled.backward import StripGradients
+from unmask.kernels.disentangled.strips import PACKED_FROM, ROWS, Band, Matrix, Strips
+from unmask.kernels.dropout import apply_kept, kept
+from unmask.kernels.interface import AttentionOutput, Capability
+from unmask.kernels.rectangles import Rectangles
+from unmask.kernels.tile import AttentionBias
+from unmask.spec import AttentionPattern, Disentangled, FullAttention
+from unmask.text.batch import SequenceLayout
+
+AT_ONCE = {"cpu": 1 << 20, "cuda": 1 << 26}
+"""Maximum number of entries of the bands that run together."""
+
+
+class DisentangledKernel:
+    """Strips of complete rows, position scores as sheared products.
+
+    float64 and float32 inputs compute in their own dtype, float16 in float32. bfloat16 inputs compute
+    products and softmax in bfloat16, with an error of at most 0.03 for standard normal values, and gradients
+    in float32.
+    """
+
+    capability = Capability(
+        name="disentangled",
+        computes="strips of queries; position scores as sheared products",
+        devices=frozenset({"cpu", "cuda"}),
+        dtypes=frozenset({"float64", "float32", "bfloat16", "float16"}),
+        patterns=frozenset({FullAttention}),
+        positions=frozenset({Disentangled}),
+        gradients=True,
+        dropout=True,
+        log_sum_exp=True,
+    )
+
+    def plan(self, layout: SequenceLayout, pattern: AttentionPattern, device: torch.device) -> Rectangles:
+        """Runs of equal length; tokens are reordered only if equal lengths are not adjacent."""
+        return Rectangles.of(layout, device)
+
+    def attend(
+        self,
+        q_THK: Tensor,
+        k_THK: Tensor,
+        v_THK: Tensor,
+        plan: Rectangles,
+        *,
+        pattern: AttentionPattern,
+        bias: AttentionBias,
+        dropout: float = 0.0,
+        log_sum_exp: bool = False,
+    ) -> AttentionOutput:
+        """Strip by strip; see `Kernel.attend`."""
+        apart = bias.distances
+        others = bias.slopes_H is not None or bias.relative is not None
+        if not isinstance(pattern, FullAttention) or apart is None or others:
+            raise KernelError("the disentangled kernel was called for something its record does not list")
+        seed = int(torch.randint(2**62, (), device="cpu")) if dropout else 0
+        setting = Setting(plan, apart.position, dropout, seed, log_sum_exp)
+        tensors = (q_THK, k_THK, v_THK, apart.keys_PHK, apart.queries_PHK)
+        o_THK, lse_TH = Attention.apply(setting, *tensors)  # type: ignore[no-untyped-call]
+        return AttentionOutput(o_THK, lse_TH)
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """Settings shared by forward and backward pass."""
+
+    plan: Rectangles
+    position: Disentangled
+    dropout: float
+    seed: int
+    """Seed of the dropout generator, used again in the backward pass."""
+    log_sum_exp: bool
+
+    def parts(self, run: int, heads: int, device: torch.device) -> Iterator[tuple[Band, slice, slice]]:
+        """The band, sequences and heads of each group of a run that is computed together."""
+        count, length = self.plan.shapes[run]
+        band = Band.of(self.position, length)
+        pairs = AT_ONCE[device.type] // (length * max(ROWS, len(band.rows_W)))
+        if pairs >= heads:
+            together, sequences = heads, pairs // heads
+        else:
+            together, sequences = (max(1, pairs) if device.type == "cuda" else 1), 1
+        for first in range(0, count, sequences):
+            for head in range(0, heads, together):
+                yield (
+                    band,
+                    slice(first, min(first + sequences, count)),
+                    slice(head, min(head + together, heads)),
+                )
+
+    def strips(
+        self, band: Band, heads: slice, q_GNK: Tensor, k_GNK: Tensor, tables: tuple[Tensor | None, ...]
+    ) -> Strips:
+        """The strips of a group, its queries scaled and its heads' tables expanded."""
+        scale = 1 / math.sqrt(q_GNK.shape[-1] * self.position.term_count)
+        rows_W = band.rows_W.to(q_GNK.device)
+        keys_HWK, queries_HWK = (
+            None
+            if table is None
+            else table[:, heads].to(q_GNK.dtype).index_select(0, order).transpose(0, 1).contiguous()
+            for table, order in zip(tables, (rows_W.flip(0), rows_W), strict=True)
+        )
+        queries_HWK = None if queries_HWK is None else queries_HWK * scale
+        return Strips(band, q_GNK * scale, k_GNK, keys_HWK, queries_HWK)
+
+    def generator(self, device: torch.device) -> torch.Generator:
+        """The dropout generator in its initial state."""
+        return torch.Generator(device).manual_seed(self.seed)
+
+    def kept(self, p_GRN: Tensor, generator: torch.Generator) -> Tensor | None:
+        """The dropout factors of probabilities, 0 if dropped; None without dropout."""
+        if not self.dropout:
+            return None
+        kept_GRN = kept(p_GRN.shape, self.dropout, p_GRN.device, generator)
+        return apply_kept(p_GRN.new_ones(()), kept_GRN, self.dropout)
+
+
+def gathered(x_BNHK: Tensor, sequences: slice, heads: slice, dtype: torch.dtype) -> Tensor:
+    """The heads and sequences of a group on one axis, (G, N, ...), contiguous."""
+    part = x_BNHK[sequences, :, heads]
+    return part.movedim(2, 0).flatten(0, 1).to(dtype).contiguous()
+
+
+def put(out_BNHK: Tensor, sequences: slice, heads: slice, x_GNK: Tensor) -> None:
+    """The inverse of `gathered`."""
+    part = out_BNHK[sequences, :, heads]
+    part.copy_(x_GNK.view(part.shape[2], part.shape[0], *x_GNK.shape[1:]).movedim(0, 2))
+
+
+class Attention(torch.autograd.Function):
+    """Forward and backward over all groups of a batch."""
+
+    @staticmethod
+    def forward(ctx: Any, setting: Setting, *tensors: Any) -> tuple[Tensor, Tensor | None]:
+        """Mixed values and, if requested, log-sum-exp; both in the dtype of the queries."""
+        ctx.setting = setting
+        ctx.save_for_backward(*tensors)
+        *inputs, keys_PHK, queries_PHK = tensors
+        q_THK = inputs[0]
+        dtype = torch.float32 if q_THK.dtype == torch.float16 else q_THK.dtype
+        generator = setting.generator(q_THK.device)
+        mixed, sums = [], []
+        for run, each in enumerate(zip(*map(setting.plan.cut, inputs), strict=True)):
+            o_BNHK = torch.empty(each[0].shape, dtype=q_THK.dtype, device=q_THK.device)
+            lse_BNH = o_BNHK.new_empty(o_BNHK.shape[:3])
+            for band, sequences, heads in setting.parts(run, q_THK.shape[1], q_THK.device):
+                q_GNK, k_GNK, v_GNK = (gathered(x, sequences, heads, dtype) for x in each)
+                strips = setting.strips(band, heads, q_GNK, k_GNK, (keys_PHK, queries_PHK))
+                o_GNK, lse_GN = attend_group(strips, v_GNK, setting, generator)
+                put(o_BNHK, sequences, heads, o_GNK)
+                if lse_GN is not None:
+                    put(lse_BNH, sequences, heads, lse_GN)
+            mixed.append(o_BNHK)
+            sums.append(lse_BNH)
+        return setting.plan.join(mixed), setting.plan.join(sums) if setting.log_sum_exp else None
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, do_THK: Tensor, dlse_TH: Tensor | None) -> tuple[Tensor | None, ...]:
+        """Gradients of queries, keys, values and both tables, in the dtype of each."""
+        setting: Setting = ctx.setting
+        *inputs, keys_PHK, queries_PHK = ctx.saved_tensors
+        dtype = torch.promote_types(inputs[0].dtype, torch.float32)
+        generator, tables = setting.generator(do_THK.device), (keys_PHK, queries_PHK)
+        dtables = [None if table is None else torch.zeros_like(table, dtype=dtype) for table in tables]
+        found: tuple[list[Tensor], ...] = ([], [], [])
+        dlse = [None] * len(setting.plan.shapes) if dlse_TH is None else list(setting.plan.cut(dlse_TH))
+        for run, each in enumerate(zip(*map(setting.plan.cut, (*inputs, do_THK)), strict=True)):
+            outs = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in each[:3]]
+            for band, sequences, heads in setting.parts(run, do_THK.shape[1], do_THK.device):
+                q_GNK, k_GNK, v_GNK, do_GNK = (gathered(x, sequences, heads, dtype) for x in each)
+                sums = dlse[run]
+                dlse_GN = None if sums is None else gathered(sums, sequences, heads, dtype)
+                strips = setting.strips(band, heads, q_GNK, k_GNK, tables)
+                gradients = StripGradients(strips, v_GNK, setting.position)
+                for first in range(0, band.length, ROWS):
+                    rows = slice(first, min(first + ROWS, band.length))
+                    p_GRN = torch.softmax(strips.scores(rows.start, rows.stop), -1)
+                    kept_GRN = setting.kept(p_GRN, generator)
+                    sums_GR = None if dlse_GN is None else dlse_GN[:, rows]
+                    gradients.add(rows, p_GRN, kept_GRN, do_GNK[:, rows], sums_GR)
+                gradients.finish(dtables, heads)
+                for out, x_GNK in zip(outs, (gradients.dq, gradients.dk, gradients.dv), strict=True):
+                    put(out, sequences, heads, x_GNK)
+            for parts, out in zip(found, outs, strict=True):
+                parts.append(out)
+        given = [setting.plan.join(parts) for parts in found]
+        changed = (
+            None if grad is None else grad.to(table.dtype)
+            for grad, table in zip(dtables, tables, strict=True)
+        )
+        return (None, *given, *changed)
+
+
+def attend_group(
+    strips: Strips, v_GNK: Tensor, setting: Setting, generator: torch.Generator
+) -> tuple[Tensor, Tensor | None]:
+    """Mixed values (G, N, K) and log-sum-exp (G, N) of one group."""
+    length = strips.band.length
+    values = Matrix(v_GNK.mT.contiguous(), packed=length >= PACKED_FROM)
+    o_GNK = torch.empty_like(v_GNK)
+    lse_GN = v_GNK.new_empty(v_GNK.shape[:2]) if setting.log_sum_exp else None
+    for first in range(0, length, ROWS):
+        end = min(first + ROWS, length)
+        s_GRN = strips.scores(first, end)
+        if lse_GN is not None:
+            wide = torch.promote_types(s_GRN.dtype, torch.float32)
+            lse_GN[:, first:end] = torch.logsumexp(s_GRN.to(wide), -1)
+        p_GRN = torch.softmax(s_GRN, -1)
+        kept_GRN = setting.kept(p_GRN, generator)
+        if kept_GRN is not None:
+            p_GRN *= kept_GRN
+        o_GNK[:, first:end] = values.times(p_GRN)
+    return o_GNK, lse_GN

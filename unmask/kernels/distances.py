@@ -1,0 +1,89 @@
+"""Disentangled positions: the table row of each distance, and its contribution to a score."""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from unmask.spec import Disentangled
+
+
+@dataclass(frozen=True, eq=False)
+class DistanceBias:
+    """One layer's projections of the distance table, P rows; None for a term it does not have."""
+
+    position: Disentangled
+    keys_PHK: Tensor | None
+    """The table as keys, multiplied by queries: content to position."""
+    queries_PHK: Tensor | None
+    """The table as queries, multiplied by keys: position to content."""
+
+    def of_head(self, head: int) -> "DistanceBias":
+        """The terms of one head, H = 1."""
+        keys_PHK, queries_PHK = (
+            None if table is None else table[:, head : head + 1]
+            for table in (self.keys_PHK, self.queries_PHK)
+        )
+        return DistanceBias(self.position, keys_PHK, queries_PHK)
+
+    def add_to(self, s_HRC: Tensor, q_RHK: Tensor, k_CHK: Tensor, distance_RC: Tensor) -> Tensor:
+        """Content-to-content products plus the distance terms, before scaling (He et al. 2021).
+
+        Both terms read the distance ``i - j`` of query i and key j, as the authors' code does; the paper
+        writes the second with ``j - i``. ``distance_RC`` is each key's position minus its query's.
+        """
+        rows_RC = table_rows(-distance_RC, self.position)
+        heads = s_HRC.shape[0]
+        if self.keys_PHK is not None:
+            every_HRP = torch.einsum("rhk,phk->hrp", q_RHK, self.keys_PHK.to(q_RHK))
+            s_HRC = s_HRC + every_HRP.gather(-1, rows_RC.expand(heads, -1, -1))
+        if self.queries_PHK is not None:
+            every_HCP = torch.einsum("chk,phk->hcp", k_CHK, self.queries_PHK.to(k_CHK))
+            s_HRC = s_HRC + every_HCP.gather(-1, rows_RC.T.expand(heads, -1, -1)).mT
+        return s_HRC
+
+
+def table_rows(behind: Tensor, position: Disentangled) -> Tensor:
+    """Rows of the table for distances ``i - j`` of query i and key j, int64, of the same shape."""
+    if position.clamped:
+        behind = behind.clamp(1 - position.max_distance, position.max_distance - 1)
+    if position.buckets and behind.numel():
+        far = behind.abs()
+        # Lengths are rounded up to limit the number of tables.
+        count = 1 << int(far.max()).bit_length()
+        merged = torch.from_numpy(log_buckets(count, position.buckets, position.max_distance))
+        behind = merged.to(behind.device)[far] * behind.sign()
+    return behind.clamp(-position.span, position.span - 1) + position.span
+
+
+def rows_and_ends(position: Disentangled, length: int) -> tuple[Tensor, int, int]:
+    """Rows of the table for the distances of a text of ``length`` tokens, and where they become constant.
+
+    The rows are those of distances ``1 - length`` to ``length - 1``, on the host. At and below the first
+    returned distance, all use the first row; at and above the second, all use the last. Rows never decrease
+    with distance, so those equal to an end are contiguous.
+    """
+    rows = table_rows(torch.arange(1 - length, length, device="cpu"), position)
+    least, greatest = int((rows == rows[0]).sum()) - length, length - int((rows == rows[-1]).sum())
+    # A table clamped to distance 0 uses one row everywhere; its two runs are separated before that distance.
+    return rows, min(least, -1), max(greatest, 0)
+
+
+@lru_cache(maxsize=64)
+def log_buckets(count: int, buckets: int, max_distance: int) -> NDArray[np.int64]:
+    """The bucket of each distance from 0 to ``count - 1`` (He, Gao & Chen 2023).
+
+    The distance itself up to half of ``buckets``, b; then
+    ``b + ceil((b - 1) log(d / b) / log((m - 1) / b))``, which at distance m - 1, ``max_distance`` being m, is
+    2 b - 1.
+    """
+    near = buckets // 2
+    scale = math.log((max_distance - 1) / near)
+    made = np.arange(count, dtype=np.int64)
+    for distance in range(near + 1, count):
+        made[distance] = near + math.ceil(math.log(distance / near) / scale * (near - 1))
+    return made

@@ -1,1 +1,0 @@
-"""Objectives of retrievers and rerankers: queries with documents, and what their scores should be."""

@@ -1,6 +1,0 @@
-"""An encoder's architecture as a block diagram: what is drawn, where, and as SVG. Free of torch."""
-
-from unmask.model.diagram.layout import architecture_drawing
-from unmask.model.diagram.svg import architecture_svg
-
-__all__ = ["architecture_drawing", "architecture_svg"]

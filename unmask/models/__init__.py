@@ -1,0 +1,1 @@
+"""What `unmask.load` returns: the public Python API of a loaded model."""

@@ -1,0 +1,264 @@
+"""One model with several adapters, which read texts together: each text with its own."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+
+from unmask.base.arguments import check_choice, listed
+from unmask.engines.engine import Floats
+from unmask.engines.routed import RoutedEngine
+from unmask.errors import InvalidRequest, quoted
+from unmask.families import Compat
+from unmask.models.model import Model
+from unmask.spec import Classifier
+from unmask.spec.global_tokens import BY_ROLE, pack
+from unmask.spec.roles import is_per_token
+from unmask.tasks.answer import Answers, answer
+from unmask.tasks.batches import TOKENS_PER_PASS, batches, require_finite
+from unmask.tasks.classify import Classification, classify
+from unmask.tasks.long_texts import WindowedLogits
+from unmask.tasks.progress import Progress
+from unmask.tasks.tag import Tagging, tag
+from unmask.text import Encoding
+from unmask.text.literal import SpecialTokens
+from unmask.text.tokenizer import numbered
+from unmask.text.windows import windows
+from unmask.weights import find, read_checkpoint
+from unmask.weights.adapters.adapter import adapted, find_adapter
+from unmask.weights.build import DTYPES
+from unmask.weights.read.checkpoint import Checkpoint
+
+Prediction = Classification | Tagging | Answers
+"""What an adapter predicts, by the role of its head."""
+
+
+def load_adapters(
+    source: str | Path,
+    adapters: Sequence[str | Path] | Mapping[str, str | Path],
+    *,
+    dtype: str = "float32",
+    device: str | None = None,
+    kernel: str | None = None,
+    compat: Compat = "published",
+    revision: str | None = None,
+    special_tokens: SpecialTokens = "parse",
+    ignore_tensors: Sequence[str] = (),
+) -> "AdapterModel":
+    """Load a model once, with several adapters.
+
+    Args:
+        source: the model, as for `unmask.load`.
+        adapters: folders or names, as for the argument ``adapter`` of `unmask.load`; or a dictionary, whose
+            keys are then the names to choose them by.
+        dtype: ``"float32"``, ``"bfloat16"``, ``"float16"`` or ``"float64"``.
+        device: a torch device name; None is the CPU.
+        kernel: the attention kernel; None uses the first that supports the model.
+        compat: see `unmask.load`.
+        revision: see `unmask.load`.
+        special_tokens: see `unmask.load`.
+        ignore_tensors: see `unmask.load`.
+
+    Raises:
+        CheckpointError: the model or an adapter cannot be found or read.
+        InvalidRequest: an adapter belongs to another model, or two have the same name.
+    """
+    if not isinstance(source, str | Path) or not str(source):
+        raise InvalidRequest(f"source is {quoted(source)}; name a model as for unmask.load")
+    check_choice("dtype", dtype, tuple(DTYPES))
+    check_choice("compat", compat, get_args(Compat))
+    check_choice("special_tokens", special_tokens, get_args(SpecialTokens))
+    ignored = listed("ignore_tensors", ignore_tensors)
+    base = read_checkpoint(find(source, revision), compat, ignore_tensors=ignored).reading(special_tokens)
+    if isinstance(adapters, Mapping):
+        found = {name: find_adapter(one) for name, one in adapters.items()}
+    else:
+        each = [find_adapter(one) for one in listed("adapters", adapters)]
+        found = {one.name: one for one in each}
+        if len(found) < len(each):
+            raise InvalidRequest(
+                f"two adapters have one name ({', '.join(one.name for one in each)}); give a dictionary"
+            )
+    if not found:
+        raise InvalidRequest("adapters is empty; name at least one")
+    checkpoints = {name: adapted(base, one, compat) for name, one in found.items()}
+    engine = RoutedEngine(base, list(checkpoints.values()), dtype=dtype, device=device, kernel=kernel)
+    heads = {}
+    for name, one in checkpoints.items():
+        (head,) = one.spec.heads
+        assert isinstance(head, Classifier)
+        if head.role == "choice":
+            raise InvalidRequest(
+                f"the adapter {name} answers with one of several choices; load it alone with "
+                "unmask.load(..., adapter=...) and call choose"
+            )
+        heads[name] = head
+    options = {"dtype": dtype, "device": device, "kernel": kernel, "compat": compat}
+    return AdapterModel(base, engine, heads, checkpoints, options)
+
+
+class AdapterModel:
+    """A model with several adapters, see `load_adapters`."""
+
+    def __init__(
+        self,
+        base: Checkpoint,
+        engine: RoutedEngine,
+        heads: Mapping[str, Classifier],
+        adapted: Mapping[str, Checkpoint],
+        options: Mapping[str, Any],
+    ) -> None:
+        self.checkpoint = base
+        """The base model's checkpoint."""
+        self.engine = engine
+        """What runs."""
+        self.heads = dict(heads)
+        """The head of each adapter, by the adapter's name."""
+        self._adapted, self._options = adapted, options
+
+    def model(self, adapter: str | None = None) -> Model:
+        """One adapter as a `Model`, or the model without an adapter. Weights are shared, and not copied.
+
+        Results are those of ``unmask.load(source, adapter=adapter)`` up to the last digits. No module has the
+        weights of one adapter, so its attention cannot be looked at.
+
+        Raises:
+            InvalidRequest: there is no adapter of that name.
+        """
+        if adapter is None:
+            shared = self.engine.engine(None) if self.engine.one_pass else None
+            return Model(self.checkpoint, engine=shared, **self._options)
+        (number,) = self._chosen([""], [adapter])
+        return Model(self._adapted[adapter], engine=self.engine.engine(number), **self._options)
+
+    def predict(
+        self,
+        texts: Sequence[str],
+        adapter_names: Sequence[str],
+        pairs: Sequence[str | None] | None = None,
+        *,
+        overlap_tokens: int | None = None,
+        progress: Progress | None = None,
+        name: Callable[[int], str] = numbered,
+    ) -> list[Prediction]:
+        """What each text's adapter predicts, all texts packed together.
+
+        Args:
+            texts: the texts; for an adapter that answers questions, the questions.
+            adapter_names: the name of each text's adapter.
+            pairs: the second text of each, or its context; None for those without one.
+            overlap_tokens: tokens shared by neighboring windows of a long text.
+            progress: called with (windows done, windows in all).
+            name: how error messages name the text at an index.
+
+        Returns:
+            A `Classification`, `Tagging` or `Answers` for each text, as of `Model.classify`, `Model.tag` and
+            `Model.answer` with their defaults.
+
+        Raises:
+            TextError: a text is empty, or not Unicode text.
+            InvalidRequest: there is no adapter of that name, or the numbers of texts and names differ.
+            NonFiniteResult: a logit is infinity or NaN.
+        """
+        read = self._read(
+            texts, adapter_names, pairs, overlap_tokens=overlap_tokens, progress=progress, name=name
+        )
+        found: list[Prediction] = []
+        for one, chosen in zip(read, adapter_names, strict=True):
+            head = self.heads[chosen]
+            if head.role == "tokens":
+                found += tag(head, [one])
+            elif head.role == "span":
+                found.append(answer([one]))
+            else:
+                found += classify(head, [one])
+        return found
+
+    def _read(
+        self,
+        texts: Sequence[str],
+        adapter_names: Sequence[str],
+        pairs: Sequence[str | None] | None,
+        *,
+        overlap_tokens: int | None,
+        progress: Progress | None,
+        name: Callable[[int], str],
+    ) -> list[WindowedLogits]:
+        some = listed("texts", texts)
+        chosen = self._chosen(some, listed("adapter_names", adapter_names))
+        seconds = [None] * len(some) if pairs is None else listed("pairs", pairs)
+        if len(seconds) != len(some):
+            raise InvalidRequest(f"{len(seconds)} pairs were given for {len(some)} texts; give one for each")
+        tokenizer, limit = self.checkpoint.tokenizer, self.checkpoint.max_tokens
+        encodings, parts = [], []
+        for index, (text, second) in enumerate(zip(some, seconds, strict=True)):
+            called = name(index)
+            if second is None and self.heads[adapter_names[index]].role == "span":
+                raise InvalidRequest(f"{called} is a question without a context; give that in pairs")
+            both = None if second is None else [second]
+            encodings += tokenizer.encode_batch([text], both, name=partial(_always, called))
+            parts.append(windows(encodings[-1], limit, overlap_tokens, called))
+        owners = [index for index, mine in enumerate(parts) for _ in mine]
+        values = self._logits(
+            [window.encoding for mine in parts for window in mine],
+            [chosen[owner] for owner in owners],
+            progress,
+            lambda place: name(owners[place]),
+        )
+        ends = np.cumsum([0, *map(len, parts)])
+        return [
+            WindowedLogits(encoding, mine, values[start : start + len(mine)])
+            for encoding, mine, start in zip(encodings, parts, ends[:-1].tolist(), strict=True)
+        ]
+
+    def _chosen(self, texts: Sequence[str], names: Sequence[str]) -> list[int]:
+        """The number of each text's adapter."""
+        if len(names) != len(texts):
+            raise InvalidRequest(
+                f"{len(names)} adapter_names were given for {len(texts)} texts; give one for each"
+            )
+        known = list(self.heads)
+        for name in names:
+            if name not in known:
+                raise InvalidRequest(f"there is no adapter {quoted(name)}; loaded are {', '.join(known)}")
+        return [known.index(name) for name in names]
+
+    def _logits(
+        self,
+        encodings: Sequence[Encoding],
+        adapters: Sequence[int],
+        progress: Progress | None,
+        name: Callable[[int], str],
+    ) -> list[Floats]:
+        """The logits of every text by its adapter's head."""
+        heads = list(self.heads.values())
+        roles = [head.role for head in heads]
+        values: dict[int, Floats] = {}
+        lengths = [len(one) for one in encodings]
+        for group, _ in batches(lengths, lambda chosen: chosen, TOKENS_PER_PASS, progress):
+            readers: dict[int, list[int]] = {}
+            for index in group.tolist():
+                readers.setdefault(adapters[index], []).append(index)
+            packed = [
+                (
+                    one,
+                    pack(
+                        self.checkpoint.spec, [encodings[i] for i in mine], BY_ROLE.get(roles[one], "first")
+                    ),
+                )
+                for one, mine in readers.items()
+            ]
+            for (one, batch), logits in zip(packed, self.engine.logits(packed, roles), strict=True):
+                mine, per_token = readers[one], is_per_token(heads[one])
+                rows = batch.layout.sequence_of_T if per_token else np.arange(len(mine))
+                require_finite(logits, np.array(mine), rows, "a logit", name=name, dtype=self.engine.dtype)
+                for place, index in enumerate(mine):
+                    values[index] = logits[batch.layout.rows(place) if per_token else place]
+        return [values[index] for index in range(len(encodings))]
+
+
+def _always(called: str, _: int) -> str:
+    """The name of the only text of a call."""
+    return called

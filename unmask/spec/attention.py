@@ -1,0 +1,314 @@
+"""Attention specifications: which keys a query attends to, how positions enter, how values are mixed.
+
+Every window size is a radius: the number of tokens on each side, excluding the query itself. Families that
+publish a total window, or one that includes the query, are converted in the family's module.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from unmask.errors import InvalidRequest, UnknownArchitecture
+from unmask.spec.check import require_at_least, require_positive, require_share, require_size
+from unmask.spec.parts import Norm
+
+# --- attention pattern: which keys a query attends to ------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FullAttention:
+    """Every query attends to every key of its own sequence (Vaswani et al. 2017)."""
+
+
+@dataclass(frozen=True)
+class CausalAttention:
+    """Every query attends to itself and to the keys before it (the decoder of Vaswani et al. 2017)."""
+
+
+@dataclass(frozen=True)
+class SlidingWindow:
+    """Keys at distance 0, d, 2d ... up to ``radius`` times ``dilation`` d (Beltagy, Peters & Cohan 2020)."""
+
+    radius: int
+    dilation: int = 1
+
+    def __post_init__(self) -> None:
+        require_at_least("SlidingWindow.radius", self.radius, 0)
+        require_at_least("SlidingWindow.dilation", self.dilation, 1)
+
+
+@dataclass(frozen=True)
+class SlidingWindowGlobal:
+    """A window plus global tokens that attend to, and are attended to by, all tokens (Beltagy et al. 2020).
+
+    Which tokens are global is a property of the batch, not of the encoder; without global tokens this is
+    the plain window. With ``own_projections``, global tokens attend through separate query, key and value
+    projections; other tokens attend to a global token through the ordinary projections.
+    """
+
+    window: SlidingWindow
+    own_projections: bool = True
+
+
+@dataclass(frozen=True)
+class BlockSparse:
+    """Block-sparse attention (Zaheer et al. 2020, the ITC variant), in blocks of ``block`` tokens.
+
+    The first and the last block attend to all tokens and are attended to by all; every other block attends to
+    itself, its two neighbors and ``random_blocks`` more. A key selected several times counts several times.
+    The last block may be shorter than the others. Short sequences, see `whole_up_to`, use `FullAttention`.
+    """
+
+    block: int
+    random_blocks: int = 3
+    seed: int | None = None
+    """Seed of numpy's legacy generator, which draws the random blocks of every head as in the authors' code.
+    None draws nothing: all random blocks are block 0, as in `transformers` outside of training."""
+    plan_tokens: int = 4096
+    """Length of the plan whose beginning is used for sequences of 1,024, 3,072 and 4,096 tokens."""
+
+    def __post_init__(self) -> None:
+        require_at_least("BlockSparse.block", self.block, 1)
+        require_at_least("BlockSparse.random_blocks", self.random_blocks, 0)
+        require_at_least("BlockSparse.plan_tokens", self.plan_tokens, self.block)
+
+    @property
+    def heads_differ(self) -> bool:
+        """Whether each head draws its own random blocks."""
+        return self.seed is not None and self.random_blocks > 0
+
+    @property
+    def whole_up_to(self) -> int:
+        """The longest sequence, in tokens, that uses full attention."""
+        return (5 + 2 * self.random_blocks) * self.block
+
+
+AttentionPattern = FullAttention | CausalAttention | SlidingWindow | SlidingWindowGlobal | BlockSparse
+
+# --- position: how positions enter attention scores --------------------------------------------------
+
+
+@dataclass(frozen=True)
+class NoPosition:
+    """Scores depend on content only; positions, if any, were added to the embedding."""
+
+
+@dataclass(frozen=True)
+class Rotary:
+    """Su et al. 2021: queries and keys are rotated by angles ``position * theta ** (-2 i / width)``.
+
+    ``width`` is the number of leading features of a head that are rotated (None: all). Halves are paired
+    (feature i with i + width/2) unless ``interleaved`` (2i with 2i + 1). ``scale`` divides positions.
+    """
+
+    theta: float
+    width: int | None = None
+    interleaved: bool = False
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        require_positive("Rotary.theta", self.theta)
+        require_positive("Rotary.scale", self.scale)
+
+
+@dataclass(frozen=True)
+class Alibi:
+    """Press, Smith & Lewis 2022, symmetric: ``-slope_h * |i - j|`` is added to the scaled score.
+
+    Slopes are the published geometric series; if the number of heads is not a power of two, the
+    series of the next lower power, followed by every second slope of the doubled series.
+    """
+
+    def slopes(self, heads: int) -> list[float]:
+        """The slope of each head: 2^(-8/n), 2^(-16/n) ... for n heads, n a power of two."""
+        lower = 2 ** int(math.log2(heads))
+        series = [2 ** (-8 * (i + 1) / lower) for i in range(lower)]
+        finer = [2 ** (-4 * (i + 1) / lower) for i in range(0, 2 * lower, 2)]
+        return (series + finer)[:heads]
+
+
+@dataclass(frozen=True)
+class Disentangled:
+    """He et al. 2021 (DeBERTa): content-position terms from a distance table shared by all layers.
+
+    The table has a vector for every distance ``i - j`` of query i and key j from ``-span`` to
+    ``span - 1``; larger distances use the farthest vector. The content-to-position term is the query's
+    product with the distance as a key, the position-to-content term the key's product with the distance
+    as a query. Every term, including content-to-content, is divided by
+    sqrt(K * (1 + number of position terms)).
+    """
+
+    max_distance: int
+    buckets: int = 0
+    """Above 0, distances beyond half this number are merged on a logarithmic scale up to
+    ``max_distance - 1`` (He, Gao & Chen 2023), and this is the span instead of ``max_distance``."""
+    content_to_position: bool = True
+    position_to_content: bool = True
+    shared_projections: bool = False
+    """The table uses the query and key projections of the content."""
+    position_key_bias: bool = True
+    table_norm: Norm | None = None
+    """Norm of the table, applied once per forward pass."""
+    table_dropout: float = 0.0
+    """Dropout rate of the table in training, drawn separately in every layer."""
+    clamped: bool = False
+    """Distances are clamped to ``max_distance - 1`` before they are merged, so the row of ``-span``, which no
+    training text uses, is never read."""
+
+    def __post_init__(self) -> None:
+        require_size("Disentangled.max_distance", self.max_distance)
+        require_size("Disentangled.buckets", self.buckets, 0)
+        require_share("Disentangled.table_dropout", self.table_dropout)
+        if self.buckets and not 1 <= self.buckets // 2 < self.max_distance - 1:
+            raise InvalidRequest(
+                f"Disentangled.buckets is {self.buckets}; it must be at least 2, and half of it less than "
+                f"max_distance - 1, which is {self.max_distance - 1}"
+            )
+
+    @property
+    def span(self) -> int:
+        """Half the rows of the table."""
+        return self.buckets or self.max_distance
+
+    @property
+    def term_count(self) -> int:
+        """The number of terms of a score, including content-to-content."""
+        return 1 + self.content_to_position + self.position_to_content
+
+
+@dataclass(frozen=True)
+class RelativePositionBias:
+    """Raffel et al. 2020 (T5), in both directions: ``b[h, bucket(i - j)]`` is added to the scaled score.
+
+    ``b`` is one trained table for all layers, a number for each bucket and head. Half of the buckets are for
+    keys up to the query, half for keys after it. Half of a direction's buckets hold one distance each; the
+    others divide the distances up to ``max_distance`` on a logarithmic scale, and the last one also holds all
+    larger distances.
+    """
+
+    buckets: int = 32
+    max_distance: int = 128
+
+    def __post_init__(self) -> None:
+        require_size("RelativePositionBias.buckets", self.buckets, 4)
+        require_size("RelativePositionBias.max_distance", self.max_distance)
+        if self.buckets % 4:
+            raise InvalidRequest(
+                f"RelativePositionBias.buckets is {self.buckets}; it must be divisible by 4, for two "
+                "halves in each of two directions"
+            )
+        if self.max_distance <= self.buckets // 4:
+            raise InvalidRequest(
+                f"RelativePositionBias.max_distance is {self.max_distance}; it must be above a quarter of "
+                f"the buckets, which is {self.buckets // 4}"
+            )
+
+
+AttentionPosition = NoPosition | Rotary | Alibi | Disentangled | RelativePositionBias
+
+# --- mixers: how values are mixed --------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SoftmaxAttention:
+    """Multi-head softmax attention: ``softmax(q k / sqrt(K) + position) v`` over the keys of the pattern."""
+
+    heads: int
+    head_width: int
+    pattern: AttentionPattern = FullAttention()
+    position: AttentionPosition = NoPosition()
+    query_bias: bool = True
+    key_bias: bool = True
+    value_bias: bool = True
+    out_bias: bool = True
+    dropout: float = 0.0
+    """Dropout rate of attention probabilities in training."""
+    key_value_heads: int | None = None
+    """Heads of keys and values, each of which consecutive heads of queries share (grouped-query attention,
+    Ainslie et al. 2023); None: as many as ``heads``."""
+
+    def __post_init__(self) -> None:
+        require_size("heads", self.heads)
+        require_size("head_width", self.head_width)
+        require_share("attention dropout", self.dropout)
+        if self.key_value_heads is not None:
+            require_size("key_value_heads", self.key_value_heads)
+            if self.heads % self.key_value_heads:
+                raise InvalidRequest(
+                    f"key_value_heads is {self.key_value_heads} and heads {self.heads}; "
+                    "each must serve the same number of heads"
+                )
+        if isinstance(self.position, Rotary):
+            turned = self.head_width if self.position.width is None else self.position.width
+            if turned % 2 or not 2 <= turned <= self.head_width:
+                raise InvalidRequest(
+                    f"rotary positions rotate {turned} of {self.head_width} features of a head; "
+                    "they rotate pairs, so it must be an even number and at most all of them"
+                )
+
+    @property
+    def qkv_heads(self) -> tuple[int, int, int]:
+        """The number of heads of queries, keys and values, in the order of the rows of their matrix."""
+        shared = self.heads if self.key_value_heads is None else self.key_value_heads
+        return self.heads, shared, shared
+
+    @property
+    def qkv_widths(self) -> tuple[int, int, int]:
+        """The number of features of queries, keys and values, over all their heads."""
+        queries, keys, values = (heads * self.head_width for heads in self.qkv_heads)
+        return queries, keys, values
+
+    def check_is_built(self) -> None:
+        """Refuse an unsupported combination of parts.
+
+        Raises:
+            UnknownArchitecture: the combination is not supported.
+        """
+        own_globals = isinstance(self.pattern, SlidingWindowGlobal) and self.pattern.own_projections
+        if own_globals and not isinstance(self.position, NoPosition):
+            raise UnknownArchitecture("own projections of global tokens are built without positions only")
+        if len(set(self.qkv_heads)) > 1 and (own_globals or isinstance(self.position, Disentangled)):
+            part = "own projections of global tokens" if own_globals else "disentangled positions"
+            raise UnknownArchitecture(
+                f"{part} are built with as many heads of keys and values as of queries, not with "
+                f"key_value_heads {self.key_value_heads} of {self.heads} heads"
+            )
+        shared = isinstance(self.position, Disentangled) and self.position.shared_projections
+        if shared and not self.query_bias == self.key_bias == self.value_bias:
+            raise UnknownArchitecture(
+                "projections shared with content are built with biases on all or none of them"
+            )
+
+
+@dataclass(frozen=True)
+class LinearAttention:
+    """``phi(q) sum(phi(k) v) / phi(q) sum(phi(k))``, linear in tokens; sums are over one sequence.
+
+    ``elu+1``: Katharopoulos et al. 2020, ``phi(x) = elu(x) + 1``. ``favor+``: Choromanski et al. 2021,
+    with ``random_features`` positive orthogonal features whose products estimate
+    ``exp(q k / sqrt(K))``, so that the result estimates softmax attention.
+    """
+
+    heads: int
+    head_width: int
+    feature_map: Literal["elu+1", "favor+"]
+    random_features: int = 0
+    """The number of random features for ``favor+``; 0 for ``elu+1``, which uses none."""
+    eps: float = 1e-6
+    """Added to the denominator (``elu+1``) or to every feature (``favor+``), as their authors' code does."""
+    bias: bool = True
+
+    def __post_init__(self) -> None:
+        require_size("heads", self.heads)
+        require_size("head_width", self.head_width)
+        drawn = self.feature_map == "favor+"
+        if drawn != (self.random_features > 0):
+            wanted = "at least 1" if drawn else "0"
+            raise InvalidRequest(
+                f"random_features is {self.random_features}; for {self.feature_map} it must be {wanted}"
+            )
+        if not self.eps >= 0:
+            raise InvalidRequest(f"eps is {self.eps}; it must be at least 0")
+
+
+Mixer = SoftmaxAttention | LinearAttention

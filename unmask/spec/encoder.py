@@ -1,0 +1,237 @@
+"""The encoder as one frozen value: an embedding, a tuple of layers, a final norm, and heads."""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import assert_never
+
+from unmask.errors import InvalidRequest
+from unmask.spec.attention import (
+    CausalAttention,
+    Disentangled,
+    Mixer,
+    RelativePositionBias,
+    SoftmaxAttention,
+)
+from unmask.spec.check import require_at_least, require_share, require_size
+from unmask.spec.heads import Head, MaskedLM, role_of
+from unmask.spec.parts import Activation, FeedForward, Norm
+
+
+@dataclass(frozen=True)
+class LearnedPositions:
+    """A trained vector per position. The first token uses row ``offset`` of the table of ``rows``
+    (RoBERTa starts at 2, the row after that of its padding id). With ``added=False`` the table is
+    kept for a decoder that needs absolute positions, and the embedding does not add it (DeBERTa v2 and v3).
+    """
+
+    rows: int
+    offset: int = 0
+    added: bool = True
+
+    def __post_init__(self) -> None:
+        require_size("LearnedPositions.rows", self.rows, self.offset + 1)
+
+    @property
+    def left_out(self) -> int | None:
+        """The padding id where positions begin after its row; tokens of that id have this row and are not
+        counted, wherever they stand (Liu et al. 2019, in their code). None: every token is counted.
+        """
+        return self.offset - 1 if self.offset else None
+
+
+@dataclass(frozen=True)
+class Projection:
+    """A linear map from the embedding width E to the encoder width D (ALBERT, ELECTRA)."""
+
+    bias: bool = True
+    before_norm: bool = False
+    """DeBERTa projects first and normalizes at D; ALBERT and ELECTRA normalize at E."""
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """Word (+ position) (+ token type) vectors, summed, normalized, with dropout."""
+
+    vocabulary: int
+    width: int
+    """E; differs from the encoder's D only with a ``projection``."""
+    positions: LearnedPositions | None = None
+    segments: int = 0
+    """Rows of the token type table; 0 for none."""
+    norm: Norm | None = None
+    projection: Projection | None = None
+    dropout: float = 0.0
+    padding_id: int | None = None
+    """The padding id of other libraries; never used here, kept for them."""
+
+    def __post_init__(self) -> None:
+        require_size("vocabulary", self.vocabulary)
+        require_size("embedding width", self.width)
+        require_size("segments", self.segments, 0)
+        require_share("embedding dropout", self.dropout)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer: attention, then a feed-forward network, each with its residual and norm.
+
+    With ``norm_first`` the norm comes before each part (pre-norm, Xiong et al. 2020), else after the
+    residual (post-norm, Vaswani et al. 2017). ``attention_norm=False`` leaves out the first norm of a
+    pre-norm layer whose input is normalized already (ModernBERT's layer 0).
+    """
+
+    mixer: Mixer
+    feedforward: FeedForward
+    norm: Norm
+    norm_first: bool = False
+    attention_norm: bool = True
+    dropout: float = 0.0
+    """Dropout rate of each part's output in training."""
+
+    def __post_init__(self) -> None:
+        require_share("layer dropout", self.dropout)
+        if not self.norm_first and not self.attention_norm:
+            raise InvalidRequest("attention_norm=False has a meaning only with norm_first=True")
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """``norm(layer 0 + activation(conv(embedding)))``, the input of layer 1 (DeBERTa v2, the larger sizes).
+
+    It covers each token's neighbors up to distance ``kernel // 2``, with zeros beyond a sequence's ends.
+    """
+
+    kernel: int
+    norm: Norm
+    activation: Activation = "tanh"
+    groups: int = 1
+    dropout: float = 0.0
+    """Dropout rate of the convolution's output in training."""
+
+    def __post_init__(self) -> None:
+        require_size("Convolution.kernel", self.kernel, most=1024)
+        require_at_least("Convolution.groups", self.groups, 1)
+        require_share("Convolution.dropout", self.dropout)
+        if self.kernel % 2 == 0:
+            raise InvalidRequest(f"Convolution.kernel is {self.kernel}; it must be odd, to have a middle")
+
+
+@dataclass(frozen=True)
+class Pooler:
+    """A dense layer and an activation on the first token's state (BERT's pooler)."""
+
+    activation: Activation = "tanh"
+
+
+@dataclass(frozen=True)
+class EncoderSpec:
+    """Everything that determines an encoder's tensors and outputs. Depth is the number of ``layers``."""
+
+    width: int
+    """D."""
+    embedding: Embedding
+    layers: tuple[Layer, ...]
+    final_norm: Norm | None = None
+    sharing: tuple[int, ...] | None = None
+    """Which set of weights each layer uses, from 0 (ALBERT's groups); None: each layer has its own."""
+    convolution: Convolution | None = None
+    pooler: Pooler | None = None
+    heads: tuple[Head, ...] = ()
+    """The heads, at most one of each role."""
+    trained_tokens: int | None = None
+    """The longest training sequence, if positions set no limit; longer sequences run with a warning."""
+    init_std: float = 0.02
+
+    def __post_init__(self) -> None:
+        require_size("width", self.width)
+        require_at_least("number of layers", len(self.layers), 1)
+        if self.init_std < 0:
+            raise InvalidRequest(f"init_std is {self.init_std}; it must be at least 0")
+        if self.embedding.width != self.width and self.embedding.projection is None:
+            raise InvalidRequest(
+                f"the embedding is {self.embedding.width} wide and the encoder {self.width}; add a projection"
+            )
+        if self.convolution is not None and self.width % self.convolution.groups:
+            raise InvalidRequest(
+                f"the convolution has {self.convolution.groups} groups; they must divide width {self.width}"
+            )
+        self._check_heads()
+        if self.sharing is not None:
+            self._check_sharing(self.sharing)
+
+    def _check_heads(self) -> None:
+        roles = [role_of(head) for head in self.heads]
+        if len(set(roles)) < len(roles):
+            raise InvalidRequest(f"an encoder has at most one head of each role, not {roles}")
+        if self.pooler is None and any(getattr(head, "reads", None) == "pooler" for head in self.heads):
+            raise InvalidRequest("a head reads the pooler, and the encoder has none")
+        for head in self.heads:
+            if isinstance(head, MaskedLM) and head.tied:
+                width = self.width if head.transform is None else head.transform.width
+                if width != self.embedding.width:
+                    raise InvalidRequest(
+                        f"an MLM head makes states of width {width} and shares its matrix with the "
+                        f"embedding, which is {self.embedding.width} wide; make them equal, or untie them"
+                    )
+
+    def _check_sharing(self, sharing: tuple[int, ...]) -> None:
+        if len(sharing) != len(self.layers):
+            raise InvalidRequest(f"sharing names {len(sharing)} layers of {len(self.layers)}")
+        if sorted(set(sharing)) != list(range(max(sharing) + 1)):
+            raise InvalidRequest(f"sharing must use every number from 0 to its largest, not {sharing}")
+        for group in Counter(sharing):
+            if len({layer for layer, uses in zip(self.layers, sharing, strict=True) if uses == group}) > 1:
+                raise InvalidRequest(f"layers that share weights {group} differ from one another")
+
+    @property
+    def causal(self) -> bool:
+        """Whether the state of a token depends on no later token."""
+        mixers = (layer.mixer for layer in self.layers)
+        return self.convolution is None and all(
+            isinstance(mixer, SoftmaxAttention) and isinstance(mixer.pattern, CausalAttention)
+            for mixer in mixers
+        )
+
+    @property
+    def distances(self) -> Disentangled | RelativePositionBias | None:
+        """The positions with a table of distances, which all layers that use them share with the table."""
+        mixers = [layer.mixer for layer in self.layers if isinstance(layer.mixer, SoftmaxAttention)]
+        found = {
+            (mixer.position, mixer.heads if isinstance(mixer.position, RelativePositionBias) else None)
+            for mixer in mixers
+            if isinstance(mixer.position, Disentangled | RelativePositionBias)
+        }
+        if len(found) > 1:
+            raise InvalidRequest(
+                "layers with disentangled positions, or with relative position biases, share one table and "
+                "must agree on it"
+            )
+        return next((position for position, _ in found), None)
+
+    @property
+    def distance_table(self) -> tuple[int, int] | None:
+        """The shape of the table of distances; None without such positions."""
+        match self.distances:
+            case Disentangled(span=span):
+                return 2 * span, self.width
+            case RelativePositionBias(buckets=buckets):
+                mixers = [layer.mixer for layer in self.layers if isinstance(layer.mixer, SoftmaxAttention)]
+                biased = [mixer for mixer in mixers if isinstance(mixer.position, RelativePositionBias)]
+                return buckets, biased[0].heads
+            case None:
+                return None
+            case _:
+                assert_never(self.distances)
+
+    @property
+    def weights_of_layer(self) -> tuple[int, ...]:
+        """For each layer, the index of its set of weights."""
+        return tuple(range(len(self.layers))) if self.sharing is None else self.sharing
+
+    @property
+    def max_tokens(self) -> int | None:
+        """The longest sequence that the positions allow, special tokens included; None: no limit."""
+        positions = self.embedding.positions
+        if positions is None or not positions.added:
+            return None
+        return positions.rows - positions.offset

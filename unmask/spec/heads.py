@@ -1,0 +1,109 @@
+"""Specifications of the heads of published checkpoints: MLM heads and classifiers."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from unmask.errors import InvalidRequest, UnknownArchitecture
+from unmask.spec.check import require_size
+from unmask.spec.parts import Activation, Norm
+
+Role = Literal["next_sentence", "sentence_order", "replaced", "sequence", "tokens", "span", "choice"]
+"""What a classifier predicts: whether the second sentence follows the first (Devlin et al. 2019), whether
+two sentences are in order (Lan et al. 2020), which tokens were replaced (Clark et al. 2020), the class of
+the text, the class of each token, where an answer starts and ends, or how well one of several choices fits a
+question."""
+
+Reads = Literal["pooler", "first", "mean", "tokens", "tokens_and_first", "late"]
+"""The state a classifier reads: the pooler's, the first token's, the mean over tokens, every token's, or the
+sum of every token's and the first token's. ``late``: every token's, and the logits of the text are the mean
+of those of its tokens (EuroBERT, Boizard et al. 2025)."""
+
+ProblemType = Literal["regression", "single_label_classification", "multi_label_classification"]
+"""The task of a classifier's logits: regression, one class of several, or independent classes."""
+
+
+@dataclass(frozen=True)
+class Transform:
+    """Dense layer to ``width``, activation, norm: the first step of most heads."""
+
+    width: int
+    activation: Activation
+    norm: Norm | None = None
+    bias: bool = True
+
+    def __post_init__(self) -> None:
+        require_size("width of a head's transform", self.width)
+
+
+@dataclass(frozen=True)
+class ResidualTransform:
+    """Another feed-forward part: dense layer to ``width``, activation, dense layer back to the encoder's
+    width, residual sum, norm (BigBird's question-answering head, Zaheer et al. 2020).
+    """
+
+    width: int
+    activation: Activation
+    norm: Norm
+
+    def __post_init__(self) -> None:
+        require_size("width of a head's transform", self.width)
+
+
+@dataclass(frozen=True)
+class MaskedLM:
+    """Logits over the vocabulary for each token: transform, then the word embedding as a matrix.
+
+    ``tied=False``: a separate matrix. ``bias``: one number per word. ``own_bias``: the separate matrix has
+    its own bias, which is the one added; the other is kept and saved again, as in most classes of
+    `transformers`.
+    ``enhanced``: trained on the states of a decoder with absolute positions (He et al. 2021,
+    `unmask.encoder.decoder`); this head has its own role.
+    """
+
+    transform: Transform | None
+    tied: bool = True
+    bias: bool = True
+    enhanced: bool = False
+    own_bias: bool = False
+
+    def __post_init__(self) -> None:
+        if self.own_bias and self.tied:
+            raise UnknownArchitecture("an MLM head has a bias of its own matrix, and no such matrix")
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """Logits of ``classes`` classes; one class is a single number, such as a score."""
+
+    role: Role
+    classes: int
+    reads: Reads
+    transform: Transform | ResidualTransform | None = None
+    bias: bool = True
+    input_norm: Norm | None = None
+    """Applied to the state, before the transform."""
+    labels: tuple[str, ...] | None = None
+    """Names of the classes, in order; None if they have no names."""
+    problem_type: ProblemType | None = None
+    """The task of the logits; None if not specified."""
+    temperature: float = 1.0
+    """Logits are divided by it before they become probabilities of classes; see calibration."""
+    normalize: bool = False
+    """Divide the state by its Euclidean norm, before ``input_norm``."""
+
+    def __post_init__(self) -> None:
+        require_size("classes", self.classes)
+        if not 0 < self.temperature < float("inf"):
+            raise InvalidRequest(f"a classifier's temperature is {self.temperature}; it must be above 0")
+        if self.labels is not None and len(self.labels) != self.classes:
+            raise InvalidRequest(f"a classifier has {len(self.labels)} labels and {self.classes} classes")
+
+
+Head = MaskedLM | Classifier
+
+
+def role_of(head: Head) -> str:
+    """The role of a head, unique in its encoder; ``masked`` (or ``enhanced``) for an MLM head."""
+    if isinstance(head, MaskedLM):
+        return "enhanced" if head.enhanced else "masked"
+    return head.role

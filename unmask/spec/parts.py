@@ -1,0 +1,64 @@
+"""Specifications of the parts of a layer: norms, activations, feed-forward networks."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from unmask.spec.check import require_eps, require_size
+
+Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "tanh"]
+"""``gelu`` is the exact (erf) form of Hendrycks & Gimpel 2016, ``gelu_tanh`` its tanh approximation."""
+
+
+@dataclass(frozen=True)
+class LayerNorm:
+    """Ba, Kiros & Hinton 2016: zero mean, unit variance over the width, then scale and (``bias``) shift."""
+
+    eps: float
+    bias: bool = True
+
+    def __post_init__(self) -> None:
+        require_eps("LayerNorm.eps", self.eps)
+
+
+@dataclass(frozen=True)
+class RMSNorm:
+    """Zhang & Sennrich 2019: unit root mean square over the width, then scale."""
+
+    eps: float
+
+    def __post_init__(self) -> None:
+        require_eps("RMSNorm.eps", self.eps)
+
+
+Norm = LayerNorm | RMSNorm
+
+
+@dataclass(frozen=True)
+class PlainFeedForward:
+    """``out(activation(in(x)))``: D to ``width`` and back."""
+
+    width: int
+    activation: Activation
+    bias: bool = True
+
+    def __post_init__(self) -> None:
+        require_size("feed-forward width", self.width)
+
+
+@dataclass(frozen=True)
+class GatedFeedForward:
+    """Shazeer 2020: ``out(activation(a) * b)`` with ``a | b = in(x)``: D to twice ``width`` and back.
+
+    ``width`` is the width of one half. GeGLU is ``activation="gelu"``, SwiGLU is ``"silu"``.
+    """
+
+    width: int
+    activation: Activation
+    in_bias: bool = False
+    out_bias: bool = False
+
+    def __post_init__(self) -> None:
+        require_size("feed-forward width", self.width)
+
+
+FeedForward = PlainFeedForward | GatedFeedForward

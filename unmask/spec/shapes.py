@@ -1,0 +1,176 @@
+"""The names and shapes of an encoder's tensors, from its spec alone. Free of torch."""
+
+from collections.abc import Iterator
+from math import prod
+from typing import assert_never
+
+from unmask.spec import (
+    Disentangled,
+    Embedding,
+    EncoderSpec,
+    FeedForward,
+    GatedFeedForward,
+    Head,
+    Layer,
+    LayerNorm,
+    LinearAttention,
+    MaskedLM,
+    Mixer,
+    Norm,
+    ResidualTransform,
+    SlidingWindowGlobal,
+    SoftmaxAttention,
+    Transform,
+    role_of,
+)
+
+Shape = tuple[int, ...]
+Shapes = Iterator[tuple[str, Shape]]
+
+RANDOM_FEATURES = ".attention.projection"
+"""The name suffix of the only tensors that are saved but not trained (FAVOR+)."""
+
+
+def tensor_shapes(spec: EncoderSpec) -> dict[str, Shape]:
+    """Our name of every tensor of an encoder and its shape, in the order of the encoder's ``state_dict``.
+
+    Raises:
+        UnknownArchitecture: a layer's attention is an unsupported combination of parts.
+    """
+    return dict(_encoder(spec))
+
+
+def parameter_count(spec: EncoderSpec) -> int:
+    """The number of trained parameters of an encoder, shared ones counted once."""
+    shapes = tensor_shapes(spec).items()
+    return sum(prod(shape) for name, shape in shapes if not name.endswith(RANDOM_FEATURES))
+
+
+def _encoder(spec: EncoderSpec) -> Shapes:
+    width = spec.width
+    yield from _under("embedding", _embedding(spec.embedding, width))
+    if spec.distance_table is not None:
+        yield "distances.table.weight", spec.distance_table
+    if isinstance(spec.distances, Disentangled):
+        yield from _under("distances.norm", _norm(spec.distances.table_norm, width))
+    if spec.convolution is not None:
+        groups, kernel = spec.convolution.groups, spec.convolution.kernel
+        yield "convolution.inner.weight", (width, width // groups, kernel)
+        yield "convolution.inner.bias", (width,)
+        yield from _under("convolution.norm", _norm(spec.convolution.norm, width))
+    used = spec.weights_of_layer
+    for weights in range(max(used) + 1):
+        yield from _under(f"layers.{weights}", _layer(spec.layers[used.index(weights)], width))
+    yield from _under("final_norm", _norm(spec.final_norm, width))
+    if spec.pooler is not None:
+        yield from _under("pooler.dense", _linear(width, width))
+    for head in spec.heads:
+        yield from _under(f"heads.{role_of(head)}", _head(head, spec))
+
+
+def _under(prefix: str, tensors: Shapes) -> Shapes:
+    return ((f"{prefix}.{name}", shape) for name, shape in tensors)
+
+
+def _linear(inputs: int, outputs: int, bias: bool = True) -> Shapes:
+    yield "weight", (outputs, inputs)
+    if bias:
+        yield "bias", (outputs,)
+
+
+def _norm(norm: Norm | None, width: int) -> Shapes:
+    if norm is not None:
+        yield "weight", (width,)
+    if isinstance(norm, LayerNorm) and norm.bias:
+        yield "bias", (width,)
+
+
+def _embedding(spec: Embedding, width: int) -> Shapes:
+    yield "words.weight", (spec.vocabulary, spec.width)
+    if spec.positions is not None:
+        yield "positions.weight", (spec.positions.rows, spec.width)
+    if spec.segments:
+        yield "segments.weight", (spec.segments, spec.width)
+    normalized = spec.width
+    if spec.projection is not None:
+        yield from _under("projection", _linear(spec.width, width, spec.projection.bias))
+        normalized = width if spec.projection.before_norm else spec.width
+    yield from _under("norm", _norm(spec.norm, normalized))
+
+
+def _layer(spec: Layer, width: int) -> Shapes:
+    yield from _under("attention", _mixer(spec.mixer, width))
+    yield from _under("attention_norm", _norm(spec.norm if spec.attention_norm else None, width))
+    yield from _under("feedforward", _feedforward(spec.feedforward, width))
+    yield from _under("feedforward_norm", _norm(spec.norm, width))
+
+
+def _mixer(spec: Mixer, width: int) -> Shapes:
+    match spec:
+        case SoftmaxAttention():
+            yield from _softmax(spec, width)
+        case LinearAttention(heads=heads, head_width=head_width):
+            if spec.random_features:
+                yield "projection", (spec.random_features, head_width)
+            yield from _under("qkv", _linear(width, 3 * heads * head_width, spec.bias))
+            yield from _under("out", _linear(heads * head_width, width, spec.bias))
+        case _:
+            assert_never(spec)
+
+
+def _softmax(spec: SoftmaxAttention, width: int) -> Shapes:
+    spec.check_is_built()
+    inner = spec.heads * spec.head_width
+    biased = {"query_bias": spec.query_bias, "key_bias": spec.key_bias, "value_bias": spec.value_bias}
+    if not all(biased.values()):
+        named = zip(biased.items(), spec.qkv_widths, strict=True)
+        yield from ((name, (features,)) for (name, has), features in named if has)
+    if isinstance(spec.position, Disentangled) and not spec.position.shared_projections:
+        if spec.position.content_to_position:
+            yield from _under("distances.key", _linear(width, inner, spec.position.position_key_bias))
+        if spec.position.position_to_content:
+            yield from _under("distances.query", _linear(width, inner))
+    yield from _under("qkv", _linear(width, sum(spec.qkv_widths), all(biased.values())))
+    yield from _under("out", _linear(inner, width, spec.out_bias))
+    if isinstance(spec.pattern, SlidingWindowGlobal) and spec.pattern.own_projections:
+        yield from _under("globals.qkv", _linear(width, 3 * inner, spec.query_bias))
+
+
+def _feedforward(spec: FeedForward, width: int) -> Shapes:
+    if isinstance(spec, GatedFeedForward):
+        yield from _under("inner", _linear(width, 2 * spec.width, spec.in_bias))
+        yield from _under("outer", _linear(spec.width, width, spec.out_bias))
+    else:
+        yield from _under("inner", _linear(width, spec.width, spec.bias))
+        yield from _under("outer", _linear(spec.width, width, spec.bias))
+
+
+def _head(head: Head, spec: EncoderSpec) -> Shapes:
+    transform, width = head.transform, spec.width
+    after = transform.width if isinstance(transform, Transform) else width
+    if isinstance(head, MaskedLM):
+        vocabulary = spec.embedding.vocabulary
+        if head.bias:
+            yield "bias", (vocabulary,)
+        yield from _under("transform", _transform(transform, width))
+        if not head.tied:
+            yield from _under("decoder", _linear(after, vocabulary, head.own_bias))
+    else:
+        yield from _under("norm", _norm(head.input_norm, width))
+        yield from _under("transform", _transform(transform, width))
+        yield from _under("out", _linear(after, head.classes, head.bias))
+
+
+def _transform(spec: Transform | ResidualTransform | None, width: int) -> Shapes:
+    match spec:
+        case Transform():
+            yield from _under("dense", _linear(width, spec.width, spec.bias))
+            yield from _under("norm", _norm(spec.norm, spec.width))
+        case ResidualTransform():
+            yield from _under("inner", _linear(width, spec.width))
+            yield from _under("outer", _linear(spec.width, width))
+            yield from _under("norm", _norm(spec.norm, width))
+        case None:
+            pass
+        case _:
+            assert_never(spec)

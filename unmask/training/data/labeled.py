@@ -1,0 +1,167 @@
+"""Labeled texts, in shuffled epochs of batches with a fixed number of texts."""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.errors import InvalidRequest
+
+LabeledRole = Literal["sequence", "tokens", "span", "choice"]
+"""The roles of heads that learn from labels: of texts, of tokens, of answers as spans, and of choices."""
+
+IGNORED = -100
+"""The label of a token that is not trained on, as in PyTorch's cross-entropy."""
+
+ORDER_STREAM = 4
+"""The seed stream of the order of texts; see `unmask.training.run.loop` for the others."""
+
+
+@dataclass(frozen=True, eq=False)
+class LabeledSequence:
+    """A tokenized text (or pair) with what a head should say of it.
+
+    A question and all of its choices are one item, so that they are always in the same micro-batch: the
+    question with each choice, end to end.
+
+    Axes: N tokens; C classes.
+    """
+
+    ids: NDArray[np.int64]
+    token_type_ids: NDArray[np.int64]
+    target: NDArray[Any]
+    """A class, () int64; the values of a regression, or the labels of a multi-label text, (C,) float32; a
+    class per token, (N,) int64 with `IGNORED`; the first and the last token of an answer, (2,) int64; the
+    right choice, () int64."""
+    global_tokens: tuple[int, ...] = ()
+    """Positions of global tokens, for encoders that have them."""
+    lengths: tuple[int, ...] = ()
+    """The tokens of a question with each choice; empty if this is one sequence."""
+
+    def sequences(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], tuple[int, ...]]]:
+        """The ids, token types and global tokens of each sequence."""
+        bounds = [0, *np.cumsum(self.lengths or (len(self.ids),)).tolist()]
+        for start, end in pairwise(bounds):
+            marks = tuple(place - start for place in self.global_tokens if start <= place < end)
+            yield self.ids[start:end], self.token_type_ids[start:end], marks
+
+
+def digest_of(values: Iterable[object]) -> str:
+    """SHA-256 of texts and labels in their order, by which a resumed run knows its data again."""
+    known = hashlib.sha256()
+    for value in values:
+        known.update(repr(value).encode("utf-8", "surrogatepass"))
+        known.update(b"\0")
+    return known.hexdigest()
+
+
+def check_unchanged(state: Mapping[str, Any], digest: str) -> None:
+    """Refuse to resume a run whose data have changed since its checkpoint.
+
+    Raises:
+        InvalidRequest: texts or labels differ, though there are as many.
+    """
+    if state.get("digest", "") != digest:
+        raise InvalidRequest(
+            "texts or labels of the data files have changed since the run began; restore the files, or start "
+            "another run in another folder"
+        )
+
+
+class LabeledBatches:
+    """Epochs over labeled texts, each in an order of its own, as a source of micro-batches.
+
+    A step has ``batch_size`` texts in ``micro_batches`` micro-batches of equal size (the first are one text
+    larger where that does not divide). The last step of an epoch has the texts that remain, as in the Trainer
+    of `transformers`; if they are fewer than the micro-batches, the order goes round to its beginning.
+
+    Args:
+        items: all training texts.
+        batch_size: texts per step.
+        micro_batches: micro-batches per step.
+        seed: determines the order of every epoch.
+    """
+
+    def __init__(
+        self, items: Sequence[LabeledSequence], *, batch_size: int, micro_batches: int = 1, seed: int = 0
+    ) -> None:
+        if not items:
+            raise InvalidRequest("there are no training texts; name a file with at least one")
+        if not 1 <= micro_batches <= batch_size:
+            raise InvalidRequest(
+                f"micro_batches is {micro_batches}; it must be from 1 to batch_size, which is {batch_size}"
+            )
+        self.items = items
+        self.batch_size = batch_size
+        self.micro_batches = micro_batches
+        self.seed = seed
+        self.digest = ""
+        """A digest of what the items were made from, by which a resumed run knows them again."""
+        self._step = 0
+        self._tokens = 0
+        self._order: tuple[int, NDArray[np.int64]] = (-1, np.empty(0, dtype=np.int64))
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps in which every text is read once."""
+        return -(-len(self.items) // self.batch_size)
+
+    def next(self, count: int, *, rank: int = 0, world: int = 1) -> Sequence[Sequence[LabeledSequence]]:
+        """The micro-batches of the next step; see `Batches`."""
+        if count != self.micro_batches:
+            raise InvalidRequest(f"{count} micro-batches were asked for; a step has {self.micro_batches}")
+        epoch, place = divmod(self._step, self.steps_per_epoch)
+        order = self.order_of(epoch)
+        chosen = order[place * self.batch_size : (place + 1) * self.batch_size]
+        if len(chosen) < count:
+            chosen = np.concatenate((chosen, np.resize(order, count - len(chosen))))
+        self._step += 1
+        self._tokens += sum(len(self.items[index].ids) for index in chosen)
+        parts = np.array_split(chosen, count)
+        return [[self.items[index] for index in part] for part in parts[rank::world]]
+
+    def order_of(self, epoch: int) -> NDArray[np.int64]:
+        """The texts of an epoch, by their places, in the order in which they are read."""
+        if self._order[0] != epoch:
+            draw = np.random.Generator(np.random.PCG64DXSM([self.seed, ORDER_STREAM, epoch]))
+            self._order = (epoch, draw.permutation(len(self.items)))
+        return self._order[1]
+
+    def state(self) -> dict[str, Any]:
+        """The position; see `Batches`."""
+        return {
+            "step": self._step,
+            "tokens": self._tokens,
+            "texts": len(self.items),
+            "seed": self.seed,
+            "digest": self.digest,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue at a position; see `Batches`."""
+        if state.get("texts") != len(self.items) or state.get("seed") != self.seed:
+            raise InvalidRequest(
+                f"the run was training on {state.get('texts')} texts and there are {len(self.items)} now; "
+                "restore the data, or start another run in another folder"
+            )
+        check_unchanged(state, self.digest)
+        self._step, self._tokens = int(state["step"]), int(state["tokens"])
+
+    @property
+    def fill_ratio(self) -> float:
+        """1: a batch has a fixed number of texts, and no padding."""
+        return 1.0
+
+    @property
+    def tokens(self) -> int:
+        """Tokens so far."""
+        return self._tokens
+
+    @property
+    def epochs(self) -> Mapping[str, float]:
+        """How often all texts have been read."""
+        return {"train": self._step / self.steps_per_epoch}

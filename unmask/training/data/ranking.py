@@ -1,0 +1,180 @@
+"""Queries with their documents, in batches in which no text is a false negative."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.errors import InvalidRequest
+from unmask.training.data.labeled import ORDER_STREAM, check_unchanged
+
+
+@dataclass(frozen=True, eq=False)
+class TokenizedText:
+    """A text that is encoded alone, or a pair of texts that is encoded together."""
+
+    ids: NDArray[np.int64]
+    token_type_ids: NDArray[np.int64]
+    key: str = ""
+    """Equal for equal texts, whatever their prompt is."""
+    global_tokens: tuple[int, ...] = ()
+    """Positions of global tokens, for encoders that have them."""
+    query: range | None = None
+    """Positions of the query of a pair that attends to itself alone, see `PackedBatch.queries_T`."""
+
+
+@dataclass(frozen=True, eq=False)
+class RankedTexts:
+    """A query, and documents of which the first answers it. Equal texts may share one `TokenizedText`."""
+
+    query: TokenizedText
+    documents: tuple[TokenizedText, ...]
+    """The positive document, then negatives. For a cross-encoder, the query with each document."""
+    scores: NDArray[np.float32] | None = None
+    """A teacher's score of each document, in their order."""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all texts."""
+        return len(self.query.ids) + sum(len(one.ids) for one in self.documents)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys of all texts: query, positive document, negatives."""
+        return (self.query.key, *(one.key for one in self.documents))
+
+
+class RankingBatches:
+    """An endless stream of shuffled epochs, in batches in which no query and no positive document repeats.
+
+    A text that is a query or a positive document of one item would be a false negative of the others, so it
+    occurs in no other item of its batch, as with ``NO_DUPLICATES`` of `sentence-transformers`. An item that
+    does not fit waits for the next batch with room for it. A batch has ``batch_size`` items in
+    ``micro_batches`` parts of equal size; it is smaller only if a whole epoch has not enough items that fit.
+
+    Args:
+        items: all training items.
+        batch_size: items per step.
+        micro_batches: micro-batches per step; the texts of one do not see those of another.
+        seed: determines the order of every epoch.
+        distinct: whether repeated texts are kept apart.
+    """
+
+    def __init__(
+        self,
+        items: Sequence[RankedTexts],
+        *,
+        batch_size: int,
+        micro_batches: int = 1,
+        seed: int = 0,
+        distinct: bool = True,
+    ) -> None:
+        if not items:
+            raise InvalidRequest("there are no training queries; name a file with at least one")
+        if not 1 <= micro_batches <= batch_size:
+            raise InvalidRequest(
+                f"micro_batches is {micro_batches}; it must be from 1 to batch_size, which is {batch_size}"
+            )
+        self.items, self.batch_size, self.micro_batches = items, batch_size, micro_batches
+        self.seed, self.distinct = seed, distinct
+        self.digest = ""
+        """A digest of what the items were made from, by which a resumed run knows them again."""
+        self._read = 0
+        """Items taken from the stream so far, waiting ones included."""
+        self._waiting: list[int] = []
+        self._given = 0
+        self._tokens = 0
+        self._order: tuple[int, NDArray[np.int64]] = (-1, np.empty(0, dtype=np.int64))
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps in which about every item is read once."""
+        return -(-len(self.items) // self.batch_size)
+
+    def next(self, count: int, *, rank: int = 0, world: int = 1) -> Sequence[Sequence[RankedTexts]]:
+        """The micro-batches of the next step; see `Batches`."""
+        if count != self.micro_batches:
+            raise InvalidRequest(f"{count} micro-batches were asked for; a step has {self.micro_batches}")
+        chosen = self._choose()
+        if len(chosen) < count:
+            raise InvalidRequest(
+                f"only {len(chosen)} of the {len(self.items)} training items differ in query and positive "
+                f"document, and a step has {count} micro-batches; lower micro_batches"
+            )
+        self._given += len(chosen)
+        self._tokens += sum(self.items[index].tokens for index in chosen)
+        parts = np.array_split(np.array(chosen), count)
+        return [[self.items[index] for index in part] for part in parts[rank::world]]
+
+    def _choose(self) -> list[int]:
+        """The items of the next batch: those that wait and fit, then those of the stream that fit."""
+        chosen: list[int] = []
+        texts: set[str] = set()
+        asked: set[str] = set()
+        still, refused = [], 0
+        stream = self._stream()
+        waiting = iter(self._waiting)
+        while len(chosen) < self.batch_size and refused < len(self.items):
+            index = next(waiting, None)
+            fresh = index is None
+            if index is None:
+                index = next(stream)
+            keys = self.items[index].keys
+            if self.distinct and (not texts.isdisjoint(keys[:2]) or not asked.isdisjoint(keys)):
+                still.append(index)
+                refused += fresh
+                continue
+            chosen.append(index)
+            texts.update(keys)
+            asked.update(keys[:2])
+        self._waiting = still + list(waiting)
+        return chosen
+
+    def _stream(self) -> Iterator[int]:
+        while True:
+            epoch, place = divmod(self._read, len(self.items))
+            if self._order[0] != epoch:
+                draw = np.random.Generator(np.random.PCG64DXSM([self.seed, ORDER_STREAM, epoch]))
+                self._order = (epoch, draw.permutation(len(self.items)))
+            self._read += 1
+            yield int(self._order[1][place])
+
+    def state(self) -> dict[str, Any]:
+        """The position; see `Batches`."""
+        return {
+            "read": self._read,
+            "waiting": list(self._waiting),
+            "given": self._given,
+            "tokens": self._tokens,
+            "items": len(self.items),
+            "seed": self.seed,
+            "digest": self.digest,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue at a position; see `Batches`."""
+        if state.get("items") != len(self.items) or state.get("seed") != self.seed:
+            raise InvalidRequest(
+                f"the run was training on {state.get('items')} queries and there are {len(self.items)} now; "
+                "restore the data, or start another run in another folder"
+            )
+        check_unchanged(state, self.digest)
+        self._read, self._given, self._tokens = (int(state[name]) for name in ("read", "given", "tokens"))
+        self._waiting = [int(index) for index in state["waiting"]]
+
+    @property
+    def fill_ratio(self) -> float:
+        """1: a batch has a fixed number of items, and no padding."""
+        return 1.0
+
+    @property
+    def tokens(self) -> int:
+        """Tokens so far."""
+        return self._tokens
+
+    @property
+    def epochs(self) -> Mapping[str, float]:
+        """How often all items have been read."""
+        return {"train": self._given / len(self.items)}

@@ -1,0 +1,277 @@
+"""Sources to micro-batches: shuffled, mixed by weight, packed; the same on any number of processes."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.errors import InvalidRequest
+from unmask.training.data.chunk import Chunk
+from unmask.training.data.epochs import EpochOrder
+from unmask.training.data.order import key_of, permute
+from unmask.training.data.packing import pack
+from unmask.training.data.sampling import SampledChunks, SourceCursor, draw, shares
+from unmask.training.data.shards import ShardSet
+
+STATE_VERSION = 1
+
+
+@dataclass(frozen=True, eq=False)
+class _ShuffleBuffer:
+    """Chunks that are packed together, and the state before them."""
+
+    before: tuple[SourceCursor, ...]
+    carried_before: SampledChunks
+    after: list[SourceCursor]
+    carried_after: SampledChunks
+    bins: list[tuple[SampledChunks, NDArray[np.int64]]]
+    """With the numbers of the chunks in their sources."""
+
+
+class ChunkStream:
+    """An endless sequence of micro-batches of whole chunks.
+
+    Each source is read repeatedly, in a different order each epoch, and each of its chunks occurs once per
+    epoch. Chunks are drawn by weight into a shuffle buffer and packed, and the buffer's bins are returned in
+    shuffled order; chunks that fit into no bin come first in the next buffer. Everything follows from the
+    seed.
+
+    Args:
+        sets: the chunks of each source and its weight: its share of the tokens, relative to the others.
+        seed: determines the orders.
+        micro_tokens: maximum tokens per micro-batch, special tokens included.
+        extra_tokens: special tokens that the objective adds to a chunk.
+        pool_bins: micro-batches per shuffle buffer.
+        shuffle_files: files of tokens whose chunks are shuffled together, see `EpochOrder`; None for all.
+
+    Raises:
+        InvalidRequest: a chunk does not fit into a micro-batch, sets have the same name or different
+        tokenizers, or a number is out of range.
+    """
+
+    def __init__(
+        self,
+        sets: Sequence[tuple[ShardSet, float]],
+        *,
+        seed: int,
+        micro_tokens: int,
+        extra_tokens: int,
+        pool_bins: int = 64,
+        shuffle_files: int | None = None,
+    ) -> None:
+        self._sets = [each for each, _ in sets]
+        self._orders = [EpochOrder(each, seed, shuffle_files) for each in self._sets]
+        self._shuffle_files = shuffle_files
+        self._share_S = shares([weight for _, weight in sets])
+        self._seed, self._capacity, self._extra = seed, micro_tokens, extra_tokens
+        self._pool_bins = pool_bins
+        if pool_bins < 1:
+            raise InvalidRequest(f"pool_bins is {pool_bins}; it must be at least 1")
+        check_sets(self._sets, micro_tokens, extra_tokens)
+        self._means = [each.token_count / each.count for each in self._sets]
+        self._first_document = np.cumsum([0, *(each.document_count for each in self._sets)]).tolist()
+        nothing = SampledChunks(*(np.zeros(0, dtype=np.int64) for _ in range(3)))
+        self._bins = self._tokens = self._given = 0
+        self._pool = self._make_pool([SourceCursor() for _ in self._sets], nothing)
+
+    def next(self, count: int, *, rank: int = 0, world: int = 1) -> list[list[Chunk]]:
+        """The next ``count`` micro-batches, of which those numbered rank, rank + world, ... are returned.
+
+        The others are counted and not read. Numbers begin at 0 in each call.
+        """
+        if not 0 <= rank < world:
+            raise InvalidRequest(f"rank is {rank} of a world of {world}; it must be from 0 to {world - 1}")
+        found = []
+        for number in range(count):
+            if self._given == len(self._pool.bins):
+                self._pool = self._make_pool(self._pool.after, self._pool.carried_after)
+                self._given = 0
+            bin_, numbers = self._pool.bins[self._given]
+            self._given += 1
+            self._bins += 1
+            self._tokens += int(bin_.lengths.sum()) + self._extra * len(bin_.lengths)
+            if number % world == rank:
+                found.append(self._read(bin_, numbers))
+        return found
+
+    def state(self) -> dict[str, Any]:
+        """The stream's position, as a few JSON numbers."""
+        return {
+            "version": STATE_VERSION,
+            "settings": self._settings(),
+            "inputs": {each.name: each.inputs for each in self._sets},
+            "sources": [[given.chunks, given.tokens] for given in self._pool.before],
+            "carried": [
+                [int(source), int(position)]
+                for source, position in zip(
+                    self._pool.carried_before.sources, self._pool.carried_before.positions, strict=True
+                )
+            ],
+            "given": self._given,
+            "bins": self._bins,
+            "tokens": self._tokens,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue from the `state` of a stream with the same sources and settings.
+
+        Raises:
+            InvalidRequest: the state belongs to other sources or settings.
+        """
+        if state.get("version") != STATE_VERSION:
+            raise InvalidRequest(
+                f"the data state has version {state.get('version')}, and this program reads "
+                f"{STATE_VERSION}; start again"
+            )
+        self._refuse_other_text(state)
+        for name, value in self._settings().items():
+            if state["settings"].get(name) != value:
+                raise InvalidRequest(
+                    f"the data state was written with {name} {state['settings'].get(name)!r}, and now "
+                    f"it is {value!r}; continue with the same value, or start again"
+                )
+        carried = np.array(state["carried"], dtype=np.int64).reshape(-1, 2)
+        lengths = np.zeros(len(carried), dtype=np.int64)
+        for source in range(len(self._sets)):
+            of_it = carried[:, 0] == source
+            lengths[of_it] = self._sets[source].lengths[self._orders[source].chunks(carried[of_it, 1])]
+        given = [SourceCursor(chunks, tokens) for chunks, tokens in state["sources"]]
+        self._pool = self._make_pool(given, SampledChunks(carried[:, 0], carried[:, 1], lengths))
+        self._given, self._bins, self._tokens = state["given"], state["bins"], state["tokens"]
+
+    @property
+    def fill_ratio(self) -> float:
+        """Tokens, special tokens included, divided by the capacity of the micro-batches so far; 1 before the
+        first."""
+        return self._tokens / (self._bins * self._capacity) if self._bins else 1.0
+
+    @property
+    def tokens(self) -> int:
+        """Tokens in the micro-batches so far, special tokens included."""
+        return self._tokens
+
+    @property
+    def epochs(self) -> dict[str, float]:
+        """Epochs of each source so far; a shuffle buffer is counted when it is finished."""
+        return {
+            each.name: given.chunks / each.count
+            for each, given in zip(self._sets, self._pool.before, strict=True)
+        }
+
+    def _settings(self) -> dict[str, Any]:
+        return {
+            "seed": self._seed,
+            "micro_tokens": self._capacity,
+            "extra_tokens": self._extra,
+            "pool_bins": self._pool_bins,
+            # Absent in states of earlier versions, which shuffled all chunks.
+            "shuffle_files": self._shuffle_files,
+            "weights": self._share_S.tolist(),
+            "sets": [[each.name, each.digest] for each in self._sets],
+        }
+
+    def _refuse_other_text(self, state: Mapping[str, Any]) -> None:
+        before = {name: digest for name, digest in state["settings"].get("sets", [])}
+        for each in self._sets:
+            if before.get(each.name, each.digest) == each.digest:
+                continue
+            old, now = state.get("inputs", {}).get(each.name, {}), each.inputs
+            changed = sorted(name for name in old.keys() | now.keys() if old.get(name) != now.get(name))
+            what = f"{', '.join(changed[:3])} of source {each.name}" if changed else f"source {each.name}"
+            raise InvalidRequest(
+                f"the text of {what} has changed since the run was started; restore the previous text, "
+                "or start again in another folder"
+            )
+
+    def _lengths(self, source: int, start: int, count: int) -> NDArray[np.int64]:
+        return self._sets[source].lengths[self._orders[source].chunks(start + np.arange(count))]
+
+    def _make_pool(self, given: Sequence[SourceCursor], carried: SampledChunks) -> _ShuffleBuffer:
+        kept = int(carried.lengths.sum()) + self._extra * len(carried.lengths)
+        wanted = self._pool_bins * self._capacity - kept
+        new, after = draw(
+            self._lengths,
+            given,
+            share_S=self._share_S,
+            mean_S=self._means,
+            cost=max(1, wanted),
+            extra=self._extra,
+        )
+        pool = SampledChunks(
+            *(
+                np.concatenate([getattr(part, name) for part in (carried, new)])
+                for name in ("sources", "positions", "lengths")
+            )
+        )
+        bins, left = pack(
+            pool.lengths + self._extra, self._capacity, self._pool_bins, waited=len(carried.lengths)
+        )
+        key = key_of("bins", self._seed, *(each.chunks for each in given))
+        order = permute(np.arange(len(bins)), len(bins), key)
+        numbers = np.empty_like(pool.positions)
+        for source in range(len(self._sets)):
+            of_it = pool.sources == source
+            numbers[of_it] = self._orders[source].chunks(pool.positions[of_it])
+        for shards, order_of_it, cursor in zip(self._sets, self._orders, given, strict=True):
+            shards.want(order_of_it.files(cursor.chunks))
+        shuffled = [(_some(pool, bins[i]), numbers[bins[i]]) for i in order]
+        return _ShuffleBuffer(tuple(given), carried, after, _some(pool, left), shuffled)
+
+    def _read(self, bin_: SampledChunks, numbers: NDArray[np.int64]) -> list[Chunk]:
+        found: dict[int, Chunk] = {}
+        for source in np.unique(bin_.sources).tolist():
+            places = np.flatnonzero(bin_.sources == source)
+            some = read_chunks(self._sets[source], numbers[places], self._first_document[source])
+            found.update(zip(places.tolist(), some, strict=True))
+        return [found[place] for place in range(len(found))]
+
+
+def _some(drawn: SampledChunks, which: NDArray[np.int64]) -> SampledChunks:
+    return SampledChunks(drawn.sources[which], drawn.positions[which], drawn.lengths[which])
+
+
+def read_chunks(shards: ShardSet, numbers: NDArray[np.int64], first_document: int = 0) -> list[Chunk]:
+    """Read chunks of a set; documents are numbered from ``first_document``."""
+    documents = (first_document + shards.documents[numbers]).tolist()
+    return [Chunk(ids, document) for ids, document in zip(shards.read(numbers), documents, strict=True)]
+
+
+def check_sets(sets: Sequence[ShardSet], micro_tokens: int, extra_tokens: int) -> None:
+    """Raise `InvalidRequest` unless every chunk fits and the sets have one tokenizer and distinct names."""
+    for each in sets:
+        longest = int(each.lengths.max())
+        if longest + extra_tokens > micro_tokens:
+            raise InvalidRequest(
+                f"source {each.name} has a chunk of {longest} tokens, to which {extra_tokens} special ones "
+                f"are added, and a micro-batch holds {micro_tokens}; raise micro_tokens or lower max_tokens "
+                "of the source"
+            )
+    names = [each.name for each in sets]
+    if len(set(names)) < len(names):
+        raise InvalidRequest(f"the sources are called {', '.join(names)}; give each its own name")
+    if len({each.manifest["tokenizer"] for each in sets}) > 1:
+        raise InvalidRequest(
+            f"the sources {', '.join(names)} were made with different tokenizers; tokenize them with the same"
+        )
+
+
+def held_out(
+    shards: ShardSet, *, micro_tokens: int, extra_tokens: int, tokens: int | None = None
+) -> list[list[Chunk]]:
+    """Micro-batches for evaluation, always the same ones in the same order.
+
+    Args:
+        shards: held-out chunks.
+        micro_tokens: maximum tokens per micro-batch, special tokens included.
+        extra_tokens: special tokens that the objective adds to a chunk.
+        tokens: approximate number of tokens, special tokens included; None for all chunks.
+    """
+    check_sets([shards], micro_tokens, extra_tokens)
+    order = permute(np.arange(shards.count), shards.count, key_of("held out"))
+    costs = shards.lengths[order] + extra_tokens
+    if tokens is not None:
+        order = order[: int(np.searchsorted(np.cumsum(costs), tokens)) + 1]
+    bins, _ = pack(shards.lengths[order] + extra_tokens, micro_tokens)
+    return [read_chunks(shards, order[some]) for some in bins]

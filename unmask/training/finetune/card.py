@@ -1,0 +1,207 @@
+"""The model card that a run writes about itself: README.md with metadata, protocol, scores and counts."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any
+
+import unmask
+from unmask.base.intervals import CONFIDENCE, Interval
+from unmask.training.finetune.settings import FinetuneSettings, Task
+from unmask.training.optim.schedules import WARMUP_SHARE
+
+PIPELINES: Mapping[Task, str] = {
+    "classification": "text-classification",
+    "multi_label": "text-classification",
+    "regression": "text-classification",
+    "tagging": "token-classification",
+    "answering": "question-answering",
+    "multiple_choice": "multiple-choice",
+}
+"""The task of each task in a pipeline of `transformers`."""
+
+PREDICT: Mapping[Task, str] = {
+    "classification": 'model.classify("A text.")',
+    "multi_label": 'model.classify("A text.")',
+    "regression": 'model.classify("A text.").score',
+    "tagging": 'model.tag("A text.")',
+    "answering": 'model.answer("A question?", "A context.")',
+    "multiple_choice": 'model.choose("A question?", ["One answer.", "Another."])',
+}
+
+OWN_FORMAT = (
+    "This model is in unmask's own format, because its head reads normalized vectors, which no class of "
+    "`transformers` does; `transformers` cannot load it. The folder `encoder` holds the encoder without the "
+    "head, and `sentence-transformers` loads that."
+)
+
+
+@dataclass(frozen=True)
+class CardFacts:
+    """What a run knows of itself in the end."""
+
+    settings: FinetuneSettings
+    base_model: str
+    """The name of the checkpoint that the run started from, without folders of the machine."""
+    labels: tuple[str, ...]
+    data: Sequence[str]
+    """Sentences about the data."""
+    steps: int
+    best_step: int
+    dev: Mapping[str, float]
+    """Figures of the exported weights."""
+    intervals: Mapping[str, Interval]
+
+
+def model_card(facts: CardFacts, *, adapter: bool = False) -> str:
+    """The text of README.md of a model, or of an adapter."""
+    settings = facts.settings
+    load = 'model = unmask.load("path/to/this/folder")'
+    if adapter:
+        load = f'model = unmask.load("{facts.base_model}", adapter="path/to/this/folder")'
+    parts = [
+        "---",
+        *yaml_lines(_metadata(facts)),
+        "---",
+        "",
+        f"# {settings.name}",
+        "",
+        f"{'An adapter' if adapter else 'A model'} for {settings.task.replace('_', ' ')}, fine-tuned from "
+        f"{facts.base_model} with unmask {unmask.__version__}.",
+    ]
+    if facts.labels:
+        parts += ["", f"Labels: {', '.join(facts.labels)}."]
+    parts += ["", *_scores(facts), "## Data", "", *(f"- {one}" for one in _data(facts)), ""]
+    parts += ["## Training", "", *(f"- {one}" for one in _protocol(facts)), ""]
+    parts += ["## Use", "", "```python", "import unmask", "", load]
+    parts += [PREDICT[settings.task], "```", ""]
+    if settings.few_shot is not None:
+        parts += [OWN_FORMAT, ""]
+    return "\n".join(parts)
+
+
+def _metadata(facts: CardFacts) -> dict[str, Any]:
+    settings = facts.settings
+    found: dict[str, Any] = {}
+    if settings.license is not None:
+        found["license"] = settings.license
+    if settings.language is not None:
+        found["language"] = settings.language
+    found |= {
+        "base_model": facts.base_model,
+        "pipeline_tag": PIPELINES[settings.task],
+        "library_name": "transformers" if settings.few_shot is None else "unmask",
+        "tags": ["unmask"],
+    }
+    if facts.dev:
+        found["metrics"] = [name for name in facts.dev if "[" not in name]
+        result = {
+            "task": {"type": PIPELINES[settings.task]},
+            "dataset": {"type": "files", "name": file_names(settings.data.dev)},
+            "metrics": [
+                {"type": name, "name": name, "value": round(value, 6)} for name, value in facts.dev.items()
+            ],
+        }
+        found["model-index"] = [{"name": settings.name, "results": [result]}]
+    return found
+
+
+def _scores(facts: CardFacts) -> list[str]:
+    if not facts.dev:
+        return ["The run had no dev data, so there are no scores.", ""]
+    settings = facts.settings
+    lines = ["## Scores", "", f"On {file_names(settings.data.dev)}:", ""]
+    lines += [f"| figure | value | {CONFIDENCE:.0%} interval |", "|---|---|---|"]
+    for name, value in facts.dev.items():
+        interval = facts.intervals.get(name)
+        between = "" if interval is None else f"{interval.low:.4f} to {interval.high:.4f}"
+        lines.append(f"| {_cell(name)} | {value:.4f} | {between} |")
+    lines += [
+        "",
+        "Intervals are Wilson's for shares of texts, and from a bootstrap over the texts for all other "
+        "figures. They are about the choice of dev texts, not about the seed of the training.",
+        "",
+    ]
+    if settings.evaluation.metric is not None:
+        lines += [
+            f"The weights of step {facts.best_step:,} were chosen by `{settings.evaluation.metric}` on the "
+            "same texts, so the scores are slightly optimistic.",
+            "",
+        ]
+    return lines
+
+
+def _data(facts: CardFacts) -> list[str]:
+    data = facts.settings.data
+    files = [f"training files: {file_names(data.train)}"]
+    return files + ([f"dev files: {file_names(data.dev)}"] if data.dev else []) + list(facts.data)
+
+
+def _protocol(facts: CardFacts) -> list[str]:
+    settings = facts.settings
+    optimizer, schedule = settings.optimizer, settings.schedule
+    warmup = (
+        f"{schedule.warmup_steps} steps"
+        if schedule.warmup_steps is not None
+        else f"{WARMUP_SHARE if schedule.warmup_share is None else schedule.warmup_share:.0%} of the run"
+    )
+    lines = [
+        f"{settings.epochs:g} epochs planned, {facts.steps:,} steps taken, of {settings.batch_size} "
+        + ("texts" if settings.few_shot is None else "pairs of texts"),
+        f"{optimizer.kind}, learning rate {optimizer.learning_rate:g}, {schedule.kind} schedule with a "
+        f"warm-up of {warmup}, weight decay {optimizer.weight_decay:g}"
+        + (" (decoupled)" if optimizer.decoupled else ""),
+        f"seed {settings.seed}, precision {settings.precision}",
+    ]
+    if optimizer.layer_decay is not None:
+        lines.append(
+            f"layer-wise learning-rate decay {optimizer.layer_decay:g} ({optimizer.layer_decay_kind})"
+        )
+    if settings.label_smoothing:
+        lines.append(f"label smoothing {settings.label_smoothing:g}")
+    if settings.class_weights is not None:
+        weights = settings.class_weights
+        shown = weights if isinstance(weights, str) else ", ".join(f"{one:g}" for one in weights)
+        lines.append(f"class weights {shown}")
+    if settings.r_drop:
+        lines.append(f"R-Drop with factor {settings.r_drop:g}")
+    if settings.sift is not None:
+        lines.append(f"SiFT with weight {settings.sift.weight:g}")
+    if (few := settings.few_shot) is not None:
+        drawn = "all texts" if few.shots is None else f"{few.shots} texts"
+        lines.append(
+            f"few-shot: {drawn} of each label; the encoder learned from pairs of them (SetFit), then a "
+            f"logistic regression with C {few.head_c:g} was fitted to its normalized vectors of the texts"
+        )
+    if settings.frozen:
+        lines.append("the encoder was frozen; only the head was trained")
+    return lines
+
+
+def file_names(names: Sequence[str]) -> str:
+    """The names of files without their folders."""
+    return ", ".join(PurePath(name).name for name in names)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def yaml_lines(value: Any, indent: str = "") -> list[str]:
+    """Tables, lists and scalars as YAML; strings in double quotes, whose rules JSON shares."""
+    lines = []
+    for key, one in value.items():
+        if isinstance(one, Mapping):
+            lines += [f"{indent}{key}:", *yaml_lines(one, indent + "  ")]
+        elif isinstance(one, list):
+            lines.append(f"{indent}{key}:")
+            for item in one:
+                if isinstance(item, Mapping):
+                    first, *rest = yaml_lines(item, indent + "  ")
+                    lines += [f"{indent}- {first.strip()}", *rest]
+                else:
+                    lines.append(f"{indent}- {json.dumps(item, ensure_ascii=False)}")
+        else:
+            lines.append(f"{indent}{key}: {json.dumps(one, ensure_ascii=False)}")
+    return lines

@@ -1,0 +1,54 @@
+"""Sentences about labeled data: sizes, labels, what is dropped, and texts that repeat."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from unmask.training.finetune.examples import Counts, Example
+from unmask.training.run.report import counted
+
+
+def describe(name: str, counts: Counts, texts: Sequence[Example]) -> list[str]:
+    """Sentences about labeled data: sizes, labels, truncation, duplicates."""
+    sentences = [
+        f"{name}: {counted(counts.texts, 'text')} of {counts.tokens / max(1, counts.texts):.0f} tokens on "
+        f"average, the longest {counts.longest:,}"
+    ]
+    if counts.labels:
+        total = sum(counts.labels.values())
+        shares = ", ".join(
+            f"{label!r} {count:,} ({count / total:.1%})" for label, count in counts.labels.most_common(12)
+        )
+        more = f" and {len(counts.labels) - 12} more" if len(counts.labels) > 12 else ""
+        sentences.append(f"{name}: labels {shares}{more}")
+    if counts.unanswered:
+        has = "has" if counts.unanswered == 1 else "have"
+        sentences.append(f"{name}: {counted(counts.unanswered, 'question')} {has} no answer")
+    if counts.truncated:
+        sentences.append(
+            f"{name}: the end of {counted(counts.truncated, 'text')} is dropped, "
+            f"{counted(counts.truncated_tokens, 'token')} in all"
+        )
+    if counts.windowed:
+        are = "is" if counts.windowed == 1 else "are"
+        sentences.append(f"{name}: {counted(counts.windowed, 'text')} {are} read in several windows")
+    seen = Counter(map(_text_of, texts))
+    twice = sum(count - 1 for count in seen.values())
+    if twice:
+        repeat = "repeats" if twice == 1 else "repeat"
+        sentences.append(f"{name}: {counted(twice, 'text')} {repeat} another")
+    return sentences
+
+
+def leakage(train: Sequence[Example], dev: Sequence[Example]) -> str | None:
+    """A sentence about dev texts that are also trained on; None if there are none."""
+    seen = set(map(_text_of, train))
+    shared = sum(_text_of(example) in seen for example in dev)
+    if not shared:
+        return None
+    return f"dev: {shared:,} of {counted(len(dev), 'text')} {'is' if shared == 1 else 'are'} also trained on"
+
+
+def _text_of(example: Example) -> Any:
+    """What makes two examples the same text."""
+    return example.record.text, example.record.pair, example.record.choices

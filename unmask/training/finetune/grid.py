@@ -1,0 +1,144 @@
+"""The grid of a sweep: every combination of the values of some keys of a run file, as settings of its own."""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from unmask.errors import InvalidRequest
+from unmask.training.table import read_table
+
+if TYPE_CHECKING:
+    from unmask.training.finetune.settings import FinetuneSettings
+
+Value = str | int | float | bool
+"""What a key of a grid can be set to; a trial is stored with such values only."""
+
+Grid = Mapping[str, tuple[Value, ...]]
+"""Dotted keys of a run file with the values to try."""
+
+MOST_TRIALS = 1000
+
+FREE = frozenset(
+    {
+        "checkpoints",
+        "log",
+        "device",
+        "out",
+        "card",
+        "license",
+        "language",
+        "export_dtype",
+        "export_shard_bytes",
+        "adapter.dtype",
+        "faults",
+    }
+)
+"""Settings that may be changed when a run resumes. Evaluations decide which weights are exported, so they may
+not."""
+
+FIXED: Mapping[str, str] = {
+    "name": "it names the model",
+    "task": "figures of different tasks cannot be compared",
+    "data.dev": "figures on different data cannot be compared",
+    "evaluation.metric": "it decides between the trials",
+    "seed": "seeds are not chosen; give seeds, and every trial is repeated with each",
+    "seeds": "every trial has all of them",
+    "sweep": "a sweep has no sweeps",
+    **dict.fromkeys(FREE, "it does not change what is learned"),
+}
+"""Keys that no trial may change, and why."""
+
+INSTEAD: Mapping[str, str] = {
+    "schedule.warmup_steps": "schedule.warmup_share",
+    "schedule.warmup_share": "schedule.warmup_steps",
+    "schedule.decay_steps": "schedule.decay_share",
+    "schedule.decay_share": "schedule.decay_steps",
+}
+"""A key that is set replaces the other way of saying the same."""
+
+
+def checked_grid(settings: "FinetuneSettings") -> Grid:
+    """The grid of a run file with dotted keys. Every combination is a valid run.
+
+    Raises:
+        InvalidRequest: a key or a value cannot be set, or there is no metric to compare trials by.
+    """
+    if settings.evaluation.metric is None:
+        raise InvalidRequest(
+            "sweep needs evaluation.metric, which decides between the trials; name a figure on data.dev, "
+            "such as accuracy"
+        )
+    grid = {key: _values(key, given) for key, given in _flat(settings.sweep, "")}
+    for key in grid:
+        for fixed, reason in FIXED.items():
+            if key == fixed or key.startswith(f"{fixed}."):
+                raise InvalidRequest(f"sweep cannot vary {key}, because {reason}; leave it out")
+        if INSTEAD.get(key) in grid:
+            raise InvalidRequest(f"sweep has both {key} and {INSTEAD[key]}, which exclude each other")
+    trials = math.prod(map(len, grid.values()))
+    if trials > MOST_TRIALS:
+        raise InvalidRequest(
+            f"sweep has {trials:,} combinations and the limit is {MOST_TRIALS:,}; give fewer values"
+        )
+    for key, values in grid.items():
+        for value in values:
+            with_values(settings, {key: value})
+    for point in itertools.product(*grid.values()):
+        with_values(settings, dict(zip(grid, point, strict=True)))
+    return grid
+
+
+def with_values(settings: "FinetuneSettings", values: Mapping[str, Value]) -> "FinetuneSettings":
+    """The settings of one trial: those of the run file with other values under some dotted keys.
+
+    Raises:
+        InvalidRequest: there is no such key, or it cannot have that value; the message names both.
+    """
+    table = {**dataclasses.asdict(settings), "sweep": {}}
+    try:
+        for key, value in values.items():
+            _set(table, key, value)
+            if key in INSTEAD:
+                _set(table, INSTEAD[key], None)
+        return read_table(type(settings), table, "")
+    except InvalidRequest as error:
+        what = " and ".join(f"{key} to {value!r}" for key, value in values.items())
+        raise InvalidRequest(f"sweep cannot set {what}: {error}") from None
+
+
+def _set(table: dict[str, Any], key: str, value: Value | None) -> None:
+    *path, last = key.split(".")
+    for name in path:
+        if table.get(name) is None:
+            table[name] = {}
+        table = table[name]
+        if not isinstance(table, dict):
+            raise InvalidRequest(f"{name} is not a table")
+    table[last] = value
+
+
+def _flat(given: object, key: str) -> list[tuple[str, object]]:
+    """Dotted keys with their values; TOML makes nested tables of keys that have dots and no quotes."""
+    if not isinstance(given, Mapping):
+        return [(key, given)]
+    found = [line for name, one in given.items() for line in _flat(one, f"{key}.{name}" if key else name)]
+    names = [name for name, _ in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidRequest(f"sweep has {name} twice; give all of its values in one list")
+    return found
+
+
+def _values(key: str, given: object) -> tuple[Value, ...]:
+    if isinstance(given, str) or not isinstance(given, Sequence) or not given:
+        raise InvalidRequest(f"sweep has {given!r} for {key}; give a list of values")
+    for value in given:
+        if not isinstance(value, Value):
+            raise InvalidRequest(
+                f"sweep has {value!r} among the values of {key}; give strings, numbers, true or false"
+            )
+    if any(one == other for one, other in itertools.combinations(given, 2)):
+        raise InvalidRequest(f"sweep has a value of {key} twice, in {list(given)}; give each once")
+    return tuple(given)

@@ -1,0 +1,142 @@
+"""Figures of predictions beside gold labels.
+
+Figures of classes are those of scikit-learn, computed from counts, because an interval needs them a thousand
+times; the ranks that Spearman's correlation compares are scipy's, which the extra ``finetune`` installs.
+Entities are scored as seqeval does by default (exact type and bounds), and answers by the rules of the SQuAD
+evaluation script (Rajpurkar et al. 2016), both of which are packages or programs that are no longer
+maintained.
+
+Axes: S texts; C classes.
+"""
+
+import importlib
+import math
+import re
+import string
+from collections import Counter
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.base.optional import require
+
+Span = tuple[str, int, int]
+"""Type, start and end of an entity."""
+
+
+def class_figures(
+    gold_S: NDArray[np.int64], found_S: NDArray[np.int64], labels: Sequence[str]
+) -> dict[str, float]:
+    """Accuracy, macro F1, the F1 of each class, and Matthews' correlation.
+
+    With two classes ``f1`` is that of the second, as in GLUE's MRPC and QQP. An F1 without a text, and a
+    correlation with a single class, are 0, as in scikit-learn.
+    """
+    count = len(labels)
+    table_CC = np.bincount(gold_S * count + found_S, minlength=count**2).reshape(count, count)
+    gold_C, found_C, right_C = table_CC.sum(1), table_CC.sum(0), np.diagonal(table_CC)
+    each = _f1(right_C, gold_C + found_C)
+    texts = len(gold_S)
+    # Gorodkin's correlation of several classes, which is Matthews' with two.
+    agreement = texts * int(right_C.sum()) - int(gold_C @ found_C)
+    spread = (texts**2 - int(gold_C @ gold_C)) * (texts**2 - int(found_C @ found_C))
+    figures = {
+        "accuracy": float((gold_S == found_S).mean()),
+        "macro_f1": float(each.mean()),
+        "matthews": agreement / math.sqrt(spread) if spread else 0.0,
+    }
+    if count == 2:
+        figures["f1"] = float(each[1])
+    return figures | {f"f1[{label}]": float(one) for label, one in zip(labels, each, strict=True)}
+
+
+def multi_label_figures(gold_SC: NDArray[np.bool_], found_SC: NDArray[np.bool_]) -> dict[str, float]:
+    """Micro and macro F1, and the share of texts with exactly the right labels."""
+    right_C = (gold_SC & found_SC).sum(0)
+    total_C = gold_SC.sum(0) + found_SC.sum(0)
+    return {
+        "micro_f1": float(_f1(right_C.sum(keepdims=True), total_C.sum(keepdims=True))[0]),
+        "macro_f1": float(_f1(right_C, total_C).mean()),
+        "exact": float((gold_SC == found_SC).all(-1).mean()),
+    }
+
+
+def _f1(right_C: NDArray[np.int64], total_C: NDArray[np.int64]) -> NDArray[np.float64]:
+    """F1 from the number of right ones, and of gold and found ones together; 0 where there are none."""
+    return 2 * right_C / np.maximum(total_C, 1)
+
+
+def number_figures(gold_S: NDArray[np.floating], found_S: NDArray[np.floating]) -> dict[str, float]:
+    """Pearson's and Spearman's correlation, which are 0 where one side is constant, and the mean error."""
+    scipy = _library("scipy.stats")
+    constant = np.ptp(gold_S) == 0 or np.ptp(found_S) == 0
+    # scipy's pearsonr and spearmanr also prepare p-values, which takes longer than the correlations.
+    ranks = [] if constant else [scipy.rankdata(one_S) for one_S in (gold_S, found_S)]
+    return {
+        "pearson": 0.0 if constant else float(np.corrcoef(gold_S, found_S)[0, 1]),
+        "spearman": 0.0 if constant else float(np.corrcoef(*ranks)[0, 1]),
+        "mean_squared_error": float(np.square(gold_S - found_S).mean()),
+    }
+
+
+def entity_figures(gold: Sequence[Sequence[Span]], found: Sequence[Sequence[Span]]) -> dict[str, float]:
+    """Micro precision, recall and F1 of entities, and the F1 of each type.
+
+    An entity is right if a gold one has the same type, start and end.
+    """
+    right: Counter[str] = Counter()
+    wanted: Counter[str] = Counter()
+    given: Counter[str] = Counter()
+    for theirs, ours in zip(gold, found, strict=True):
+        right.update(kind for kind, *_ in set(theirs) & set(ours))
+        wanted.update(kind for kind, *_ in theirs)
+        given.update(kind for kind, *_ in ours)
+    precision, recall, f1 = _prf(right.total(), given.total(), wanted.total())
+    figures = {"precision": precision, "recall": recall, "f1": f1}
+    for kind in sorted(wanted.keys() | given.keys()):
+        figures[f"f1[{kind}]"] = _prf(right[kind], given[kind], wanted[kind])[2]
+    return figures
+
+
+def _prf(right: int, given: int, wanted: int) -> tuple[float, float, float]:
+    precision, recall = right / max(given, 1), right / max(wanted, 1)
+    return precision, recall, 2 * right / max(given + wanted, 1)
+
+
+def answer_scores(gold: Sequence[str], found: str) -> tuple[float, float]:
+    """Exact match and F1 of one answer, each the best over the gold answers.
+
+    A question without gold answers is right if the answer is empty.
+    """
+    some = gold or [""]
+    exact = any(normalized(found) == normalized(one) for one in some)
+    return float(exact), max(word_overlap(found, one) for one in some)
+
+
+def answer_figures(exact_S: NDArray[np.float64], overlap_S: NDArray[np.float64]) -> dict[str, float]:
+    """Exact match and F1 of answers in percent, from the `answer_scores` of each."""
+    return {"exact_match": 100 * float(exact_S.mean()), "f1": 100 * float(overlap_S.mean())}
+
+
+def normalized(answer: str) -> str:
+    """An answer in lower case, without punctuation, articles and repeated white space."""
+    lower = "".join(one for one in answer.lower() if one not in set(string.punctuation))
+    return " ".join(re.sub(r"\b(a|an|the)\b", " ", lower).split())
+
+
+def word_overlap(mine: str, gold: str) -> float:
+    """F1 of the words of an answer beside those of another."""
+    ours, theirs = normalized(mine).split(), normalized(gold).split()
+    if not ours or not theirs:
+        return float(ours == theirs)
+    shared = (Counter(ours) & Counter(theirs)).total()
+    return 2 * shared / (len(ours) + len(theirs))
+
+
+@cache
+def _library(name: str) -> Any:
+    require("finetune")
+    return importlib.import_module(name)

@@ -1,0 +1,114 @@
+"""The same run with several seeds, one after another, and the spread of its figures."""
+
+import gc
+import statistics
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from unmask.errors import InvalidRequest
+from unmask.training.finetune.best import LOWER_IS_BETTER
+from unmask.training.finetune.result import RESULT, FinetuneResult, read_result, write_json
+from unmask.training.finetune.settings import FinetuneSettings
+from unmask.training.pretrain.run import exclusive_lock
+from unmask.training.run.ranks import Ranks
+from unmask.training.run.report import Callback
+
+
+@dataclass(frozen=True)
+class SeedsResult:
+    """Finished runs that differ in their seed alone."""
+
+    name: str
+    folder: Path
+    """The folder of all runs; that of each run is ``seed-N`` in it."""
+    runs: Mapping[int, FinetuneResult]
+    """Every run by its seed."""
+    mean: Mapping[str, float]
+    """The mean of each figure on the dev data over all seeds."""
+    standard_deviation: Mapping[str, float]
+    """The standard deviation of each, of a sample: with n - 1 in the denominator."""
+    best_seed: int | None
+    """The seed with the best ``evaluation.metric``; None without a metric."""
+
+
+def train_seeds(
+    settings: FinetuneSettings,
+    out: Path,
+    ranks: Ranks,
+    callback: Callback,
+    train: Callable[[FinetuneSettings, Path], FinetuneResult],
+) -> SeedsResult:
+    """Train with every seed in its own folder; a run that is finished is not repeated.
+
+    Args:
+        settings: settings with ``seeds``.
+        out: the folder of all runs.
+        ranks: the processes that share the runs.
+        callback: receives progress.
+        train: starts or resumes one run in a folder.
+
+    Raises:
+        InvalidRequest: a finished run in the folder was made with other settings.
+    """
+    runs: dict[int, FinetuneResult] = {}
+    with exclusive_lock(out) if ranks.first else nullcontext():
+        for number, seed in enumerate(settings.seeds, start=1):
+            folder = out / f"seed-{seed}"
+            one = replace(settings, seed=seed, seeds=(), out=str(Path(settings.out) / folder.name))
+            done = read_result(one, folder)
+            if ranks.sums({"finished": float(done is not None)})["finished"] < ranks.world:
+                done = None  # processes of several machines may not see the same files
+            callback.say(
+                f"seed {seed}, {number} of {len(settings.seeds)}" + (": already finished" if done else "")
+            )
+            if done is None:
+                done = train(one, folder)
+                gc.collect()  # the parts of a run refer to each other, so its memory is not free before
+            runs[seed] = done
+        result = summarized(settings, out, runs)
+        if ranks.first:
+            write_json(out / RESULT, _table(result))
+    return result
+
+
+def summarized(settings: FinetuneSettings, out: Path, runs: Mapping[int, FinetuneResult]) -> SeedsResult:
+    """Mean and standard deviation of every figure that all runs have, and the best seed."""
+    first, *others = runs.values()
+    names = [name for name in first.dev if all(name in other.dev for other in others)]
+    values = {name: [run.dev[name] for run in runs.values()] for name in names}
+    metric = settings.evaluation.metric
+    best = None
+    if metric is not None:
+        if f"dev/{metric}" not in values:
+            raise InvalidRequest(f"no run has the figure {metric!r}, which evaluation.metric names")
+        sign = -1 if metric in LOWER_IS_BETTER else 1
+        best = max(runs, key=lambda seed: sign * runs[seed].dev[f"dev/{metric}"])
+    return SeedsResult(
+        settings.name,
+        out,
+        dict(runs),
+        {name: statistics.fmean(some) for name, some in values.items()},
+        {name: statistics.stdev(some) for name, some in values.items()},
+        best,
+    )
+
+
+def _table(result: SeedsResult) -> Mapping[str, object]:
+    """The content of ``result.json``: every value, and what follows from them."""
+    return {
+        "name": result.name,
+        "seeds": {
+            str(seed): {
+                "model": f"seed-{seed}/{run.folder.name}",
+                "steps": run.steps,
+                "best_step": run.best_step,
+                "dev": dict(run.dev),
+            }
+            for seed, run in result.runs.items()
+        },
+        "mean": dict(result.mean),
+        "standard_deviation": dict(result.standard_deviation),
+        "best_seed": result.best_seed,
+    }

@@ -1,0 +1,277 @@
+"""The run file of a fine-tuning run."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from unmask.errors import InvalidRequest
+from unmask.text.memory import tables_in_memory
+from unmask.training.finetune.data_settings import DataSettings
+from unmask.training.finetune.few_shot_settings import FEW_SHOT, FewShotSettings, check_few_shot
+from unmask.training.finetune.grid import checked_grid
+from unmask.training.finetune.trainer_names import refuse_trainer_names
+from unmask.training.objectives.consistency_spec import SiftSpec
+from unmask.training.optim import OptimizerSpec, ScheduleSpec
+from unmask.training.retrieval.settings import RetrievalSettings, check_retrieval
+from unmask.training.run.loop_settings import FaultSettings, Precision, at_least
+from unmask.training.run.settings import CheckpointSettings, Device, ExportDtype, LogSettings
+from unmask.training.table import read_table, read_toml
+
+Task = Literal[
+    "classification", "multi_label", "regression", "tagging", "answering", "multiple_choice", "retrieval"
+]
+"""What is learned: one label of a text or pair, several labels, a number, a label of each word, where in a
+context the answer to a question is, which of several choices fits a question, or which documents answer a
+query."""
+
+READ_BY: Mapping[str, tuple[Task, ...]] = {
+    "label_smoothing": ("classification", "tagging", "multiple_choice"),
+    "class_weights": ("classification", "tagging", "multi_label"),
+}
+"""The tasks whose loss has a meaning for a setting."""
+
+OPTIMIZER: Mapping[str, Any] = {
+    "learning_rate": 2e-5,
+    "betas": (0.9, 0.999),
+    "eps": 1e-8,
+    "weight_decay": 0.0,
+}
+"""Values that a run file's ``[optimizer]`` need not repeat: those of BERT's fine-tuning in transformers."""
+
+SCHEDULE: Mapping[str, Any] = {"kind": "linear", "warmup_share": 0.1}
+"""The same for ``[schedule]``; a number of warm-up steps replaces the share."""
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """The checkpoint to start from."""
+
+    start_from: str
+    """A folder (relative to the run file), "default", or a hub id. It must stay in place until the run is
+    finished."""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """Keys of config.json that differ, such as hidden_dropout_prob."""
+    head_dropout: float | None = None
+    """Dropout before the last layer of the head; None for that of the encoder's layers."""
+    kernel: str | None = None
+    """The attention kernel; None takes the first that supports the encoder."""
+
+    def __post_init__(self) -> None:
+        if self.head_dropout is not None and not 0 <= self.head_dropout < 1:
+            raise InvalidRequest(f"head_dropout is {self.head_dropout}; it must be from 0 to below 1")
+
+
+@dataclass(frozen=True)
+class AdapterSettings:
+    """An adapter: the encoder stays as it is, and a small file holds what is learned (Hu et al. 2022)."""
+
+    kind: Literal["lora", "head"] = "lora"
+    """``"lora"`` trains low-rank updates of linear layers and the head; ``"head"`` the head alone."""
+    r: int = 8
+    """The rank of the updates."""
+    lora_alpha: float = 16.0
+    """The updates are multiplied by lora_alpha / r."""
+    lora_dropout: float = 0.0
+    """Dropout before each update."""
+    target_modules: Literal["all-linear", "attention", "feedforward"] = "all-linear"
+    """The linear layers of each block that are updated; never the head's."""
+    dtype: Literal["float32", "float16", "bfloat16"] = "float32"
+    """Dtype of the stored adapter. A 16-bit one halves the file, and rounds what was trained."""
+
+    def __post_init__(self) -> None:
+        at_least("r", self.r, 1)
+        if not self.lora_alpha > 0:
+            raise InvalidRequest(f"lora_alpha is {self.lora_alpha}; it must be above 0")
+        if not 0 <= self.lora_dropout < 1:
+            raise InvalidRequest(f"lora_dropout is {self.lora_dropout}; it must be from 0 to below 1")
+
+
+@dataclass(frozen=True)
+class EvaluationSettings:
+    """Evaluation on the dev data, and what follows from it."""
+
+    every: int = 0
+    """Steps between evaluations; 0 evaluates after every epoch."""
+    metric: str | None = None
+    """The figure that chooses the best checkpoint, which is then what is exported; None exports the last."""
+    patience: int = 0
+    """Evaluations without a better ``metric`` after which the run stops early; 0 never stops early."""
+    calibrate: bool = False
+    """Classification and multi_label: divide logits by a temperature that is fitted to the dev data in the
+    end, so that probabilities are as high as predictions are often right."""
+
+    def __post_init__(self) -> None:
+        at_least("every", self.every, 0)
+        at_least("patience", self.patience, 0)
+        if self.patience and self.metric is None:
+            raise InvalidRequest("patience is given and metric is not; name the figure to watch")
+
+
+@dataclass(frozen=True)
+class FinetuneSettings:
+    """The settings of one fine-tuning run."""
+
+    name: str
+    """Name of the model."""
+    task: Task
+    model: ModelSettings
+    data: DataSettings
+    epochs: float = 3.0
+    """How often each training text (or each pair of ``[few_shot]``, there 1 by default) is read."""
+    batch_size: int = 32
+    """Texts per step; pairs with ``[few_shot]``, where the default is 16."""
+    micro_batches: int = 1
+    """Micro-batches per step, to bound memory; they do not change the result beyond rounding."""
+    optimizer: OptimizerSpec = field(
+        default_factory=lambda: read_table(OptimizerSpec, OPTIMIZER, "optimizer")
+    )
+    schedule: ScheduleSpec = field(default_factory=lambda: read_table(ScheduleSpec, SCHEDULE, "schedule"))
+    class_weights: Literal["balanced"] | tuple[float, ...] | None = None
+    """A factor for the loss of each label, in the order of the labels, for classification, tagging and
+    multi_label (there of labels that apply). ``"balanced"``, for classification and tagging: the number of
+    all labels divided by that of this one and by the number of different labels."""
+    label_smoothing: float = 0.0
+    """The share of a target's probability that is spread over all labels or choices; for classification,
+    tagging and multiple_choice."""
+    r_drop: float = 0.0
+    """The factor of R-Drop's divergence between two passes with different dropout; 0 for one pass."""
+    sift: SiftSpec | None = None
+    """Virtual adversarial training on normalized embeddings; None for none."""
+    frozen: bool = False
+    """Train the head alone; the encoder stays as it is."""
+    adapter: AdapterSettings | None = None
+    """Train an adapter of the checkpoint instead of all weights."""
+    few_shot: FewShotSettings | None = None
+    """Learn from a few texts of each label: train the encoder on pairs of texts, then fit a head."""
+    retrieval: RetrievalSettings | None = None
+    """Of the task retrieval: what kind of retriever is trained, and how."""
+    faults: FaultSettings = field(default_factory=FaultSettings)
+    evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
+    checkpoints: CheckpointSettings = field(default_factory=CheckpointSettings)
+    log: LogSettings = field(default_factory=LogSettings)
+    precision: Precision = "float32"
+    device: Device = "auto"
+    seed: int = 0
+    """Determines the head's initial weights, the order of texts, dropout, and the texts and pairs that
+    ``[few_shot]`` draws."""
+    seeds: tuple[int, ...] = ()
+    """Instead of ``seed``: several seeds; each has a run of its own in the folder ``seed-N`` of ``out``. The
+    result has every figure of every seed, means and standard deviations."""
+    sweep: Mapping[str, Any] = field(default_factory=dict)
+    """Lists of values under keys of this file, such as ``"optimizer.learning_rate" = [2e-5, 5e-5]``: every
+    combination has a run, in the folder ``trial-N`` of ``out``, and ``evaluation.metric`` says which is
+    best."""
+    out: str = "."
+    """Folder of the run, relative to the run file."""
+    card: str | None = None
+    """A file, relative to the run file, that is copied into the exported model as README.md. None: a card is
+    written there, with the protocol, the data and the scores of the run."""
+    license: str | None = None
+    """The license of the model for the card that is written, such as "apache-2.0"."""
+    language: str | None = None
+    """The language of the texts for the card that is written, such as "en"."""
+    export_dtype: ExportDtype | None = None
+    """Dtype of the exported model; None for that of the weights in training."""
+    export_shard_bytes: int | None = None
+    """Maximum bytes of each file of exported weights; None for a single file."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("batch_size", 1), ("micro_batches", 1), ("seed", 0)):
+            at_least(name, getattr(self, name), least)
+        if (self.task == "multiple_choice") != bool(self.data.choices):
+            raise InvalidRequest(
+                "data.choices is empty, and multiple_choice needs the column of the list of choices, or one "
+                "column for each choice"
+                if self.task == "multiple_choice"
+                else f"data.choices is for multiple_choice, and the task is {self.task}; leave it out"
+            )
+        self._check_seeds()
+        if not 0 < self.epochs < 1e6:
+            raise InvalidRequest(f"epochs is {self.epochs}; it must be above 0")
+        self._check_loss()
+        if self.frozen and self.adapter is not None:
+            raise InvalidRequest(
+                'frozen and [adapter] exclude each other; for the head alone take kind = "head"'
+            )
+        if self.few_shot is not None:
+            check_few_shot(self)
+        check_retrieval(self)
+        if self.data.scheme is not None and self.task != "tagging":
+            raise InvalidRequest(f"data.scheme is for tagging and the task is {self.task}; leave it out")
+        classifies = self.task in ("classification", "multi_label")
+        if self.evaluation.calibrate and not (classifies and self.data.dev):
+            raise InvalidRequest(
+                "evaluation.calibrate needs data.dev and the task classification or multi_label, and the "
+                f"task is {self.task} with {'' if self.data.dev else 'no '}dev data; leave it out"
+            )
+        if self.evaluation.metric is not None and not self.data.dev:
+            raise InvalidRequest("evaluation.metric needs data.dev; name the data to evaluate on")
+        if self.sweep:
+            object.__setattr__(self, "sweep", checked_grid(self))
+
+    def _check_loss(self) -> None:
+        if self.class_weights == "balanced" and self.task not in ("classification", "tagging"):
+            raise InvalidRequest(
+                f"class_weights is balanced and task is {self.task}; give numbers, or use a task with one "
+                "label for each text or word"
+            )
+        if not 0 <= self.r_drop < math.inf:
+            raise InvalidRequest(f"r_drop is {self.r_drop:g}; it must be at least 0 and finite")
+        if not 0 <= self.label_smoothing < 1:
+            raise InvalidRequest(f"label_smoothing is {self.label_smoothing}; it must be from 0 to below 1")
+        for name, tasks in READ_BY.items():
+            if getattr(self, name) and self.task not in tasks:
+                raise InvalidRequest(
+                    f"{name} is {getattr(self, name)} and the task is {self.task}, whose loss has no use for "
+                    f"it; leave it out, or use one of {', '.join(tasks)}"
+                )
+
+    def _check_seeds(self) -> None:
+        object.__setattr__(self, "seeds", tuple(self.seeds))
+        if not self.seeds:
+            return
+        for one in self.seeds:
+            at_least("seeds", one, 0)
+        if len(set(self.seeds)) < max(2, len(self.seeds)):
+            raise InvalidRequest(
+                f"seeds is {list(self.seeds)}; give at least two different numbers, or one as seed"
+            )
+        if self.seed:
+            raise InvalidRequest(f"seed is {self.seed} and seeds is {list(self.seeds)}; give one of the two")
+
+
+def read_settings(path: Path) -> FinetuneSettings:
+    """Read the settings in a TOML file.
+
+    Raises:
+        InvalidRequest: it cannot be read, is not TOML, or has invalid settings.
+    """
+    return read_toml(path, settings_of_table)
+
+
+def settings_of_table(table: Mapping[str, Any]) -> FinetuneSettings:
+    """Read the settings from the keys of a run file. Missing optimizer keys are those of fine-tuning, and
+    with ``[few_shot]`` missing epochs and batches are those of SetFit.
+
+    Raises:
+        InvalidRequest: the settings are invalid.
+    """
+    refuse_trainer_names(table)
+    if isinstance(data := table.get("data"), Mapping):
+        in_memory = {
+            name: tables_in_memory(data[name], f"data.{name}") for name in ("train", "dev") if name in data
+        }
+        table = {**table, "data": {**data, **in_memory}}
+    optimizer, schedule = table.get("optimizer", {}), table.get("schedule", {})
+    if isinstance(optimizer, Mapping):
+        table = {**table, "optimizer": {**OPTIMIZER, **optimizer}}
+    if isinstance(schedule, Mapping):
+        given = {**SCHEDULE, **schedule}
+        if "warmup_steps" in schedule:
+            given.pop("warmup_share")
+        table = {**table, "schedule": given}
+    if "few_shot" in table:
+        table = {**FEW_SHOT, **table}
+    return read_table(FinetuneSettings, table, "")

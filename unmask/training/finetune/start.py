@@ -1,0 +1,238 @@
+"""The encoder of a fine-tuning run: a checkpoint's weights with a head for the task."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from unmask.encoder.encoder import Encoder
+from unmask.encoder.heads.prediction_heads import ClassificationHead
+from unmask.errors import InvalidRequest
+from unmask.families.labels import OWN, default_labels
+from unmask.families.native import NATIVE
+from unmask.spec import Classifier, PooledVector, PoolingMode, ProblemType, Reads
+from unmask.training.finetune.examples import ROLE_OF
+from unmask.training.finetune.settings import FinetuneSettings, Task
+from unmask.training.pretrain.start import source
+from unmask.weights import Checkpoint, read_checkpoint
+from unmask.weights.build import build
+from unmask.weights.heads.classes import with_heads
+from unmask.weights.write.adapter_export import LowRank, add_low_rank
+from unmask.weights.write.new_checkpoint import new_checkpoint, new_encoder
+from unmask.weights.write.writable import check_written
+
+Say = Callable[[str], None]
+
+PROBLEMS: Mapping[Task, ProblemType] = {
+    "classification": "single_label_classification",
+    "multi_label": "multi_label_classification",
+    "regression": "regression",
+}
+"""The problem type of each task of a classifier of texts."""
+
+READS_OF_POOLING: Mapping[tuple[PoolingMode, ...], Reads] = {("mean",): "mean", ("cls",): "first"}
+"""What the head of few-shot learning reads, by the pooling of the sentence embedding."""
+
+
+def first_checkpoint(settings: FinetuneSettings, base: Path) -> Checkpoint:
+    """The checkpoint that a run starts from.
+
+    Raises:
+        CheckpointNotFound: there is none of that name.
+        CheckpointError: it cannot be used.
+    """
+    return read_checkpoint(source(settings.model.start_from, base))
+
+
+def base_model(settings: FinetuneSettings, base: Path) -> str:
+    """The name of the checkpoint that a run starts from; of a folder its own name, or that of its run."""
+    name = settings.model.start_from
+    folder = (base / name).resolve()
+    if not folder.is_dir():
+        return name
+    return folder.parent.name if folder.name == "model" else folder.name
+
+
+def task_checkpoint(settings: FinetuneSettings, begun: Checkpoint, labels: Sequence[str]) -> Checkpoint:
+    """The checkpoint that is saved in the end: the config of the first one with the task's head and labels.
+
+    Raises:
+        InvalidRequest: the family has no such head.
+        CheckpointError: the config asks for something that is not supported.
+    """
+    if settings.few_shot is not None:
+        return few_shot_checkpoint(body_checkpoint(settings, begun), labels)
+    return with_config(settings, begun, _label_keys(settings, labels), ROLE_OF[settings.task])
+
+
+def with_config(
+    settings: FinetuneSettings, begun: Checkpoint, keys: Mapping[str, Any], *roles: str
+) -> Checkpoint:
+    """The checkpoint with the first one's config, some other keys, and heads of some roles at least."""
+    config: dict[str, Any] = {
+        key: value for key, value in begun.config.items() if key not in begun.unread_config
+    }
+    config |= dict(settings.model.config)
+    for key in ("id2label", "label2id", "num_labels", "problem_type", OWN):
+        config.pop(key, None)
+    config = with_heads(config | dict(keys), frozenset(roles))
+    checkpoint = new_checkpoint(config, begun.tokenizer.files, name=settings.name)
+    limits = [one.max_tokens for one in (checkpoint, begun) if one.max_tokens is not None]
+    return replace(checkpoint, max_tokens=min(limits, default=None))
+
+
+def body_checkpoint(settings: FinetuneSettings, begun: Checkpoint) -> Checkpoint:
+    """The encoder of few-shot learning without a head, in the layout of its family: a sentence embedder.
+
+    Raises:
+        InvalidRequest: the first checkpoint pools in a way that no classifier reads.
+    """
+    pooling = begun.head.pooling if isinstance(begun.head, PooledVector) else ("mean",)
+    if pooling not in READS_OF_POOLING:
+        raise InvalidRequest(
+            f"{begun.source.name} pools by {' and '.join(pooling)}, and the head of [few_shot] reads a "
+            "vector that is pooled by mean or cls; start from another checkpoint"
+        )
+    made = with_config(settings, begun, {})
+    spec = replace(made.spec, pooler=None, heads=())
+    check_written(made.family, spec, made.config)
+    return replace(made, spec=spec, head=PooledVector(pooling, normalize=True))
+
+
+def few_shot_checkpoint(body: Checkpoint, labels: Sequence[str]) -> Checkpoint:
+    """The encoder of few-shot learning with its head, which no class of `transformers` has: so the layout is
+    unmask's own."""
+    assert isinstance(body.head, PooledVector)
+    head = Classifier(
+        "sequence",
+        len(labels),
+        READS_OF_POOLING[body.head.pooling],
+        labels=tuple(labels),
+        problem_type="single_label_classification",
+        normalize=body.head.normalize,
+    )
+    return replace(body, family=NATIVE, config={}, spec=replace(body.spec, heads=(head,)))
+
+
+def _label_keys(settings: FinetuneSettings, labels: Sequence[str]) -> Mapping[str, Any]:
+    if settings.task in ("answering", "multiple_choice"):
+        return {}
+    names = tuple(labels) or default_labels(1)
+    keys: dict[str, Any] = {
+        "id2label": {str(number): name for number, name in enumerate(names)},
+        "label2id": {name: number for number, name in enumerate(names)},
+    }
+    if settings.task in PROBLEMS:
+        keys["problem_type"] = PROBLEMS[settings.task]
+    return keys
+
+
+def task_encoder(
+    settings: FinetuneSettings, checkpoint: Checkpoint, begun: Checkpoint, say: Say, *, weights: bool = True
+) -> Encoder:
+    """The encoder with the first checkpoint's weights and a head, new unless that checkpoint has the same.
+
+    Args:
+        settings: settings of the run.
+        checkpoint: see `task_checkpoint`.
+        begun: the checkpoint to start from.
+        say: called with a sentence about what is new and what is left out.
+        weights: False skips reading weights, for a run that is resumed.
+
+    Raises:
+        InvalidRequest: a tensor of the encoder has another shape.
+        CheckpointError: the weights cannot be read.
+    """
+    torch.manual_seed(settings.seed)
+    encoder = new_encoder(checkpoint, kernel=settings.model.kernel)
+    role = ROLE_OF[settings.task]
+    if weights:
+        load_weights(encoder, build(begun), role, begun, say, fitted=settings.few_shot is not None)
+    head = encoder.heads[role]
+    layer = encoder.spec.layers[0].dropout
+    rate = layer if settings.model.head_dropout is None else settings.model.head_dropout
+    assert isinstance(head, ClassificationHead)
+    head.dropout.p = rate
+    if settings.frozen or settings.adapter is not None:
+        for name, part in encoder.named_children():
+            part.requires_grad_(name in ("heads", "pooler"))
+    if settings.few_shot is not None:
+        head.requires_grad_(False)  # it is fitted, not trained
+    if (how := low_rank(settings)) is not None:
+        add_low_rank(encoder, checkpoint.family, how)
+    return encoder
+
+
+def low_rank(settings: FinetuneSettings) -> LowRank | None:
+    """The low-rank updates that a run trains; None if it trains none."""
+    adapter = settings.adapter
+    if adapter is None or adapter.kind == "head":
+        return None
+    return LowRank(adapter.r, adapter.lora_alpha, adapter.lora_dropout, adapter.target_modules)
+
+
+def load_weights(
+    encoder: Encoder, other: Encoder, role: str, begun: Checkpoint, say: Say, *, fitted: bool = False
+) -> None:
+    """Load the other encoder's weights, but its head of that role only for the same task, and never if the
+    new head is ``fitted``."""
+    ours, theirs = encoder.state_dict(), other.state_dict()
+    prefix, name = f"heads.{role}.", begun.source.folder
+    mine, before = (_head(one, role) for one in (encoder, other))
+    if fitted:
+        theirs = {tensor: value for tensor, value in theirs.items() if not tensor.startswith(prefix)}
+    elif before is not None and before == mine:
+        say(f"the head of {name} for {before} is trained further, because the task is the same")
+    elif before is not None:
+        theirs = {tensor: value for tensor, value in theirs.items() if not tensor.startswith(prefix)}
+        say(f"the head of {name} for {before} is left out, and the run starts with a new one for {mine}")
+    for tensor in ours.keys() & theirs.keys():
+        if ours[tensor].shape != theirs[tensor].shape:
+            raise InvalidRequest(
+                f"model.config gives {tensor} the shape {list(ours[tensor].shape)}, and in {name} it has "
+                f"{list(theirs[tensor].shape)}; keep the sizes of the checkpoint"
+            )
+    replaced = prefix if fitted or before is not None else ()
+    new = sorted(
+        {
+            tensor.rpartition(".")[0]
+            for tensor in ours
+            if tensor not in theirs and not tensor.startswith(replaced)
+        }
+    )
+    left = sorted({tensor.split(".")[1] for tensor in theirs if tensor not in ours and "heads." in tensor})
+    if new:
+        say(f"{name} has no {', '.join(new)}; the run starts with new weights there")
+    if left:
+        say(f"the heads of {name} that the task does not use are left out: {', '.join(left)}")
+    encoder.load_state_dict({tensor: theirs.get(tensor, ours[tensor]) for tensor in ours})
+
+
+@dataclass(frozen=True)
+class _Predicts:
+    """What a head predicts; the weights of two heads mean the same if it is equal."""
+
+    role: str
+    problem: ProblemType
+    classes: int
+    labels: tuple[str, ...] | None
+
+    def __str__(self) -> str:
+        if self.role == "span":
+            return "answers"
+        if self.problem == "regression":
+            return "numbers"
+        names = ", ".join((self.labels or ())[:6]) or f"{self.classes} classes without names"
+        more = f" and {self.classes - 6} more" if self.labels and self.classes > 6 else ""
+        return f"{'several of ' if self.problem == 'multi_label_classification' else ''}{names}{more}"
+
+
+def _head(encoder: Encoder, role: str) -> _Predicts | None:
+    """What the head of a role predicts; None if the encoder has no such head."""
+    for head in encoder.spec.heads:
+        if isinstance(head, Classifier) and head.role == role:
+            default: ProblemType = "regression" if head.classes == 1 else "single_label_classification"
+            return _Predicts(role, head.problem_type or default, head.classes, head.labels)
+    return None

@@ -1,0 +1,143 @@
+"""Distillation settings, and which comparisons two encoders support."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from unmask.errors import InvalidRequest
+from unmask.spec import EncoderSpec, SlidingWindowGlobal, SoftmaxAttention
+from unmask.spec.check import require_positive
+from unmask.training.objectives.masking import MaskingSpec
+
+Related = Literal["queries", "keys", "values"]
+
+LayerPairs = tuple[tuple[int, int], ...]
+"""Layers of the student and of the teacher, from 0; negative numbers count from the last."""
+
+
+@dataclass(frozen=True)
+class DistillationSpec:
+    """The terms of the loss and their weights; a weight of 0 leaves a term out.
+
+    Without ``words`` and ``masked`` no token is masked, as in MiniLM.
+    """
+
+    words: float = 5.0
+    """Weight of the divergence from the teacher's predictions."""
+    masked: float = 2.0
+    """Weight of masked language modeling."""
+    cosine: float = 1.0
+    """Weight of the cosine between states of paired layers; with a linear projection if widths differ."""
+    attention: float = 0.0
+    """Weight of the divergence from the teacher's attention, head by head."""
+    relations: float = 0.0
+    """Weight of the divergence from the teacher's relations between tokens."""
+    temperature: float = 2.0
+    """Temperature of the predictions."""
+    tokens: Literal["chosen", "all"] = "chosen"
+    """Tokens whose predictions are compared: masked tokens only, or all, as in DistilBERT's code."""
+    related: tuple[Related, ...] = ("values",)
+    relation_heads: int | None = None
+    """Number of relation heads; None for the encoders' own, which must be equal."""
+    state_layers: LayerPairs = ((-1, -1),)
+    """The last layer's state is the encoder's output, after its final norm."""
+    attention_layers: LayerPairs = ((-1, -1),)
+    """For attention and relations."""
+    masking: MaskingSpec = field(default_factory=MaskingSpec)
+
+    def __post_init__(self) -> None:
+        require_positive("temperature", self.temperature)
+        for term in TERMS:
+            if not getattr(self, term) >= 0:
+                raise InvalidRequest(f"the weight {term} is {getattr(self, term)}; it must be at least 0")
+        if not self.terms:
+            raise InvalidRequest(f"every term has weight 0; give one of {', '.join(TERMS)} more")
+        if self.tokens not in ("chosen", "all"):
+            raise InvalidRequest(f"tokens is {self.tokens!r}; it can be chosen, all")
+        if not self.related or not set(self.related) <= {"queries", "keys", "values"}:
+            raise InvalidRequest(f"related is {self.related}; it can hold queries, keys, values")
+        if not self.state_layers or not self.attention_layers:
+            raise InvalidRequest("a list of layer pairs is empty; give a term the weight 0 to leave it out")
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """The terms with a weight above 0."""
+        return tuple(term for term in TERMS if getattr(self, term))
+
+    @property
+    def hides(self) -> bool:
+        """Whether tokens are masked."""
+        return self.words > 0 or self.masked > 0
+
+
+@dataclass(frozen=True)
+class TeacherChoice:
+    """The teacher of a run file."""
+
+    teacher: str
+    """A checkpoint: a folder, a hub id, or "default"."""
+    init_from_teacher: tuple[int, ...] | None = None
+    """For each of the student's layers, the teacher's layer that initializes it; None: random weights."""
+
+
+TERMS = ("words", "masked", "cosine", "attention", "relations")
+
+MINILM = DistillationSpec(words=0.0, masked=0.0, cosine=0.0, attention=1.0, relations=1.0)
+"""Attention and relations of values of the last layers (Wang et al. 2020)."""
+
+MINILM_V2 = DistillationSpec(
+    words=0.0,
+    masked=0.0,
+    cosine=0.0,
+    relations=1.0,
+    related=("queries", "keys", "values"),
+    relation_heads=48,
+)
+"""The mean of relations of queries, keys and values (Wang et al. 2021). The authors use 48 heads for a width
+of 768, and a layer before the last one for large teachers."""
+
+
+def resolve(pairs: LayerPairs, student: EncoderSpec, teacher: EncoderSpec) -> LayerPairs:
+    """Pairs of layers by number from 0.
+
+    Raises:
+        InvalidRequest: there is no such layer.
+    """
+    for pair in pairs:
+        for layer, spec, who in zip(pair, (student, teacher), ("student", "teacher"), strict=True):
+            depth = len(spec.layers)
+            if not -depth <= layer < depth:
+                raise InvalidRequest(
+                    f"a pair names layer {layer} of the {who}, which has layers 0 to {depth - 1}"
+                )
+    return tuple((mine % len(student.layers), its % len(teacher.layers)) for mine, its in pairs)
+
+
+def relation_heads(
+    student: EncoderSpec, teacher: EncoderSpec, mine: int, its: int, spec: DistillationSpec
+) -> int:
+    """The number of relation heads of a pair of layers.
+
+    Raises:
+        InvalidRequest: their attention cannot be compared as the spec requires.
+    """
+    ours, theirs = student.layers[mine].mixer, teacher.layers[its].mixer
+    pair = f"layer {mine} of the student and {its} of the teacher"
+    if not isinstance(ours, SoftmaxAttention) or not isinstance(theirs, SoftmaxAttention):
+        raise InvalidRequest(f"{pair} cannot be compared by attention: both must be softmax attention")
+    if spec.attention and (ours.heads != theirs.heads or ours.pattern != theirs.pattern):
+        raise InvalidRequest(
+            f"{pair} have {ours.heads} and {theirs.heads} heads with {ours.pattern} and {theirs.pattern}; "
+            "attention is compared head by head and key by key, so use relations instead"
+        )
+    if spec.attention and isinstance(ours.pattern, SlidingWindowGlobal) and ours.pattern.own_projections:
+        raise InvalidRequest(f"{pair} have projections of global tokens, whose attention is not compared")
+    heads = spec.relation_heads or ours.heads
+    widths = [mixer.heads * mixer.head_width for mixer in (ours, theirs)]
+    if spec.relations and (
+        (spec.relation_heads is None and ours.heads != theirs.heads) or any(width % heads for width in widths)
+    ):
+        raise InvalidRequest(
+            f"{pair} have {ours.heads} and {theirs.heads} heads, {widths[0]} and {widths[1]} features in "
+            "all; give relation_heads, a number that divides both"
+        )
+    return heads

@@ -1,0 +1,264 @@
+"""Objectives on labeled texts: classes, numbers, labels of tokens, answers as spans, and choices.
+
+Axes: P targets: texts, labeled tokens, or questions; R rows of logits: tokens, or choices; C classes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import assert_never
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from unmask.encoder.encoder import Encoder
+from unmask.errors import InvalidRequest
+from unmask.spec import Classifier, ProblemType
+from unmask.text.batch import PackedBatch
+from unmask.training.data.labeled import IGNORED, LabeledRole, LabeledSequence
+from unmask.training.objectives.consistency import (
+    Divergence,
+    Sift,
+    class_divergence,
+    grouped_divergence,
+    has_dropout,
+    label_divergence,
+    log_sums,
+    number_divergence,
+    r_drop_divergence,
+)
+from unmask.training.objectives.consistency_spec import SiftSpec
+from unmask.training.objectives.interface import Example, LossOutput, Objective
+
+DIVERGENCES: Mapping[ProblemType, Divergence] = {
+    "single_label_classification": class_divergence,
+    "multi_label_classification": label_divergence,
+    "regression": number_divergence,
+}
+"""What R-Drop and SiFT measure for each problem."""
+
+TERMS: Mapping[LabeledRole, str] = {
+    "sequence": "classification",
+    "tokens": "tagging",
+    "span": "answering",
+    "choice": "multiple_choice",
+}
+"""The term of each role's loss, by which figures are named."""
+
+
+@dataclass(frozen=True, eq=False)
+class LabeledExample(Example):
+    """A packed batch of texts with their targets."""
+
+    rows_P: NDArray[np.int64]
+    """The row of the head's logits that predicts each target; of a span, the token of each bound; of a
+    question, its first choice."""
+    targets_P: NDArray[np.generic]
+    """See `LabeledSequence.target`, concatenated: (P,), or (P, C) for numbers and several labels. Of a span,
+    the bounds as rows of the packed batch, (P, 2); of a question, the row of the right choice, (P,)."""
+
+
+class LabeledObjective(Objective[LabeledSequence, LabeledExample]):
+    """The loss of one of an encoder's classifiers on labeled texts.
+
+    Cross-entropy for single labels, words, spans (the mean of start and end) and the choices of a question;
+    binary cross-entropy, a mean over labels, for several labels; squared error for a regression. The loss is
+    the mean over the targets of the global batch: over texts, labeled tokens, or questions. The same as the
+    heads of `transformers`, except that padding, of which there is none, takes no part in the softmax over
+    the tokens of an answer.
+
+    The term is one of `TERMS`, with the figures ``loss`` and, where there are classes, ``accuracy``.
+
+    Args:
+        encoder: with the head.
+        role: of the head.
+        problem: what a head of the role ``sequence`` predicts.
+        class_weights: a factor for the loss of each class; of several labels, for that of a label that
+            applies. The mean stays one over all targets, so factors above 1 raise the loss.
+        label_smoothing: the share of a target's probability that is spread over all classes.
+        r_drop: the factor of R-Drop's divergence between two passes, of which the loss is the mean; 0 for one
+            pass. Its figure is ``r_drop``.
+        sift: virtual adversarial training, with the figure ``sift``; None for none.
+    """
+
+    class_weights: Tensor | None
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        role: LabeledRole,
+        problem: ProblemType = "single_label_classification",
+        *,
+        class_weights: Sequence[float] | None = None,
+        label_smoothing: float = 0.0,
+        r_drop: float = 0.0,
+        sift: SiftSpec | None = None,
+    ) -> None:
+        super().__init__()
+        heads = {head.role: head for head in encoder.spec.heads if isinstance(head, Classifier)}
+        if role not in heads:
+            raise InvalidRequest(
+                f"the encoder has no {role} head; it has: {', '.join(encoder.heads) or 'none'}"
+            )
+        if not 0 <= label_smoothing < 1:
+            raise InvalidRequest(f"label_smoothing is {label_smoothing}; it must be from 0 to below 1")
+        if role == "choice" and class_weights is not None:
+            raise InvalidRequest("class_weights is given and choices have no classes; leave it out")
+        classes = heads[role].classes
+        if class_weights is not None and len(class_weights) != classes:
+            raise InvalidRequest(
+                f"class_weights has {len(class_weights)} numbers, and the head has {classes} classes; give "
+                "one for each"
+            )
+        if r_drop and not has_dropout(encoder):
+            raise InvalidRequest(
+                f"r_drop is {r_drop:g} and all dropouts of the model are 0, so two passes are the same; set "
+                "one in model.config, such as hidden_dropout_prob, or model.head_dropout, or leave r_drop out"
+            )
+        self.r_drop = r_drop
+        self.sift = None if sift is None else Sift(encoder, sift)
+        # SiFT has a perturbed pass whose gradient stops at the perturbation, and one with all gradients.
+        self.passes = 1 + (r_drop > 0) + (sift is not None) * 5 / 3
+        self.encoder = encoder
+        self.role = role
+        self.problem = problem
+        self.label_smoothing = label_smoothing
+        weights = None if class_weights is None else torch.tensor(class_weights, dtype=torch.float32)
+        self.register_buffer("class_weights", weights, persistent=False)
+
+    def prepare(
+        self, items: Sequence[LabeledSequence], draw: np.random.Generator, progress: float
+    ) -> LabeledExample:
+        """Pack the texts; nothing is random here."""
+        ids, types, marks = zip(*(one for item in items for one in item.sequences()), strict=True)
+        batch = PackedBatch.of_ids(ids, types, marks if any(marks) else None)
+        starts = batch.layout.offsets[:-1]
+        match self.role:
+            case "tokens":
+                targets = np.concatenate([item.target for item in items])
+                rows = np.flatnonzero(targets != IGNORED)
+                targets = targets[rows]
+            case "span":
+                targets = np.stack([item.target + start for item, start in zip(items, starts, strict=True)])
+                rows = np.arange(len(items))
+            case "choice":
+                rows = np.cumsum([0, *(len(item.lengths) for item in items[:-1])])
+                targets = rows + np.stack([item.target for item in items])
+            case "sequence":
+                targets = np.stack([item.target for item in items])
+                rows = np.arange(len(items))
+            case _:
+                assert_never(self.role)
+        return LabeledExample(
+            {TERMS[self.role]: len(rows)},
+            batch.layout.token_count,
+            len(ids),
+            batch,
+            rows_P=rows,
+            targets_P=targets,
+        )
+
+    def forward(self, example: LabeledExample, totals: Mapping[str, int]) -> LossOutput:
+        """The sum of losses, divided by the number of targets in the global batch."""
+        logits = self._logits(example)
+        loss, right = self._loss(logits, example)
+        found: dict[str, Tensor] = {}
+        total, divergence = loss, partial(self._divergence, example)
+        if self.training and self.r_drop:
+            again = self._logits(example)
+            total = loss = (loss + self._loss(again, example)[0]) / 2
+            found["r_drop"] = r_drop_divergence(logits, again, divergence)
+            total = total + self.r_drop * found["r_drop"]
+        if self.training and self.sift is not None:
+            found["sift"] = self.sift.divergence(logits, partial(self._logits, example), divergence)
+            total = total + self.sift.spec.weight * found["sift"]
+        found = {"loss": loss} | ({} if right is None else {"accuracy": right}) | found
+        term = TERMS[self.role]
+        return LossOutput(
+            total / max(1, totals[term]), {f"{term}/{name}": one.detach() for name, one in found.items()}
+        )
+
+    def _logits(self, example: LabeledExample) -> Tensor:
+        x_TD = self.encoder.encode(example.batch)
+        logits = self.encoder.logits(self.role, x_TD, example.batch.layout)
+        return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+    def _loss(self, logits: Tensor, example: LabeledExample) -> tuple[Tensor, Tensor | None]:
+        targets = torch.from_numpy(example.targets_P).to(logits.device)
+        match self.role:
+            case "span":
+                return self._span(logits, targets, example)
+            case "choice":
+                return self._choices(logits, targets, _question_of(example, logits))
+            case "sequence" | "tokens":
+                return self._classes(logits[_rows(example, logits)], targets)
+            case _:
+                assert_never(self.role)
+
+    def _divergence(self, example: LabeledExample, one: Tensor, other: Tensor) -> Tensor:
+        """How far the second prediction is from the first; see `Divergence`."""
+        if self.role == "span":
+            of_T = torch.from_numpy(example.batch.layout.sequence_of_T).to(one.device)
+            return grouped_divergence(one, other, of_T, example.sequences)
+        if self.role == "choice":
+            return grouped_divergence(one, other, _question_of(example, one), len(example.rows_P))
+        rows_P = _rows(example, one)
+        problem = self.problem if self.role == "sequence" else "single_label_classification"
+        measure = DIVERGENCES[problem]
+        return measure(one[rows_P], other[rows_P])
+
+    def _classes(self, logits_PC: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
+        if self.role == "sequence" and self.problem == "regression":
+            return functional.mse_loss(logits_PC, targets, reduction="none").mean(-1).sum(), None
+        if self.role == "sequence" and self.problem == "multi_label_classification":
+            losses = functional.binary_cross_entropy_with_logits(
+                logits_PC, targets, pos_weight=self.class_weights, reduction="none"
+            )
+            right = ((logits_PC > 0) == (targets > 0.5)).float().mean(-1).sum()
+            return losses.mean(-1).sum(), right
+        loss = functional.cross_entropy(
+            logits_PC,
+            targets,
+            weight=self.class_weights,
+            label_smoothing=self.label_smoothing,
+            reduction="sum",
+        )
+        return loss, (logits_PC.argmax(-1) == targets).sum()
+
+    def _span(self, logits_T2: Tensor, bounds_P2: Tensor, example: LabeledExample) -> tuple[Tensor, Tensor]:
+        """Cross-entropy of both bounds over the tokens of each text; right where both are."""
+        of_T = torch.from_numpy(example.batch.layout.sequence_of_T).to(logits_T2.device)
+        totals, largest = log_sums(logits_T2, of_T, example.sequences)
+        chosen = logits_T2.gather(0, bounds_P2)
+        right = (chosen.detach() >= largest).all(-1).sum()
+        return (totals - chosen).mean(-1).sum(), right
+
+    def _choices(self, logits_R1: Tensor, targets_P: Tensor, of_R: Tensor) -> tuple[Tensor, Tensor]:
+        """Cross-entropy of the right choice over the choices of each question."""
+        questions = len(targets_P)
+        totals, largest = log_sums(logits_R1, of_R, questions)
+        chosen = logits_R1[targets_P]
+        right = (chosen.detach() >= largest).sum()
+        sums = logits_R1.new_zeros((questions, 1)).index_add(0, of_R, logits_R1)
+        means = sums / of_R.bincount(minlength=questions)[:, None]
+        losses = totals - (1 - self.label_smoothing) * chosen - self.label_smoothing * means
+        return losses.sum(), right
+
+    def encoders(self) -> Mapping[str, Encoder]:
+        """The one encoder."""
+        return {"": self.encoder}
+
+
+def _rows(example: LabeledExample, logits: Tensor) -> Tensor:
+    """The rows of the logits that have targets."""
+    return torch.from_numpy(example.rows_P).to(logits.device)
+
+
+def _question_of(example: LabeledExample, logits: Tensor) -> Tensor:
+    """The question of each choice; rows of the example are the first choices."""
+    of_R = torch.zeros(len(logits), dtype=torch.int64, device=logits.device)
+    of_R[_rows(example, logits)[1:]] = 1
+    return of_R.cumsum(0)

@@ -1,0 +1,35 @@
+"""Optimizers, schedules, weight averaging, and gradient clipping.
+
+Names that need torch are imported when first used, so that settings are read without it.
+"""
+
+from typing import TYPE_CHECKING
+
+from unmask.base.lazy import lazy_names
+from unmask.training.optim.schedules import ScheduleSpec, lr_multiplier
+from unmask.training.optim.spec import OptimizerSpec
+
+if TYPE_CHECKING:
+    from unmask.training.optim.build import Optimizer, build_optimizer
+    from unmask.training.optim.clip import clip_gradients
+    from unmask.training.optim.ema import Ema
+
+__all__ = [
+    "Ema",
+    "Optimizer",
+    "OptimizerSpec",
+    "ScheduleSpec",
+    "build_optimizer",
+    "clip_gradients",
+    "lr_multiplier",
+]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "Ema": "unmask.training.optim.ema",
+        "Optimizer": "unmask.training.optim.build",
+        "build_optimizer": "unmask.training.optim.build",
+        "clip_gradients": "unmask.training.optim.clip",
+    },
+)

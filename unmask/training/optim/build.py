@@ -1,0 +1,281 @@
+"""An optimizer for a module from its spec."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from unmask.errors import InvalidRequest
+from unmask.training.optim.adamw import adamw, stable_adamw
+from unmask.training.optim.clip import clip_gradients
+from unmask.training.optim.dtensor import is_dtensor, local_tensors
+from unmask.training.optim.groups import Placed, place_parameters
+from unmask.training.optim.muon import muon
+from unmask.training.optim.spec import OptimizerSpec
+
+
+def build_optimizer(
+    module: nn.Module, spec: OptimizerSpec, own_rates: Mapping[nn.Parameter, float] | None = None
+) -> "Optimizer":
+    """The optimizer that ``spec`` describes, for every parameter of ``module`` that requires a gradient.
+
+    Args:
+        module: holds the parameters.
+        spec: the optimizer's settings.
+        own_rates: the maximum learning rate of parameters that have another than ``spec`` gives.
+
+    Raises:
+        InvalidRequest: there is no such parameter, or none for ``layer_decay``.
+    """
+    return Optimizer(place_parameters(module), spec, own_rates)
+
+
+class Optimizer(torch.optim.Optimizer):
+    """AdamW, StableAdamW or Muon over groups of parameters, each with its rate and decay.
+
+    The state of a parameter is: ``step``, a float32 scalar on the host; ``first`` and ``second`` moments,
+    or Muon's ``momentum``; and for a 16-bit parameter ``master``, the float32 value in which steps
+    accumulate and of which the parameter is a rounded copy. Moments are float32 too (float64 for float64
+    parameters).
+
+    Loading a state restores these and the schedule's multiplier. Rates, decay and other numbers remain those
+    of the spec this optimizer was built from, so a run can resume with different ones.
+
+    Args:
+        placed: parameters and how they are updated.
+        spec: the optimizer's settings.
+        own_rates: see `build_optimizer`.
+    """
+
+    def __init__(
+        self,
+        placed: Iterable[Placed],
+        spec: OptimizerSpec,
+        own_rates: Mapping[nn.Parameter, float] | None = None,
+    ) -> None:
+        self.spec = spec
+        placed = list(placed)
+        self._parts = {one.parameter: one.parts for one in placed}
+        rates = own_rates or {}
+        groups = list(_groups([one for one in placed if one.parameter not in rates], spec))
+        groups += _own_groups([one for one in placed if one.parameter in rates], spec, rates)
+        super().__init__(groups, {})
+
+    def set_learning_rate(self, factor: float) -> None:
+        """Set every group's learning rate to its maximum times ``factor``."""
+        for group in self.param_groups:
+            group["factor"] = factor
+            group["lr"] = group["base_lr"] * factor
+
+    def clip(self) -> float:
+        """`clip_gradients` with the spec's limit: return the norm of all gradients before clipping; waits
+        for the device."""
+        return float(clip_gradients(self._parts, self.spec.clip))
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Update every parameter that has a gradient; the others and their state are unchanged.
+
+        Raises:
+            InvalidRequest: a closure is given, or a gradient is sparse.
+        """
+        if closure is not None:
+            raise InvalidRequest("the optimizer takes no closure; compute gradients first, then call step()")
+        for group in self.param_groups:
+            batches: dict[tuple[Any, ...], list[nn.Parameter]] = {}
+            for parameter in group["params"]:
+                if parameter.grad is None:
+                    continue
+                if parameter.grad.is_sparse:
+                    raise InvalidRequest("a gradient is sparse; use embeddings with sparse=False")
+                state = self._kept(parameter, group["kind"])
+                state["step"] += 1
+                key = (parameter.device, parameter.dtype, is_dtensor(parameter), int(state["step"]))
+                batches.setdefault(key, []).append(parameter)
+            for (*_, count), parameters in batches.items():
+                self._move(parameters, group, count)
+
+    def _kept(self, parameter: nn.Parameter, kind: str) -> dict[str, Any]:
+        state: dict[str, Any] = self.state[parameter]
+        if not state:
+            dtype = _wide(parameter)
+            state["step"] = torch.zeros((), dtype=torch.float32)
+            for name in _moments(kind):
+                state[name] = torch.zeros_like(parameter, dtype=dtype)
+            if parameter.dtype != dtype:
+                state["master"] = parameter.detach().to(dtype)
+        return state
+
+    def _move(self, parameters: list[nn.Parameter], group: dict[str, Any], count: int) -> None:
+        states = [self.state[parameter] for parameter in parameters]
+        masters = [state["master"] for state in states if "master" in state]
+        values: list[Tensor] = masters or [parameter.detach() for parameter in parameters]
+        gradients = [
+            _laid_out(parameter.grad, value) for parameter, value in zip(parameters, values, strict=True)
+        ]
+        rate = float(group["lr"])
+        # The fraction of a weight that decay subtracts; the schedule's multiplier applies in both cases.
+        decay = group["weight_decay"] * (rate / group["base_lr"] if group["decoupled"] else rate)
+        if group["kind"] == "muon":
+            muon(
+                values,
+                gradients,
+                [state["momentum"] for state in states],
+                [self._parts[parameter] for parameter in parameters],
+                rate=rate,
+                decay=decay,
+                momentum=group["momentum"],
+                nesterov=group["nesterov"],
+                iterations=group["iterations"],
+            )
+        else:
+            update = adamw if group["kind"] == "adamw" else stable_adamw
+            update(
+                values,
+                gradients,
+                [state["first"] for state in states],
+                [state["second"] for state in states],
+                step=count,
+                rate=rate,
+                decay=decay,
+                betas=group["betas"],
+                eps=group["eps"],
+            )
+        if masters:
+            torch._foreach_copy_(local_tensors(parameters), local_tensors(masters))
+
+    @torch.no_grad()
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Load a state; its tensors are copied.
+
+        Raises:
+            InvalidRequest: it belongs to other parameters or another kind of optimizer: groups, their sizes,
+                shapes or state tensors differ. In this case nothing is loaded.
+        """
+        saved = state_dict["param_groups"]
+        described = [(group["name"], len(group["params"])) for group in saved]
+        expected = [(group["name"], len(group["params"])) for group in self.param_groups]
+        if described != expected:
+            raise InvalidRequest(
+                f"the state has groups of parameters {described} and this optimizer {expected}; "
+                "build it from the spec and the module of the run that saved it"
+            )
+        states: dict[Tensor, dict[str, Tensor]] = {}
+        for group, theirs in zip(self.param_groups, saved, strict=True):
+            for parameter, index in zip(group["params"], theirs["params"], strict=True):
+                if index in state_dict["state"]:
+                    states[parameter] = _copied(parameter, group["kind"], state_dict["state"][index])
+        for group, theirs in zip(self.param_groups, saved, strict=True):
+            group["factor"] = theirs["factor"]
+            group["lr"] = group["base_lr"] * group["factor"]
+        self.state.clear()
+        self.state.update(states)
+
+
+def _moments(kind: str) -> tuple[str, ...]:
+    return ("momentum",) if kind == "muon" else ("first", "second")
+
+
+def _wide(parameter: nn.Parameter) -> torch.dtype:
+    """The dtype of moments and master weights."""
+    return torch.promote_types(parameter.dtype, torch.float32)
+
+
+def _copied(parameter: nn.Parameter, kind: str, kept: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Copies of a state's tensors. A master is added or dropped if the parameter's dtype has changed."""
+    names = {"step", *_moments(kind)}
+    if kept.keys() - {"master"} != names:
+        raise InvalidRequest(
+            f"the state keeps {', '.join(sorted(kept))} for a parameter and {kind} keeps "
+            f"{', '.join(sorted(names))}; load it into the kind of optimizer that saved it"
+        )
+    copied = {}
+    for name, tensor in kept.items():
+        if name == "step":
+            copied[name] = tensor.detach().to("cpu", torch.float32, copy=True)
+            continue
+        if tensor.shape != parameter.shape:
+            raise InvalidRequest(
+                f"the state's {name} has shape {tuple(tensor.shape)} and its parameter "
+                f"{tuple(parameter.shape)}; load the state of the same module"
+            )
+        copied[name] = tensor.detach().to(parameter.device, _wide(parameter), copy=True)
+    if parameter.dtype == _wide(parameter):
+        copied.pop("master", None)
+    elif "master" not in copied:
+        copied["master"] = parameter.detach().to(_wide(parameter))
+    return copied
+
+
+def _laid_out(gradient: Tensor | None, value: Tensor) -> Tensor:
+    """A gradient in the dtype and the memory layout of its value."""
+    assert gradient is not None
+    if gradient.dtype == value.dtype and gradient.stride() == value.stride():
+        return gradient
+    return torch.empty_like(value).copy_(gradient)
+
+
+def _groups(placed: list[Placed], spec: OptimizerSpec) -> Iterable[dict[str, Any]]:
+    """The groups of a spec that have members, with layer-wise decay separately for each level, from the top.
+
+    Raises:
+        InvalidRequest: there is layer-wise decay and no parameter of an encoder's layers.
+    """
+    if spec.layer_decay is None:
+        yield from _kinds(placed, spec)
+        return
+    levels = sorted({one.below for one in placed})
+    if levels[-1] == 0:
+        raise InvalidRequest(
+            f"layer_decay is {spec.layer_decay:g} and no layer of an encoder is trained; leave layer_decay "
+            "out, or train the encoder too"
+        )
+    for level in levels:
+        factor = spec.rate_factor(level)
+        for group in _kinds([one for one in placed if one.below == level], spec):
+            rate = group["lr"] * factor
+            yield {**group, "name": f"{group['name']}, level {level}", "lr": rate, "base_lr": rate}
+
+
+def _own_groups(
+    placed: list[Placed], spec: OptimizerSpec, rates: Mapping[nn.Parameter, float]
+) -> Iterable[dict[str, Any]]:
+    """The groups of parameters with rates of their own."""
+    for number, rate in enumerate(sorted({rates[one.parameter] for one in placed})):
+        for group in _kinds([one for one in placed if rates[one.parameter] == rate], spec):
+            yield {**group, "name": f"{group['name']}, own rate {number}", "lr": rate, "base_lr": rate}
+
+
+def _kinds(placed: list[Placed], spec: OptimizerSpec) -> Iterable[dict[str, Any]]:
+    """The groups with members at the full rate: ``muon``, ``decayed``, ``plain``, in this order."""
+    with_muon = spec.kind == "muon"
+    kind = spec.rest if spec.kind == "muon" else spec.kind
+    moments = {"betas": spec.betas, "eps": spec.eps}
+    muon_rate = spec.learning_rate if spec.muon_learning_rate is None else spec.muon_learning_rate
+    muon_decay = spec.weight_decay if spec.muon_weight_decay is None else spec.muon_weight_decay
+    turning = {
+        "momentum": spec.muon_momentum,
+        "nesterov": spec.muon_nesterov,
+        "iterations": spec.muon_iterations,
+    }
+    matrices = [one for one in placed if with_muon and one.parts]
+    others = [one for one in placed if not (with_muon and one.parts)]
+    decayed, plain = [one for one in others if one.decays], [one for one in others if not one.decays]
+    for name, members, how, rate, decay, own in (
+        ("muon", matrices, "muon", muon_rate, muon_decay, turning),
+        ("decayed", decayed, kind, spec.learning_rate, spec.weight_decay, moments),
+        ("plain", plain, kind, spec.learning_rate, 0.0, moments),
+    ):
+        if members:
+            yield {
+                "params": [one.parameter for one in members],
+                "name": name,
+                "kind": how,
+                "lr": rate,
+                "base_lr": rate,
+                "factor": 1.0,
+                "weight_decay": decay,
+                "decoupled": spec.decoupled,
+                **own,
+            }

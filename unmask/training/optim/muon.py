@@ -1,0 +1,129 @@
+"""Muon (Jordan et al. 2024): momentum whose matrices are orthogonalized before they are applied.
+
+Axes: P matrices of equal shape; R rows; C columns; N the shorter side.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from unmask.training.optim.dtensor import distribute_like, full_tensors
+
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+"""Coefficients of ``a x + b x^3 + c x^5``, chosen by the authors: steep at 0; converges not to 1 but to
+between about 0.7 and 1.2, which does not harm training."""
+
+MATCH = 0.2
+"""AdamW's updates have a root mean square of 0.2 to 0.4; see `muon`."""
+
+SMALLEST_NORM = 1e-20
+"""Avoids division by zero for a matrix of zeros."""
+
+
+def newton_schulz(x_PRC: Tensor, iterations: int = 5) -> Tensor:
+    """Move the singular values of each matrix near 1 and keep its singular vectors: approximately ``U V^T``.
+
+    Args:
+        x_PRC: P matrices, wide or tall.
+        iterations: iterations of the quintic polynomial.
+
+    Returns:
+        The same shape and dtype. Singular values above about 2e-3 of the matrix's norm end between 0.68
+        and 1.21 after 5 iterations; a matrix of zeros is unchanged.
+    """
+    a, b, c = COEFFICIENTS
+    norms_P11 = torch.linalg.vector_norm(x_PRC, dim=(-2, -1), keepdim=True, dtype=_wide(x_PRC.dtype))
+    x_PRC = x_PRC / norms_P11.clamp_min(SMALLEST_NORM).to(x_PRC.dtype)
+    tall = x_PRC.shape[1] > x_PRC.shape[2]
+    for _ in range(iterations):
+        # The product with itself over the longer axis is the smaller one; the polynomial is the same.
+        gram_PNN = torch.bmm(x_PRC.mT, x_PRC) if tall else torch.bmm(x_PRC, x_PRC.mT)
+        odd_PNN = torch.baddbmm(gram_PNN, gram_PNN, gram_PNN, beta=b, alpha=c)
+        left, right = (x_PRC, odd_PNN) if tall else (odd_PNN, x_PRC)
+        x_PRC = torch.baddbmm(x_PRC, left, right, beta=a)
+    return x_PRC
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def computing_dtype(values: Tensor) -> torch.dtype:
+    """The dtype of `newton_schulz`: bfloat16, which it tolerates, on processors that multiply it fast.
+
+    These are CUDA devices and CPUs with AVX-512 BF16, where a 256 x 704 matrix takes a quarter of the time of
+    float32. Float64 stays float64.
+    """
+    if values.dtype == torch.float64:
+        return torch.float64
+    on_cpu = values.device.type == "cpu" and torch.cpu._is_avx512_bf16_supported()
+    return torch.bfloat16 if on_cpu or values.device.type == "cuda" else torch.float32
+
+
+def orthogonalize(matrices: Sequence[Tensor], parts: Sequence[int], iterations: int = 5) -> list[Tensor]:
+    """Approximately ``U V^T`` for every matrix; matrices whose parts have equal shape run in one batch.
+
+    Args:
+        matrices: (N, C) each.
+        parts: number of matrices stacked along the first axis of each; each part is orthogonalized
+            separately.
+        iterations: iterations of `newton_schulz`.
+
+    Returns:
+        One result per matrix, in the dtype of the computation.
+    """
+    stacks = [matrix.view(count, -1, matrix.shape[1]) for matrix, count in zip(matrices, parts, strict=True)]
+    batches: dict[torch.Size, list[int]] = {}
+    for index, stack_PRC in enumerate(stacks):
+        batches.setdefault(stack_PRC.shape[1:], []).append(index)
+    directions = list(matrices)
+    for members in batches.values():
+        batch_PRC = torch.cat([stacks[index].to(computing_dtype(stacks[index])) for index in members])
+        done = torch.split(newton_schulz(batch_PRC, iterations), [parts[index] for index in members])
+        for index, done_PRC in zip(members, done, strict=True):
+            directions[index] = done_PRC.flatten(0, 1)
+    return directions
+
+
+def muon(
+    values: list[Tensor],
+    gradients: list[Tensor],
+    momenta: list[Tensor],
+    parts: Sequence[int],
+    *,
+    rate: float,
+    momentum: float,
+    nesterov: bool,
+    iterations: int,
+    decay: float,
+) -> None:
+    """One step of Muon, in place.
+
+    ``m = momentum m + (1 - momentum) g``; ``u = momentum m + (1 - momentum) g`` with Nesterov momentum,
+    otherwise m; ``p = (1 - decay) p - rate * 0.2 sqrt(max(R, C)) * orthogonal(u)``.
+
+    The scale is that of Liu et al. 2025: an orthogonal R x C matrix has a root mean square of
+    1 / sqrt(max(R, C)), so the step's root mean square is 0.2 for every shape, about that of AdamW. Learning
+    rates and decay tuned for AdamW can therefore be used. (Jordan's scale is ``sqrt(max(1, R / C))``.)
+
+    Args:
+        values: p, matrices on one device and of one dtype.
+        gradients: g.
+        momenta: m.
+        parts: see `orthogonalize`.
+        rate: the learning rate of this step.
+        momentum: see above.
+        nesterov: see above.
+        iterations: iterations of `newton_schulz`.
+        decay: the fraction of p that is subtracted.
+    """
+    torch._foreach_lerp_(momenta, gradients, 1 - momentum)
+    ahead = torch._foreach_lerp(gradients, momenta, momentum) if nesterov else list(momenta)
+    # Sharded tensors are gathered, and each process keeps its shard of the same result.
+    directions = orthogonalize([full_tensors(one) for one in ahead], parts, iterations)
+    directions = [distribute_like(one, value) for one, value in zip(directions, values, strict=True)]
+    if decay:
+        torch._foreach_mul_(values, 1 - decay)
+    for value, direction, count in zip(values, directions, parts, strict=True):
+        value.add_(direction, alpha=-rate * MATCH * max(len(value) // count, value.shape[1]) ** 0.5)

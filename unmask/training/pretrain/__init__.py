@@ -1,0 +1,40 @@
+"""A pretraining run: its settings, training loop, checkpoints and log.
+
+Names that need torch are imported when first used, so that a run file is checked without it.
+"""
+
+from typing import TYPE_CHECKING
+
+from unmask.base.lazy import lazy_names
+from unmask.training.run.settings import RunSettings, read_run
+
+if TYPE_CHECKING:
+    from unmask.training.pretrain.run import Result, pretrain, train
+    from unmask.training.run.launch import joined
+    from unmask.training.run.report import Callback, NullCallback
+    from unmask.training.run.stopping import Stopped
+
+__all__ = [
+    "Callback",
+    "NullCallback",
+    "Result",
+    "RunSettings",
+    "Stopped",
+    "joined",
+    "pretrain",
+    "read_run",
+    "train",
+]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "Callback": "unmask.training.run.report",
+        "NullCallback": "unmask.training.run.report",
+        "Result": "unmask.training.pretrain.run",
+        "Stopped": "unmask.training.run.stopping",
+        "joined": "unmask.training.run.launch",
+        "pretrain": "unmask.training.pretrain.run",
+        "train": "unmask.training.pretrain.run",
+    },
+)

@@ -1,0 +1,308 @@
+"""The start of a run: its tokenizer, its encoder, and resolving its paths."""
+
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from unmask.base.files import read_bytes, whole_folder
+from unmask.base.stores import is_url
+from unmask.encoder.encoder import Encoder
+from unmask.errors import CheckpointNotFound, InvalidRequest, UnmaskError
+from unmask.families import family_of, published_config
+from unmask.spec import EncoderSpec, PooledVector
+from unmask.spec.config import WITHOUT_EFFECT
+from unmask.text import Tokenizer
+from unmask.text.tokenizer import TOKENIZER_FILES
+from unmask.training.data import sample, train_tokenizer
+from unmask.training.data.sources import format_of, input_files
+from unmask.training.objectives.build import saved_spec, trained_heads
+from unmask.training.run.checkpoint import MANIFEST
+from unmask.training.run.settings import Device, RunSettings
+from unmask.weights import Checkpoint, Source, find, read_checkpoint
+from unmask.weights.build import build
+from unmask.weights.heads.classes import with_heads
+from unmask.weights.write.for_others import without_length
+from unmask.weights.write.new_checkpoint import check_config, new_checkpoint, new_encoder, with_tokenizer
+from unmask.weights.write.writable import check_written
+
+Say = Callable[[str], None]
+
+LEAST_TOKENS = 3
+"""Tokens of the shortest text: one between two special tokens."""
+
+
+def choose_device(wanted: Device, local: int = 0) -> torch.device:
+    """The device of a process.
+
+    Args:
+        wanted: the device in the run file.
+        local: the process's local rank; each process has its own CUDA device.
+
+    Raises:
+        InvalidRequest: cuda is requested and not available, or there are fewer devices than processes.
+    """
+    there = torch.cuda.is_available()
+    if wanted == "cuda" and not there:
+        raise InvalidRequest("device is cuda, and torch finds no CUDA device here; use cpu or auto")
+    if not there or wanted == "cpu":
+        return torch.device("cpu")
+    if local >= torch.cuda.device_count():
+        raise InvalidRequest(
+            f"process {local + 1} of this machine has no CUDA device, of which there are "
+            f"{torch.cuda.device_count()}; start fewer processes, or set device to cpu"
+        )
+    return torch.device("cuda", local)
+
+
+def run_tokenizer(settings: RunSettings, base: Path, out: Path, say: Say) -> Tokenizer:
+    """The tokenizer of the checkpoint to start from, of a folder, or trained once and stored in ``out``.
+
+    Raises:
+        InvalidRequest: the folder holds no tokenizer, or it cannot be trained as requested.
+        OutputError: a new tokenizer cannot be written.
+    """
+    check_run(settings, base)
+    wanted = settings.tokenizer
+    if settings.model.start_from is not None:
+        tokenizer = read_checkpoint(source(settings.model.start_from, base)).tokenizer
+        if tokenizer.known is not None:
+            raise InvalidRequest(
+                f"the tokenizer of {settings.model.start_from} has {tokenizer.vocabulary_size} pieces and "
+                f"the model vectors for {tokenizer.known} ids; start from another checkpoint"
+            )
+        return tokenizer
+    if wanted.folder is not None:
+        folder = base / wanted.folder
+    else:
+        assert wanted.train is not None
+        folder = out / "tokenizer"
+        if not (folder / "tokenizer.json").is_file():
+            say(f"training a tokenizer with {wanted.vocabulary:,} tokens")
+            texts = sample(settings.data.sources, base, wanted.sample_bytes)
+            files = train_tokenizer(texts, wanted.train, wanted.vocabulary, lowercase=wanted.lowercase)
+            for left in out.glob(".tokenizer.*.partial"):
+                shutil.rmtree(left, ignore_errors=True)  # left by a killed process
+            with whole_folder(folder) as partial:
+                for name, content in files.items():
+                    (partial / name).write_bytes(content)
+    found = {
+        name: read_bytes(folder / name, InvalidRequest)
+        for name in TOKENIZER_FILES
+        if (folder / name).is_file()
+    }
+    if not found:
+        raise InvalidRequest(
+            f"tokenizer.folder names {folder}, which holds none of {', '.join(TOKENIZER_FILES)}"
+        )
+    made = Tokenizer.from_files(found)
+    if wanted.train is not None and made.vocabulary_size < wanted.vocabulary:
+        say(
+            f"the tokenizer has {made.vocabulary_size:,} tokens instead of {wanted.vocabulary:,}, because "
+            "its text gives no more"
+        )
+    return made
+
+
+def check_run(settings: RunSettings, base: Path) -> None:
+    """Check what can be checked before a tokenizer is trained and text is tokenized.
+
+    Raises:
+        InvalidRequest: a file is missing, or the objective or the encoder's config is invalid.
+        CheckpointError: the config asks for something that is not supported.
+    """
+    trained_heads(settings.objective)
+    data = settings.data
+    for one in () if is_url(data.cache) else (*data.sources, *data.held_out):
+        for path in input_files(one, base):
+            format_of(path, one)
+    model = settings.model
+    if model.start_from is not None:
+        return
+    there = {} if model.architecture is None else published_config(model.architecture)
+    config = _with_heads(settings, {**there, **_own_config(settings)})
+    spec, family = check_config(config), family_of(config)
+    check_written(family, saved_spec(settings.objective, spec, family), config)
+    limit = longest(spec)
+    if limit is not None and limit < LEAST_TOKENS:
+        raise InvalidRequest(
+            f"the encoder's config allows texts of at most {limit} tokens, and the shortest have "
+            f"{LEAST_TOKENS}; raise the limit (max_position_embeddings in most families)"
+        )
+
+
+def _own_config(settings: RunSettings) -> dict[str, Any]:
+    """The run file's keys of config.json, without those that only affect training, which are not saved."""
+    return {key: value for key, value in settings.model.config.items() if key != "gradient_checkpointing"}
+
+
+def run_encoder(
+    settings: RunSettings, base: Path, tokenizer: Tokenizer, say: Say, *, weights: bool = True
+) -> tuple[Checkpoint, Encoder]:
+    """The checkpoint that is finally saved, and its encoder with the run's initial weights.
+
+    Args:
+        settings: settings of the run.
+        base: the folder of the run file.
+        tokenizer: see `run_tokenizer`.
+        say: called with a sentence about everything of another checkpoint that is not loaded.
+        weights: False skips reading the weights of another checkpoint when a run is resumed.
+
+    Raises:
+        InvalidRequest: config, tokenizer and checkpoint do not match.
+        CheckpointError: the checkpoint cannot be used, or the config asks for something that is not
+            supported.
+    """
+    model = settings.model
+    own = _own_config(settings)
+    begun = None
+    if model.start_from is not None:
+        begun = read_checkpoint(source(model.start_from, base))
+        if begun.unread_config:
+            say(f"of {begun.source.folder}'s config.json, {_listed(begun.unread_config)} are ignored")
+        there = {key: value for key, value in begun.config.items() if key not in begun.unread_config}
+        config = _with_heads(settings, {**there, **own})
+    else:
+        there = {} if model.architecture is None else published_config(model.architecture)
+        config = with_tokenizer(_with_heads(settings, {**there, **own}), tokenizer)
+    files = tokenizer.files
+    if begun is not None and longest(check_config(config)) != longest(begun.spec):
+        files = without_length(files)  # the length limit of the other checkpoint
+    checkpoint = new_checkpoint(config, files, name=settings.name)
+    if begun is not None:
+        checkpoint = _with_pooling(checkpoint, begun, say)
+    if there:
+        _refuse_idle(own, there, config, checkpoint)
+    torch.manual_seed(settings.seed)
+    encoder = new_encoder(checkpoint, model.initialization, kernel=model.kernel)
+    if begun is not None and weights:
+        load_matching_weights(encoder, build(begun), str(begun.source.folder), say)
+    return checkpoint, encoder
+
+
+def longest(spec: EncoderSpec) -> int | None:
+    """The longest text that an encoder should be trained on; None if its config sets no limit.
+
+    This holds even if it could read longer texts, because the saved config states the training length.
+    """
+    positions = spec.embedding.positions
+    rows = None if positions is None else positions.rows - positions.offset
+    limits = [spec.max_tokens, spec.trained_tokens, rows]
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def _with_pooling(checkpoint: Checkpoint, begun: Checkpoint, say: Say) -> Checkpoint:
+    """The checkpoint with the sentence-embedding settings of the one it starts from."""
+    if not isinstance(begun.head, PooledVector):
+        return checkpoint
+    if begun.head.projections:
+        say(
+            f"the pooling of {begun.source.folder} is left out, because the layers after it are not part of "
+            "this run"
+        )
+        return checkpoint
+    if checkpoint.spec.width != begun.spec.width:
+        say(f"the pooling of {begun.source.folder} is left out, because it is for another width")
+        return checkpoint
+    say(f"the pooling of {begun.source.folder} ({', '.join(begun.head.pooling)}) is kept")
+    limits = [one.max_tokens for one in (checkpoint, begun) if one.max_tokens is not None]
+    return replace(
+        checkpoint,
+        head=begun.head,
+        sentence_files=begun.sentence_files,
+        max_tokens=min(limits, default=None),
+    )
+
+
+def _with_heads(settings: RunSettings, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The config with an architecture that has the objective's heads, unless the run file names one."""
+    made = with_heads(config, trained_heads(settings.objective))
+    own = settings.model.config.get("architectures")
+    if own is not None and made["architectures"] != own:
+        (name,) = made["architectures"]
+        raise InvalidRequest(
+            f"model.config's architectures is {own!r}, which lacks heads that the objective trains; "
+            f"name {name}, or leave architectures out"
+        )
+    return made
+
+
+def _refuse_idle(
+    own: Mapping[str, Any], there: Mapping[str, Any], config: Mapping[str, Any], checkpoint: Checkpoint
+) -> None:
+    """Refuse a key of ``model.config`` that another key of the underlying config overrides."""
+    for key in own.keys() - set(WITHOUT_EFFECT):
+        if key in there and there[key] == own[key]:
+            continue
+        without = {name: value for name, value in config.items() if name != key}
+        if key in there:
+            without[key] = there[key]
+        try:
+            other = new_checkpoint(without, checkpoint.tokenizer.files).spec
+        except UnmaskError:
+            continue  # a required key
+        if other == checkpoint.spec:
+            raise InvalidRequest(
+                f"model.config's {key} changes nothing in the encoder: another key "
+                "overrides it, or the value is the same; name that key, or leave it out"
+            )
+
+
+def load_matching_weights(encoder: Encoder, other: Encoder, name: str, say: Say) -> None:
+    """Copy the weights of another encoder, called ``name``; tensors in only one of them are reported to
+    ``say``.
+
+    Raises:
+        InvalidRequest: a tensor's shape differs.
+    """
+    ours, theirs = encoder.state_dict(), other.state_dict()
+    for tensor in ours.keys() & theirs.keys():
+        if ours[tensor].shape != theirs[tensor].shape:
+            raise InvalidRequest(
+                f"model.config gives {tensor} the shape {list(ours[tensor].shape)}, and in {name} it has "
+                f"{list(theirs[tensor].shape)}; keep the sizes of the checkpoint"
+            )
+    fresh_ones = [tensor for tensor in ours if tensor not in theirs]
+    if fresh_ones:
+        say(f"{name} has no {_listed(fresh_ones)}; the run starts with new weights there")
+    left = [tensor for tensor in theirs if tensor not in ours]
+    if left:
+        say(f"{_listed(left)} of {name} are not in this run's encoder and are left out")
+    encoder.load_state_dict({tensor: theirs.get(tensor, ours[tensor]) for tensor in ours})
+
+
+def run_objective(settings: RunSettings, base: Path) -> dict[str, Any]:
+    """The objective's table, with a teacher's path resolved from the run file's folder."""
+    table = dict(settings.objective)
+    teacher = table.get("teacher")
+    if isinstance(teacher, str) and (base / teacher).is_dir():
+        table["teacher"] = str((base / teacher).resolve())
+    return table
+
+
+def source(name: str, base: Path) -> Source:
+    """A checkpoint that a run file names: a folder relative to the file, or a hub id.
+
+    For a run's checkpoint, this is the model in it.
+
+    Raises:
+        CheckpointNotFound: there is no such folder relative to the run file.
+    """
+    folder = base / name
+    if folder.is_dir():
+        inner = folder / "model" if (folder / MANIFEST).is_file() else folder
+        return Source(inner, folder.resolve().name)
+    if Path(name).is_dir():
+        raise CheckpointNotFound(
+            f"{folder} is not a folder; paths in a run file are relative to the file's folder, "
+            f"not to {Path.cwd()}"
+        )
+    return find(name)
+
+
+def _listed(names: Mapping[str, Any] | list[str] | tuple[str, ...]) -> str:
+    some = list(names)
+    return ", ".join(some[:3]) + (f" and {len(some) - 3} more" if len(some) > 3 else "")

@@ -1,0 +1,182 @@
+"""Queries with their documents: rows of tables, and collections in the layout of BEIR."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from unmask.errors import InvalidRequest, InvalidText, quoted
+from unmask.text.records import COMPRESSED, json_rows, tsv_rows
+from unmask.training.finetune.data_settings import DataSettings
+from unmask.training.finetune.records import labeled_files, table_rows
+
+NEGATIVES = ("negative", "negatives")
+"""The columns of negatives that are read if none is named."""
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A query, and documents of which the first answers it."""
+
+    where: str
+    """Its file and line, for errors."""
+    query: str
+    documents: tuple[str, ...]
+    scores: tuple[float, ...] | None = None
+    """A teacher's score of each document."""
+
+
+@dataclass(frozen=True)
+class Collection:
+    """Queries to evaluate on."""
+
+    queries: tuple[str, ...]
+    documents: tuple[str, ...]
+    answers: tuple[Mapping[int, int], ...]
+    """For each query, the relevance of documents by their places."""
+    listed: tuple[tuple[int, ...], ...]
+    """For each query, the documents of its own row, which a reranker orders."""
+
+
+def read_ranked(names: Sequence[str], data: DataSettings, base: Path) -> Iterator[Ranked]:
+    """All queries with their documents, in order; a judged collection gives one for each relevant document.
+
+    Args:
+        names: paths or globs, relative to ``base``; a file in the folder ``qrels`` of a collection in BEIR's
+            layout stands for its judged queries.
+        data: their format and columns.
+        base: a folder.
+
+    Raises:
+        InvalidRequest: a file does not exist, has no known format, or lacks a column.
+        InvalidText: a file is damaged, or a row lacks a text.
+        MissingExtra: the format needs packages that are not installed.
+    """
+    for path in labeled_files(names, base):
+        if isinstance(path, Path) and path.parent.name == "qrels":
+            yield from _judged(path)
+            continue
+        for where, row in table_rows(path, data):
+            yield _row(where, row, data)
+
+
+def _row(where: str, row: Mapping[str, Any], data: DataSettings) -> Ranked:
+    query, positive = (_text(where, row, getattr(data, name), name) for name in ("query", "positive"))
+    columns = [data.negative] if data.negative is not None else [one for one in NEGATIVES if one in row]
+    negatives: list[str] = []
+    for column in columns:
+        if column not in row:
+            raise InvalidRequest(
+                f"{where} has no column {column!r}; set data.negative to one of: {', '.join(row)}"
+            )
+        some = row[column]
+        some = [some] if isinstance(some, str) else some
+        if some is None or not all(isinstance(one, str) and one.strip() for one in some):
+            raise InvalidText(f"{where} has {quoted(some)} under {column!r}; give a text or a list of texts")
+        negatives += some
+    documents = (positive, *negatives)
+    scores = None
+    if data.scores is not None:
+        if data.scores not in row:
+            raise InvalidRequest(
+                f"{where} has no column {data.scores!r}; set data.scores to one of: {', '.join(row)}"
+            )
+        scores = row[data.scores]
+        numbers = isinstance(scores, list | tuple) and all(isinstance(one, int | float) for one in scores)
+        if not numbers or len(scores) != len(documents):
+            raise InvalidText(
+                f"{where} has {quoted(scores)} under {data.scores!r}; give a list of {len(documents)} "
+                "numbers, one for the positive document and each negative"
+            )
+        scores = tuple(map(float, scores))
+    return Ranked(where, query, documents, scores)
+
+
+def _text(where: str, row: Mapping[str, Any], column: str, option: str) -> str:
+    if column not in row:
+        raise InvalidRequest(
+            f"{where} has no column {column!r}; set data.{option} to one of: {', '.join(row)}"
+        )
+    found = row[column]
+    if not isinstance(found, str) or not found.strip():
+        raise InvalidText(f"{where} has no text under {column!r}; give a string")
+    return found
+
+
+def _judged(path: Path) -> Iterator[Ranked]:
+    """One row for each document that a query is judged to be answered by, in the order of the judgments."""
+    folder, judgments = path.parent.parent, _judgments(path)
+    queries = {str(row["_id"]): row["text"] for _, row in json_rows(_beside(folder, "queries"))}
+    wanted = {document for some in judgments.values() for document in some}
+    documents = {name: text for name, text in _documents(folder) if name in wanted}
+    for query, some in judgments.items():
+        for document, relevance in some.items():
+            if relevance < 1:
+                continue
+            where = f"query {query} of {path}"
+            if query not in queries or document not in documents:
+                raise InvalidText(f"{where} names document {document}, and one of both is not in {folder}")
+            yield Ranked(where, queries[query], (documents[document],))
+
+
+def _judgments(path: Path) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = defaultdict(dict)
+    for where, row in tsv_rows(path):
+        try:
+            found[row["query-id"]][row["corpus-id"]] = int(row["score"])
+        except (KeyError, ValueError):
+            raise InvalidText(
+                f"{where} is no judgment; give the columns query-id, corpus-id and score, as in BEIR"
+            ) from None
+    return found
+
+
+def _documents(folder: Path) -> Iterator[tuple[str, str]]:
+    for _, row in json_rows(_beside(folder, "corpus")):
+        yield str(row["_id"]), " ".join(part for part in (row.get("title"), row["text"]) if part)
+
+
+def _beside(folder: Path, name: str) -> Path:
+    """The file of that name in a collection, compressed or not."""
+    for ending in ("", *COMPRESSED):
+        path = folder / f"{name}.jsonl{ending}"
+        if path.exists():
+            return path
+    raise InvalidRequest(f"{folder} has no {name}.jsonl, which a collection in BEIR's layout needs")
+
+
+def read_collection(names: Sequence[str], data: DataSettings, base: Path, most: int | None) -> Collection:
+    """The dev data: every different query, and all documents of the files to find its answers in.
+
+    Args:
+        names: see `read_ranked`; of a judged collection all of its documents count, answers or not.
+        data: formats and columns.
+        base: a folder.
+        most: documents at most; answers are always kept, and others in their order.
+
+    Raises:
+        UnmaskError: see `read_ranked`.
+    """
+    answers: dict[str, dict[str, int]] = {}
+    listed: dict[str, dict[str, None]] = {}
+    others: dict[str, None] = {}
+    for one in read_ranked(names, replace(data, scores=None), base):
+        answers.setdefault(one.query, {})[one.documents[0]] = 1
+        listed.setdefault(one.query, {}).update(dict.fromkeys(one.documents))
+        others.update(dict.fromkeys(one.documents[1:]))
+    for path in labeled_files(names, base):
+        if isinstance(path, Path) and path.parent.name == "qrels":
+            others.update(dict.fromkeys(text for _, text in _documents(path.parent.parent)))
+    kept = dict.fromkeys(text for some in answers.values() for text in some)
+    for text in others:
+        if most is not None and len(kept) >= most:
+            break
+        kept[text] = None
+    place = {text: number for number, text in enumerate(kept)}
+    return Collection(
+        tuple(answers),
+        tuple(place),
+        tuple({place[text]: value for text, value in some.items()} for some in answers.values()),
+        tuple(tuple(place[text] for text in some if text in place) for some in listed.values()),
+    )

@@ -1,0 +1,112 @@
+"""The vectors that a student of distillation learns: of a file, or of a teacher that encodes the texts once.
+
+Axes: Q texts.
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.base.files import whole_file
+from unmask.engines.torch_engine import TorchEngine
+from unmask.errors import InvalidRequest, InvalidText, OutputError
+from unmask.spec import PooledVector
+from unmask.tasks.embed import embed
+from unmask.text.memory import Rows
+from unmask.training.finetune.data_settings import DataSettings
+from unmask.training.finetune.records import labeled_files, table_rows
+from unmask.training.finetune.start import Say
+from unmask.training.pretrain.start import source
+from unmask.training.retrieval.records import NEGATIVES
+from unmask.weights import read_checkpoint
+from unmask.weights.build import build
+
+Vectors = NDArray[np.float32]
+
+TEXTS_AT_ONCE = 2048
+"""Texts that the teacher encodes between two writes."""
+
+
+def read_texts(names: Sequence[str], data: DataSettings, base: Path) -> list[str]:
+    """All texts of files, in order: of a row its text, or its query, positive document and negatives.
+
+    Raises:
+        InvalidRequest: a file does not exist, or has none of the columns.
+        InvalidText: a file is damaged, or a text is not a string.
+    """
+    return [text for path in labeled_files(names, base) for text in _texts(path, data)]
+
+
+def _texts(path: Path | Rows, data: DataSettings) -> Iterator[str]:
+    negatives = NEGATIVES if data.negative is None else (data.negative,)
+    for where, row in table_rows(path, data):
+        columns = [data.text] if data.text in row else [data.query, data.positive, *negatives]
+        there = [row[column] for column in columns if column in row]
+        if not there:
+            raise InvalidRequest(
+                f"{where} has no column {data.text!r}; set data.text to one of: {', '.join(row)}"
+            )
+        for value in there:
+            for text in value if isinstance(value, list | tuple) else [value]:
+                if not isinstance(text, str) or not text.strip():
+                    raise InvalidText(f"{where} has a text that is empty or no string; give strings")
+                yield text
+
+
+def stored_vectors(path: Path, texts: int) -> Vectors:
+    """The vectors of a .npy file, one for each text; kept on disk.
+
+    Raises:
+        InvalidRequest: it cannot be read, or does not hold so many vectors.
+    """
+    try:
+        found: Vectors = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise InvalidRequest(f"cannot read {path}, which retrieval.teacher_vectors names: {error}") from None
+    if found.ndim != 2 or len(found) != texts or found.dtype.kind != "f":
+        raise InvalidRequest(
+            f"{path} holds {found.dtype} numbers of shape {found.shape}, and the training data have "
+            f"{texts:,} texts; give one vector of floating-point numbers for each, in their order"
+        )
+    return found
+
+
+def teacher_vectors(name: str, texts: Sequence[str], base: Path, out: Path, say: Say) -> Vectors:
+    """The vectors of a teacher's checkpoint, computed once and kept in the run's folder.
+
+    Raises:
+        InvalidRequest: the checkpoint gives no vector for a text.
+        CheckpointError: it cannot be used.
+        OutputError: the disk is full or read-only.
+    """
+    checkpoint = read_checkpoint(source(name, base))
+    if not isinstance(checkpoint.head, PooledVector):
+        raise InvalidRequest(
+            f"retrieval.teacher is {name}, which does not define one vector of a text; name a sentence "
+            "embedder"
+        )
+    digest = hashlib.sha256()
+    for part in (checkpoint.source.name, *texts):
+        digest.update(part.encode() + b"\0")
+    path = out / f"teacher-{digest.hexdigest()[:16]}.npy"
+    if path.exists():
+        return stored_vectors(path, len(texts))
+    say(f"{checkpoint.source.name} encodes {len(texts):,} texts once")
+    engine = TorchEngine(build(checkpoint).eval())
+    vectors_QE = np.empty((len(texts), checkpoint.head.width(checkpoint.spec)), dtype=np.float32)
+    for start in range(0, len(texts), TEXTS_AT_ONCE):
+        some = texts[start : start + TEXTS_AT_ONCE]
+        encodings = checkpoint.tokenizer.encode_batch(
+            some, max_tokens=checkpoint.max_tokens, truncation="end"
+        )
+        vectors_QE[start : start + len(some)] = embed(engine, checkpoint.head, encodings)
+    out.mkdir(parents=True, exist_ok=True)
+    try:
+        with whole_file(path) as partial, partial.open("wb") as stream:
+            np.save(stream, vectors_QE)
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror or error}") from None
+    return stored_vectors(path, len(texts))

@@ -1,0 +1,57 @@
+"""One text as training reads it."""
+
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.base.arguments import whole_number
+from unmask.errors import InvalidRequest
+from unmask.text import Encoding, Tokenizer
+from unmask.training.data.chunk import Chunk
+from unmask.training.vocabulary import Vocabulary
+
+_VOCABULARIES: "WeakKeyDictionary[Tokenizer, Vocabulary]" = WeakKeyDictionary()
+
+
+@dataclass(frozen=True, eq=False)
+class TextChunk:
+    """A text without the special tokens that its tokenizer adds, and where its tokens are from."""
+
+    chunk: Chunk
+    encoding: Encoding
+    places_N: NDArray[np.int64]
+    """For each token of [CLS] chunk [SEP], its position in the encoding."""
+
+
+def text_chunk(encoding: Encoding) -> TextChunk:
+    """The tokens between the first and the last that belong to the text.
+
+    Raises:
+        InvalidRequest: the text has no token.
+    """
+    own = np.flatnonzero(~encoding.special)
+    if not len(own):
+        raise InvalidRequest("the text has no token that could be predicted; give one that is not empty")
+    first, stop = int(own[0]), int(own[-1]) + 1
+    return TextChunk(Chunk(encoding.ids[first:stop], 0), encoding, np.arange(first - 1, stop + 1))
+
+
+def vocabulary_of(tokenizer: Tokenizer) -> Vocabulary:
+    """What objectives know of the tokenizer, worked out once.
+
+    Raises:
+        InvalidRequest: it has no CLS, SEP or mask token.
+    """
+    found = _VOCABULARIES.get(tokenizer)
+    if found is None:
+        found = _VOCABULARIES[tokenizer] = Vocabulary.of(tokenizer)
+    return found
+
+
+def draw_of(seed: int, epoch: int) -> np.random.Generator:
+    """What all random choices of one epoch are drawn from."""
+    return np.random.default_rng(
+        [whole_number("seed", seed, 0, 2**63 - 1), whole_number("epoch", epoch, 1, 1_000_000)]
+    )

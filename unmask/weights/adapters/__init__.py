@@ -1,0 +1,1 @@
+"""Low-rank adapters: read, applied to weights, and written for other libraries."""

@@ -1,0 +1,269 @@
+"""Adapters: small folders with a head for a task and low-rank updates of a base model's linear layers.
+
+The files are those of `peft`: ``adapter_config.json`` and ``adapter_model.safetensors``. `ADAPTER_FILE` holds
+what `peft` has no place for: the labels, and which base model the weights belong to. Free of torch.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import unmask
+from unmask.base.files import read_regular
+from unmask.base.json_settings import JsonSettings
+from unmask.errors import CheckpointNotFound, CorruptCheckpoint, InvalidRequest, UnmaskError, quoted
+from unmask.families import Compat, Family
+from unmask.spec import Classifier, EncoderSpec, Role
+from unmask.spec.config import WITHOUT_EFFECT
+from unmask.spec.shapes import tensor_shapes
+from unmask.spec.tensor_map import Rename, Reorder
+from unmask.weights.read.checkpoint import Checkpoint
+from unmask.weights.read.checkpoint_tensors import report_tensors
+from unmask.weights.tensor_report import canonical, moves
+from unmask.weights.tensors import StoredTensor, tensors_of_file
+from unmask.weights.values import Adapter
+
+PEFT_FILE = "adapter_config.json"
+PEFT_WEIGHTS = "adapter_model.safetensors"
+ADAPTER_FILE = "unmask_adapter.json"
+
+PEFT_PREFIX = "base_model.model."
+"""What `peft` puts before the names of a model's tensors."""
+A, B = ".lora_A.weight", ".lora_B.weight"
+
+TASK_TYPES: Mapping[str, Role] = {"SEQ_CLS": "sequence", "TOKEN_CLS": "tokens", "QUESTION_ANS": "span"}
+"""`peft`'s names for kinds of tasks, and the roles of their heads."""
+
+LABEL_KEYS = ("id2label", "label2id", "num_labels", "problem_type")
+"""Keys of config.json that describe a head's labels, which are the adapter's."""
+
+_INSIDE = Path(unmask.__file__).parent / "shipped" / "adapters"
+SHIPPED_ADAPTERS = {path.parent.name: path.parent for path in sorted(_INSIDE.glob(f"*/{PEFT_FILE}"))}
+"""Adapters of the model "default" in this package by name; the README.md in their folders describes them."""
+
+
+def find_adapter(name: str | Path) -> Adapter:
+    """The adapter in a folder, or the one of `SHIPPED_ADAPTERS` with that name.
+
+    Raises:
+        CheckpointNotFound: there is no such folder or name.
+        CorruptCheckpoint: its files are damaged.
+        InvalidRequest: it is of a kind that is not supported.
+    """
+    if not isinstance(name, str | Path) or not str(name):
+        raise InvalidRequest(
+            f"adapter is {quoted(name)}; name a folder, or one of {', '.join(map(repr, SHIPPED_ADAPTERS))}"
+        )
+    path = Path(name).expanduser()
+    if str(name) in SHIPPED_ADAPTERS:
+        return read_adapter(SHIPPED_ADAPTERS[str(name)])
+    if not (path / PEFT_FILE).exists():
+        known = ", ".join(SHIPPED_ADAPTERS) or "none"
+        raise CheckpointNotFound(
+            f"{path} holds no {PEFT_FILE}, so it is not an adapter; name a folder with one, or one of the "
+            f"adapters that come with unmask: {known}"
+        )
+    return read_adapter(path)
+
+
+def read_adapter(folder: Path) -> Adapter:
+    """Read everything except the weights themselves; see `find_adapter`."""
+    peft = JsonSettings.parse(read_regular(folder / PEFT_FILE, CorruptCheckpoint), PEFT_FILE)
+    own = JsonSettings("", {})
+    if (folder / ADAPTER_FILE).exists():
+        own = JsonSettings.parse(read_regular(folder / ADAPTER_FILE, CorruptCheckpoint), ADAPTER_FILE)
+    name = own.get("name", folder.resolve().name)
+    task = peft.get_optional("task_type", str)
+    role = own.get_optional("role", str) or TASK_TYPES.get(str(task))
+    if role not in (*TASK_TYPES.values(), "choice"):
+        raise InvalidRequest(
+            f"the adapter {name} has the task_type {task!r}; it can be {', '.join(TASK_TYPES)}"
+        )
+    weights = folder / PEFT_WEIGHTS
+    if not weights.exists():
+        raise CheckpointNotFound(f"{folder} holds no {PEFT_WEIGHTS}; copy the adapter again")
+    tensors, updates = _split(name, tensors_of_file(weights))
+    return Adapter(
+        name=name,
+        folder=folder,
+        role=role,
+        config=own.get("config", {}),
+        scale=_scale(name, peft),
+        tensors=tensors,
+        updates=updates,
+        base=own.get_optional("base", str) or peft.get_optional("base_model_name_or_path", str),
+        fingerprint=own.get_optional("fingerprint", str),
+    )
+
+
+UNSUPPORTED = {
+    "use_dora": (False, None),
+    "bias": ("none", None),
+    "fan_in_fan_out": (False, None),
+    "rank_pattern": ({}, None),
+    "alpha_pattern": ({}, None),
+    "layer_replication": (None,),
+    "trainable_token_indices": (None,),
+}
+"""Settings of `peft` that would change the result, and the values that are supported."""
+
+
+def _scale(name: str, peft: JsonSettings) -> float:
+    kind = peft.get_optional("peft_type", str)
+    if kind != "LORA":
+        raise InvalidRequest(f"the adapter {name} has the peft_type {kind!r}; only LORA is supported")
+    for key, values in UNSUPPORTED.items():
+        if peft.values.get(key) not in values:
+            raise InvalidRequest(
+                f"the adapter {name} has {key} = {peft.values[key]!r}, which is not supported; merge it with "
+                "peft and load the merged checkpoint"
+            )
+    rank, alpha = peft.get("r", 8), peft.get("lora_alpha", 8.0)
+    if rank < 1:
+        raise CorruptCheckpoint(f"the adapter {name} has r = {rank}; it must be at least 1")
+    return alpha / (rank**0.5 if peft.get("use_rslora", False) else rank)
+
+
+def _split(
+    name: str, stored: Mapping[str, StoredTensor]
+) -> tuple[dict[str, StoredTensor], dict[str, tuple[StoredTensor, StoredTensor]]]:
+    """The tensors of the head, and A and B of every update."""
+    whole = {key.removeprefix(PEFT_PREFIX): replace(one, key=key) for key, one in stored.items()}
+    updates = {}
+    for key, one in whole.items():
+        if key.endswith(A):
+            target = key.removesuffix(A)
+            other = whole.get(target + B)
+            if other is None or len(one.shape) != 2 or one.shape[0] != other.shape[-1]:
+                raise CorruptCheckpoint(
+                    f"the adapter {name} has {key} and no {target + B} that fits; copy the adapter again"
+                )
+            updates[target + ".weight"] = (one, other)
+    low_rank = {target.removesuffix(".weight") + end for target in updates for end in (A, B)}
+    return {key: one for key, one in whole.items() if key not in low_rank}, updates
+
+
+def adapted(base: Checkpoint, adapter: Adapter, compat: Compat = "published") -> Checkpoint:
+    """The base model with the adapter's head and updates, as a checkpoint to build or save.
+
+    Heads of the base are left out, since the adapter changes the states that they read. ``compat`` is that of
+    `read_checkpoint`.
+
+    Raises:
+        InvalidRequest: the adapter belongs to another model.
+    """
+    family = base.family
+    config = {key: value for key, value in base.config.items() if key not in LABEL_KEYS}
+    # A folder of peft alone does not say it.
+    kind = {"architectures": [family.stem + family.classes.get(frozenset({adapter.role}), "Model")]}
+    settings = JsonSettings("config.json", {**config, **kind, **adapter.config})
+    try:
+        spec = family.read(settings, compat)
+        tensors = _tensors(base, adapter)
+        spec, tensors = _with_head(family, spec, tensors, settings, adapter)
+        made = replace(
+            base,
+            spec=spec,
+            config=settings.values,
+            unread_config=tuple(sorted(settings.unread() - set(WITHOUT_EFFECT))),
+            tensors=tensors,
+            adapter=adapter,
+        )
+        report_tensors(made)
+    except UnmaskError as error:
+        raise _other(base, adapter, str(error)) from None
+    _check_updates(base, spec, adapter)
+    return made
+
+
+def _tensors(base: Checkpoint, adapter: Adapter) -> dict[str, StoredTensor]:
+    """The tensors of the encoder, and those of the adapter instead of any of the same name."""
+    prefixes = base.family.prefixes
+    replaced = {canonical(name, prefixes) for name in adapter.tensors}
+    kept = {
+        status.name: base.tensors[status.name]
+        for status in report_tensors(base).statuses
+        if status.ours is not None
+        and not status.ours.startswith("heads.")
+        and canonical(status.name, prefixes) not in replaced
+    }
+    return {**kept, **adapter.tensors}
+
+
+def _with_head(
+    family: Family,
+    spec: EncoderSpec,
+    tensors: dict[str, StoredTensor],
+    config: JsonSettings,
+    adapter: Adapter,
+) -> tuple[EncoderSpec, dict[str, StoredTensor]]:
+    """The spec with the adapter's head, and with a pooler only if that reads it."""
+
+    def detect(names: Iterable[str]) -> EncoderSpec:
+        shapes = {canonical(name, family.prefixes): tensors[name].shape for name in names}
+        return family.detect_heads(spec, shapes, config)
+
+    found = detect(tensors)
+    head = next(
+        (one for one in found.heads if isinstance(one, Classifier) and one.role == adapter.role), None
+    )
+    if head is None:
+        raise InvalidRequest(f"its tensors are not those of a head of the family {family.name}")
+    if head.reads != "pooler":
+        poolers = [
+            row.theirs
+            for row in family.encoder_rows
+            if isinstance(row, Rename) and row.ours == "pooler.dense"
+        ]
+        tensors = {
+            name: one
+            for name, one in tensors.items()
+            if canonical(name, family.prefixes).rpartition(".")[0] not in poolers
+        }
+        found = detect(tensors)
+    return replace(found, heads=(head,)), tensors
+
+
+@dataclass(frozen=True)
+class Part:
+    """A matrix of theirs within one of ours."""
+
+    ours: str
+    rows: slice
+    """Its rows of ours."""
+    shape: tuple[int, ...]
+    reorder: Reorder | None
+    """The order of its rows, if it is not that of ours."""
+
+
+def parts_of(spec: EncoderSpec, family: Family) -> dict[str, Part]:
+    """Every matrix that an adapter may update, by the canonical name of its weight in `transformers`."""
+    shapes = tensor_shapes(spec)
+    names = [name for name, shape in shapes.items() if len(shape) == 2 and not name.startswith("embedding.")]
+    found = {}
+    for move in moves(family.module_map, names, partial(family.layer_name, spec)):
+        outputs, inputs = shapes[move.ours]
+        first = 0
+        for theirs, rows in zip(move.theirs, move.rows_of(outputs, spec), strict=True):
+            found[theirs] = Part(move.ours, slice(first, first + rows), (rows, inputs), move.reorder)
+            first += rows
+    return found
+
+
+def _check_updates(base: Checkpoint, spec: EncoderSpec, adapter: Adapter) -> None:
+    """Every update must be of a matrix of the model with its shape."""
+    known = parts_of(spec, base.family)
+    for target, (a, b) in adapter.updates.items():
+        part, shape = known.get(canonical(target, base.family.prefixes)), (b.shape[0], a.shape[1])
+        if part is None or part.shape != shape:
+            has = "no such matrix" if part is None else f"one of {part.shape[0]} x {part.shape[1]}"
+            why = f"it updates {target} with a matrix of {shape[0]} x {shape[1]}, and there is {has}"
+            raise _other(base, adapter, why)
+
+
+def _other(base: Checkpoint, adapter: Adapter, why: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"the adapter {adapter.name} was made for {adapter.base or 'another model'} and does not fit "
+        f"{base.source.name}: {why.rstrip('.')}"
+    )

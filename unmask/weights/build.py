@@ -1,0 +1,124 @@
+"""Build an encoder with its weights from a checkpoint's files, accounting for every tensor."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from unmask.encoder.encoder import Encoder
+from unmask.encoder.finite import is_finite
+from unmask.errors import InvalidRequest
+from unmask.spec import CheckpointOutput, EncoderSpec
+from unmask.weights.adapters.adapter_weights import add_updates, check_base
+from unmask.weights.read.checkpoint import Checkpoint
+from unmask.weights.read.checkpoint_tensors import (
+    DTYPE_NAMES,
+    differs_from_copy,
+    not_finite_in,
+    report_tensors,
+)
+from unmask.weights.read.stored import read_tensors
+from unmask.weights.row_order import in_our_order
+from unmask.weights.tensor_report import TensorReport
+
+DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in DTYPE_NAMES}
+
+
+class _NoInitialization(TorchFunctionMode):
+    """Skip the initialization of new tensors; on the meta device it would import much of the compiler."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(function, "__module__", None) == "torch.nn.init":
+            return kwargs["tensor"] if kwargs and "tensor" in kwargs else args[0]
+        return function(*args, **(kwargs or {}))
+
+
+def on_meta(spec: EncoderSpec, kernel: str | None = None, output: CheckpointOutput | None = None) -> Encoder:
+    """The encoder on the meta device, without memory for tensors: for shapes, counts, and loading weights."""
+    with torch.device("meta"), _NoInitialization():
+        return Encoder(spec, kernel=kernel, output=output)
+
+
+def build(
+    checkpoint: Checkpoint,
+    *,
+    dtype: str = "float32",
+    device: str | None = None,
+    kernel: str | None = None,
+    layers: bool = True,
+) -> Encoder:
+    """The encoder with its weights, in evaluation mode.
+
+    Args:
+        checkpoint: the result of `read_checkpoint`.
+        dtype: a name in `DTYPES`; stored weights are converted to it.
+        device: a torch device name; None is the CPU.
+        kernel: the attention kernel to use; None uses the first that supports the model.
+        layers: False leaves out the layers, for a module of the embedding and heads alone.
+
+    Raises:
+        TensorMismatch: see `unmask.weights.read.checkpoint_tensors`.
+        CorruptCheckpoint: a file cannot be read, or contains a non-finite number.
+    """
+    if dtype not in DTYPES:
+        raise InvalidRequest(f"dtype is {dtype!r}; it can be {', '.join(DTYPES)}")
+    made, encoder = report_tensors(checkpoint), on_meta(checkpoint.spec, kernel, checkpoint.head)
+    if not layers and checkpoint.adapter is None:
+        encoder.layers = nn.ModuleList()
+        made = _without_layers(made)
+    stored = read_tensors(
+        checkpoint.tensors, {name for some in made.sources.values() for name in some} | set(made.copies)
+    )
+    state = {
+        ours: torch.cat([stored[name] for name in some]) if len(some) > 1 else stored[some[0]]
+        for ours, some in made.sources.items()
+    }
+    if checkpoint.adapter is not None:
+        check_base(checkpoint, stored, made)
+    for ours, row in made.reorders.items():
+        state[ours] = in_our_order(state[ours], row, checkpoint.spec)
+    if checkpoint.adapter is not None:
+        add_updates(checkpoint, state)
+    state |= read_tensors(checkpoint.output_tensors, set(checkpoint.output_tensors))
+    if checkpoint.query_weights is not None:
+        missing = checkpoint.spec.embedding.vocabulary - len(checkpoint.query_weights)
+        state["output.0.weight"] = torch.from_numpy(np.pad(checkpoint.query_weights, (0, missing)))
+    for ours, tensor in state.items():
+        state[ours] = tensor.to(device=device_named(device), dtype=DTYPES[dtype])
+        if not is_finite(state[ours]):
+            (name, *_) = made.sources.get(ours, (ours,))
+            raise not_finite_in(name, dtype)
+    for name, ours in made.copies.items():
+        if not torch.equal(stored[name].to(state[ours]), state[ours]):
+            raise differs_from_copy(name, made.sources[ours][0])
+    encoder.load_state_dict(state, assign=True)
+    if not layers:
+        encoder.layers = nn.ModuleList()
+    return encoder.eval()
+
+
+def _without_layers(made: TensorReport) -> TensorReport:
+    """Without the tensors of layers, and without copies, which were compared when the layers were read."""
+    sources = {ours: found for ours, found in made.sources.items() if not ours.startswith("layers.")}
+    reorders = {ours: found for ours, found in made.reorders.items() if ours in sources}
+    return replace(made, sources=sources, reorders=reorders, copies={})
+
+
+def device_named(name: str | None) -> torch.device:
+    """The device of that name; None is the CPU.
+
+    Raises:
+        InvalidRequest: torch has no such device type, or this machine has no such device.
+    """
+    try:
+        device = torch.device(name or "cpu")
+    except RuntimeError:
+        raise InvalidRequest(f"device is {name!r}; give one that torch knows, such as cpu or cuda") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise InvalidRequest("device is cuda, and torch finds no CUDA device here; use cpu")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise InvalidRequest(f"device is {name}, and torch finds {torch.cuda.device_count()} here")
+    return device

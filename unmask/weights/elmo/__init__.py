@@ -1,0 +1,1 @@
+"""The files of ELMo's authors, and ours."""

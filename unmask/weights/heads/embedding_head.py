@@ -1,0 +1,245 @@
+"""Read and write the definition of a folder's output: modules.json and the files beside it. Free of torch."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from unmask.base.json_settings import JsonSettings
+from unmask.errors import CorruptCheckpoint
+from unmask.spec import (
+    CheckpointOutput,
+    EncoderSpec,
+    MultiVector,
+    PairScore,
+    PooledVector,
+    SparseVector,
+    UnitLength,
+    UnknownOutput,
+)
+from unmask.weights.heads.multi_vector_files import (
+    MODEL_TYPES,
+    STANFORD_CLASS,
+    read_multi_vector,
+    read_stanford,
+    write_multi_vector,
+)
+from unmask.weights.heads.pair_files import names_activation, read_pair, write_pair
+from unmask.weights.heads.pooling_files import modes_of, write_pooling
+from unmask.weights.heads.sentence_modules import (
+    FoundLayers,
+    Module,
+    NotKnown,
+    OpenFile,
+    layer_files,
+    modules_of,
+    read_layers,
+    to_json,
+)
+from unmask.weights.heads.sparse_files import is_sparse, read_sparse, write_sparse
+
+EMBEDDING_FILES = (
+    "modules.json",
+    "config_sentence_transformers.json",
+    "sentence_bert_config.json",
+)
+
+
+@dataclass(frozen=True)
+class FoundOutput:
+    """The output that a folder defines, and where its weights are."""
+
+    head: CheckpointOutput
+    folders: tuple[str, ...] = ()
+    """The folder of the weights of each of its layers; "" for the encoder's own files."""
+
+
+def read_head(files: Mapping[str, bytes], open_file: OpenFile) -> CheckpointOutput:
+    """The output that the folder defines for a text, or why it is unknown; see `read_output`."""
+    return read_output(files, open_file).head
+
+
+def read_output(
+    files: Mapping[str, bytes],
+    open_file: OpenFile,
+    *,
+    config: JsonSettings | None = None,
+    classes: int | None = None,
+    stanford_width: int | None = None,
+) -> FoundOutput:
+    """The output that the folder defines for a text, or why it is unknown.
+
+    Args:
+        files: those of `EMBEDDING_FILES` that the folder has.
+        open_file: returns the contents of another file of the folder, or None if there is no such file.
+        config: config.json.
+        classes: the number of classes of the encoder's classifier of texts; None if it has none.
+        stanford_width: the width of the vectors that ``linear.weight`` makes; None if there is none.
+
+    Raises:
+        CorruptCheckpoint: a file is not JSON, or modules.json names a missing file.
+    """
+    config = config or JsonSettings("config.json", {})
+    modules = modules_of(files["modules.json"]) if "modules.json" in files else ()
+    try:
+        if "modules.json" not in files:
+            return _without_modules(files, open_file, config, classes, stanford_width)
+        return _with_modules(files, modules, open_file, config, classes)
+    except NotKnown as reason:
+        normalize = any(module.kind == "Normalize" for module in modules)
+        return FoundOutput(UnknownOutput(str(reason), normalize))
+
+
+def _without_modules(
+    files: Mapping[str, bytes],
+    open_file: OpenFile,
+    config: JsonSettings,
+    classes: int | None,
+    stanford_width: int | None,
+) -> FoundOutput:
+    if stanford_width is not None and STANFORD_CLASS in (config.get_optional("architectures", list) or ()):
+        found = read_stanford(open_file, stanford_width)
+        return FoundOutput(found.head, found.folders)
+    if classes == 1 or (classes is not None and names_activation(config)):
+        return FoundOutput(*read_pair(files, (), config, open_file, classes))
+    raise NotKnown("the checkpoint does not say how to make one vector of a text")
+
+
+def _with_modules(
+    files: Mapping[str, bytes],
+    modules: Sequence[Module],
+    open_file: OpenFile,
+    config: JsonSettings,
+    classes: int | None,
+) -> FoundOutput:
+    settings = JsonSettings.parse(files.get(EMBEDDING_FILES[1]), EMBEDDING_FILES[1])
+    kind = settings.get_optional("model_type", str)
+    if kind == "CrossEncoder":
+        return FoundOutput(*read_pair(files, modules, config, open_file, classes))
+    if kind in MODEL_TYPES:
+        several = read_multi_vector(files, modules, open_file)
+        return FoundOutput(several.head, several.folders)
+    if is_sparse(modules, settings):
+        return FoundOutput(read_sparse(files, modules, open_file))
+    return _pooled(files, modules, open_file)
+
+
+def _pooled(files: Mapping[str, bytes], modules: Sequence[Module], open_file: OpenFile) -> FoundOutput:
+    kinds = [module.kind for module in modules]
+    if kinds.count("Pooling") != 1 or "Transformer" not in kinds[: kinds.index("Pooling")]:
+        for kind in kinds:
+            if kind not in ("Transformer", "Pooling", "Normalize", "Dense", "LayerNorm"):
+                raise NotKnown(f"modules.json asks for a {kind} module, which is not built")
+        raise NotKnown("modules.json does not name one Pooling module after a Transformer")
+    place = kinds.index("Pooling")
+    # Norms of sentence vectors before there are any change nothing.
+    before = [module.kind for module in modules[:place] if module.kind != "Normalize"]
+    if before != ["Transformer"]:
+        raise NotKnown(f"modules.json asks for a {before[-1]} module before pooling, which is not built")
+    pooling = modules[place].config(open_file)
+    modes = modes_of(pooling)
+    found = read_layers(modules[place + 1 :], open_file, "sentence_embedding")
+    layers = found.layers
+    normalize = bool(layers) and layers[-1] == UnitLength()
+    layers = layers[:-1] if normalize else layers
+    prompts, default = _prompts(files)
+    transformer = JsonSettings.parse(files.get(EMBEDDING_FILES[2]), EMBEDDING_FILES[2])
+    settings = JsonSettings.parse(files.get(EMBEDDING_FILES[1]), EMBEDDING_FILES[1])
+    dimensions = settings.get_optional("truncate_dim", int)
+    if dimensions is not None and normalize:  # they cut the normalized vector, and do not normalize it again
+        layers, normalize = (*layers, UnitLength()), False
+    head = PooledVector(
+        modes,
+        normalize,
+        layers,
+        dimensions,
+        prompts,
+        default,
+        pooling.get("include_prompt", True),
+        transformer.get_optional("do_lower_case", bool) or False,
+    )
+    return FoundOutput(head, found.folders[: len(layers)])
+
+
+def _prompts(files: Mapping[str, bytes]) -> tuple[tuple[tuple[str, str], ...], str | None]:
+    """Prompts by name, and the name of the one that is put before every text."""
+    settings = JsonSettings.parse(files.get(EMBEDDING_FILES[1]), EMBEDDING_FILES[1])
+    default = settings.get_optional("default_prompt_name", str)
+    prompts = settings.get_optional("prompts", dict) or {}
+    if not all(isinstance(prompt, str | None) for prompt in prompts.values()):
+        raise CorruptCheckpoint(f"{settings.name} has a prompt that is not a string")
+    return tuple((name, prompt) for name, prompt in prompts.items() if prompt), (
+        default if prompts.get(default) else None
+    )
+
+
+def write_output(
+    head: CheckpointOutput, spec: EncoderSpec, max_tokens: int | None, kept: Mapping[str, bytes]
+) -> dict[str, bytes]:
+    """The files that define an output, without those of weights; ``kept`` are the files as they were read."""
+    files, name = _written(head, spec, max_tokens, kept), EMBEDDING_FILES[2]
+    lower = JsonSettings.parse(kept.get(name), name).get_optional("do_lower_case", bool)
+    if lower and name in files:
+        files[name] = to_json({**JsonSettings.parse(files[name], name).values, "do_lower_case": True})
+    return files
+
+
+def _written(
+    head: CheckpointOutput, spec: EncoderSpec, max_tokens: int | None, kept: Mapping[str, bytes]
+) -> dict[str, bytes]:
+    if isinstance(head, MultiVector):
+        return write_multi_vector(head, spec.width, max_tokens)
+    if isinstance(head, SparseVector):
+        return write_sparse(head, max_tokens, spec.embedding.vocabulary)
+    if isinstance(head, PairScore):
+        return write_pair(head, spec.width, max_tokens, kept)
+    if isinstance(head, PooledVector):
+        return write_head(head, spec.width, max_tokens, kept)
+    return {}
+
+
+def write_head(
+    head: PooledVector, width: int, max_tokens: int | None, kept: Mapping[str, bytes] | None = None
+) -> dict[str, bytes]:
+    """The files that define the embedding for old and new versions of `sentence-transformers`.
+
+    Args:
+        head: the definition.
+        width: the encoder's.
+        max_tokens: the most tokens of a text; None if there is no limit.
+        kept: the files as they were read, of which other keys are kept.
+    """
+    after = (*head.projections, UnitLength()) if head.normalize else head.projections
+    layers = layer_files(after, 2, width * len(head.pooling), "sentence_embedding")
+    modules = [("", "Transformer"), ("1_Pooling", "Pooling"), *((path, kind) for kind, path, _ in layers)]
+    listed = [
+        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for i, (path, kind) in enumerate(modules)
+    ]
+    files: dict[str, object] = {
+        "modules.json": listed,
+        "1_Pooling/config.json": write_pooling(head.pooling, width, pools_prompt=head.pools_prompt),
+    }
+    files |= {f"{path}/config.json": config for _, path, config in layers if config is not None}
+    if max_tokens is not None or head.lower_case:
+        limit = {} if max_tokens is None else {"max_seq_length": max_tokens}
+        files["sentence_bert_config.json"] = limit | {"do_lower_case": head.lower_case}
+    if head.prompts or head.default_prompt or head.dimensions is not None:
+        name = EMBEDDING_FILES[1]
+        settings = dict(JsonSettings.parse((kept or {}).get(name), name).values)
+        prompts = {**(settings.get("prompts") or {}), **dict(head.prompts)}
+        settings |= {"prompts": prompts, "default_prompt_name": head.default_prompt}
+        if head.dimensions is not None:
+            settings["truncate_dim"] = head.dimensions
+        files[name] = settings
+    return {name: to_json(value) for name, value in files.items()}
+
+
+__all__ = [
+    "EMBEDDING_FILES",
+    "FoundLayers",
+    "FoundOutput",
+    "read_head",
+    "read_output",
+    "to_json",
+    "write_head",
+    "write_output",
+]

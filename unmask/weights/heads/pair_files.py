@@ -1,0 +1,152 @@
+"""Read and write the definition of a cross-encoder, which scores pairs of texts. Free of torch.
+
+The logit is that of the encoder's own classifier, or of dense layers after pooling.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from unmask.base.json_settings import JsonSettings
+from unmask.errors import quoted
+from unmask.spec import Dense, PairScore
+from unmask.weights.heads.pooling_files import modes_of, write_pooling
+from unmask.weights.heads.sentence_modules import (
+    Module,
+    NotKnown,
+    OpenFile,
+    layer_files,
+    read_layers,
+    to_json,
+)
+
+ST_CONFIG = "config_sentence_transformers.json"
+
+ACTIVATIONS: dict[str, Literal["identity", "sigmoid"]] = {
+    "torch.nn.modules.activation.Sigmoid": "sigmoid",
+    "torch.nn.modules.linear.Identity": "identity",
+}
+
+SHARED_QUERY = "shared_query"
+"""The key of config_sentence_transformers.json for `PairScore.shared_query`. Where it is set, modules.json
+names a class that other libraries do not have, so that they refuse the folder: they would let queries attend
+to documents, and give other scores."""
+
+OLD_KEY = "sbert_ce_default_activation_function"
+"""The key of config.json by which versions before 4 named the activation."""
+
+
+def names_activation(config: JsonSettings) -> bool:
+    """Whether config.json is that of a cross-encoder: whether it names the activation of its logits."""
+    own = config.get_optional("sentence_transformers", dict) or {}
+    return "activation_fn" in own or config.get_optional(OLD_KEY, str) is not None
+
+
+def read_pair(
+    files: Mapping[str, bytes],
+    modules: Sequence[Module],
+    config: JsonSettings,
+    open_file: OpenFile,
+    classes: int | None,
+) -> tuple[PairScore, tuple[str, ...]]:
+    """The definition in a folder, and the folder of each layer's weights.
+
+    Args:
+        files: config_sentence_transformers.json, if there is one.
+        modules: those of modules.json; none if there is no such file.
+        config: config.json.
+        open_file: opens a file of the folder.
+        classes: the number of classes of the encoder's classifier of texts; None if it has none.
+
+    Raises:
+        NotKnown: it asks for something that is not built.
+    """
+    settings = JsonSettings.parse(files.get(ST_CONFIG), ST_CONFIG)
+    default = settings.get_optional("default_prompt_name", str)
+    if default is not None and (settings.get_optional("prompts", dict) or {}).get(default):
+        raise NotKnown(
+            f"the checkpoint puts its prompt {quoted(default)} before every pair, which is not built"
+        )
+    kinds = [module.kind for module in modules]
+    if shared := settings.get_optional(SHARED_QUERY, bool) or False:
+        kinds = ["Transformer" if kind == "SharedQueryTransformer" else kind for kind in kinds]
+    if kinds in ([], ["Transformer"]):
+        if classes is None:
+            raise NotKnown("the checkpoint is a cross-encoder without a classifier of texts")
+        return PairScore(classes, _activation(settings, config, classes), shared_query=shared), ()
+    if kinds[:2] != ["Transformer", "Pooling"]:
+        raise NotKnown(f"a score by the modules {', '.join(kinds)} is not built")
+    found = read_layers(modules[2:], open_file, "sentence_embedding")
+    last = found.layers[-1] if found.layers else None
+    if not isinstance(last, Dense):
+        raise NotKnown("the last module of the cross-encoder is not a Dense module")
+    modes, activation = modes_of(modules[1].config(open_file)), _activation(settings, config, last.width)
+    return PairScore(last.width, activation, modes, found.layers, shared), found.folders
+
+
+def _activation(settings: JsonSettings, config: JsonSettings, labels: int) -> Literal["identity", "sigmoid"]:
+    """What makes scores of logits; a sigmoid of a single logit, unless a file says otherwise."""
+    own = config.get_optional("sentence_transformers", dict) or {}
+    named = (
+        settings.get_optional("activation_fn", str)
+        or own.get("activation_fn")
+        or config.get_optional(OLD_KEY, str)
+    )
+    if named is None:
+        return "sigmoid" if labels == 1 else "identity"
+    if named not in ACTIVATIONS:
+        raise NotKnown(f"the cross-encoder asks for the activation {quoted(named)}, which is not built")
+    return ACTIVATIONS[named]
+
+
+def write_pair(
+    head: PairScore, width: int, max_tokens: int | None, kept: Mapping[str, bytes]
+) -> dict[str, bytes]:
+    """The files that define the output for `sentence-transformers`, without those of weights.
+
+    A classifier of one label that applies a sigmoid needs none, and gets none if it had none.
+    """
+    if not kept and head.pooling is None and head.activation == "sigmoid" and not head.shared_query:
+        return {}
+    base, dense = "sentence_transformers.base.modules", "sentence_transformers.sentence_transformer.modules"
+    classes = {
+        "Pooling": f"{dense}.pooling.Pooling",
+        "LayerNorm": f"{dense}.layer_norm.LayerNorm",
+        "Dense": f"{base}.dense.Dense",
+        "Normalize": f"{base}.normalize.Normalize",
+    }
+    modules: list[tuple[str, str, Mapping[str, Any] | None]] = []
+    if head.pooling is not None:
+        layers = layer_files(head.projections, 2, width * len(head.pooling), "sentence_embedding")
+        kind, path, config = layers[-1]
+        named = {"module_input_name": "sentence_embedding", "module_output_name": "scores"}
+        layers[-1] = (kind, path, {**(config or {}), **named})
+        modules = [("Pooling", "1_Pooling", write_pooling(head.pooling, width)), *layers]
+    own = head.pooling is None
+    encoder = "unmask.SharedQueryTransformer" if head.shared_query else f"{base}.transformer.Transformer"
+    listed = [{"idx": 0, "name": "0", "path": "", "type": encoder}]
+    listed += [
+        {"idx": index, "name": str(index), "path": path, "type": classes[kind]}
+        for index, (kind, path, _) in enumerate(modules, start=1)
+    ]
+    output = "logits" if own else "last_hidden_state"
+    transformer: dict[str, Any] = {
+        "transformer_task": "sequence-classification" if own else "feature-extraction",
+        "modality_config": {"text": {"method": "forward", "method_output_name": output}},
+        "module_output_name": "scores" if own else "token_embeddings",
+    }
+    if max_tokens is not None:
+        transformer["max_seq_length"] = max_tokens
+    settings = dict(JsonSettings.parse(kept.get(ST_CONFIG), ST_CONFIG).values)
+    names = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
+    settings = {"prompts": {}, "default_prompt_name": None} | settings
+    settings |= {"model_type": "CrossEncoder", "activation_fn": names[head.activation]}
+    settings.pop(SHARED_QUERY, None)
+    if head.shared_query:
+        settings[SHARED_QUERY] = True
+    files: dict[str, object] = {
+        "modules.json": listed,
+        "sentence_bert_config.json": transformer,
+        ST_CONFIG: settings,
+    }
+    files |= {f"{path}/config.json": config for _, path, config in modules if config is not None}
+    return {name: to_json(value) for name, value in files.items()}

@@ -1,0 +1,180 @@
+"""The modules that modules.json lists, and the layers after the encoder, as values. Free of torch."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any, assert_never
+
+from unmask.base.json_settings import JsonSettings, parse_json
+from unmask.errors import CorruptCheckpoint, quoted
+from unmask.spec import Activation, Dense, LayerNorm, OutputLayer, UnitLength
+
+OpenFile = Callable[[str], bytes | None]
+"""The contents of a file of the folder by its name; None if there is no such file."""
+
+ACTIVATIONS: dict[str, Activation | None] = {
+    "torch.nn.modules.linear.Identity": None,
+    "torch.nn.modules.activation.Tanh": "tanh",
+    "torch.nn.modules.activation.GELU": "gelu",
+    "torch.nn.modules.activation.ReLU": "relu",
+    "torch.nn.modules.activation.SiLU": "silu",
+}
+"""Classes that a Dense module's config.json names -> ours."""
+
+NORM_EPS = 1e-5
+"""The epsilon of their LayerNorm module, which its config.json does not store."""
+
+
+class NotKnown(Exception):
+    """The folder does not define a supported output; the message gives the reason."""
+
+
+@dataclass(frozen=True)
+class Module:
+    """One entry of modules.json."""
+
+    kind: str
+    """The name of its class, without the package."""
+    path: str
+    """Its folder; "" for the checkpoint's own."""
+
+    def config(self, open_file: OpenFile) -> JsonSettings:
+        """Its config.json.
+
+        Raises:
+            CorruptCheckpoint: the file is missing, or is not a JSON object.
+        """
+        name = str(PurePosixPath(self.path, "config.json"))
+        content = open_file(name)
+        if content is None:
+            raise CorruptCheckpoint(f"modules.json names {name}, which is not in the folder")
+        return JsonSettings.parse(content, name)
+
+
+@dataclass(frozen=True)
+class FoundLayers:
+    """Layers after the encoder."""
+
+    layers: tuple[OutputLayer, ...]
+    folders: tuple[str, ...]
+    """The folder of each layer's weights."""
+
+
+def modules_of(content: bytes) -> tuple[Module, ...]:
+    """The modules of modules.json, in order.
+
+    Raises:
+        CorruptCheckpoint: it is not a list of modules.
+    """
+    modules = parse_json(content, "modules.json")
+    if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):
+        raise CorruptCheckpoint("modules.json is not a list of modules")
+    listed = [JsonSettings("modules.json", module) for module in modules]
+    found = tuple(Module(one.get("type", "").rpartition(".")[2], one.get("path", "")) for one in listed)
+    for module in found:
+        path = PurePosixPath(module.path)
+        if path.is_absolute() or ".." in path.parts:
+            raise CorruptCheckpoint(f"modules.json names {quoted(module.path)}, which is outside the folder")
+    return found
+
+
+def read_layers(modules: Sequence[Module], open_file: OpenFile, reads: str) -> FoundLayers:
+    """The layers that Dense, LayerNorm and Normalize modules define.
+
+    Args:
+        modules: modules of these kinds, in order.
+        open_file: opens a file of the folder.
+        reads: the feature that they read: ``sentence_embedding`` or ``token_embeddings``.
+
+    Raises:
+        NotKnown: a module is of another kind, or asks for something that is not built.
+    """
+    layers: list[OutputLayer] = []
+    for module in modules:
+        match module.kind:
+            case "Dense":
+                layers.append(_dense(module.config(open_file), reads))
+            case "LayerNorm":
+                layers.append(LayerNorm(NORM_EPS))
+            case "Normalize":
+                layers.append(UnitLength())
+            case kind:
+                raise NotKnown(f"modules.json asks for a {kind} module, which is not built")
+    return FoundLayers(tuple(layers), tuple(module.path for module in modules))
+
+
+def _dense(config: JsonSettings, reads: str) -> Dense:
+    source = config.get("module_input_name", reads)
+    if source != reads or config.get_optional("module_output_name", str) not in (None, reads, "scores"):
+        raise NotKnown(f"{config.name} asks for a Dense module on {quoted(source)}, which is not built here")
+    named = config.get("activation_function", "torch.nn.modules.activation.Tanh")
+    if named not in ACTIVATIONS:
+        raise NotKnown(f"{config.name} asks for the activation {quoted(named)}, which is not built")
+    return Dense(
+        config.get("out_features", 0),
+        config.get("bias", True),
+        ACTIVATIONS[named],
+        config.get("use_residual", False),
+    )
+
+
+def layer_files(
+    layers: Sequence[OutputLayer], first: int, width: int, reads: str
+) -> list[tuple[str, str, Mapping[str, Any] | None]]:
+    """Kind, folder and config.json of the module of each layer; None for no config.json.
+
+    Args:
+        layers: the layers, in order.
+        first: the number of the first module in modules.json.
+        width: the width of the vectors that the first layer reads.
+        reads: the feature that they read: ``sentence_embedding`` or ``token_embeddings``.
+    """
+    found: list[tuple[str, str, Mapping[str, Any] | None]] = []
+    names = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
+    tokens = {"module_input_name": reads} if reads == "token_embeddings" else {}
+    for number, layer in enumerate(layers, start=first):
+        match layer:
+            case Dense():
+                if layer.activation not in names:
+                    raise NotKnown(f"a Dense module with the activation {layer.activation} cannot be written")
+                sizes = {"in_features": width, "out_features": layer.width, "bias": layer.bias}
+                named = {"activation_function": names[layer.activation]}
+                residual = {"use_residual": True} if layer.residual else {}
+                found.append(("Dense", f"{number}_Dense", sizes | named | tokens | residual))
+                width = layer.width
+            case LayerNorm():
+                found.append(("LayerNorm", f"{number}_LayerNorm", {"dimension": width}))
+            case UnitLength():
+                found.append(("Normalize", f"{number}_Normalize", tokens or None))
+            case _:
+                assert_never(layer)
+    return found
+
+
+def layer_shapes(layers: Sequence[OutputLayer], width: int) -> list[dict[str, tuple[int, ...]]]:
+    """The tensors of each layer, by their names in its module's file, which are also ours."""
+    found: list[dict[str, tuple[int, ...]]] = []
+    for layer in layers:
+        shapes: dict[str, tuple[int, ...]] = {}
+        match layer:
+            case Dense():
+                shapes["linear.weight"] = (layer.width, width)
+                if layer.bias:
+                    shapes["linear.bias"] = (layer.width,)
+                if layer.residual and layer.width != width:
+                    shapes["residual.weight"] = (layer.width, width)
+                width = layer.width
+            case LayerNorm():
+                shapes = {"norm.weight": (width,), "norm.bias": (width,)}
+            case UnitLength():
+                pass
+            case _:
+                assert_never(layer)
+        found.append(shapes)
+    return found
+
+
+def to_json(value: object) -> bytes:
+    """The bytes of a JSON file: indented, in the order given, ending in a newline."""
+    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()

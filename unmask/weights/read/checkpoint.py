@@ -1,0 +1,251 @@
+"""A checkpoint as a plain value: everything that a folder declares, before any weight is loaded."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.base.checksums import Verified, check_files
+from unmask.base.files import read_bytes
+from unmask.base.json_settings import JsonSettings
+from unmask.errors import (
+    CheckpointError,
+    CheckpointNotFound,
+    CorruptCheckpoint,
+    InvalidRequest,
+    UnknownArchitecture,
+    quoted,
+)
+from unmask.families import Compat, Family, family_of
+from unmask.spec import CheckpointOutput, Classifier, EncoderSpec
+from unmask.spec.config import WITHOUT_EFFECT
+from unmask.text.build import SENTENCE_PIECE_LAYOUTS
+from unmask.text.literal import SpecialTokens
+from unmask.text.tokenizer import TOKENIZER_FILES, Tokenizer
+from unmask.weights.heads.embedding_head import EMBEDDING_FILES, FoundOutput, read_output
+from unmask.weights.heads.output_tensors import STANFORD_TENSOR, output_tensors
+from unmask.weights.heads.sentence_modules import modules_of
+from unmask.weights.heads.sparse_files import encoder_folder, query_weights
+from unmask.weights.read.source import Source
+from unmask.weights.tensor_report import canonical
+from unmask.weights.tensors import StoredTensor, check_stored_file, stored_tensors
+from unmask.weights.values import Adapter
+
+VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", *SENTENCE_PIECE_LAYOUTS)
+"""A folder without any of these has no tokenizer; `Tokenizer` decides whether one of them is enough."""
+
+NO_LIMIT = 1_000_000
+"""Published tokenizers use a huge number to mean that there is no limit."""
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """A folder that holds an encoder: its spec, tokenizer, embedding head and stored tensors."""
+
+    source: Source
+    family: Family
+    spec: EncoderSpec
+    config: Mapping[str, Any]
+    """The contents of config.json."""
+    unread_config: tuple[str, ...]
+    """Unknown keys of config.json; kept when saving."""
+    tensors: Mapping[str, StoredTensor]
+    stored_tokenizer: Tokenizer | None
+    """The folder's tokenizer; None if it has none, so that only token ids can be used. See `tokenizer`."""
+    head: CheckpointOutput
+    """The output that it defines for a text."""
+    max_tokens: int | None
+    """The maximum number of tokens per text, special tokens included; None if there is no limit."""
+    trained_tokens: int | None
+    """The longest training text, if longer ones can be read; None if unknown."""
+    sentence_files: Mapping[str, bytes]
+    """The files of `sentence-transformers` that are kept unchanged."""
+    verified: Verified | None = None
+    """What was compared with the folder's checksums; None if it has none."""
+    output_tensors: Mapping[str, StoredTensor] = field(default_factory=dict)
+    """Our names of the tensors of the layers that the output adds, and where they are stored."""
+    query_weights: NDArray[np.float32] | None = None
+    """The weight of each word for queries, if queries are weighted without an encoder."""
+    ignored_tensors: tuple[str, ...] = ()
+    """Tensors of its files that were left out because the caller named them."""
+    adapter: Adapter | None = None
+    """The adapter whose head and updates the model has, see `unmask.weights.adapters.adapter.adapted`."""
+
+    def reading(self, special_tokens: SpecialTokens) -> "Checkpoint":
+        """With a tokenizer for which special tokens typed in a text are their ids, or text."""
+        stored = self.stored_tokenizer
+        return self if stored is None else replace(self, stored_tokenizer=stored.reading(special_tokens))
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer.
+
+        Raises:
+            CorruptCheckpoint: the folder has none.
+        """
+        if self.stored_tokenizer is None:
+            raise CorruptCheckpoint(
+                f"{self.source.folder} holds no tokenizer ({', '.join(VOCABULARIES)}), so no text can be "
+                "read; copy the tokenizer's files into it, or give token ids"
+            )
+        return self.stored_tokenizer
+
+
+def read_checkpoint(
+    source: Source,
+    compat: Compat = "published",
+    *,
+    verify: bool | None = None,
+    ignore_tensors: Sequence[str] = (),
+) -> Checkpoint:
+    """Read everything except the weights themselves.
+
+    Args:
+        source: the location of the checkpoint.
+        compat: which outputs to reproduce where the authors' code and `transformers` differ.
+        verify: whether to compare the SHA-256 of every file with those written when the folder was saved;
+            None does so if that takes little time, see `check_files`.
+        ignore_tensors: tensors of the weight files that are left out, by their names.
+
+    Raises:
+        CheckpointError: the folder is not a valid checkpoint.
+        InvalidRequest: ``verify`` is true and the folder has no checksums, or it has no such tensor.
+    """
+    root, folder = source.folder, encoder_folder(source.folder)
+    if not (folder / "config.json").exists():
+        raise _no_config(root, folder)
+    verified = check_files(root, verify)
+    config = JsonSettings.parse(_read(folder / "config.json"), "config.json")
+    family = family_of(config.values)
+    spec = family.read(config, compat)
+    tensors = _without(stored_tensors(folder), ignore_tensors, folder)
+    shapes = {canonical(name, family.prefixes): tensor.shape for name, tensor in tensors.items()}
+    spec = family.detect_heads(spec, shapes, config)
+    sentence_files = {**_present(root, EMBEDDING_FILES), **_present(folder, EMBEDDING_FILES[2:])}
+    found = _output(root, sentence_files, config, spec, tensors)
+    own = output_tensors(root, found, spec, tensors)
+    if "" in found.folders:
+        tensors = {name: one for name, one in tensors.items() if name != STANFORD_TENSOR}
+    tokenizer = _tokenizer(folder, config)
+    if tokenizer is not None and lowers_case(sentence_files):
+        tokenizer = tokenizer.lowercased()
+    if tokenizer is not None and tokenizer.vocabulary_size > spec.embedding.vocabulary:
+        tokenizer = replace(tokenizer, known=spec.embedding.vocabulary)
+    return Checkpoint(
+        source=source,
+        family=family,
+        spec=spec,
+        config=config.values,
+        unread_config=tuple(sorted(config.unread() - set(WITHOUT_EFFECT))),
+        tensors=tensors,
+        stored_tokenizer=tokenizer,
+        head=found.head,
+        max_tokens=max_tokens(spec, sentence_files, tokenizer),
+        trained_tokens=trained_tokens(spec, tokenizer),
+        sentence_files=sentence_files,
+        verified=verified,
+        ignored_tensors=tuple(ignore_tensors),
+        output_tensors=own,
+        query_weights=query_weights(root, found, tokenizer),
+    )
+
+
+def _without(
+    tensors: Mapping[str, StoredTensor], names: Sequence[str], folder: Path
+) -> Mapping[str, StoredTensor]:
+    absent = [name for name in names if name not in tensors]
+    if absent:
+        raise InvalidRequest(
+            f"the tensor {quoted(absent[0])} is to be ignored and {folder} does not have it; "
+            "unmask inspect --tensors lists what it has"
+        )
+    return {name: one for name, one in tensors.items() if name not in names} if names else tensors
+
+
+def _no_config(root: Path, folder: Path) -> CheckpointError:
+    """Why a folder has no config.json: its modules.json may begin with something other than a Transformer."""
+    listed = root / "modules.json"
+    first = next(iter(modules_of(_read(listed))), None) if listed.exists() else None
+    if first is not None and first.kind != "Transformer":
+        return UnknownArchitecture(
+            f"{listed} begins with a {first.kind} module, which is not built; use a checkpoint whose first "
+            "module is a Transformer"
+        )
+    return CheckpointNotFound(f"{folder} holds no config.json, so it is not a checkpoint folder")
+
+
+def _output(
+    folder: Path,
+    files: Mapping[str, bytes],
+    config: JsonSettings,
+    spec: EncoderSpec,
+    tensors: Mapping[str, StoredTensor],
+) -> FoundOutput:
+    """The output that the folder defines."""
+
+    def open_file(name: str) -> bytes | None:
+        # The hub's cache consists of symbolic links, so the name is checked without resolving it.
+        inside = not Path(name).is_absolute() and ".." not in Path(name).parts
+        return _read(folder / name) if inside and (folder / name).exists() else None
+
+    projection = tensors.get(STANFORD_TENSOR)
+    classifiers = [one for one in spec.heads if isinstance(one, Classifier) and one.role == "sequence"]
+    return read_output(
+        files,
+        open_file,
+        config=config,
+        classes=classifiers[0].classes if classifiers else None,
+        stanford_width=None if projection is None else projection.shape[0],
+    )
+
+
+def lowers_case(sentence_files: Mapping[str, bytes]) -> bool:
+    """Whether sentence_bert_config.json asks to lower-case texts before they are tokenized."""
+    name = "sentence_bert_config.json"
+    return JsonSettings.parse(sentence_files.get(name), name).get_optional("do_lower_case", bool) or False
+
+
+def max_tokens(
+    spec: EncoderSpec, sentence_files: Mapping[str, bytes], tokenizer: Tokenizer | None
+) -> int | None:
+    """The smallest limit of positions, sentence_bert_config.json and tokenizer_config.json.
+
+    If positions set no limit, the tokenizer's limit is that of training, and longer texts can be read.
+    """
+    limits = [spec.max_tokens, _limit(sentence_files, "sentence_bert_config.json", "max_seq_length")]
+    if spec.max_tokens is not None and tokenizer is not None:
+        limits.append(_limit(tokenizer.files, "tokenizer_config.json", "model_max_length"))
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def trained_tokens(spec: EncoderSpec, tokenizer: Tokenizer | None) -> int | None:
+    """The longest training text, if positions set no limit."""
+    if spec.max_tokens is not None:
+        return None
+    files = {} if tokenizer is None else tokenizer.files
+    return spec.trained_tokens or _limit(files, "tokenizer_config.json", "model_max_length")
+
+
+def _tokenizer(folder: Path, config: JsonSettings) -> Tokenizer | None:
+    """The folder's tokenizer; None if it has no vocabulary."""
+    model_type, files = config.get_optional("model_type", str), _present(folder, TOKENIZER_FILES)
+    return Tokenizer.from_files(files, model_type) if files.keys() & set(VOCABULARIES) else None
+
+
+def _limit(files: Mapping[str, bytes], name: str, key: str) -> int | None:
+    limit = JsonSettings.parse(files.get(name), name).get_optional(key, float)
+    if limit is not None and not limit >= 1:
+        raise CorruptCheckpoint(f"{name} says {key} is {limit:g}; it must be at least 1")
+    return int(limit) if limit is not None and limit < NO_LIMIT else None
+
+
+def _present(folder: Path, names: tuple[str, ...]) -> dict[str, bytes]:
+    return {name: _read(folder / name) for name in names if (folder / name).exists()}
+
+
+def _read(path: Path) -> bytes:
+    check_stored_file(path)
+    return read_bytes(path, CorruptCheckpoint)

@@ -1,0 +1,27 @@
+"""Read the stored tensors of a checkpoint's files."""
+
+from collections.abc import Collection, Mapping
+
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from unmask.weights.read.checkpoint_tensors import damaged
+from unmask.weights.tensors import StoredTensor
+
+
+def read_tensors(stored: Mapping[str, StoredTensor], wanted: Collection[str]) -> dict[str, Tensor]:
+    """The tensors of these names.
+
+    Raises:
+        CorruptCheckpoint: a file cannot be read.
+    """
+    tensors: dict[str, Tensor] = {}
+    for path in sorted({stored[name].file for name in wanted}):
+        try:
+            with safe_open(path, framework="pt") as file:
+                for name in wanted:
+                    if stored[name].file == path:
+                        tensors[name] = file.get_tensor(stored[name].key or name)
+        except (SafetensorError, OSError) as error:
+            raise damaged(path, error) from None
+    return tensors

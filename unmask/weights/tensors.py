@@ -1,0 +1,120 @@
+"""The tensors of a checkpoint folder: their names, shapes and files, read without loading them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+
+from unmask.base.files import check_regular, read_bytes, read_regular
+from unmask.base.json_settings import JsonSettings
+from unmask.errors import CheckpointNotFound, CorruptCheckpoint, UnsafeCheckpoint
+
+WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+LFS_MOST_BYTES = 1024
+"""The maximum size of a pointer, by the Git LFS specification."""
+
+PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json")
+
+
+@dataclass(frozen=True)
+class StoredTensor:
+    """One tensor in a file."""
+
+    file: Path
+    shape: tuple[int, ...]
+    dtype: str
+    """The type name in the file: F32, BF16, I64 ..."""
+    key: str | None = None
+    """Its name in the file, if it is known by another one."""
+
+
+def stored_tensors(folder: Path) -> Mapping[str, StoredTensor]:
+    """Every tensor of the folder's safetensors files, by name.
+
+    Raises:
+        UnsafeCheckpoint: there are only pickled weights.
+        CheckpointNotFound: there are no weights.
+        CorruptCheckpoint: a file is damaged, or a shard named by the index is missing.
+    """
+    files, promised = _weight_files(folder)
+    tensors: dict[str, StoredTensor] = {}
+    for path in files:
+        for name, tensor in tensors_of_file(path).items():
+            if name in tensors:
+                raise CorruptCheckpoint(f"{path} and {tensors[name].file} both hold {name}")
+            tensors[name] = tensor
+    for name in promised - set(tensors):
+        raise CorruptCheckpoint(f"{folder / INDEX} names the tensor {name}, which no file holds")
+    return tensors
+
+
+def tensors_of_file(path: Path) -> Mapping[str, StoredTensor]:
+    """Every tensor of one safetensors file, by name.
+
+    Raises:
+        CorruptCheckpoint: the file is damaged.
+    """
+    check_stored_file(path)
+    found = {}
+    try:
+        with safe_open(path, framework="numpy") as file:
+            for name in file.keys():  # noqa: SIM118 - an open file is not a dict
+                part = file.get_slice(name)
+                found[name] = StoredTensor(path, tuple(part.get_shape()), part.get_dtype())
+    except (SafetensorError, OSError) as error:
+        raise CorruptCheckpoint(
+            f"{path} is damaged or incomplete ({error}); copy or download it again"
+        ) from None
+    return found
+
+
+def check_stored_file(path: Path) -> None:
+    """Refuse anything but a regular file, and Git LFS pointers."""
+    check_regular(path, CorruptCheckpoint)
+    if path.stat().st_size <= LFS_MOST_BYTES and read_bytes(path, CorruptCheckpoint).startswith(LFS_POINTER):
+        raise CorruptCheckpoint(
+            f"{path} is a Git LFS pointer, not the file itself; run `git lfs pull` in that folder, "
+            "or download the file"
+        )
+
+
+def _weight_files(folder: Path) -> tuple[list[Path], frozenset[str]]:
+    """The files that hold the weights, and the tensors that an index says they hold."""
+    if (folder / WEIGHTS).exists():
+        return [folder / WEIGHTS], frozenset()
+    if (folder / INDEX).exists():
+        places = read_index(folder / INDEX)
+        return sorted(set(places.values())), frozenset(places)
+    if only_pickled(folder):
+        raise UnsafeCheckpoint(
+            f"{folder} holds only pickled weights, which can run code when opened; "
+            f"make a safe copy with: unmask convert {folder} NEW_FOLDER"
+        )
+    raise CheckpointNotFound(f"{folder} holds no {WEIGHTS}")
+
+
+def only_pickled(folder: Path) -> bool:
+    """Whether a folder has pickled weights and no others."""
+    safe = any((folder / name).exists() for name in (WEIGHTS, INDEX))
+    return not safe and any((folder / name).exists() for name in PICKLED)
+
+
+def read_index(index: Path) -> Mapping[str, Path]:
+    """Which weight file holds which tensor, by the tensor's name.
+
+    Raises:
+        CorruptCheckpoint: it is not an index, or names a file that is not in its folder.
+    """
+    content = read_regular(index, CorruptCheckpoint)
+    places: dict[str, object] = JsonSettings.parse(content, index.name).get("weight_map", {})
+    if not places:
+        raise CorruptCheckpoint(f"{index} is not an index of weight files")
+    found = {}
+    for tensor, name in places.items():
+        if not isinstance(name, str) or Path(name).name != name or not (index.parent / name).exists():
+            raise CorruptCheckpoint(f"{index} names {name}, which is not in the folder")
+        found[tensor] = index.parent / name
+    return found

@@ -1,0 +1,1 @@
+"""Checkpoints written: saved, converted, created from settings, and described for other libraries."""

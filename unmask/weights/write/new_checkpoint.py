@@ -1,0 +1,174 @@
+"""Create a new checkpoint to train from config.json keys and a tokenizer.
+
+Saved by `unmask.weights.write.save.save`, it is an ordinary checkpoint folder of its family.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from unmask.base.json_settings import JsonSettings
+from unmask.encoder.encoder import Encoder
+from unmask.errors import InvalidRequest, UnknownArchitecture
+from unmask.families import Family, family_of
+from unmask.spec import EncoderSpec
+from unmask.spec.config import WITHOUT_EFFECT
+from unmask.spec.initialization import Initialization
+from unmask.text import Tokenizer
+from unmask.weights.heads.classes import spec_of_class
+from unmask.weights.heads.embedding_head import read_head
+from unmask.weights.read.checkpoint import Checkpoint, max_tokens, trained_tokens
+from unmask.weights.read.source import Source
+from unmask.weights.write import for_others
+from unmask.weights.write.writable import check_written
+
+NOT_TRAINED: dict[str, tuple[object, ...]] = {
+    "embd_pdrop": (0.0, None),
+    "mlp_dropout": (0.0, None),
+    "sinusoidal_pos_embds": (False,),
+}
+"""Keys that matter only in training, and their only supported values."""
+
+
+def new_checkpoint(
+    config: Mapping[str, Any], tokenizer_files: Mapping[str, bytes], *, name: str = "fresh"
+) -> Checkpoint:
+    """The checkpoint of an untrained encoder, without weights; see `new_encoder`.
+
+    The family is that of ``model_type``, and the heads are those of the class in ``architectures``, such as
+    ``["BertForPreTraining"]``. Ids of special tokens missing from the config come from the tokenizer, and a
+    maximum length missing from the tokenizer's files comes from the encoder.
+
+    Args:
+        config: the contents of its config.json.
+        tokenizer_files: file name -> content, as in a checkpoint folder.
+        name: its name in reports.
+
+    Raises:
+        UnknownArchitecture: there is no such family or class, or a key is unknown.
+        InvalidRequest: config and tokenizer do not belong together, or the encoder cannot be built.
+    """
+    settings, family, spec = _read(config)
+    tokenizer = Tokenizer.from_files(tokenizer_files, settings.get_optional("model_type", str))
+    spec = _with_padding(spec, tokenizer)
+    _check_vocabulary(spec, tokenizer)
+    check_written(family, spec, settings.values)
+    longest = spec.max_tokens or spec.trained_tokens
+    files = for_others.tokenizer_files(tokenizer.files, spec, longest)
+    tokenizer = replace(tokenizer, files=files)
+    return Checkpoint(
+        source=Source(Path(name), name),
+        family=family,
+        spec=spec,
+        config={**settings.values, **for_others.token_ids(settings.values, tokenizer)},
+        unread_config=(),
+        tensors={},
+        stored_tokenizer=tokenizer,
+        head=read_head({}, lambda _: None),
+        max_tokens=max_tokens(spec, {}, tokenizer),
+        trained_tokens=trained_tokens(spec, tokenizer),
+        sentence_files={},
+    )
+
+
+def check_config(config: Mapping[str, Any]) -> EncoderSpec:
+    """The encoder that a config.json describes, checked without a tokenizer.
+
+    Raises:
+        UnknownArchitecture: see `new_checkpoint`.
+        InvalidRequest: the encoder cannot be built or saved.
+    """
+    settings, family, spec = _read(config)
+    check_written(family, spec, settings.values)
+    return spec
+
+
+def _read(config: Mapping[str, Any]) -> tuple[JsonSettings, Family, EncoderSpec]:
+    settings = JsonSettings("the config", dict(config))
+    family = family_of(settings.values)
+    for key, built in NOT_TRAINED.items():
+        if key in settings.values:
+            settings.require_one_of(key, *built)
+    spec = spec_of_class(family, settings)
+    unread = settings.unread() - set(WITHOUT_EFFECT)
+    if unread:
+        raise UnknownArchitecture(
+            f"the config says {', '.join(sorted(unread))}, which nothing here reads; "
+            "remove it, or spell it as the family's published config.json files do"
+        )
+    return settings, family, spec
+
+
+def new_encoder(
+    checkpoint: Checkpoint,
+    initialization: Initialization = "normal",
+    *,
+    seed: int | None = None,
+    kernel: str | None = None,
+) -> Encoder:
+    """An encoder with newly initialized weights in float32, on the CPU, in training mode.
+
+    Args:
+        checkpoint: from `new_checkpoint`, or any other: only its spec is used.
+        initialization: how weights are initialized, see `Initialization`.
+        seed: determines all weights without changing torch's global generator; None uses that generator.
+        kernel: the attention kernel to use; None uses the first that supports the model.
+
+    Raises:
+        InvalidRequest: there is no such initialization.
+    """
+    with torch.random.fork_rng(devices=[], enabled=seed is not None):
+        if seed is not None:
+            torch.manual_seed(seed)
+        encoder = Encoder(checkpoint.spec, kernel=kernel, output=checkpoint.head)
+        if initialization != "normal":
+            encoder.initialize(initialization)
+    return encoder
+
+
+def with_tokenizer(config: Mapping[str, Any], tokenizer: Tokenizer, *, multiple: int = 64) -> dict[str, Any]:
+    """A config with the vocabulary size and padding id of a tokenizer, otherwise unchanged.
+
+    The vocabulary size is rounded up to a multiple, which makes matrix products on GPUs faster.
+    """
+    if multiple < 1:
+        raise InvalidRequest(f"multiple is {multiple}; it must be at least 1")
+    family = family_of(config)
+    spec = family.read(JsonSettings("the config", config), "published")
+    size = -(-tokenizer.vocabulary_size // multiple) * multiple
+    wanted = replace(spec.embedding, vocabulary=size, padding_id=_padding_id(tokenizer))
+    before, after = family.write(spec), family.write(replace(spec, embedding=wanted))
+    return {**config, **{key: value for key, value in after.items() if value != before[key]}}
+
+
+def _padding_id(tokenizer: Tokenizer) -> int | None:
+    pad = tokenizer.special_tokens.get("pad")
+    return None if pad is None else tokenizer.token_to_id(pad)
+
+
+def _with_padding(spec: EncoderSpec, tokenizer: Tokenizer) -> EncoderSpec:
+    said, own = spec.embedding.padding_id, _padding_id(tokenizer)
+    if said is None:
+        return replace(spec, embedding=replace(spec.embedding, padding_id=own))
+    if own is not None and own != said:
+        raise InvalidRequest(
+            f"the config's padding id is {said} and the tokenizer pads with {own}; set pad_token_id to {own}"
+        )
+    return spec
+
+
+def _check_vocabulary(spec: EncoderSpec, tokenizer: Tokenizer) -> None:
+    has, wanted = spec.embedding.vocabulary, tokenizer.vocabulary_size
+    if has < wanted:
+        raise InvalidRequest(
+            f"the config's vocabulary is {has} and the tokenizer has {wanted} pieces; "
+            f"set vocab_size to at least {wanted}"
+        )
+    padding = spec.embedding.padding_id
+    if padding is not None and not 0 <= padding < has:
+        raise InvalidRequest(
+            f"the config's padding id is {padding} and its vocabulary {has}; leave pad_token_id out"
+        )

@@ -1,0 +1,139 @@
+"""Write a Hugging Face checkpoint folder that `transformers` and `sentence-transformers` load."""
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import Tensor
+
+from unmask.base.checksums import write_checksums
+from unmask.base.files import whole_folder
+from unmask.encoder.encoder import Encoder
+from unmask.encoder.heads import StaticWeights
+from unmask.encoder.layers.lora import merged_state
+from unmask.errors import InvalidRequest, OutputError
+from unmask.families import Family
+from unmask.spec import SparseVector
+from unmask.weights.heads.embedding_head import to_json, write_output
+from unmask.weights.heads.sparse_files import QUERY_MODULE, query_tokenizer
+from unmask.weights.read.checkpoint import Checkpoint
+from unmask.weights.row_order import in_their_order
+from unmask.weights.tensor_report import moves
+from unmask.weights.tensors import INDEX, WEIGHTS
+
+OUTPUT = "output."
+"""The prefix of the tensors of the layers that the output adds; they have files of their own."""
+
+
+def output_modules(
+    encoder: Encoder, files: Mapping[str, bytes], vocabulary: int | None
+) -> dict[str, dict[str, Tensor]]:
+    """The tensors of each of the output's layers that has any, by the folder that ``files`` give it.
+
+    Layers are modules of modules.json in the order of the encoder's. A table of word weights is cut to the
+    tokenizer's vocabulary.
+    """
+    own: dict[str, dict[str, Tensor]] = {}
+    for layer in encoder.output:
+        if isinstance(layer, StaticWeights):
+            return {QUERY_MODULE: {"weight": layer.weight.detach()[:vocabulary].contiguous()}}
+    folders = [name.partition("/")[0] for name in files if name.endswith("/config.json")]
+    layered = [name for name in folders if name.partition("_")[2] in ("Dense", "LayerNorm")]
+    layers = [layer for layer in encoder.output if layer.state_dict()]
+    if len(layers) != len(layered):
+        raise InvalidRequest(
+            f"the checkpoint's output has {len(layered)} layers with weights and the encoder has "
+            f"{len(layers)}; build the encoder for that output"
+        )
+    for folder, layer in zip(layered, layers, strict=True):
+        own[folder] = {name: tensor.contiguous() for name, tensor in layer.state_dict().items()}
+    return own
+
+
+def their_tensors(encoder: Encoder, family: Family) -> dict[str, Tensor]:
+    """The encoder's tensors under the family's names, with concatenated ones split."""
+    state = {name: one for name, one in merged_state(encoder).items() if not name.startswith(OUTPUT)}
+    tensors: dict[str, Tensor] = {}
+    for move in moves(family.tensor_map, state, partial(family.layer_name, encoder.spec)):
+        whole = in_their_order(state[move.ours], move.reorder, encoder.spec)
+        parts = torch.split(whole, list(move.rows_of(len(whole), encoder.spec)))
+        # Their classes store the encoder under the model's name, next to the heads.
+        prefix = (
+            family.prefix if encoder.spec.heads and not move.ours.startswith(family.outside_prefix) else ""
+        )
+        tensors |= {prefix + name: part.contiguous() for name, part in zip(move.theirs, parts, strict=True)}
+    return tensors
+
+
+def save(
+    encoder: Encoder, checkpoint: Checkpoint, folder: str | Path, *, shard_bytes: int | None = None
+) -> None:
+    """Write the encoder with its tokenizer and embedding head; the folder appears complete or not at all.
+
+    The same encoder always gives the same bytes. Tokenizer files are written as they were read.
+    Keys of config.json that do not describe the encoder are kept from the checkpoint. With
+    ``shard_bytes`` the weights are split into files of at most that many bytes (a larger tensor
+    gets its own file) and an index. `CHECKSUMS` holds the SHA-256 of every file.
+
+    Raises:
+        OutputError: the folder exists and is not empty, or the disk is full or read-only.
+    """
+    family = checkpoint.family
+    config: Mapping[str, Any] = {**checkpoint.config, **family.write(encoder.spec)}
+    dtype = str(encoder.embedding.words.weight.dtype).removeprefix("torch.")
+    config = {key: value for key, value in config.items() if key not in ("torch_dtype", "dtype")}
+    files = {
+        "config.json": to_json(dict(sorted({**config, "dtype": dtype}.items()))),
+        **(checkpoint.stored_tokenizer.files if checkpoint.stored_tokenizer else {}),
+        **checkpoint.sentence_files,
+    }
+    files |= write_output(checkpoint.head, encoder.spec, checkpoint.max_tokens, checkpoint.sentence_files)
+    if isinstance(checkpoint.head, SparseVector) and checkpoint.head.static_queries:
+        files |= query_tokenizer(checkpoint.tokenizer)
+    words = checkpoint.stored_tokenizer.vocabulary_size if checkpoint.stored_tokenizer else None
+    tensors, modules = their_tensors(encoder, family), output_modules(encoder, files, words)
+    with whole_folder(Path(folder)) as partial:
+        for name, content in sorted(files.items()):
+            path = partial / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        try:
+            _write_weights(tensors, partial, shard_bytes)
+            for place, own in modules.items():
+                save_file(own, partial / place / WEIGHTS, metadata={"format": "pt"})
+        except SafetensorError as error:
+            raise OutputError(f"cannot write {Path(folder) / WEIGHTS}: {error}") from None
+        write_checksums(partial)
+
+
+def _write_weights(tensors: Mapping[str, Tensor], folder: Path, shard_bytes: int | None) -> None:
+    shards = _split(tensors, shard_bytes)
+    if len(shards) == 1:
+        save_file(shards[0], folder / WEIGHTS, metadata={"format": "pt"})
+        return
+    places: dict[str, str] = {}
+    for number, shard in enumerate(shards, start=1):
+        name = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
+        save_file(shard, folder / name, metadata={"format": "pt"})
+        places |= dict.fromkeys(shard, name)
+    size = sum(tensor.nbytes for tensor in tensors.values())
+    index = {"metadata": {"total_size": size}, "weight_map": dict(sorted(places.items()))}
+    (folder / INDEX).write_bytes(to_json(index))
+
+
+def _split(tensors: Mapping[str, Tensor], shard_bytes: int | None) -> list[dict[str, Tensor]]:
+    if shard_bytes is not None and shard_bytes < 1:
+        raise InvalidRequest(f"shard_bytes is {shard_bytes}; it must be at least 1")
+    shards: list[dict[str, Tensor]] = [{}]
+    filled = 0
+    for name, tensor in sorted(tensors.items()):
+        if shard_bytes is not None and shards[-1] and filled + tensor.nbytes > shard_bytes:
+            shards.append({})
+            filled = 0
+        shards[-1][name] = tensor
+        filled += tensor.nbytes
+    return shards
