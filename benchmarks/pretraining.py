@@ -32,9 +32,9 @@ from unmask.training.objectives.masked import MaskedExample
 from unmask.training.objectives.replaced import ReplacedExample, ReplacedTokenDetection
 from unmask.training.pretrain import pretrain, read_run
 from unmask.training.pretrain.run import Run
+from unmask.training.run.callbacks import Callback
 from unmask.training.run.loop import EVALUATION_STREAM, generator
 from unmask.training.run.ranks import Ranks
-from unmask.training.run.report import NullCallback
 from unmask.training.run.settings import RunSettings
 
 ROOT = Path(__file__).parents[1]
@@ -231,7 +231,7 @@ def detection_figures(bigram: Bigram, train: Detection, held: Detection) -> dict
 def measure(path: Path) -> dict[str, Any]:
     """Figures of a finished run compared with those of the count baselines."""
     settings = read_run(path)
-    run = Run(settings, path.parent, path.parent, Ranks(), NullCallback())
+    run = Run(settings, path.parent, path.parent, Ranks(), Callback())
     objective, vocabulary = run.loop.objective.eval(), run.loop.objective.vocabulary
     pieces = list(trained_on(settings, run))
     bigram = count((piece.ids for piece in pieces), vocabulary)
@@ -255,7 +255,7 @@ def measure(path: Path) -> dict[str, Any]:
 def train(name: str, out: Path) -> None:
     """Train or go on, measure, and keep the figures."""
     path = write_run(name, out)
-    pretrain(path)
+    pretrain(path, callback=Callback())
     (out / name / "figures.json").write_text(json.dumps(measure(path), indent=1) + "\n")
 
 

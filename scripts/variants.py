@@ -27,7 +27,7 @@ from unmask.bench.ablation.variants import Sizes, build_variant
 from unmask.families.native import to_config
 from unmask.models.load import load
 from unmask.spec import EncoderSpec, Rotary, SlidingWindow, SlidingWindowGlobal, SoftmaxAttention
-from unmask.training.pretrain import NullCallback, pretrain
+from unmask.training.pretrain import Callback, pretrain
 
 SHIPPED = Path(__file__).parents[1] / "unmask" / "shipped" / "variants"
 SIZES = Sizes(tokens=128)
@@ -86,7 +86,7 @@ def train(name: str, plan: Plan, out: Path) -> Path:
         "objective": OBJECTIVE,
     }
     (folder / "run.toml").write_text(toml(table))
-    return pretrain(folder / "run.toml", callback=NullCallback()).folder
+    return pretrain(folder / "run.toml", callback=Callback()).folder
 
 
 def finish(name: str, plan: Plan, out: Path) -> None:

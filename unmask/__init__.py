@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from unmask.text import Encoding, PackedBatch, SequenceLayout, Tokenizer
     from unmask.training import train
     from unmask.training.finetune.run import finetune
+    from unmask.training.run.callbacks import Callback
 
 from unmask.errors import UnmaskError
 
@@ -36,6 +37,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "AdapterModel": "unmask.models.adapters",
     "AttentionView": "unmask.interpret",
+    "Callback": "unmask.training.run.callbacks",
     "CheckpointOutput": "unmask.spec",
     "Document": "unmask.search.documents",
     "ElmoModel": "unmask.models.elmo",
@@ -70,6 +72,7 @@ _MODULES = {
 __all__ = [
     "AdapterModel",
     "AttentionView",
+    "Callback",
     "CheckpointOutput",
     "Document",
     "ElmoModel",

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pyarrow
@@ -85,7 +86,17 @@ def test_a_stopped_run_resumes_and_a_damaged_shard_is_computed_again(quick, line
     monkeypatch.setitem(bulk_run.ENGINES, "processes", in_this_process)
     assert run_shards([lines], str(out), EMBEDDER, rows_per_shard=1).resumed_shards == 2
     assert contents(out) == contents(tmp_path / "whole")
-    with pytest.raises(OutputError, match="finished already"):
+    same = "finished already, with these texts, this model and these settings; name another folder"
+    with pytest.raises(OutputError, match=same):
+        run_shards([lines], str(out), EMBEDDER, rows_per_shard=1)
+    path = Path(lines)
+    path.write_text(path.read_text().replace("cat", "dog"))
+    with pytest.raises(
+        OutputError, match="finished already, with other texts, another model or other settings"
+    ):
+        run_shards([lines], str(out), EMBEDDER, rows_per_shard=1)
+    (out / "manifest.json").write_text("{")
+    with pytest.raises(OutputError, match="finished already, and its manifest is damaged"):
         run_shards([lines], str(out), EMBEDDER, rows_per_shard=1)
 
 

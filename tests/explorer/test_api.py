@@ -408,6 +408,7 @@ def test_attribution(asking, text_id):
         np.testing.assert_allclose(arrays["values"], arrays["by_layer"].sum(0), rtol=1e-4, atol=1e-7)
         assert meta["target"] == target
         assert "token 3" in meta["words"]
+        assert meta["words"].endswith({"word": ", by its logit", "embedding": ", by its length"}[target])
     _, meta = asking.arrays(f"texts/{text_id}/relevance?target=embedding")
     assert meta["token"] is None
 

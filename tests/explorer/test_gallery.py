@@ -5,10 +5,13 @@ import hashlib
 import json
 import math
 import re
+import shutil
+from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from safetensors.torch import load_file, save_file
 
 from tests.browser import colors
 from tests.explorer.conftest import TEXT
@@ -82,6 +85,22 @@ def test_every_text_has_a_page_and_a_card_and_nothing_is_computed_twice(
     assert json.loads(capsys.readouterr().out)["written"] == 1
     gallery(listed, output=out, model=folder(model), overwrite=True, json=True)
     assert json.loads(capsys.readouterr().out)["written"] == 2
+
+
+def test_other_weights_and_a_damaged_page_are_another_page(model, listed, tmp_path, capsys):
+    body = Path(shutil.copytree(folder(model), tmp_path / "model"))
+    gallery(listed, output=tmp_path / "out", model=str(body), json=True)
+    pages = json.loads(capsys.readouterr().out)["pages"]
+    (tmp_path / "out" / pages[0]).write_bytes((tmp_path / "out" / pages[0]).read_bytes()[:-3])
+    gallery(listed, output=tmp_path / "out", model=str(body), json=True)
+    told = json.loads(capsys.readouterr().out)
+    assert (told["written"], told["kept"], told["pages"]) == (1, 1, pages)
+    path = body / "model.safetensors"
+    save_file({name: one * 2 for name, one in load_file(path).items()}, path, {"format": "pt"})
+    (body / "unmask_checksums.json").unlink(missing_ok=True)
+    gallery(listed, output=tmp_path / "out", model=str(body), json=True)
+    told = json.loads(capsys.readouterr().out)
+    assert (told["written"], sorted(told["left"])) == (2, sorted(pages))
 
 
 def test_another_head_view_or_title_is_another_page(model, tmp_path, capsys):

@@ -99,7 +99,9 @@ def test_a_stopped_run_writes_the_same_adapter(place, tmp_path, monkeypatch, met
 
 def test_the_best_adapter_is_the_one_that_is_written(place, tmp_path, monkeypatch):  # noqa: F811
     values = iter([0.5, 0.9, 0.6, 0.7, 0.9])
-    monkeypatch.setattr("unmask.training.finetune.run.evaluate", lambda *_: {"accuracy": next(values)})
+    monkeypatch.setattr(
+        "unmask.training.finetune.evaluate.Predicted.figures", lambda _: {"accuracy": next(values)}
+    )
     given = {"evaluation": {"every": 3, "metric": "accuracy", "patience": 2}}
     result = finetune(adapter(tmp_path / "best", **given), base=place)
     assert (result.steps, result.best_step) == (12, 6)

@@ -17,8 +17,8 @@ from unmask.training.finetune.intervals import intervals
 from unmask.training.finetune.metrics import class_figures
 from unmask.training.finetune.run import FinetuneRun, finetune
 from unmask.training.finetune.settings import settings_of_table
+from unmask.training.run.callbacks import Callback
 from unmask.training.run.ranks import Ranks
-from unmask.training.run.report import NullCallback
 
 __all__ = ["place"]
 
@@ -98,9 +98,9 @@ def test_names_that_yaml_would_misread(tmp_path):
 @pytest.mark.parametrize("task", TASKS)
 def test_figures_of_a_selection_are_those_of_its_texts(place, tmp_path, task):
     settings = settings_of_table(table(tmp_path / "run", task=task, **{"evaluation": {}, **TASKS[task]}))
-    run = FinetuneRun(settings, place, tmp_path / "run", Ranks(), NullCallback())
+    run = FinetuneRun(settings, place, tmp_path / "run", Ranks(), Callback())
     engine = TorchEngine(run.objective.eval().encoder)
-    scores = predicted(engine, run.preparation, run.dev)
+    scores = predicted(engine, run.preparation, run.dev).scores
     for chosen in (range(30), [4, 2, 9, 11, 17], [3, 3, 3, 8, 1]):
         expected = evaluate(engine, run.preparation, [run.dev[number] for number in chosen])
         assert scores(np.array(chosen)) == pytest.approx(expected, abs=1e-5)

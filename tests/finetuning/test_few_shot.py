@@ -139,7 +139,9 @@ def test_the_figures_before_are_those_of_the_untouched_encoder(place, tmp_path):
 
 def test_the_untrained_encoder_is_never_the_best_one(place, tmp_path, monkeypatch):
     values = iter([0.9, 0.5, 0.6])
-    monkeypatch.setattr("unmask.training.finetune.run.evaluate", lambda *_: {"accuracy": next(values)})
+    monkeypatch.setattr(
+        "unmask.training.finetune.evaluate.Predicted.figures", lambda _: {"accuracy": next(values)}
+    )
     result = finetune(few(tmp_path / "run", evaluation={"metric": "accuracy"}), base=place)
     assert result.best_step == 16
     assert result.dev == {"before/accuracy": 0.9, "dev/accuracy": 0.6}

@@ -15,6 +15,7 @@ from unmask.errors import InvalidRequest, InvalidText, UnmaskError
 from unmask.training.finetune.run import FinetuneRun, finetune
 from unmask.training.finetune.settings import settings_of_table
 from unmask.training.finetune.start import first_checkpoint, task_checkpoint, task_encoder
+from unmask.training.run.callbacks import Callback
 from unmask.training.run.ranks import Ranks
 from unmask.training.run.stopping import Stopped
 from unmask.training.run.trainer import Trainer
@@ -70,7 +71,7 @@ def table(out, **changes):
     } | changes
 
 
-class Heard:
+class Heard(Callback):
     def __init__(self):
         self.said = []
 
@@ -140,7 +141,9 @@ def test_a_stopped_run_resumes_bit_by_bit(place, tmp_path, monkeypatch, metric, 
 
 def test_the_best_step_is_exported_and_patience_ends_a_run(place, tmp_path, monkeypatch):
     values = iter([0.5, 0.9, 0.9, 0.6, 0.95])  # an equal figure is not a better one
-    monkeypatch.setattr("unmask.training.finetune.run.evaluate", lambda *_: {"accuracy": next(values)})
+    monkeypatch.setattr(
+        "unmask.training.finetune.evaluate.Predicted.figures", lambda _: {"accuracy": next(values)}
+    )
     given = {"evaluation": {"every": 3, "metric": "accuracy", "patience": 2}, "epochs": 9}
     result = finetune(table(tmp_path / "run", **given), base=place)
     assert (result.steps, result.best_step) == (12, 6)

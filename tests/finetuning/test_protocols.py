@@ -19,6 +19,7 @@ from unmask.evaluate.protocols.protocol_runs import TaskFiles, official_files, r
 from unmask.evaluate.protocols.protocols import Average, merged, nested, protocol_names, read_protocol
 from unmask.training.finetune.records import read_labeled
 from unmask.training.finetune.run import FinetuneRun
+from unmask.training.run.callbacks import Callback
 from unmask.training.run.stopping import Stopped
 from unmask.training.run.trainer import Trainer
 
@@ -89,7 +90,7 @@ def place(tmp_path_factory):
     return folder
 
 
-class Heard:
+class Heard(Callback):
     def __init__(self):
         self.said = []
 
@@ -316,7 +317,10 @@ def test_the_figures_are_those_of_the_model(finished, place):
     protocol = read_protocol(place / "tiny.toml")
     files = official_files(protocol.tasks["mrpc"], place / "data")
     settings = run_settings(protocol, "mrpc", files, model="m", seed=2, values={}, out="x")
-    found = labeled_figures(out / "mrpc" / "seed-2" / "model", "classification", settings.data, place)
+    found, between = labeled_figures(
+        out / "mrpc" / "seed-2" / "model", "classification", settings.data, place
+    )
+    assert between.keys() == found.keys()
     assert found == pytest.approx(report.tasks["mrpc"].trials[0].figures[2])
 
 
@@ -354,7 +358,7 @@ def test_finished_runs_are_kept_and_a_stopped_one_resumes(finished, place, tmp_p
     monkeypatch.setattr(
         FinetuneRun,
         "__init__",
-        lambda self, one, *rest: (started.append(one.name), made(self, one, *rest))[1],
+        lambda self, one, *rest, **more: (started.append(one.name), made(self, one, *rest, **more))[1],
     )
     heard = Heard()
     more = run_tiny(place, tmp_path / "run", seeds=[2, 1, 7], tasks=["mrpc"], callback=heard)
@@ -493,7 +497,9 @@ def test_the_command_prints_and_skips(place, finished, tmp_path):
     assert ran.code == 0, ran.err
     assert "stsb was not run" in ran.out
     assert "has no STS-B/train.tsv" in ran.out
-    assert re.search(r"MRPC accuracy +0\.\d{4} +0\.\d{4} +0\.\d{4} +2 +4: 0\.\d+, 5: 0\.\d+", ran.out)
+    assert re.search(
+        r"MRPC accuracy +0\.\d{4} +0\.\d{4} +0\.\d{4} +2 +4: 0\.\d+ \(0\.\d{4} to \d\.\d{4}\), 5: 0", ran.out
+    )
     assert_one_sentence(
         run_here(*here, "--data", less), "lacks files of cola (CoLA/train.tsv)", "such as mrpc"
     )

@@ -81,7 +81,7 @@ def test_finished_seeds_are_not_repeated(finished, place, monkeypatch):
     monkeypatch.setattr(
         FinetuneRun,
         "__init__",
-        lambda self, one, *rest: (started.append(one.seed), made(self, one, *rest))[1],
+        lambda self, one, *rest, **more: (started.append(one.seed), made(self, one, *rest, **more))[1],
     )
     heard = Heard()
     given = table(finished.folder, epochs=1, seeds=[*SEEDS, 4], log={"every": 2})

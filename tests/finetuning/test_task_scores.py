@@ -13,8 +13,10 @@ from sklearn import metrics
 import unmask
 from tests.finetuning.test_finetune import place, table
 from tests.support.command import assert_one_sentence, run_here
+from unmask.base.intervals import samples
 from unmask.errors import InvalidRequest
 from unmask.evaluate.protocols.protocol_runs import data_settings
+from unmask.evaluate.protocols.score_intervals import entity_intervals
 from unmask.evaluate.protocols.scores import classification_scores, scored_entities
 from unmask.evaluate.protocols.squad import Answered, scored_answers, squad_scores
 from unmask.training.finetune.run import finetune
@@ -176,6 +178,24 @@ def test_a_model_answers_version_2(models, place, tmp_path):
     )
     assert above.no_answer.exact_match == 0, "the span is given, because no answer does not exceed it by more"
     assert below.no_answer.exact_match == 100
+
+
+def test_without_a_model_the_default_one_is_scored(place, tmp_path):
+    """With the adapter that answers or finds names where none is named, as in `unmask answer` and `tag`."""
+    context = "Ada Lovelace lived in London."
+    asked = {
+        "id": "q",
+        "question": "Where did she live?",
+        "answers": [{"text": "London", "answer_start": 22}],
+    }
+    squad, conll = tmp_path / "one.json", tmp_path / "one.conll"
+    squad.write_text(json.dumps({"data": [{"paragraphs": [{"context": context, "qas": [asked]}]}]}))
+    conll.write_text("Ada\tB-PER\nLovelace\tI-PER\nlived\tO\nin\tO\nLondon\tB-LOC\n")
+    for adapter in ((), ("--adapter", "answers")):
+        ran = run_here("evaluate", "squad", "--data", squad, *adapter, "--json")
+        assert json.loads(ran.out)["f1"] == 100, ran.err
+    ran = run_here("evaluate", "ner", "--data", conll, "--json")
+    assert json.loads(ran.out)["f1"] == 1, ran.err
 
 
 def test_scores_do_not_depend_on_the_offsets_of_answers(models, place, tmp_path):
@@ -390,3 +410,47 @@ def test_other_heads_are_refused(place, tmp_path):
     model = unmask.load(finetune(table(tmp_path / "numbers", **given), base=place).folder)
     with pytest.raises(InvalidRequest, match="is for regression, and this evaluation is of one label"):
         classification_scores(model, data_settings({}, place / "dev.tsv"))
+
+
+# Intervals
+
+
+def test_every_evaluation_has_intervals_in_its_table_and_its_json(models, place):
+    figures = {"squad": ("exact_match", "f1"), "ner": ("precision", "f1", "accuracy", "f1[W]")}
+    figures["classify"] = ("accuracy", "macro_f1", "matthews", "f1[wet]", "nll", "brier")
+    for kind, names in figures.items():
+        data = place / f"dev.{ {'squad': 'json', 'ner': 'conll', 'classify': 'tsv'}[kind] }"
+        here = ("evaluate", kind, "-m", models[kind], "--data", data)
+        found = json.loads(run_here(*here, "--json").out)
+        assert set(names) <= found["intervals"].keys()
+        assert all(one["low"] <= one["high"] for one in found["intervals"].values())
+        for name in names:
+            value = found.get(name, found["intervals"][name]["low"])
+            assert found["intervals"][name]["low"] <= value <= found["intervals"][name]["high"], name
+        shown = " ".join(run_here(*here).out.split())
+        assert "95 %" in shown
+        places = 2 if kind == "squad" else 4
+        one = found["intervals"][names[0]]
+        assert f"{one['low']:.{places}f} to {one['high']:.{places}f}" in shown
+
+
+def test_intervals_are_those_of_a_plain_bootstrap():
+    draw = random.Random(1)
+    names = ["O", "B-PER", "I-PER", "B-LOC"]
+    gold = [draw.choices(names, k=draw.randint(1, 9)) for _ in range(40)]
+    found = [[one if draw.random() < 0.7 else draw.choice(names) for one in some] for some in gold]
+    values = collections.defaultdict(list)
+    for chosen in samples(40):
+        scores = scored_entities([gold[n] for n in chosen], [found[n] for n in chosen])
+        values["f1"].append(scores.f1)
+        values["accuracy"].append(scores.accuracy)
+        values["f1[LOC]"] += [scores.types["LOC"].f1] if "LOC" in scores.types else []
+    intervals = entity_intervals(gold, found)
+    for name, some in values.items():
+        expected = np.quantile(some, (0.025, 0.975))
+        assert (intervals[name].low, intervals[name].high) == pytest.approx(expected), name
+    said = [Answered(("the river",), "river" if n % 3 else "bank", -9.0) for n in range(30)]
+    exact = np.array([n % 3 != 0 for n in range(30)]) * 100.0
+    expected = np.quantile([exact[chosen].mean() for chosen in samples(30)], (0.025, 0.975))
+    one = scored_answers(said).intervals["exact_match"]
+    assert (one.low, one.high) == pytest.approx(expected)

@@ -19,6 +19,7 @@ from unmask.encoder.layers.linear_attention import LinearMixer
 from unmask.engines.inference import optimize_for_inference, unsupported_reason
 from unmask.errors import InvalidRequest
 from unmask.interpret.activation_cache import ActivationCache
+from unmask.interpret.effects.ablation import ablate, importance
 from unmask.interpret.effects.gradient import attribution
 from unmask.interpret.effects.rollout import rollout
 from unmask.interpret.effects.target import Class, Embedding, TokenClasses, Word
@@ -130,6 +131,33 @@ def test_a_row_is_that_of_the_whole_matrices(name, heard):
         scale = 1e-4 if name == "linear" else 1e-6  # the map of elu+1 sums to 1 here, there eps less
         np.testing.assert_allclose(found.values, expected, rtol=scale, atol=1e-9)
         np.testing.assert_allclose(found.by_layer.sum(0), found.values, rtol=1e-9, atol=1e-15)
+
+
+def test_what_is_explained_is_stated_and_can_be_a_log_probability(heard):
+    """`importance` explains a log-probability; of the same quantity both have the same gradient."""
+    cache = recorded("post-norm", N)
+    encoder, word = cache.encoder, Word(5, 31)
+    layout = cache.batch.layout
+    encoder.zero_grad()
+    matrix = whole(
+        encoder, cache, heard, lambda x: encoder.logits("masked", x[5:6], layout)[0].log_softmax(-1)[31]
+    )
+    found = attribution(cache, word, scale="log-probability")
+    np.testing.assert_allclose(found.values, matrix[5], rtol=1e-6, atol=1e-9)
+    assert np.abs(found.values - attribution(cache, word).values).max() > 1e-6
+    assert found.unit == importance(cache, word).unit == ablate(cache, word, 0, 0).unit
+    assert found.unit == "log-probability in nats"
+    assert attribution(cache, word).unit == "logit"
+    toward = tuple(cache.final_ND[0].tolist())
+    for target, unit in (
+        (Class("sequence", 1), "logit"),
+        (TokenClasses("tokens", (7, 3), (2, 0)), "sum of logits"),
+        (Embedding(), "length"),
+        (Embedding(toward=toward), "cosine"),
+    ):
+        assert attribution(cache, target).unit == importance(cache, target).unit == unit
+    with pytest.raises(InvalidRequest, match="scale is 'probability'"):
+        attribution(cache, word, scale="probability")
 
 
 def test_classifiers_of_a_text_start_where_they_read(heard):

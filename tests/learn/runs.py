@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from unmask.training.data.train_tokenizer import train_tokenizer
+from unmask.training.run.callbacks import Callback
 
 SENTENCE = "the river bank was muddy and a boat went down with many small stones that nobody saw in winter"
 WORDS = SENTENCE.split()
@@ -171,7 +172,7 @@ def same_run(one: Path, other: Path) -> None:
     same_tensors(last_tensors(one), last_tensors(other))
 
 
-class Heard:
+class Heard(Callback):
     """A watcher that remembers."""
 
     def __init__(self):

@@ -1,5 +1,6 @@
 """Text to micro-batches: every format read, nothing lost, each chunk once an epoch, the same after a stop."""
 
+import bz2
 import gzip
 import json
 import lzma
@@ -14,6 +15,7 @@ from dataclasses import replace
 from functools import cache
 
 import numpy as np
+import pyarrow
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -89,7 +91,7 @@ def spec_of(*files, **changes):
 CSV_TEXTS = ('a, "" and', "two\nlines", "")
 
 
-@pytest.mark.parametrize("ending", ["", ".xz", ".gz"])
+@pytest.mark.parametrize("ending", ["", ".xz", ".gz", ".bz2", ".zst"])
 @pytest.mark.parametrize("form", ["text", "paragraphs", "lines", "jsonl", "csv"])
 def test_every_text_format(form, ending, tmp_path):
     if form == "jsonl":
@@ -101,7 +103,13 @@ def test_every_text_format(form, ending, tmp_path):
     else:
         name, content = "a.txt", f"\n\n{TEXTS[0]}\nmore\n \n\n{TEXTS[1]}\n"
     data = ("\ufeff" + content).encode()
-    compress = {"": bytes, ".xz": lzma.compress, ".gz": gzip.compress}[ending]
+    compress = {
+        "": bytes,
+        ".xz": lzma.compress,
+        ".gz": gzip.compress,
+        ".bz2": bz2.compress,
+        ".zst": lambda content: pyarrow.compress(content, "zstd", asbytes=True),
+    }[ending]
     (tmp_path / (name + ending)).write_bytes(compress(data))
     explicit = {"format": form} if form in ("lines", "paragraphs") else {}
     found = list(documents(spec_of("*.*", field="body", **explicit), tmp_path))

@@ -19,9 +19,9 @@ from unmask.errors import InvalidRequest
 from unmask.training.pretrain import joined, pretrain, read_run
 from unmask.training.pretrain.export import write_model
 from unmask.training.pretrain.run import Run
+from unmask.training.run.callbacks import Callback
 from unmask.training.run.distributed import check_batches
 from unmask.training.run.ranks import Ranks
-from unmask.training.run.report import NullCallback
 
 pytestmark = pytest.mark.skipif(not distributed.is_available(), reason="torch without torch.distributed")
 
@@ -195,7 +195,7 @@ def state(checkpoints):
 
 def same_model(place, checkpoint):
     """What one process loads is what was saved, bit by bit; the run with its parts."""
-    loaded = Run(read_run(place / "run.toml"), place, place / "run", Ranks(), NullCallback())
+    loaded = Run(read_run(place / "run.toml"), place, place / "run", Ranks(), Callback())
     write_model(loaded.loop, loaded.checkpoint, place / "loaded")
     weights = "model.safetensors"
     assert (place / "loaded" / weights).read_bytes() == (checkpoint / "model" / weights).read_bytes()

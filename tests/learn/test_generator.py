@@ -1,6 +1,7 @@
 """The two encoders of replaced-token detection as specs: sizes, heads, what published ones have."""
 
 import math
+import random
 from dataclasses import replace
 
 import pytest
@@ -11,12 +12,12 @@ from tests.learn.test_replaced import HALF, example, run
 from tests.learn.toy import vocabulary
 from tests.support.specs import ALIBI_SHARED, POST_NORM, ROTARY_WINDOWS, SPECS, random_encoder
 from unmask.encoder.encoder import Encoder
-from unmask.errors import InvalidRequest
+from unmask.errors import InvalidRequest, UnmaskError
 from unmask.families import Family, family_of
 from unmask.families.deberta_v2 import DEBERTA_V2
 from unmask.families.electra import ELECTRA
 from unmask.spec import Classifier, LayerNorm, MaskedLM, Transform
-from unmask.training.objectives.build import saved_spec
+from unmask.training.objectives.build import saved_spec, trained_heads
 from unmask.training.objectives.generator import discriminator_spec, generator_spec, with_detector
 from unmask.training.objectives.replaced import DEBERTA_V3, ReplacedSpec, ReplacedTokenDetection
 from unmask.training.pretrain import pretrain, start
@@ -121,6 +122,46 @@ def test_deberta_saves_its_own_head_with_and_without_relative_positions(model_ty
     saved = saved_spec({"kind": "replaced"}, spec, family)
     check_written(family, saved, config)
     assert saved.heads[0].reads == "tokens_and_first"
+
+
+SHAPES = {
+    "model_type": ("deberta", "deberta-v2"),
+    "relative_attention": (True, False),
+    "pos_att_type": (["p2c", "c2p"], ["c2p"], ["p2c"], "p2c|c2p"),
+    "position_biased_input": (True, False),
+    "position_buckets": (8, -1),
+    "share_att_key": (True, False),
+    "norm_rel_ebd": ("layer_norm", "none"),
+    "conv_kernel_size": (3, 0),
+    "embedding_size": (12, 24),
+    "type_vocab_size": (0, 2),
+    "num_hidden_layers": (1, 3),
+    "legacy": (True, False),
+    "layer_norm_eps": (1e-5,),
+}
+
+
+def saved(objective, keys):
+    """What the run of an objective checks before it starts."""
+    config = with_heads({**SIZES, **keys}, trained_heads({"kind": objective}))
+    spec, family = check_config(config), family_of(config)
+    made = saved_spec({"kind": objective}, spec, family)
+    check_written(family, made, config)
+    return made
+
+
+def test_replaced_takes_every_shape_of_deberta_that_masked_takes():
+    draw, taken = random.Random(0), 0
+    for _ in range(60):
+        chosen = {key for key in SHAPES if key == "model_type" or draw.random() < 0.25}
+        keys = {key: draw.choice(values) for key, values in SHAPES.items() if key in chosen}
+        try:
+            saved("masked", keys)
+        except UnmaskError:
+            continue
+        taken += 1
+        assert saved("replaced", keys).heads[0].reads == "tokens_and_first", keys
+    assert taken > 15
 
 
 def test_what_a_family_cannot_save_is_named():

@@ -8,6 +8,7 @@ import signal
 import time
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 import unmask
 from tests.learn.runs import (
@@ -22,8 +23,10 @@ from tests.learn.runs import (
 from tests.support.command import assert_one_sentence, run_here
 from unmask.errors import InvalidRequest, NonFiniteResult, OutputError
 from unmask.training.pretrain import Stopped, pretrain
+from unmask.training.pretrain.start import run_tokenizer
 from unmask.training.run.checkpoint import steps_of
 from unmask.training.run.loop import Loop
+from unmask.training.run.settings import read_run
 
 RUN_MODULE = importlib.import_module("unmask.training.pretrain.run")
 
@@ -100,6 +103,34 @@ def test_a_finished_run_is_left_alone_and_its_result_told_again(place):
     stamps = {file: file.stat().st_mtime_ns for file in first.folder.rglob("*")}
     assert pretrain(path) == first
     assert {file: file.stat().st_mtime_ns for file in first.folder.rglob("*")} == stamps
+
+
+def test_a_run_knows_the_checkpoint_that_it_began_with(place, monkeypatch):
+    """Of as many bytes under the same name: weights that were trained again."""
+    first = shutil.copytree(pretrain(write_run(place, out="plain")).folder, place / "first")
+    begun = write_run(place, model={"start_from": "first"}, tokenizer={"folder": None}, out="begun")
+    ended(begun, monkeypatch, 5)
+    path = first / "model.safetensors"
+    save_file({name: one + 0.01 for name, one in load_file(path).items()}, path, {"format": "pt"})
+    (first / "unmask_checksums.json").unlink(missing_ok=True)
+    with pytest.raises(InvalidRequest, match=r"model\.start_from names have changed since the run began"):
+        pretrain(begun)
+
+
+def test_a_tokenizer_of_other_text_is_trained_again_before_the_first_checkpoint(place):
+    settings = read_run(write_run(place, tokenizer={"train": "bpe", "vocabulary": 300, "folder": None}))
+    said = []
+
+    def made(begun=False):
+        return run_tokenizer(settings, place, place / "new", said.append, begun=begun).files
+
+    before = made()
+    assert (made(), len(said)) == (before, 1), "it is trained once"
+    path = place / "first.txt"
+    path.write_text(path.read_text().replace("a", "zq"))
+    assert (made(begun=True), len(said)) == (before, 1), "a checkpoint is of this tokenizer"
+    assert made() != before
+    assert len(said) == 2
 
 
 def test_a_longer_run_goes_on_and_its_model_takes_the_place(place):

@@ -33,11 +33,11 @@ from unmask.training import train
 from unmask.training.objectives.interface import Example, LossOutput, Objective
 from unmask.training.optim import OptimizerSpec, build_optimizer
 from unmask.training.pretrain import read_run
+from unmask.training.run.callbacks import Callback
 from unmask.training.run.checkpoint import steps_of
 from unmask.training.run.loop import Loop, MetricAccumulator
 from unmask.training.run.loop_settings import BatchSettings, FaultSettings, LoopSettings
 from unmask.training.run.ranks import Ranks
-from unmask.training.run.report import NullCallback
 from unmask.training.run.settings import CheckpointSettings, EvaluationSettings, LogSettings
 from unmask.training.run.sharded import newest_for_all
 from unmask.training.run.trainer import Trainer
@@ -118,7 +118,7 @@ def trainer(out, write=lambda folder: None):
         log=LogSettings(every=1),
         out=out,
         write=write,
-        callback=NullCallback(),
+        callback=Callback(),
     )
     found = newest_for_all(out / "checkpoints", Ranks(), lambda _: None)
     if found is not None:

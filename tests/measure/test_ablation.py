@@ -25,7 +25,17 @@ from unmask.bench.ablation.figures import (
 )
 from unmask.bench.ablation.one import finish, folder_of
 from unmask.bench.ablation.page import page
-from unmask.bench.ablation.plan import Data, Effort, Plan, Training, read_plan, run_table, toml, write_plan
+from unmask.bench.ablation.plan import (
+    Data,
+    Effort,
+    Plan,
+    Training,
+    check_inputs,
+    read_plan,
+    run_table,
+    toml,
+    write_plan,
+)
 from unmask.bench.ablation.report import findings, make_report
 from unmask.bench.ablation.run import in_own_process, run_ablation
 from unmask.bench.ablation.statistics import MOST_SEEDS, T_975, mean_of, paired
@@ -431,6 +441,18 @@ def test_what_is_finished_is_not_done_again(finished, plan):
     assert run_ablation(plan, out, ["bert", "replaced-token"], 1, said.append) == made
     assert log.stat().st_mtime_ns == before
     assert not [line for line in said if "seed" in line]
+    assert said[-1] == "2 of 2: replaced-token is already finished, with this plan and these files"
+
+
+def test_changed_files_of_an_experiment_are_refused(plan, tmp_path):
+    held_out = tmp_path / "held.txt"
+    shutil.copy(plan.data.held_out, held_out)
+    mine = dataclasses.replace(plan, data=dataclasses.replace(plan.data, held_out=str(held_out)))
+    check_inputs(mine, tmp_path)
+    check_inputs(mine, tmp_path)
+    held_out.write_bytes(held_out.read_bytes().replace(b"e", b"a", 1))
+    with pytest.raises(InvalidRequest, match=r"held.txt changed since the experiment in .* was started"):
+        check_inputs(mine, tmp_path)
 
 
 def test_a_stopped_run_is_gone_on_with(finished, plan, monkeypatch):

@@ -208,6 +208,9 @@ def test_a_stopped_run_is_resumed(model, tmp_path, monkeypatch):
     read.clear()
     right_answers(model.encoder, texts, cache=path, identity="another model")
     assert sum(read) == len(texts)
+    (tmp_path / "notes.txt").write_text("notes of a day")
+    with pytest.raises(InvalidRequest, match=r"notes\.txt holds something else than progress of this work"):
+        right_answers(model.encoder, texts, cache=tmp_path / "notes.txt", identity="a")
     path.write_bytes(path.read_bytes()[:-3])
     np.testing.assert_array_equal(
         right_answers(model.encoder, texts, cache=path, identity="another model"), whole

@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import math
+import shutil
+from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 import torch
 from scipy.optimize import nnls
 
+from tests.support.tiny import change_json
 from unmask.bench.scaling.compare import compare
 from unmask.bench.scaling.curves import curves_of, expected_seconds, probed
 from unmask.bench.scaling.fit import LEAST_LENGTHS, Curve, at, fit, reach
@@ -417,6 +420,10 @@ def test_points_of_other_settings_are_not_gone_on_with(tiny_folder, tmp_path):
     assert path.exists()
     with pytest.raises(InvalidRequest, match="another model, machine or setting"):
         scaling(tiny_folder, Machine(), journal=path, dtype="float64")
+    other = Path(shutil.copytree(tiny_folder, tmp_path / Path(tiny_folder).name))
+    change_json(other / "config.json", layer_norm_eps=1e-3)
+    with pytest.raises(InvalidRequest, match="another model, machine or setting"):
+        scaling(other, Machine(), journal=path)  # of the same name, with other contents
     machine = Machine()
     scaling(tiny_folder, machine, journal=path, dtype="float64", restart=True)
     assert len(machine.asked) == 12
@@ -432,7 +439,6 @@ def test_a_report_is_what_was_written(tiny_folder, tmp_path):
     assert read_report(path) == report
     value = json.loads(path.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
     assert value["points"][0]["seconds"]["median"] == report.points[0].seconds.median
-    assert from_plain({**value, "protocol": "wall"}) == report  # as earlier versions wrote it
     for damage in ({"points": 3}, {"dtype": None}, {"protocol": "speed"}):
         with pytest.raises(InvalidRequest, match="unmask scaling wrote"):
             from_plain({**value, **damage})

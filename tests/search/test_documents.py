@@ -402,6 +402,21 @@ def test_a_document_is_bounded_and_the_option_is_named(tmp_path):
     assert len(documents) == 4
 
 
+def test_pages_that_a_parser_would_blow_up_are_skipped(tmp_path):
+    """Elements that only seem to end by themselves, and formatting that every block opens again."""
+    write(tmp_path / "rt.html", "<rt>" * 200_000 + "x")
+    write(tmp_path / "optgroup.html", "<optgroup>" * 200_000 + "x")
+    write(tmp_path / "bold.html", "<p>" + "".join(f"<b id={n}>" for n in range(2000)) + "<p>x" * 2000)
+    write(tmp_path / "ruby.html", "<ruby>a<rt>b</ruby>" * 30_000)
+    write(tmp_path / "select.html", "<select><optgroup>a<optgroup>b</select>" * 20_000)
+    write(tmp_path / "old.html", "<b><i>" * 400 + "<font size=2>x<p>" * 9000)
+    documents, skipped = read(tmp_path)
+    assert sorted(skipped) == ["bold.html", "optgroup.html", "rt.html"]
+    assert "leaves formatting open that would be opened again 1,000,000 times" in skipped["bold.html"]
+    assert "nested more than 25,000 deep" in skipped["rt.html"]
+    assert sorted(documents) == ["old.html", "ruby.html", "select.html"]
+
+
 def test_deep_html_is_skipped_and_flat_html_is_read(tmp_path):
     write(tmp_path / "deep.html", "<div>" * 200_000 + "x")
     pictures = "<svg>" + "<path d='M0'/>" * 30_000 + "</svg>"

@@ -1,14 +1,16 @@
 """Hard negatives beside a plain search on vectors of sentence-transformers; a killed job; what is refused."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
 import sentence_transformers
+from safetensors.torch import load_file, save_file
 
 import unmask
 from tests.finetuning.retrieval.conftest import place, write_rows
-from tests.support.tiny import tiny_bert, write_checkpoint
+from tests.support.tiny import tiny_bert, write_checkpoint, write_tokenizer
 from unmask.cli.options import RunOptions
 from unmask.cli.train.mine import mine as command
 from unmask.errors import InvalidRequest, InvalidText, OutputError
@@ -183,6 +185,30 @@ def test_unfinished_work_in_another_dtype_is_refused(place, pairs):
         mine(unmask.load(place / "tiny"), pairs / "pairs.jsonl", pairs / "out.jsonl", say=stop)
     with pytest.raises(InvalidRequest, match="another dtype"):
         mine(unmask.load(place / "tiny", dtype="bfloat16"), pairs / "pairs.jsonl", pairs / "out.jsonl")
+
+
+def test_unfinished_work_of_other_weights_of_the_same_name_is_refused(place, pairs, tmp_path):
+    def stop(_):
+        raise KeyboardInterrupt
+
+    body = shutil.copytree(place / "tiny", tmp_path / "tiny")
+    with pytest.raises(KeyboardInterrupt):
+        mine(unmask.load(body), pairs / "pairs.jsonl", pairs / "out.jsonl", say=stop)
+    path = body / "model.safetensors"
+    save_file({name: one + 0.01 for name, one in load_file(path).items()}, path, {"format": "pt"})
+    with pytest.raises(InvalidRequest, match="unfinished work with another model; restore that, or remove"):
+        mine(unmask.load(body), pairs / "pairs.jsonl", pairs / "out.jsonl")
+    (pairs / ".out.jsonl.work" / "job.json").write_text("{")
+    with pytest.raises(OutputError, match=r"job\.json is damaged; remove .*, and the job starts again"):
+        mine(unmask.load(body), pairs / "pairs.jsonl", pairs / "out.jsonl")
+
+
+def test_a_model_without_a_pooling_leaves_no_work(pairs, tmp_path):
+    tiny_bert().save_pretrained(tmp_path / "plain")
+    write_tokenizer(tmp_path / "plain")
+    with pytest.raises(InvalidRequest, match="name a pooling"):
+        mine(unmask.load(tmp_path / "plain"), pairs / "pairs.jsonl", pairs / "out.jsonl")
+    assert not (pairs / ".out.jsonl.work").exists()
 
 
 def test_what_is_refused(place, pairs):

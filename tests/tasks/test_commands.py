@@ -2,6 +2,7 @@
 
 import json
 import re
+from contextlib import nullcontext
 
 import pytest
 
@@ -52,6 +53,31 @@ def test_classify_pairs(models):
     ran = run_here("classify", "--model", model, "--pairs", stdin=b"the bank\n")
     assert (ran.code, ran.out) == (1, "")
     assert "line 1 of <stdin> has 0 tabs; write two texts with one tab" in ran.err
+
+
+def test_a_long_text_says_how_many_windows_it_has(models, monkeypatch, tmp_path):
+    """And its progress is counted in windows."""
+    monkeypatch.setattr("unmask.cli.tasks.predict.MANY_WINDOWS", 3)
+    told = []
+    for module in ("predict", "answer"):
+        reports = nullcontext(lambda done, of: told.append((done, of)))
+        monkeypatch.setattr(f"unmask.cli.tasks.{module}.progress", lambda *_, reports=reports: reports)
+    text = "the river bank " * 200
+    note = r"note: {} is read in (\d+) windows; --truncation end reads its beginning alone\n"
+    sequence, span = models / "sequence", models / "span"
+    for command, name in (
+        (("classify", "--model", sequence, text), "the text"),
+        (("answer", "--model", span, "--question", "the bank", text), "the text"),
+    ):
+        ran = run_here(*command)
+        windows = int(re.search(note.format(name), ran.err)[1])
+        assert told[-1] == (windows, windows)
+        assert ran.err.count("note:") == 1
+    (tmp_path / "one.txt").write_text(f"{text}\n")
+    ran = run_here("classify", "--model", sequence, "--file", tmp_path / "one.txt")
+    assert re.search(note.format("line 1 of .*one.txt"), ran.err)
+    short = run_here("classify", "--model", sequence, "the river bank")
+    assert (short.code, "note" in short.err) == (0, False)
 
 
 def test_tag(models):

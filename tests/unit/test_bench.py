@@ -20,7 +20,8 @@ from scipy.stats import spearmanr
 from tests.support.command import assert_one_sentence, run_here
 from unmask.bench.benchmark_model import benchmark_model, find_architecture, invented_words
 from unmask.bench.memory import peak_extra_bytes
-from unmask.bench.peers import Source
+from unmask.bench.peers import PEERS, Source
+from unmask.bench.peers.trainer import unavailable
 from unmask.bench.speed import peers as peers_protocol
 from unmask.bench.speed.in_subprocess import Start, start_in_subprocess
 from unmask.bench.speed.kernels import _batches, _pairs
@@ -419,3 +420,17 @@ def test_a_picture_without_matplotlib_is_refused_before_the_work(monkeypatch):
     monkeypatch.setattr("unmask.base.optional._found", lambda module: False)
     done = run_here("bench", "kernels", "--picture", "x.png")
     assert_one_sentence(done, "pip install 'unmask[figures]'", "leave --picture out")
+
+
+def test_missing_libraries_are_answered_with_the_extra(monkeypatch):
+    here = {"transformers": True}
+    monkeypatch.setattr("unmask.bench.peers.engine.find_spec", here.get)
+    hints = {peer.name: peer.unavailable() for peer in PEERS}
+    assert hints["onnxruntime int8"] == "not installed: onnx and onnxruntime (pip install 'unmask[peers]')"
+    assert hints["transformers eager"] is None
+    assert unavailable() == "not installed: accelerate (pip install 'unmask[peers]')"
+    for hint in filter(None, hints.values()):
+        assert hint.endswith("(pip install 'unmask[peers]')")
+    here.clear()
+    with pytest.raises(MissingExtra, match=r"is installed: pip install 'unmask\[peers\]', or one of its"):
+        peers_protocol._present((), None)

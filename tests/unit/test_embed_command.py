@@ -473,6 +473,18 @@ def test_partial_rows_are_continued(stopped, tiny_folder, lines, expected):
     assert_close(embeddings_of(stopped.read_text()), expected)
 
 
+def test_partial_rows_that_were_changed_are_refused(stopped, tiny_folder, lines):
+    """As many bytes as before, but other numbers."""
+    partial = stopped.with_name(stopped.name + ".partial")
+    content = bytearray(partial.read_bytes())
+    content[len(content) // 2] ^= 1
+    partial.write_bytes(content)
+    ran = run_here("embed", lines, *CUT, "-m", tiny_folder, "-o", stopped)
+    assert_one_sentence(ran)
+    assert "was changed after it was written; name another file, or start again with --restart" in ran.err
+    assert run_here("embed", lines, *CUT, "-m", tiny_folder, "-o", stopped, "--restart").code == 0
+
+
 def other_texts(lines, _):
     lines.write_bytes(lines.read_bytes().replace(b"river", b"bank", 1))
 

@@ -55,6 +55,10 @@ def test_json_is_one_line_and_what_the_file_has(probe, folder, data, tmp_path):
     assert (ran.code, ran.err) == (0, "")
     assert "\x1b" not in ran.out
     assert f"{found['accuracy']:.4f}" in ran.out
+    assert "95 % interval" in ran.out
+    if probe != "blimp":
+        between = found["intervals"]["accuracy"]
+        assert between["low"] <= found["accuracy"] <= between["high"]
 
 
 def test_blimp_counts_ties_as_wrong(folder, data):

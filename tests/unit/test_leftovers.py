@@ -10,6 +10,11 @@ import unmask
 from tests.support.command import run_here
 from tests.support.tiny import VOCABULARY, change_tensors, write_tokenizer
 from unmask.errors import InvalidRequest, InvalidText, TensorMismatch
+from unmask.training.finetune import start as finetune_start
+from unmask.training.finetune.settings import settings_of_table
+from unmask.training.pretrain import start as pretrain_start
+from unmask.training.run.settings import run_of_table
+from unmask.weights.build import build
 
 
 def test_only_a_text_with_a_piece_beyond_the_table_is_refused(tiny_copy, tiny_model):
@@ -50,3 +55,36 @@ def test_commands_leave_tensors_out(command, tiny_copy, tmp_path):
     assert refused.code != 0
     assert "--ignore-tensor" in refused.err
     assert run_here(*arguments, "--ignore-tensor", "loss_fct.weight").code == 0
+
+
+def test_a_picture_and_a_comparison_leave_tensors_out(tiny_copy, tmp_path):
+    change_tensors(tiny_copy, lambda tensors: tensors.update({"loss_fct.weight": torch.ones(2)}))
+    for option, value in (("--picture", tmp_path / "shown.svg"), ("--against", tiny_copy)):
+        assert run_here("inspect", tiny_copy, option, value, "--ignore-tensor", "loss_fct.weight").code == 0
+        refused = run_here("inspect", tiny_copy, option, value, "--ignore-tensor", "loss.weight")
+        assert "'loss.weight' is to be ignored" in refused.err
+
+
+def test_run_files_leave_tensors_out(tiny_copy):
+    """Of the checkpoint that a run starts from; what the folder does not have is refused, as in commands."""
+    change_tensors(tiny_copy, lambda tensors: tensors.update({"loss_fct.weight": torch.ones(2)}))
+    tuned = {"name": "x", "task": "classification", "data": {"train": ["a.tsv"]}}
+    trained = {
+        "name": "x",
+        "steps": 1,
+        "data": {"cache": "c", "sources": [{"name": "s", "files": ["a.txt"]}]},
+        "objective": {"kind": "masked"},
+        "batch": {"tokens": 64, "micro_tokens": 64},
+        "optimizer": {"learning_rate": 1e-3},
+    }
+    for read, given, begin in (
+        (settings_of_table, tuned, finetune_start.first_checkpoint),
+        (run_of_table, trained, pretrain_start.first_checkpoint),
+    ):
+        model = {"start_from": tiny_copy.name}
+        with pytest.raises(TensorMismatch, match=r"under \[model\] in a run file"):
+            build(begin(read({**given, "model": model}), tiny_copy.parent))
+        named = {**model, "ignore_tensors": ["loss_fct.weight"]}
+        build(begin(read({**given, "model": named}), tiny_copy.parent))
+        with pytest.raises(InvalidRequest, match=r"'loss.weight' is to be ignored"):
+            begin(read({**given, "model": {**model, "ignore_tensors": ["loss.weight"]}}), tiny_copy.parent)

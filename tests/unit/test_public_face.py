@@ -18,6 +18,7 @@ def test_public_names():
     assert unmask.__all__ == [
         "AdapterModel",
         "AttentionView",
+        "Callback",
         "CheckpointOutput",
         "Document",
         "ElmoModel",
@@ -171,7 +172,7 @@ def test_commands_and_their_options():
             "queued_tokens", "texts", "body_megabytes", "seconds", "drain_seconds", "workers",
             "log_requests", "otlp_endpoint", "json",
         ],
-        "finetune": ["run", "json"],
+        "finetune": ["run", "test", "json"],
         "mine": [
             "pairs", "output", "model", "corpus", "num_negatives", "range_min", "range_max", "max_score",
             "absolute_margin", "relative_margin", "sampling_strategy", "seed", *RUN, "json",

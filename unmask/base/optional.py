@@ -36,6 +36,9 @@ EXTRAS: dict[str, Extra] = {
     "lance": Extra(
         {"lance": "pylance", "pyarrow": "pyarrow"}, "reading Lance datasets", "name a file of another format"
     ),
+    "mlflow": Extra(
+        {"mlflow": "mlflow"}, "sending figures of a run to MLflow", "leave log.mlflow out of the run file"
+    ),
     "notebook": Extra(
         {"anywidget": "anywidget"},
         "the explorer inside a notebook",
@@ -58,6 +61,7 @@ EXTRAS: dict[str, Extra] = {
     ),
     "peers": Extra(
         {
+            "accelerate": "accelerate",
             "nncf": "nncf",
             "onnx": "onnx",
             "onnxruntime": "onnxruntime",
@@ -105,6 +109,11 @@ EXTRAS: dict[str, Extra] = {
         {"pyarrow": "pyarrow"},
         "training on Parquet files and saved data sets",
         "give the text as .txt or .jsonl",
+    ),
+    "wandb": Extra(
+        {"wandb": "wandb"},
+        "sending figures of a run to Weights & Biases",
+        "leave log.wandb out of the run file",
     ),
 }
 

@@ -1,11 +1,13 @@
 """Long outputs that survive interruption: rows are appended to a partial file with a journal.
 
-``OUT.partial`` holds the rows so far, and ``OUT.partial.json`` records how many of them are complete. After
+``OUT.partial`` holds the rows so far, and ``OUT.partial.json`` records how many of them are complete, with
+their SHA-256 and what they were computed from. After
 a kill or a power failure the same command resumes from the journal; when all rows are written, the file is
 renamed to ``OUT``, or ``OUT`` is made from it. If the disk refuses a row, both are removed.
 """
 
 import fcntl
+import hashlib
 import json
 import os
 from collections.abc import Callable, Sequence
@@ -37,8 +39,8 @@ class ResumableFile:
         restart: discard partial rows instead of resuming.
 
     Raises:
-        OutputError: the file exists, partial rows belong to other inputs, another process is writing
-            it, or the disk is full or read-only.
+        OutputError: the file exists, partial rows belong to other inputs or were changed, another process is
+            writing it, or the disk is full or read-only.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class ResumableFile:
         self._fingerprint = fingerprint
         self._accepted = (fingerprint, *compatible)
         self._finish = finish
+        self._written = hashlib.sha256()
         self._overwrite = overwrite
         if path.is_dir():
             raise OutputError(f"{path} is a folder; name a file")
@@ -109,6 +112,7 @@ class ResumableFile:
         if state is None:
             self._file.truncate(0)
             self._file.write(header)
+            self._written.update(header)
             self._file.flush()
         else:
             self.rows_done, size = state
@@ -122,6 +126,7 @@ class ResumableFile:
         try:
             state = json.loads(self._journal.read_bytes())
             fingerprint, rows, size = state["fingerprint"], int(state["rows"]), int(state["bytes"])
+            content = state["sha256"]
         except (ValueError, KeyError, TypeError):
             raise OutputError(f"{self._journal} is damaged; start again with --restart") from None
         known = self._partial.stat().st_size >= size and rows <= self.rows
@@ -130,12 +135,26 @@ class ResumableFile:
                 f"{self._partial} was started with other texts or settings; "
                 "name another file, or start again with --restart"
             )
+        self._read_written(size)
+        if self._written.hexdigest() != content:
+            raise OutputError(
+                f"{self._partial} was changed after it was written; name another file, or start again with "
+                "--restart"
+            )
         return rows, size
+
+    def _read_written(self, size: int) -> None:
+        """Take the digest of the bytes that are there."""
+        with self._partial.open("rb") as file:
+            while size and (block := file.read(min(size, 2**20))):
+                self._written.update(block)
+                size -= len(block)
 
     def append(self, content: bytes, rows: int) -> None:
         """Add ``rows`` rows; when this returns, they are on disk and will not be computed again."""
         try:
             self._file.write(content)
+            self._written.update(content)
             self._file.flush()
             os.fsync(self._file.fileno())
             self.rows_done += rows
@@ -143,6 +162,7 @@ class ResumableFile:
                 "fingerprint": self._fingerprint(self.rows_done),
                 "rows": self.rows_done,
                 "bytes": self._file.tell(),
+                "sha256": self._written.hexdigest(),
             }
             with whole_file(self._journal) as journal:
                 journal.write_text(json.dumps(state))

@@ -130,7 +130,8 @@ def _begin(folder: Folder, identity: str, *, overwrite: bool, restart: bool) -> 
     started = json.dumps({"fingerprint": identity}).encode()
     if recorded is None and MANIFEST in names and not overwrite:
         raise OutputError(
-            f"{folder.url} is finished already; name another folder, or replace it with --overwrite"
+            f"{folder.url} is finished already, {_made_with(folder, identity)}; name another folder, or "
+            "replace it with --overwrite"
         )
     if recorded is None and names and MANIFEST not in names:
         raise OutputError(f"{folder.url} holds other files; name a new folder")
@@ -146,6 +147,17 @@ def _begin(folder: Folder, identity: str, *, overwrite: bool, restart: bool) -> 
     for name in names:
         if name == MANIFEST or name.startswith(("part-", ".part-")):
             folder.remove(name)
+
+
+def _made_with(folder: Folder, identity: str) -> str:
+    """What a finished run was made with, beside what is asked for now."""
+    try:
+        same = json.loads(folder.read(MANIFEST) or b"")["fingerprint"] == identity
+    except (ValueError, KeyError, TypeError):
+        return "and its manifest is damaged"
+    if same:
+        return "with these texts, this model and these settings"
+    return "with other texts, another model or other settings"
 
 
 def _finish(folder: Folder, shards: Sequence[Shard], entries: Sequence[ShardEntry], identity: str) -> None:

@@ -19,6 +19,10 @@ LONGEST_SENTENCE = 3000
 """Printed characters of an error; our longest errors list the refusal of every kernel."""
 
 
+GROUPS = {title: Group(title, sort_key=number) for number, title in enumerate(PANELS)}
+"""Made once: a command that several programs of this process hold is in one panel."""
+
+
 def program(chosen: str | None = None) -> App:
     """The program, with the command of that name imported and all others by name alone."""
     app = App(
@@ -28,8 +32,8 @@ def program(chosen: str | None = None) -> App:
         result_action="return_value",
         suppress_keyboard_interrupt=False,
     )
-    for panel_number, (title, commands) in enumerate(PANELS.items()):
-        panel = Group(title, sort_key=panel_number)
+    for title, commands in PANELS.items():
+        panel = GROUPS[title]
         for number, command in enumerate(commands):
             path = f"{command.module}:{command.function}"
             if command.name != chosen:

@@ -2,7 +2,7 @@
 
 import re
 
-from cyclopts import CycloptsError, MissingArgumentError
+from cyclopts import CycloptsError, MissingArgumentError, UnknownOptionError, UnusedCliTokensError
 
 from unmask.cli.input import STANDARD_INPUT
 
@@ -24,6 +24,18 @@ def one_line(sentence: str) -> str:
 def misuse(error: CycloptsError, arguments: list[str]) -> str:
     """What was wrong with the arguments, in the terms the user typed."""
     said = " ".join(str(error).split())
+    if isinstance(error, UnknownOptionError) and arguments[0] in ("finetune", "pretrain"):
+        from unmask.training.finetune.trainer_names import OURS
+        from unmask.training.run.trainer_names import PRETRAINING, instead_of_option
+
+        names = OURS if arguments[0] == "finetune" else PRETRAINING
+        option = re.search(r"-[\w-]+", said)
+        said = said if option is None else instead_of_option(option[0], names)
+    if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
+        extra = " ".join(error.unused_tokens)
+        said = (
+            f"nothing takes {extra!r}; an option has one value unless its help says how several are separated"
+        )
     if isinstance(error, MissingArgumentError) and error.argument is not None:
         name = error.argument.name
         if name not in arguments and error.argument.field_info.is_positional:

@@ -103,6 +103,7 @@ def mine(
         OutputError: ``out`` exists, or the disk is full or read-only.
     """
     settings = settings or MiningSettings()
+    model.embedding_head()  # refuses a model without one before anything is written
     if out.exists():
         raise OutputError(f"{out} exists already; move it away, or name another file")
     positives = _positives(pairs)
@@ -179,17 +180,22 @@ def _begin(
 ) -> None:
     """Make the folder of the job, or refuse that of another one."""
     digest = hashlib.sha256(json.dumps([positives, documents]).encode()).hexdigest()
+    parts = {"documents_per_part": DOCUMENTS_PER_PART, "queries_per_part": QUERIES_PER_PART}
     identity = {
-        "model": model.name,
-        "revision": model.revision,
         "dtype": model.dtype,
+        "model": model.content_digest(),  # a folder may hold other weights under the same name
         "data": digest,
-        "settings": asdict(settings),
+        "settings": asdict(settings) | parts,
     }
     path = work / "job.json"
     if path.exists():
-        before = json.loads(path.read_text())
+        try:
+            before = dict(json.loads(path.read_text()))
+        except (ValueError, TypeError):
+            raise OutputError(f"{path} is damaged; remove {work}, and the job starts again") from None
         other = [name for name, value in identity.items() if before.get(name) != value]
+        if "dtype" in other:
+            other.remove("model")  # whose digest includes it
         if other:
             raise InvalidRequest(
                 f"{work} holds unfinished work with another {' and '.join(other)}; restore that, or remove "

@@ -23,7 +23,7 @@ from unmask.spec.roles import masked_lm_role
 from unmask.tasks.classify import Classification, classifier_of, classify
 from unmask.tasks.embed import embed
 from unmask.tasks.long_texts import windowed_logits
-from unmask.tasks.pair_scores import ScoreActivation, pair_scores
+from unmask.tasks.pair_scores import pair_scores
 from unmask.tasks.prompts import chosen_prompt, encoded_after, prompt_of, unpooled_tokens
 from unmask.tasks.sparse_vectors import WordWeights, sparse_vectors
 from unmask.text import Encoding, Truncation
@@ -250,10 +250,12 @@ class ServedModel:
         texts: Sequence[str],
         *,
         truncation: Truncation,
-        activation: ScoreActivation,
         pair_name: Name,
     ) -> Ready:
-        """Pairs whose results are scores, as of `unmask.models.load.Model.score_pairs`."""
+        """Pairs whose results are logits, as of `score_pairs` of a `Model` without an activation.
+
+        Answers are ordered by them, since scores near 1 are equal in float32.
+        """
         head = self.model.checkpoint.head
         assert isinstance(head, PairScore)
         encodings = self.model.tokenizer.encode_batch(
@@ -266,21 +268,17 @@ class ServedModel:
         )
         # Documents of one query share its states, which are no other text's.
         reader = None if head.shared_query else self.reader
-        work = Work((self.name, "rerank", activation), partial(self._rerank, head, activation), reader)
+        work = Work((self.name, "rerank"), partial(self._rerank, head), reader)
         return Ready(work, encodings)
 
     def _rerank(
-        self,
-        head: PairScore,
-        activation: ScoreActivation,
-        encodings: Sequence[Encoding],
-        engine: Engine | None = None,
+        self, head: PairScore, encodings: Sequence[Encoding], engine: Engine | None = None
     ) -> NDArray[np.float32]:
         return pair_scores(
             engine or self.model.engine,
             head,
             encodings,
-            activation,
+            "identity",
             tokens_per_pass=self.tokens_per_pass,
             name=a_text,
         )
@@ -314,9 +312,7 @@ class ServedModel:
         jobs: dict[Task, Callable[[], Ready]] = {
             "embed": lambda: self.embed(one, truncation="end", name=a_text),
             "embed_sparse": lambda: self.embed_sparse(one, truncation="end", name=a_text),
-            "rerank": lambda: self.rerank(
-                "a text", ["a text"], truncation="end", activation="default", pair_name=a_text
-            ),
+            "rerank": lambda: self.rerank("a text", ["a text"], truncation="end", pair_name=a_text),
             "predict": lambda: self.predict(["a text"], None, truncation="end", name=a_text),
         }
         for task in [task for task in self.tasks if task in jobs]:

@@ -99,7 +99,7 @@ def answers(
     most_tokens: int,
     **options: Any,
 ) -> Ready:
-    """A question whose only result is `Answers`, as of `Model.answer`."""
+    """A question whose only result is `Answers`, as of `unmask.models.load.Model.answer`."""
     _check_count(served, contexts, most_tokens)
     whole = served.model.tokenizer.encode_batch(
         [question] * len(contexts), contexts, name=lambda _: "question", pair_name=name

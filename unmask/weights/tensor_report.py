@@ -196,7 +196,8 @@ def _statuses(
         raise TensorMismatch(
             f"{_count(unmatched, 'has', 'have')} no place in this architecture, {_some(unmatched)}; "
             "the checkpoint is of another model than its config.json says, or has tensors that are not the "
-            "model's: leave them out by name with --ignore-tensor (ignore_tensors=[...] in Python)"
+            "model's: leave them out by name with --ignore-tensor (ignore_tensors=[...] in Python, and under "
+            "[model] in a run file)"
         )
     return tuple(statuses)
 

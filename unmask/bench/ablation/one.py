@@ -18,7 +18,7 @@ from unmask.bench.ablation.plan import read_plan, run_table, toml
 from unmask.bench.ablation.variants import build_variant
 from unmask.bench.memory import peak_extra_bytes
 from unmask.errors import UnmaskError
-from unmask.training.pretrain import Result, pretrain
+from unmask.training.pretrain import Callback, Result, pretrain
 
 RUN_FILE = "run.toml"
 
@@ -36,7 +36,8 @@ def train(out: Path, variant: str, seed: int) -> tuple[Result, int | None, float
         partial.write_text(toml(run_table(read_plan(out), variant, seed)))
     results: list[Result] = []
     start = time.perf_counter()
-    peak = peak_extra_bytes(lambda: results.append(pretrain(folder / RUN_FILE)), torch.device("cpu"))
+    path, silent = folder / RUN_FILE, Callback()
+    peak = peak_extra_bytes(lambda: results.append(pretrain(path, callback=silent)), torch.device("cpu"))
     return results[0], peak, time.perf_counter() - start
 
 

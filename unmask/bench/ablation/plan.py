@@ -1,11 +1,13 @@
 """The plan of an experiment: what all runs have in common, and the run file of each."""
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from unmask.base.files import whole_file
 from unmask.bench.ablation.variants import Sizes, build_variant
 from unmask.errors import InvalidRequest
 from unmask.families.native import to_config
@@ -15,6 +17,8 @@ from unmask.training.data.sources import SplitBy
 from unmask.training.table import read_table
 
 PLAN = "plan.json"
+INPUTS = "inputs.json"
+"""SHA-256 of the files that a plan names."""
 SPECIAL = 2
 """Special tokens added to every text."""
 TEXT = "text"
@@ -112,6 +116,41 @@ def write_plan(plan: Plan, out: Path) -> None:
         return
     out.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(asdict(plan), indent=1) + "\n")
+
+
+def check_inputs(plan: Plan, out: Path) -> None:
+    """Write digests of the plan's files into its folder, and compare those that are there.
+
+    A file that is missing is not compared: training text is not read again once a sample of it was taken.
+
+    Raises:
+        InvalidRequest: a file has changed since the experiment was started.
+    """
+    data = plan.data
+    named = [*data.text, data.held_out, *(one for one in (data.blimp, data.treebank) if one is not None)]
+    now = {name: _digest(Path(name)) for name in named if Path(name).exists()}
+    path = out / INPUTS
+    before = json.loads(path.read_text()) if path.is_file() else {}
+    if now.keys() - before.keys():
+        with whole_file(path) as partial:
+            partial.write_text(json.dumps(now | before, indent=1) + "\n")
+    changed = [name for name, digest in now.items() if before.get(name, digest) != digest]
+    if changed:
+        raise InvalidRequest(
+            f"{', '.join(changed)} changed since the experiment in {out} was started; restore that, or name "
+            "another folder with --output"
+        )
+
+
+def _digest(path: Path) -> str:
+    """Of a file, or of all files below a folder with their names."""
+    found = hashlib.sha256()
+    for each in sorted(path.rglob("*")) if path.is_dir() else [path]:
+        if each.is_file():
+            with each.open("rb") as file:
+                content = hashlib.file_digest(file, "sha256").digest()
+            found.update(each.relative_to(path).as_posix().encode() + content)
+    return found.hexdigest()
 
 
 def read_plan(out: Path) -> Plan:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from unmask.bench.ablation.figures import FIGURES, Figures, read_figures
 from unmask.bench.ablation.one import folder_of
-from unmask.bench.ablation.plan import Plan, write_plan
+from unmask.bench.ablation.plan import Plan, check_inputs, write_plan
 from unmask.bench.ablation.statistics import MOST_SEEDS
 from unmask.bench.ablation.text import prepare_text
 from unmask.bench.ablation.variants import VARIANTS, by_name
@@ -33,7 +33,8 @@ def run_ablation(
         say: called with a sentence about every run.
 
     Raises:
-        InvalidRequest: no such variant, ``seeds`` out of range, or another plan in that folder.
+        InvalidRequest: no such variant, ``seeds`` out of range, or the folder is of another plan or of files
+            that have changed.
         UnmaskError: a run failed.
     """
     names = [one.name for one in VARIANTS] if variants is None else list(dict.fromkeys(variants))
@@ -44,13 +45,16 @@ def run_ablation(
     say = say or (lambda _: None)
     _check_data(plan)
     write_plan(plan, out)
+    check_inputs(plan, out)
     prepare_text(plan, out, say)
     every = [(seed, name) for seed in range(1, seeds + 1) for name in names]
     made = []
     for number, (seed, name) in enumerate(every, start=1):
         path = folder_of(out, name, seed) / FIGURES
         found = read_figures(path)
-        if found is None:
+        if found is not None:
+            say(f"{number} of {len(every)}: {name} is already finished, with this plan and these files")
+        else:
             say(f"{number} of {len(every)}: {name}, seed {seed}")
             found = in_own_process(out, name, seed)
         made.append(found)

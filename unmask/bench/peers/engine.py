@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.base.optional import EXTRAS
 from unmask.spec import PooledVector
 
 if TYPE_CHECKING:
@@ -58,8 +59,8 @@ class Peer:
     settings: str
     """How it is run, for people."""
     load: Callable[[Source], PeerEngine]
-    modules: tuple[tuple[str, str], ...] = ()
-    """Modules that must be importable, with their names in pip."""
+    modules: tuple[str, ...] = ()
+    """Modules of the extra ``peers`` that must be importable."""
     answers: tuple[Answers, ...] = ("texts", "documents")
     holds_scores: bool = False
     """Whether it holds all attention scores of a layer at once: tokens x tokens for each head."""
@@ -69,8 +70,14 @@ class Peer:
 
     def unavailable(self) -> str | None:
         """Why it cannot be loaded; None if it can."""
-        missing = [package for module, package in self.modules if find_spec(module) is None]
-        return f"not installed: pip install {' '.join(missing)}" if missing else None
+        return absent(self.modules)
+
+
+def absent(modules: Iterable[str]) -> str | None:
+    """Which modules of the extra ``peers`` are not installed, and how to install them; None if all are."""
+    packages = EXTRAS["peers"].packages
+    missing = [packages[module] for module in modules if find_spec(module) is None]
+    return f"not installed: {' and '.join(missing)} (pip install 'unmask[peers]')" if missing else None
 
 
 Run: TypeAlias = "Callable[[dict[str, Tensor]], Tensor]"

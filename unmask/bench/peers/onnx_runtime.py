@@ -73,7 +73,7 @@ def _engine(source: Source, graph: str, tokenizer: Any, names: tuple[str, ...]) 
     return PaddedEngine(tokenizer, names, run, source)
 
 
-MODULES = (("transformers", "transformers"), ("onnx", "onnx"), ("onnxruntime", "onnxruntime"))
+MODULES = ("transformers", "onnx", "onnxruntime")
 
 ONNX_RUNTIME = (
     Peer(

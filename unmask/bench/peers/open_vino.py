@@ -86,7 +86,7 @@ def _engine(
     return PaddedEngine(tokenizer, names, run, source)
 
 
-MODULES = (("transformers", "transformers"), ("openvino", "openvino"))
+MODULES = ("transformers", "openvino")
 
 OPENVINO = (
     Peer(
@@ -112,7 +112,7 @@ OPENVINO = (
         "int8",
         f"weights and activations by NNCF, default precision between; {SORTED}",
         load_int8,
-        (*MODULES, ("nncf", "nncf")),
+        (*MODULES, "nncf"),
         holds_scores=True,
         only_cpu=True,
     ),

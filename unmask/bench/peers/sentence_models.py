@@ -40,6 +40,6 @@ SENTENCE_TRANSFORMERS = Peer(
     "float32",
     "encode with its defaults",
     load,
-    (("sentence_transformers", "sentence-transformers"),),
+    ("sentence_transformers",),
     answers=("texts",),
 )

@@ -3,7 +3,6 @@
 import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +10,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-MODULES = (("transformers", "transformers"), ("accelerate", "accelerate"))
+from unmask.bench.peers.engine import absent
+
 NOT_PREDICTED = -100
 """The label of a token without a loss."""
 
 
 def unavailable() -> str | None:
     """Why it cannot train; None if it can."""
-    missing = [package for module, package in MODULES if find_spec(module) is None]
-    return f"not installed: pip install {' '.join(missing)}" if missing else None
+    return absent(("transformers", "accelerate"))
 
 
 class TrainerRun:

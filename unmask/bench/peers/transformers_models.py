@@ -6,7 +6,7 @@ from typing import Any
 
 from unmask.bench.peers.engine import PaddedEngine, Peer, Source
 
-MODULES = (("transformers", "transformers"),)
+MODULES = ("transformers",)
 
 
 def quiet_load(source: Source, **options: Any) -> tuple[Any, Any, tuple[str, ...]]:

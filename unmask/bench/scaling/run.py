@@ -28,6 +28,7 @@ from unmask.bench.scaling.settings import GRID_SHARE, ScalingSettings, lengths_o
 from unmask.bench.speed.workloads import random_ids
 from unmask.interpret.watch import Watch, unwatched
 from unmask.weights import Source, read_checkpoint
+from unmask.weights.read.fingerprint import fingerprint
 
 Measure = Callable[[Request, float, Tick], ScalingPoint]
 PROBE_REPEATS = 3
@@ -180,9 +181,8 @@ def _begun(
         free = None if memory is not None else free_bytes(settings.device)
         threads = settings.threads or torch.get_num_threads()
         ids = random_ids(checkpoint.tokenizer, IDS, settings.seed)
-        kept = (
-            None if journal is None else Journal(journal, _what(settings, chosen, threads), restart=restart)
-        )
+        what = [*_what(settings, chosen, threads), fingerprint(checkpoint, ())]
+        kept = None if journal is None else Journal(journal, what, restart=restart)
         yield _Run(
             settings=settings,
             chosen=chosen,
@@ -201,8 +201,8 @@ def _begun(
         )
 
 
-def _what(settings: ScalingSettings, chosen: BenchmarkModel, threads: int) -> object:
-    """What a point depends on, which excludes the time budget and the selection of points."""
+def _what(settings: ScalingSettings, chosen: BenchmarkModel, threads: int) -> list[object]:
+    """What a point depends on besides the checkpoint; not the time budget and the selection of points."""
     kept = {key: getattr(settings, key) for key in ("memory_bytes", "dtype", "device", "seed", "repeats")}
     here = this_machine(torch.device("cpu"))
     where = (here.processor, here.cores, here.unmask, here.commit, version("torch"))

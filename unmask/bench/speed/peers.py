@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from unmask.base.optional import EXTRAS
 from unmask.bench.benchmark_model import BenchmarkModel, ModelInfo
 from unmask.bench.machine import Machine, this_machine
 from unmask.bench.peers import PEERS, Peer, PeerEngine, Source, ours
@@ -272,9 +273,10 @@ def _present(only: Sequence[str], against: str | None) -> tuple[list[Peer], list
     wanted = [peer for peer in PEERS if not only or peer.name in only or peer.name == against]
     reasons = {peer: peer.unavailable() for peer in wanted}
     if all(reasons.values()):
-        packages = sorted({package for peer in wanted for _, package in peer.modules})
+        packages = sorted(EXTRAS["peers"].packages.values())
         raise MissingExtra(
-            f"nothing to compare with is installed: pip install {' '.join(packages)}, or one of them"
+            "nothing to compare with is installed: pip install 'unmask[peers]', or one of its packages, "
+            f"{', '.join(packages)}"
         )
     missing = [LeftOut(peer.name, "", reason) for peer, reason in reasons.items() if reason]
     return [peer for peer, reason in reasons.items() if reason is None], missing

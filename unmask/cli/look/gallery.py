@@ -114,6 +114,7 @@ class _Writer:
             raise unwritable(folder, error) from None
         self._record = folder / RECORD
         self._cards = self._read()
+        self._digests: dict[str, str] = {}
 
     def _read(self) -> dict[str, "Card"]:
         """Cards of the pages that are recorded, by their fingerprints."""
@@ -136,17 +137,32 @@ class _Writer:
 
     def kept(self, listed: tuple[GalleryText, ...]) -> dict[GalleryText, "Card"]:
         """Cards of those texts whose pages are there."""
-        found = ((one, self._cards.get(self._fingerprint(one))) for one in listed)
-        return {one: card for one, card in found if card is not None and (self.folder / card.file).is_file()}
+        found = ((one, self._cards.get(self._fingerprint(one))) for one in listed) if self._cards else ()
+        return {
+            one: card
+            for one, card in found
+            if card is not None and _sha256(self.folder / card.file) == card.sha256
+        }
 
     def _fingerprint(self, one: GalleryText) -> str:
-        """What a page depends on: the text and how it is read, the package and its page."""
+        """What a page depends on: the text and how it is read, the weights, the package and its page."""
         from unmask.explorer.server.static_files import STATIC
 
         asked: dict[str, object] = {**vars(one), "name": None, "model": one.model or self.model}
+        asked["weights"] = self._weights(one.model or self.model)
         asked |= {"run": {**vars(self.run), "threads": None}, "cut": self.cut, "unmask": unmask.__version__}
         asked["page"] = (STATIC / "index.html").read_text(encoding="utf-8")
         return hashlib.sha256(json_.dumps(asked, sort_keys=True).encode()).hexdigest()
+
+    def _weights(self, name: str) -> str:
+        """A digest of a model's contents, which may change under the same name."""
+        from unmask.explorer.sessions.identity import digest_of
+        from unmask.models.load import Model
+
+        if name not in self._digests:
+            loaded = self.run.load(name)
+            self._digests[name] = loaded.content_digest() if isinstance(loaded, Model) else digest_of(loaded)
+        return self._digests[name]
 
     @contextmanager
     def opened(self, name: str) -> Iterator["Api"]:
@@ -184,6 +200,7 @@ class _Writer:
             sentence=finding["sentence"] if finding else "",
             about=f"{read['model']}, {read['kept_tokens']:,} tokens; the picture is {where}",
             picture=map_picture(codes, f"Attention of {where}"),
+            sha256=_sha256(self.folder / file),
         )
         self._cards[fingerprint] = card
         self._write_record()
@@ -234,6 +251,15 @@ def _codes(api: "Api", read: dict[str, Any], look: "ViewSelection") -> Any:
     path = str(TileRequest(read["id"], look.layer, look.head, level, 0, 0))
     arrays, _ = unpack(api.answer("GET", path).data)
     return arrays["codes"]
+
+
+def _sha256(path: Path) -> str:
+    """Of a file; empty if there is none."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return ""
 
 
 def _slug(title: str) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
+from unmask.cli.lists import listed
 from unmask.cli.options import JsonOption
 from unmask.cli.output import console, print_json, progress, safe, table
 from unmask.errors import InvalidRequest
@@ -25,10 +26,7 @@ FolderOption = Annotated[
     Path,
     Parameter(name=["--output", "-o"], help="folder of the experiment; an existing one is resumed"),
 ]
-VariantsOption = Annotated[
-    str | None,
-    Parameter(name="--variants", help="variant names separated by commas; default: all (see --list)"),
-]
+VariantsOption = Annotated[list[str] | None, listed("variant names; default: all (see --list)", "--variants")]
 OUT = Path("runs/ablate")
 
 
@@ -73,8 +71,7 @@ def run(
     training = {"tokens": tokens, "batch_tokens": batch_tokens}
     found = None if data is None else _data(data, text, held_out)
     plan = _plan(output, found, sizes, training, {"pairs": pairs})
-    names = None if variants is None else variants.split(",")
-    start(plan, output, names, seeds, _say)
+    start(plan, output, variants, seeds, _say)
     _show(make_report(output), json)
 
 
@@ -92,7 +89,7 @@ def cost(
     from unmask.bench.ablation.plan import read_plan
     from unmask.bench.ablation.variants import VARIANTS, by_name
 
-    names = [one.name for one in VARIANTS] if variants is None else variants.split(",")
+    names = [one.name for one in VARIANTS] if variants is None else variants
     for name in names:
         by_name(name)
     with progress("Timing", 0) as report:

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
+from unmask.cli.lists import listed
 from unmask.cli.measure.bench_options import (
     BENCH,
     SUBJECT,
@@ -33,9 +34,7 @@ bench.command(training)
 def speed(
     *,
     subject: SubjectOptions = SUBJECT,
-    size: Annotated[
-        list[Literal["short", "long"]] | None, Parameter(negative="", help="only this size; may be repeated")
-    ] = None,
+    size: Annotated[list[Literal["short", "long"]] | None, listed("only this size")] = None,
     samples: Annotated[
         int | None, Parameter(help="sequences per setting; default: chosen for the device")
     ] = None,
@@ -70,15 +69,13 @@ def peers(
     subject: SubjectOptions = SUBJECT,
     work: Annotated[
         list[Literal["mixed", "online", "query", "document"]] | None,
-        Parameter(negative="", help="only this workload; may be repeated"),
+        listed("only this workload"),
     ] = None,
     texts: TextsOption = None,
     count: CountOption = 1000,
-    lengths: LengthsOption = "512",
+    lengths: LengthsOption = None,
     against: Annotated[str | None, Parameter(help="the engine that ratios are relative to")] = None,
-    peer: Annotated[
-        list[str] | None, Parameter(negative="", help="only this library; may be repeated")
-    ] = None,
+    peer: Annotated[list[str] | None, listed("only this library")] = None,
     memory: Annotated[
         bool, Parameter(help="also measure peak memory of each workload, in separate processes")
     ] = True,
@@ -103,7 +100,7 @@ def peers(
                 dtypes=options.dtype or ["float32", "bfloat16", "int8"],
                 texts=texts,
                 count=count,
-                lengths=numbers(lengths),
+                lengths=numbers(lengths or ["512"]),
                 rounds=rounds,
                 against=against,
                 only=peer or (),
@@ -128,7 +125,7 @@ def kernels(
     position: Annotated[
         Literal["none", "alibi", "disentangled"], Parameter(help="position bias added to the scores")
     ] = "none",
-    lengths: LengthsOption = "512,2048",
+    lengths: LengthsOption = None,
     radius: Annotated[int, Parameter(help="window radius, or block size")] = 64,
     heads: Annotated[int, Parameter(help="attention heads")] = 12,
     head_width: Annotated[int, Parameter(help="width of each head")] = 64,
@@ -144,7 +141,7 @@ def kernels(
             made = measure_kernels(
                 pattern=pattern,
                 position=position,
-                lengths=numbers(lengths),
+                lengths=numbers(lengths or ["512", "2048"]),
                 dtypes=options.dtype or ["float32"],
                 radius=radius,
                 heads=heads,

@@ -1,6 +1,6 @@
 """What the commands of ``unmask bench`` share: options, and the steps before and after a measurement."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from unmask.base.files import check_can_write
+from unmask.cli.lists import listed
 from unmask.cli.measure.bench_tables import show
 from unmask.cli.options import (
     DeviceOption,
@@ -24,9 +25,7 @@ if TYPE_CHECKING:
     from unmask.bench.benchmark_model import BenchmarkModel
     from unmask.bench.speed.pictures import Report
 
-LengthsOption = Annotated[
-    str, Parameter(name="--lengths", help="lengths in tokens, separated by commas: 512,2048")
-]
+LengthsOption = Annotated[list[str] | None, listed("lengths in tokens", "--lengths")]
 TextsOption = Annotated[
     Path | None, Parameter(help="a file with one text per line; default: synthetic texts")
 ]
@@ -102,9 +101,7 @@ class MeasureOptions(OutputOptions):
 class BenchOptions(MeasureOptions):
     """Options of benchmarks that can draw a chart."""
 
-    dtype: Annotated[
-        list[RunDtype] | None, Parameter(name="--dtype", negative="", help="dtype; may be repeated")
-    ] = None
+    dtype: Annotated[list[RunDtype] | None, listed("dtype to compute in", "--dtype")] = None
     device: DeviceOption = "cpu"
     picture: Annotated[
         Path | None, Parameter(name="--picture", help="write a chart to this file, .png or .svg")
@@ -135,11 +132,11 @@ MEASURE = MeasureOptions()
 SUBJECT = SubjectOptions()
 
 
-def numbers(text: str) -> list[int]:
-    """Integers separated by commas."""
+def numbers(given: Sequence[str]) -> list[int]:
+    """The integers of ``--lengths``."""
     try:
-        return [int(part) for part in text.split(",")]
+        return [int(part) for part in given]
     except ValueError:
         raise InvalidRequest(
-            f"--lengths is {text!r}; give integers separated by commas, such as 512,2048"
+            f"--lengths is {','.join(given)!r}; give integers separated by commas, such as 512,2048"
         ) from None

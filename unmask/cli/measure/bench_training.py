@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from unmask.cli.lists import listed
 from unmask.cli.measure.bench_options import (
     MEASURE,
     SUBJECT,
@@ -26,7 +27,7 @@ def training(
     ] = None,
     precision: Annotated[
         list[Literal["float32", "autocast", "bfloat16"]] | None,
-        Parameter(negative="", help="precision of the step; may be repeated"),
+        listed("precision of the step"),
     ] = None,
     texts: TextsOption = None,
     sequences: Annotated[int, Parameter(help="texts per step")] = 8,

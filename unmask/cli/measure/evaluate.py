@@ -156,7 +156,13 @@ def _show_perplexity(result: "PerplexityResult") -> None:
     how = f"seed {result.seed}" if result.score is None else f"score {result.score}"
     screen = console()
     screen.print(safe(f"{result.model}, {result.dtype}, on {result.source}: {result.measure}, {how}"))
-    made = table(None, "metric", "value", right=("value",))
+    right = ("value", "95 % interval")
+    made = table(None, "metric", *right, right=right)
+    shown = {
+        "loss, nats per token": ("loss", 4),
+        "perplexity": ("perplexity", 3),
+        "accuracy": ("accuracy", 4),
+    }
     for name, value in (
         ("windows", f"{result.windows:,}"),
         ("tokens", f"{result.tokens:,}"),
@@ -169,13 +175,16 @@ def _show_perplexity(result: "PerplexityResult") -> None:
         ("unigram loss (add-one, counts of this text)", f"{result.unigram_loss:.4f}"),
         ("unigram accuracy (most frequent token)", f"{result.unigram_accuracy:.4f}"),
     ):
-        made.add_row(name, value)
+        key, places = shown.get(name, ("", 0))
+        between = result.intervals.get(key)
+        ends = "" if between is None else f"{between.low:,.{places}f} to {between.high:,.{places}f}"
+        made.add_row(name, value, ends)
     screen.print(made)
 
 
 def _show_tagging(result: "TaggingResult") -> None:
     screen = console()
-    right = ("dev", "test", "penalty")
+    right = ("dev", "test", "95 % interval", "penalty")
     made = table(None, "layer", *right, right=right)
     for one in result.layers:
         best = " (best on dev)" if one.layer == result.best_layer else ""
@@ -183,6 +192,7 @@ def _show_tagging(result: "TaggingResult") -> None:
             f"{one.layer}{best}",
             f"{one.dev_accuracy:.4f}",
             f"{one.test_accuracy:.4f}",
+            f"{one.test_interval.low:.4f} to {one.test_interval.high:.4f}",
             f"{one.strength:g}",
         )
     screen.print(made)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from unmask.cli.lists import listed
 from unmask.cli.options import OUTPUT, RUN, OutputOptions, RunOptions
 from unmask.cli.output import console, progress, safe, table
 from unmask.cli.search.index import model_names
@@ -59,7 +60,7 @@ def retrieval(
     new: CollectionIndexOptions = COLLECTION_INDEX,
     mode: Annotated[
         list[Mode] | None,
-        Parameter(negative="", help="rank by this view, or hybrid; repeat it for several; default: all"),
+        listed("rank by this view, or hybrid; default: all"),
     ] = None,
     reranker: Annotated[
         str | None, Parameter(help="a cross-encoder whose order is scored, too: a folder or a hub id")

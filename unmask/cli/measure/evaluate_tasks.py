@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from unmask.cli.lists import listed
 from unmask.cli.measure.evaluate_tables import show_classes, show_entities, show_report, show_squad
 from unmask.cli.options import OUTPUT, RUN, JsonOption, ModelOption, OutputOptions, RunOptions, set_threads
 from unmask.cli.output import print_json, progress
 from unmask.cli.tasks.predict import OverlapOption
-from unmask.cli.train.pretrain import ProgressPrinter
 from unmask.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -23,10 +23,7 @@ if TYPE_CHECKING:
 TrainDevice = Annotated[
     Literal["auto", "cpu", "cuda"], Parameter(name="--device", help="where to train and score")
 ]
-SeedsOption = Annotated[
-    str | None,
-    Parameter(name="--seeds", help="seeds, separated by commas; default: those of the protocol"),
-]
+SeedsOption = Annotated[list[str] | None, listed("seeds; default: those of the protocol", "--seeds")]
 RenameOption = Annotated[
     str | None,
     Parameter(
@@ -81,14 +78,11 @@ TRAIN = TrainOptions()
 
 def glue(
     *,
-    model: ModelOption,
+    model: ModelOption = "default",
     protocol: Annotated[str, Parameter(help="its name, or the file of one")],
     data: Annotated[Path, Parameter(help="the folder with the official files, such as MRPC/train.tsv")],
     output: Annotated[Path, Parameter(name=["--output", "-o"], help="the folder of the runs and the report")],
-    tasks: Annotated[
-        str | None,
-        Parameter(help="tasks, separated by commas; those without data are skipped; default: all"),
-    ] = None,
+    tasks: Annotated[list[str] | None, listed("tasks; those without data are skipped; default: all")] = None,
     seeds: SeedsOption = None,
     intermediate: Annotated[
         str | None,
@@ -108,8 +102,8 @@ def glue(
     found = read_protocol(protocol, "glue")
     set_threads(threads)
     numbers = _seeds(seeds)
-    names = None if tasks is None else [one.strip() for one in tasks.split(",")]
     from unmask.evaluate.protocols.glue import evaluate_glue
+    from unmask.training.run.printed import ProgressPrinter
 
     teller = ProgressPrinter()
     try:
@@ -118,7 +112,7 @@ def glue(
             found,
             data,
             output,
-            tasks=names,
+            tasks=tasks,
             seeds=numbers,
             intermediate=intermediate,
             device=device,
@@ -135,7 +129,7 @@ def glue(
 
 def squad(
     *,
-    model: ModelOption,
+    model: ModelOption = "default",
     data: Annotated[Path, Parameter(help="a file in SQuAD's layout, version 1.1 or 2.0")],
     run: RunOptions = RUN,
     threshold: Annotated[
@@ -163,13 +157,20 @@ def squad(
 
     keys = {"format": "squad", "max_tokens": max_tokens, "overlap_tokens": overlap_tokens}
     _Evaluation(
-        model=model, data=data, keys=keys, run=run, output=output, score=score, show=show_squad
+        model=model,
+        data=data,
+        keys=keys,
+        run=run,
+        output=output,
+        score=score,
+        show=show_squad,
+        default_adapter="answers",
     ).trained("squad", train)
 
 
 def ner(
     *,
-    model: ModelOption,
+    model: ModelOption = "default",
     data: Annotated[Path, Parameter(help="a CoNLL file: a word and its label per line")],
     run: RunOptions = RUN,
     rename_labels: RenameOption = None,
@@ -192,13 +193,20 @@ def ner(
         "overlap_tokens": overlap_tokens,
     }
     _Evaluation(
-        model=model, data=data, keys=keys, run=run, output=output, score=score, show=show_entities
+        model=model,
+        data=data,
+        keys=keys,
+        run=run,
+        output=output,
+        score=score,
+        show=show_entities,
+        default_adapter="names",
     ).trained("ner", train)
 
 
 def classify(
     *,
-    model: ModelOption,
+    model: ModelOption = "default",
     data: Annotated[Path, Parameter(help="a table with a text and its label per row")],
     run: RunOptions = RUN,
     text: Annotated[str, Parameter(help="the column of the text")] = "text",
@@ -230,7 +238,13 @@ def classify(
         "overlap_tokens": overlap_tokens,
     }
     _Evaluation(
-        model=model, data=data, keys=keys, run=run, output=output, score=score, show=show_classes
+        model=model,
+        data=data,
+        keys=keys,
+        run=run,
+        output=output,
+        score=score,
+        show=show_classes,
     ).plain()
 
 
@@ -249,13 +263,16 @@ class _Evaluation:
     output: OutputOptions
     score: Callable[["Model", "DataSettings"], Any]
     show: Callable[[Any], None]
+    default_adapter: str | None = None
+    """The adapter of the model "default" if none is named, as in the command that predicts."""
 
     def plain(self) -> None:
         """Score the model."""
         from unmask.evaluate.protocols.protocol_runs import data_settings
 
         self.output.check()
-        result = self.score(self.run.load(self.model), data_settings(self.keys, self.data))
+        loaded = self.run.load(self.model, self.default_adapter)
+        result = self.score(loaded, data_settings(self.keys, self.data))
         self.output.write(result)
         if not self.output.printed(result):
             self.show(result)
@@ -278,9 +295,11 @@ class _Evaluation:
         set_threads(self.run.threads)
         from unmask.evaluate.protocols.protocol_runs import data_settings
         from unmask.evaluate.protocols.trained import evaluate_trained
+        from unmask.training.run.printed import ProgressPrinter
 
         given = {key: value for key, value in self.keys.items() if value is not None}
         data = data_settings(merged(protocol.run.get("data", {}), given), self.data)
+        trained = self.run.of_another_model()
         teller = ProgressPrinter()
         try:
             report = evaluate_trained(
@@ -288,9 +307,10 @@ class _Evaluation:
                 protocol,
                 train.train or Path(),
                 train.runs or Path(),
-                lambda folder: self.score(self.run.load(str(folder)), data),
+                lambda folder: self.score(trained.load(str(folder)), data),
                 dev=train.dev,
                 seeds=numbers,
+                ignore_tensors=self.run.ignore_tensor or (),
                 device="cuda" if self.run.device.startswith("cuda") else "cpu",
                 callback=teller,
             )
@@ -301,13 +321,15 @@ class _Evaluation:
             show_report(report)
 
 
-def _seeds(given: str | None) -> list[int] | None:
+def _seeds(given: list[str] | None) -> list[int] | None:
     if given is None:
         return None
     try:
-        return [int(one) for one in given.split(",")]
+        return [int(one) for one in given]
     except ValueError:
-        raise InvalidRequest(f"--seeds is {given!r}; give whole numbers separated by commas") from None
+        raise InvalidRequest(
+            f"--seeds is {','.join(given)!r}; give whole numbers separated by commas"
+        ) from None
 
 
 def _renamed(given: str | None) -> dict[str, str] | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from unmask.base.files import check_can_write
+from unmask.cli.lists import listed
 from unmask.cli.measure.bench_options import MEASURE, SUBJECT, MeasureOptions, SubjectOptions, numbers
 from unmask.cli.options import DeviceOption, RunDtype
 from unmask.cli.output import console, plain, print_json, progress, safe, table
@@ -25,17 +26,14 @@ def scaling(
     subject: SubjectOptions = SUBJECT,
     kernel: Annotated[
         list[str] | None,
-        Parameter(negative="", help="only this kernel, or chosen for the default one; may be repeated"),
+        listed("only this kernel, or chosen for the default one"),
     ] = None,
     peer: Annotated[
         list[str] | None,
-        Parameter(
-            negative="", help="also measure another library, such as 'transformers eager'; may be repeated"
-        ),
+        listed("also measure another library, such as 'transformers eager'"),
     ] = None,
     lengths: Annotated[
-        str | None,
-        Parameter(help="lengths in tokens, separated by commas; default: doubling up to --longest"),
+        list[str] | None, listed("lengths in tokens; default: doubling up to --longest")
     ] = None,
     longest: Annotated[int | None, Parameter(help="the last of the doubled lengths; default: 8192")] = None,
     repeats: Annotated[int, Parameter(help="timed calls per point")] = 5,

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from unmask.cli.input import STANDARD_INPUT, read_standard_input
 from unmask.cli.items import TABLES, Columns, InputFormat, Item, format_of, item_reader
 from unmask.cli.options import RUN, FormatOption, JsonOption, ModelOption, RunOptions
-from unmask.cli.output import plain, print_json, safe
+from unmask.cli.output import plain, print_json, progress, safe
 from unmask.cli.tasks.answer_rows import Shown, check_places, finished
 from unmask.cli.tasks.predict import (
     FILE,
@@ -18,6 +18,7 @@ from unmask.cli.tasks.predict import (
     Job,
     LongTextsOption,
     OverlapOption,
+    over_windows,
     predict_items,
 )
 from unmask.errors import InvalidRequest, InvalidText
@@ -91,7 +92,11 @@ def answer(
         if squad or nbest or out.output or format:
             raise InvalidRequest("--output, --squad, --nbest and --format are for --questions FILE")
         texts = [*contexts, *(_read(name) for name in file or ())] or [_read(STANDARD_INPUT)]
-        _show(question, run.load(model, ADAPTER).answer(question, texts, **options), json)
+        loaded = run.load(model, ADAPTER)
+        with progress("answering", 0) as report:
+            within = over_windows(report, "the text" if len(texts) == 1 else "all of the texts")
+            found = loaded.answer(question, texts, progress=within, **options)
+        _show(question, found, json)
         return
     if question is not None or contexts or file:
         raise InvalidRequest("--questions names a file with questions and contexts; give no others beside it")

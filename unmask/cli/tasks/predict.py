@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from unmask.bulk import BatchTask
     from unmask.models.load import Model
 
+MANY_WINDOWS = 100
+"""Windows of one text from which on a command says how many they are; so many take a few seconds."""
+
 TextOption = Annotated[str | None, Parameter(help="a text; default: standard input, one text per line")]
 LongTextsOption = Annotated[
     LongTexts,
@@ -157,7 +160,8 @@ def named(loaded: "Model", item: Item, **result: object) -> str:
 def predict_text(job: Job, item: Item) -> None:
     """Print the prediction for one text."""
     loaded = job.load()
-    (one,) = job.predict(loaded, [item], lambda _: "the text", lambda done, of: None)
+    with progress(job.verb, 0) as report:
+        (one,) = job.predict(loaded, [item], lambda _: "the text", over_windows(report, "the text"))
     sys.stdout.write(job.row(loaded, item, one))
 
 
@@ -236,14 +240,32 @@ def _rows(
         if not part:
             return
         items = [line for line in part if isinstance(line, Item)]
-        predictions = job.predict(
-            loaded, items, partial(line_name, part), _within(report, first, len(part), total)
-        )
+        name = partial(line_name, part)
+        within = over_windows(report, name(0)) if len(part) == 1 else _within(report, first, len(part), total)
+        predictions = job.predict(loaded, items, name, within)
         yield (
             "".join(job.row(loaded, item, one) for item, one in zip(items, predictions, strict=True)),
             len(part),
         )
         report(reader.done, total)
+
+
+def over_windows(report: Progress, name: str) -> Progress:
+    """Reports the windows of one text, and says once how many there are of a long one, such as a book."""
+    told = False
+
+    def windows(done: int, of: int) -> None:
+        nonlocal told
+        if of >= MANY_WINDOWS and not told:
+            told = True
+            print(
+                f"note: {name} is read in {of:,} windows; --truncation end reads its beginning alone",
+                file=sys.stderr,
+                flush=True,
+            )
+        report(done, of)
+
+    return windows
 
 
 def _within(report: Progress, first: int, count: int, total: int) -> Progress:

@@ -7,9 +7,10 @@ from cyclopts import Parameter
 
 from unmask.cli.options import JsonOption
 from unmask.cli.output import console, print_json, safe, table
-from unmask.cli.train.pretrain import ProgressPrinter, settings_or_path
+from unmask.cli.train.pretrain import settings_or_path
 
 if TYPE_CHECKING:
+    from unmask.training.finetune.result import FinetuneResult
     from unmask.training.finetune.seeds import SeedsResult
     from unmask.training.finetune.sweep import SweepResult
 
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 def finetune(
     run: Annotated[Path, Parameter(help="a TOML file, see docs/finetune.md")],
     *,
+    test: Annotated[
+        Path | None, Parameter(help="a file whose texts are predicted in the end, beside the run")
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Fine-tune an encoder on labeled data, as a TOML file describes; resumes a stopped run.
@@ -24,6 +28,7 @@ def finetune(
     Paths in the file are relative to it. torchrun starts several processes: torchrun -m unmask finetune FILE.
     """
     from unmask.training.finetune.settings import read_settings
+    from unmask.training.run.printed import ProgressPrinter
 
     teller = ProgressPrinter()
     settings = settings_or_path(run, read_settings, teller)
@@ -34,7 +39,7 @@ def finetune(
 
     try:
         with joined() as ranks:
-            result = train(settings, base=run.parent, ranks=ranks, callback=teller)
+            result = train(settings, base=run.parent, ranks=ranks, callback=teller, test=test)
     finally:
         teller.close()
     if not ranks.first:
@@ -60,12 +65,20 @@ def finetune(
         )
     for name, value in result.dev.items():
         console().print(f"{safe(name)}: {value:.4f}")
+    _print_test(result)
+
+
+def _print_test(result: "FinetuneResult") -> None:
+    for name, value in result.test.items():
+        one = result.test_intervals[name]
+        console().print(f"{safe(name)}: {value:.4f} (95 % interval {one.low:.4f} to {one.high:.4f})")
 
 
 def _print_seeds(result: "SeedsResult") -> None:
     """Every figure of every seed, its mean and standard deviation, and the best seed."""
     for seed, run in result.runs.items():
         console().print(f"seed {seed}: {safe(str(run.folder))}, weights of step {run.best_step:,}")
+        _print_test(run)
     for name, mean in result.mean.items():
         each = ", ".join(f"{run.dev[name]:.4f}" for run in result.runs.values())
         console().print(f"{safe(name)}: {mean:.4f} ± {result.standard_deviation[name]:.4f} ({each})")

@@ -7,7 +7,6 @@ from cyclopts import Parameter
 
 from unmask.cli.options import RUN, JsonOption, RunOptions
 from unmask.cli.output import console, print_json
-from unmask.cli.train.pretrain import ProgressPrinter
 
 
 def mine(
@@ -42,6 +41,7 @@ def mine(
     """
     from unmask.search.mining import MiningSettings
     from unmask.search.mining import mine as find
+    from unmask.training.run.printed import ProgressPrinter
 
     settings = MiningSettings(
         num_negatives,

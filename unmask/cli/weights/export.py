@@ -5,6 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from unmask.cli.lists import listed
 from unmask.cli.options import AdapterOption, CompatOption, IgnoreOption, JsonOption, RevisionOption
 from unmask.cli.output import print_json
 from unmask.engines.export.names import OutputName
@@ -19,10 +20,7 @@ def export(
     *,
     output: Annotated[
         list[OutputName] | None,
-        Parameter(
-            negative="",
-            help="what the graph computes; repeat it for several; default: what the checkpoint gives",
-        ),
+        listed("what the graph computes; default: what the checkpoint gives", spaces=False),
     ] = None,
     role: Annotated[
         str | None, Parameter(help="the head whose logits are computed; default: the checkpoint's first")

@@ -47,7 +47,14 @@ def inspect(
     check_options(picture, against, tensors=tensors)
     if against is not None or picture is not None:
         shown = show_architecture(
-            checkpoint, against, picture, revision=revision, compat=compat, verify=verify, json=json
+            checkpoint,
+            against,
+            picture,
+            revision=revision,
+            compat=compat,
+            verify=verify,
+            ignore_tensors=ignore_tensor or (),
+            json=json,
         )
         if shown:
             return

@@ -57,6 +57,7 @@ def show_architecture(
     revision: str | None,
     compat: "Compat",
     verify: bool,
+    ignore_tensors: "Sequence[str]",
     json: bool,
 ) -> bool:
     """Draw or compare; return whether nothing remains to be shown.
@@ -72,7 +73,7 @@ def show_architecture(
     if against is None and picture is not None and (elmo := _elmo(name)) is not None:
         _draw(picture, (elmo,), (Path(name).resolve().name,), (None,))
         return True
-    first = find_architecture_of(name, revision, compat, verify=verify or None)
+    first = find_architecture_of(name, revision, compat, verify=verify or None, ignore_tensors=ignore_tensors)
     names = (name,) if against is None else (name, against)
     every = [first, *(find_architecture_of(other, None, compat) for other in names[1:])]
     if picture is not None:

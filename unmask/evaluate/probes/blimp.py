@@ -1,7 +1,6 @@
 """BLiMP: does the encoder assign the grammatical sentence of a minimal pair a higher likelihood?"""
 
 import json
-import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from unmask.base.intervals import wilson_interval
 from unmask.errors import InvalidRequest, InvalidText
 from unmask.evaluate.probes.files import files_in, opened, plain_name
 from unmask.evaluate.probes.scoring import Score, Sentence, check_masked, pseudo_log_likelihoods
@@ -27,7 +27,6 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "bad": ("sentence_bad", "bad"),
 }
 """The fields of a pair, each with its possible keys: the official one, and the short one of a joined file."""
-NORMAL_95 = 1.959963984540054
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class Share:
     """For a paradigm, its share of correct pairs; for a larger group, the mean over its paradigms."""
     low: float
     high: float
-    """The 95 % interval of the accuracy; see `interval`."""
+    """The 95 % interval of the accuracy; see `unmask.base.intervals.wilson_interval`."""
 
 
 @dataclass(frozen=True)
@@ -125,18 +124,6 @@ def _value(record: Any, keys: Sequence[str], where: str) -> str:
     return found[0]
 
 
-def interval(share: float, count: int) -> tuple[float, float]:
-    """The 95 % interval of a share of ``count`` draws (Wilson 1927).
-
-    For a group of paradigms, all pairs are treated as draws with one probability; if paradigms have equally
-    many pairs, the interval is never too narrow.
-    """
-    z2 = NORMAL_95**2
-    middle = (share + z2 / (2 * count)) / (1 + z2 / count)
-    spread = NORMAL_95 * math.sqrt(share * (1 - share) / count + z2 / (4 * count**2)) / (1 + z2 / count)
-    return max(0.0, middle - spread), min(1.0, middle + spread)
-
-
 def shares(
     pairs: Sequence[MinimalPair],
     good: Sequence[float],
@@ -164,7 +151,10 @@ def shares(
 def _share(name: str, paradigms: Sequence[Sequence[int]]) -> Share:
     number, right, ties = (sum(column) for column in zip(*paradigms, strict=True))
     accuracy = sum(one[1] / one[0] for one in paradigms) / len(paradigms)
-    return Share(name, number, right, ties, accuracy, *interval(accuracy, number))
+    # For a group of paradigms, all pairs are treated as draws with one probability; if paradigms have equally
+    # many pairs, the interval is never too narrow.
+    between = wilson_interval(accuracy, number)
+    return Share(name, number, right, ties, accuracy, between.low, between.high)
 
 
 def measure_blimp(

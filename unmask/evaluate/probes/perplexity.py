@@ -2,13 +2,14 @@
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.base.intervals import Interval, ratio_interval
 from unmask.errors import InvalidRequest, NonFiniteResult
 from unmask.evaluate.probes.scoring import (
     Answer,
@@ -66,6 +67,8 @@ class PerplexityResult:
     unigram_accuracy: float
     """The share of predicted tokens that are the most frequent token."""
     seconds: float
+    intervals: Mapping[str, Interval] = field(default_factory=dict)
+    """The 95 % confidence intervals of loss, perplexity and accuracy, from a bootstrap over windows."""
 
 
 def measure_perplexity(
@@ -138,7 +141,16 @@ def measure_perplexity(
         unigram_loss=unigram_loss,
         unigram_accuracy=unigram_accuracy,
         seconds=seconds,
+        intervals=_intervals(given),
     )
+
+
+def _intervals(given: Sequence[Answer]) -> dict[str, Interval]:
+    words = np.array([len(one.first_M) for one in given], dtype=np.float64)
+    loss = ratio_interval(np.array([-one.total for one in given]), words)
+    right = np.array([one.first_M.sum() for one in given], dtype=np.float64)
+    perplexity = Interval(math.exp(loss.low), math.exp(min(loss.high, LARGEST_LOSS)))
+    return {"loss": loss, "perplexity": perplexity, "accuracy": ratio_interval(right, words)}
 
 
 def draw_masks(window: Window, mask_id: int, seed: int, number: int) -> Question:

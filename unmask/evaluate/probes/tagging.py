@@ -5,9 +5,12 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from unmask.base.intervals import Interval, ratio_interval
 from unmask.errors import InvalidRequest
 from unmask.evaluate.probes.conllu import PARTS, TaggedSentence
 from unmask.evaluate.probes.regression import fit
@@ -26,6 +29,8 @@ class LayerScore:
     test_accuracy: float
     strength: float
     """Strength of the penalty, chosen on dev."""
+    test_interval: Interval
+    """The 95 % confidence interval of ``test_accuracy``, from a bootstrap over sentences."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,8 @@ class TaggingResult:
     words_without_token: int
     """Words without tokens, such as lone control characters; their features are zeros."""
     seconds: float
+    intervals: Mapping[str, Interval] = field(default_factory=dict)
+    """That of ``accuracy``, by its name."""
 
 
 def measure_tagging(
@@ -88,11 +95,12 @@ def measure_tagging(
     tags = sorted({tag for sentence in treebank["train"] for tag in sentence.tags})
     read = {part: read_part(model, part, treebank[part]) for part in PARTS}
     classes = {part: _classes(treebank[part], tags) for part in PARTS}
+    words_S = np.array([len(sentence.words) for sentence in treebank["test"]])
     groups = layer_groups(chosen, read.values(), model.width)
     advance = counter(progress, len(groups) * sum(len(read[part].encodings) for part in PARTS))
     scores: list[LayerScore] = []
     for group in groups:
-        scores += _scores(model, read, classes, group, advance)
+        scores += _scores(model, read, classes, group, words_S=words_S, advance=advance)
     best = max(scores, key=lambda score: score.dev_accuracy)
     return TaggingResult(
         model=model.name,
@@ -108,6 +116,7 @@ def measure_tagging(
         split_sentences=sum(read[part].split for part in PARTS),
         words_without_token=sum(read[part].missing for part in PARTS),
         seconds=time.perf_counter() - start,
+        intervals={"accuracy": best.test_interval},
     )
 
 
@@ -179,9 +188,11 @@ def _scores(
     read: Mapping[str, ReadWords],
     classes: Mapping[str, Tensor],
     layers: Sequence[int],
+    *,
+    words_S: NDArray[np.int64],
     advance: Callable[[int], None],
 ) -> list[LayerScore]:
-    """The scores of these layers, from one run of the encoder."""
+    """The scores of these layers, from one run of the encoder; test sentences have ``words_S`` words."""
     train_LMD, dev_LMD, test_LMD = (word_states(model, read[part], layers, advance) for part in PARTS)
     train_M, dev_M, test_M = (classes[part] for part in PARTS)
     count = int(train_M.max()) + 1
@@ -189,5 +200,8 @@ def _scores(
     for layer, train_MD, dev_MD, test_MD in zip(layers, train_LMD, dev_LMD, test_LMD, strict=True):
         probe = fit(train_MD, train_M, dev_MD, dev_M, class_count=count)
         on_dev, on_test = probe.accuracy(dev_MD, dev_M), probe.accuracy(test_MD, test_M)
-        scores.append(LayerScore(layer, on_dev, on_test, probe.strength))
+        right_M = (probe.logits(test_MD).argmax(-1) == test_M).double().numpy()
+        right_S = np.bincount(np.repeat(np.arange(len(words_S)), words_S), right_M, minlength=len(words_S))
+        between = ratio_interval(right_S.astype(np.float64), words_S.astype(np.float64))
+        scores.append(LayerScore(layer, on_dev, on_test, probe.strength, between))
     return scores

@@ -16,7 +16,8 @@ from unmask.evaluate.protocols.protocol_report import ProtocolReport, TaskReport
 from unmask.evaluate.protocols.protocol_runs import TaskFiles, official_files, seeds_given
 from unmask.evaluate.protocols.protocols import Protocol, read_protocol, tasks_of
 from unmask.training.pretrain.run import exclusive_lock
-from unmask.training.run.report import Callback, NullCallback
+from unmask.training.run.callbacks import Callback
+from unmask.training.run.listeners import listener
 from unmask.training.run.settings import Device
 
 
@@ -49,24 +50,23 @@ def evaluate_glue(
             a task needs it.
         device: where to compute.
         keep_models: False removes each model once it is scored, except those that others start from.
-        callback: receives progress.
+        callback: receives what runs tell, see `unmask.finetune`; None prints it to standard error.
 
     Raises:
         InvalidRequest: a task, its data or a seed is impossible, or ``output`` has runs with other settings.
         Stopped: SIGINT or SIGTERM was received.
     """
     found = protocol if isinstance(protocol, Protocol) else read_protocol(protocol, "glue")
-    callback = callback or NullCallback()
     out = Path(output)
     wanted = tasks_of(found, tasks)
     files, skipped = _files(found, wanted, Path(data), strict=tasks is None)
     steps = seeds_given(seeds) if seeds is not None else None
-    how = How(named_model(model), out, steps, device, keep_models, callback)
     _refuse_missing_intermediate(found, files, Path(data), intermediate)
     reports: dict[str, TaskReport] = {}
     starts = {} if intermediate is None else {"": named_model(intermediate)}
     out.mkdir(parents=True, exist_ok=True)
-    with exclusive_lock(out):
+    with listener(callback) as told, exclusive_lock(out):
+        how = How(named_model(model), out, steps, device, keep_models, told)
         for task in files:
             start = _start(found, task, data=Path(data), starts=starts, reports=reports, how=how)
             if task not in reports:

@@ -1,6 +1,6 @@
 """Run a task of a protocol with every seed and combination, each resumed where it was stopped."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from unmask.evaluate.protocols.protocol_runs import (
 )
 from unmask.evaluate.protocols.protocols import Protocol
 from unmask.training.finetune.result import write_json
-from unmask.training.run.report import Callback
+from unmask.training.run.callbacks import Callback
 from unmask.training.run.settings import Device
 
 REPORT = "report.json"
@@ -46,6 +46,8 @@ class How:
     device: Device
     keep_models: bool
     callback: Callback
+    ignore_tensors: Sequence[str] = ()
+    """Tensors that are left out of the checkpoint, not of an intermediate one."""
 
 
 def train_task(
@@ -79,6 +81,7 @@ def train_task(
                 values=values,
                 out=run_folder(task, values, seed),
                 device=how.device,
+                ignore_tensors=() if start else how.ignore_tensors,
             )
             kept = how.keep_models or keep
             runs[seed] = scored_run(settings, how.out, files, how.callback, keep_model=kept)
@@ -89,7 +92,9 @@ def train_task(
                 figures,
                 {seed: run.steps for seed, run in runs.items()},
                 {seed: run.best_step for seed, run in runs.items()},
-                columns_of(one, figures) if files.dev is not None else {},
+                columns_of(one, figures, {seed: run.intervals for seed, run in runs.items()})
+                if files.dev is not None
+                else {},
             )
         )
     if files.dev is None:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from unmask.base.intervals import Interval
 from unmask.evaluate.protocols.protocols import Protocol, ProtocolTask
 from unmask.training.finetune.best import LOWER_IS_BETTER
 from unmask.training.finetune.records import skipped_sentence
@@ -22,6 +23,13 @@ class Column:
     standard_deviation: float | None
     """Of a sample, with n - 1; None for a single seed."""
     median: float
+    intervals: Mapping[int, Interval] = field(default_factory=dict)
+    """By seed, the 95 % confidence interval of its value over texts; none for what was scored without."""
+
+    def value(self, seed: int) -> str:
+        """The value of a seed with its interval, as tables have it."""
+        one = self.intervals.get(seed)
+        return f"{self.values[seed]:.4f}" + ("" if one is None else f" ({one.low:.4f} to {one.high:.4f})")
 
 
 @dataclass(frozen=True)
@@ -89,21 +97,30 @@ class ProtocolReport:
     average: AverageReport | None
 
 
-def column(values: Mapping[int, float]) -> Column:
+def column(values: Mapping[int, float], intervals: Mapping[int, Interval]) -> Column:
     """Mean, standard deviation and median of one value per seed."""
     some = list(values.values())
     deviation = statistics.stdev(some) if len(some) > 1 else None
-    return Column(dict(values), statistics.fmean(some), deviation, statistics.median(some))
+    return Column(dict(values), statistics.fmean(some), deviation, statistics.median(some), dict(intervals))
 
 
-def columns_of(task: ProtocolTask, figures: Mapping[int, Mapping[str, float]]) -> dict[str, Column]:
-    """The metrics of a task by their names in tables, those of each dev part by itself."""
+def columns_of(
+    task: ProtocolTask,
+    figures: Mapping[int, Mapping[str, float]],
+    intervals: Mapping[int, Mapping[str, Interval]],
+) -> dict[str, Column]:
+    """The metrics of a task by their names in tables, those of each dev part by itself.
+
+    ``figures`` and ``intervals`` are by seed and name.
+    """
     found = {}
     for name, key in task.metrics.items():
         parts = {"": task.dev_name, **{f"{part}/": part for part in task.also}}
         for prefix, part in parts.items():
             title = " ".join(filter(None, (task.title, part, name)))
-            found[title] = column({seed: some[prefix + key] for seed, some in figures.items()})
+            values = {seed: some[prefix + key] for seed, some in figures.items()}
+            around = {seed: some[prefix + key] for seed, some in intervals.items() if prefix + key in some}
+            found[title] = column(values, around)
     return found
 
 
@@ -160,13 +177,13 @@ def markdown(report: ProtocolReport) -> str:
     """The report as a page."""
     lines = [f"# {report.model} by the protocol {report.protocol}", "", report.note, ""]
     lines += [
-        "| metric | mean | standard deviation | median | seeds | by seed |",
+        "| metric | mean | standard deviation | median | seeds | by seed (95 % interval over texts) |",
         "|---|---|---|---|---|---|",
     ]
     for task in report.tasks.values():
         for name, one in task.columns.items():
             deviation = "" if one.standard_deviation is None else f"{one.standard_deviation:.4f}"
-            each = ", ".join(f"{seed}: {value:.4f}" for seed, value in one.values.items())
+            each = ", ".join(f"{seed}: {one.value(seed)}" for seed in one.values)
             lines.append(
                 f"| {name} | {one.mean:.4f} | {deviation} | {one.median:.4f} | {len(one.values)} | {each} |"
             )

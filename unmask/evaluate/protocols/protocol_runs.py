@@ -10,17 +10,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from unmask.base.intervals import Interval
 from unmask.errors import InvalidRequest
 from unmask.evaluate.protocols.protocols import Protocol, ProtocolTask, merged, nested
 from unmask.evaluate.protocols.scores import labeled_figures
 from unmask.text.records import COMPRESSED
+from unmask.training.data.labeled import check_unchanged, digest_of
 from unmask.training.finetune.data_settings import DataSettings
 from unmask.training.finetune.grid import FREE
+from unmask.training.finetune.inputs import UNCHANGED, inputs_of
 from unmask.training.finetune.records import ReadingNotes, read_labeled
-from unmask.training.finetune.result import FinetuneResult, write_json
+from unmask.training.finetune.result import FinetuneResult, read_intervals, write_json, written_intervals
 from unmask.training.finetune.run import finetune
 from unmask.training.finetune.settings import FinetuneSettings, settings_of_table
-from unmask.training.run.report import Callback
+from unmask.training.run.callbacks import Callback
 from unmask.training.run.settings import Device
 from unmask.training.run.state import refuse_changes
 from unmask.training.table import read_table
@@ -48,6 +51,8 @@ class ScoredRun:
     best_step: int
     figures: Mapping[str, float]
     """Every figure on the dev data; those of a further dev part with its name and a slash before them."""
+    intervals: Mapping[str, Interval] = dataclasses.field(default_factory=dict)
+    """The 95 % confidence interval of each."""
 
 
 def official_file(folder: Path, name: str) -> Path | None:
@@ -100,6 +105,7 @@ def run_settings(
     values: Mapping[str, Any],
     out: str,
     device: Device = "auto",
+    ignore_tensors: Sequence[str] = (),
 ) -> FinetuneSettings:
     """The settings of one run.
 
@@ -112,6 +118,7 @@ def run_settings(
         values: one combination of the grid.
         out: the folder of the run.
         device: where to compute, which is not part of a protocol.
+        ignore_tensors: tensors of the checkpoint that are left out, by name.
 
     Raises:
         InvalidRequest: the protocol has a value that no run can have.
@@ -126,7 +133,7 @@ def run_settings(
         {
             "name": f"{task}-{seed}",
             "task": one.task,
-            "model": {"start_from": model},
+            "model": {"start_from": model, "ignore_tensors": list(ignore_tensors)},
             "data": {"train": [str(files.train)], "dev": dev},
             "seed": seed,
             "out": out,
@@ -158,36 +165,53 @@ def scored_run(
         keep_model: False removes the model once it is scored.
 
     Raises:
-        InvalidRequest: the run in the folder was made with other settings.
+        InvalidRequest: the run in the folder was made with other settings, data or first weights.
     """
     folder = base / settings.out
-    found = _finished(settings, folder)
+    found = _finished(settings, base, files)
     if found is not None and (not keep_model or (folder / "model" / "config.json").is_file()):
         callback.say(f"{settings.out}: already finished")
+        callback.say(UNCHANGED)
         return found
+    inputs = _inputs(settings, base, files)
     result = finetune(settings, base=base, callback=callback)
     assert isinstance(result, FinetuneResult)
     gc.collect()  # the parts of a run refer to each other, so its memory is not free before
     figures = {name.removeprefix("dev/"): value for name, value in result.dev.items()}
+    between = {name.removeprefix("dev/"): one for name, one in result.intervals.items()}
     for part, path in files.also.items():
-        also = labeled_figures(result.folder, settings.task, replace(settings.data, dev=(str(path),)), base)
+        data = replace(settings.data, dev=(str(path),))
+        also, around = labeled_figures(result.folder, settings.task, data, base)
         figures |= {f"{part}/{name}": value for name, value in also.items()}
-    scored = ScoredRun(folder, result.steps, result.best_step, figures)
+        between |= {f"{part}/{name}": one for name, one in around.items()}
+    scored = ScoredRun(folder, result.steps, result.best_step, figures, between)
     table = {"steps": scored.steps, "best_step": scored.best_step, "figures": figures}
-    write_json(folder / SCORES, table | {"settings": dataclasses.asdict(settings)})
+    table["intervals"] = written_intervals(between)
+    write_json(folder / SCORES, table | {"inputs": inputs, "settings": dataclasses.asdict(settings)})
     for part in ("checkpoints", "best", *(() if keep_model else ("model",))):
         shutil.rmtree(folder / part, ignore_errors=True)
     return scored
 
 
-def _finished(settings: FinetuneSettings, folder: Path) -> ScoredRun | None:
+def _inputs(settings: FinetuneSettings, base: Path, files: TaskFiles) -> dict[str, str]:
+    """The digests of what is trained and scored on, by their names in errors."""
+    names = [str(path) for path in files.also.values()]
+    records = read_labeled(names, settings.data, base)
+    found = digest_of(replace(one, where="") for one in records)
+    return inputs_of(settings, base) | {"texts or labels of the further dev files": found}
+
+
+def _finished(settings: FinetuneSettings, base: Path, files: TaskFiles) -> ScoredRun | None:
+    folder = base / settings.out
     try:
         table = json.loads((folder / SCORES).read_bytes())
-        found = ScoredRun(folder, table["steps"], table["best_step"], table["figures"])
-        stored = table["settings"]
+        between = read_intervals(table.get("intervals", {}))
+        found = ScoredRun(folder, table["steps"], table["best_step"], table["figures"], between)
+        stored, before = table["settings"], table["inputs"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
     refuse_changes(settings, stored, folder, FREE)
+    check_unchanged(before, _inputs(settings, base, files))
     return found
 
 

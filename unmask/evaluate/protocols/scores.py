@@ -4,12 +4,14 @@ Axes: S texts; C classes.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
+from unmask.base.intervals import Interval
 from unmask.errors import InvalidRequest, InvalidText
+from unmask.evaluate.protocols.score_intervals import class_intervals, entity_intervals
 from unmask.models.load import load
 from unmask.models.model import Model
 from unmask.spec import Classifier
@@ -20,8 +22,9 @@ from unmask.tasks.schemes import Scheme, entities_of
 from unmask.tasks.tag import tag
 from unmask.training.finetune.calibration import calibration_figures
 from unmask.training.finetune.data_settings import DataSettings
-from unmask.training.finetune.evaluate import evaluate, read_examples
+from unmask.training.finetune.evaluate import predicted, read_examples
 from unmask.training.finetune.examples import ROLE_OF, Counts, Example, Preparation, check_kinds, label_name
+from unmask.training.finetune.intervals import intervals
 from unmask.training.finetune.metrics import class_figures, entity_figures
 from unmask.training.finetune.records import Labeled, read_labeled
 from unmask.training.finetune.settings import FinetuneSettings, ModelSettings, Task
@@ -63,6 +66,8 @@ class ClassificationScores:
     calibration: Mapping[str, float]
     """See `unmask.training.finetune.calibration.calibration_figures`."""
     truncated_texts: int
+    intervals: Mapping[str, Interval] = field(default_factory=dict)
+    """The 95 % confidence interval of each figure, by its name; ``f1[...]`` is that of a class."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +84,8 @@ class EntityScores:
     recall: float
     f1: float
     types: Mapping[str, ClassScores]
+    intervals: Mapping[str, Interval] = field(default_factory=dict)
+    """The 95 % confidence interval of each figure, by its name; ``f1[...]`` is that of a type."""
 
 
 def prepared_examples(
@@ -105,11 +112,15 @@ def prepared_examples(
     return preparation, head, preparation.examples(records, counts), counts
 
 
-def labeled_figures(folder: Path, task: Task, data: DataSettings, base: Path) -> dict[str, float]:
-    """The figures of a fine-tuned model on ``data.dev``; see `unmask.training.finetune.metrics`."""
+def labeled_figures(
+    folder: Path, task: Task, data: DataSettings, base: Path
+) -> tuple[dict[str, float], dict[str, Interval]]:
+    """The figures of a fine-tuned model on ``data.dev``, see `unmask.training.finetune.metrics`, and the 95 %
+    confidence interval of each."""
     model = load(folder)
     preparation, _, examples, _ = prepared_examples(model, task, data, base)
-    return evaluate(model.engine, preparation, examples)
+    found = predicted(model.engine, preparation, examples)
+    return found.figures(), dict(intervals(found.scores, len(examples), task))
 
 
 def classification_scores(
@@ -156,6 +167,7 @@ def classification_scores(
         tuple(tuple(map(int, row)) for row in table_CC),
         calibration_figures(p_SC, gold_S),
         counts.truncated,
+        class_intervals(p_SC, gold_S, labels),
     )
 
 
@@ -185,7 +197,8 @@ def entity_scores(
     tagged = tag(head, read_examples(model.engine, "tokens", examples, progress=progress))
     gold = [[scheme.labels[number] for number in example.gold] for example in examples]
     found = [one.labels(len(labels)) for one, labels in zip(tagged, gold, strict=True)]
-    return scored_entities(gold, found, model=model.name, source=", ".join(data.dev))
+    scores = scored_entities(gold, found, model=model.name, source=", ".join(data.dev))
+    return replace(scores, intervals=entity_intervals(gold, found))
 
 
 def scored_entities(

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from unmask.base.intervals import Interval
 from unmask.errors import InvalidRequest
+from unmask.evaluate.protocols.score_intervals import mean_intervals
 from unmask.evaluate.protocols.scores import read_answers
 from unmask.models.model import Model
 from unmask.tasks.answer import MAX_ANSWER_TOKENS, answer
@@ -34,6 +36,8 @@ class AnswerScores:
     exact_match: float
     f1: float
     questions: int
+    intervals: Mapping[str, Interval] = field(default_factory=dict)
+    """The 95 % confidence interval of both, from a bootstrap over questions."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,8 @@ class SquadScores:
     no_answer: AnswerScores | None = None
     best_threshold: BestThresholds | None = None
     settings: Mapping[str, int | None] = field(default_factory=dict)
+    intervals: Mapping[str, Interval] = field(default_factory=dict)
+    """The 95 % confidence intervals of exact match and F1, from a bootstrap over questions."""
 
 
 def squad_scores(
@@ -129,7 +135,15 @@ def scored_answers(
     scored = [_of_span(one) for one in said]
     if all(one.gold for one in said):
         whole = _mean(scored)
-        return SquadScores(*about, whole.exact_match, whole.f1, whole.questions, None, settings=settings)
+        return SquadScores(
+            *about,
+            whole.exact_match,
+            whole.f1,
+            whole.questions,
+            None,
+            settings=settings,
+            intervals=whole.intervals,
+        )
     kept = [
         _of_nothing(one) if one.null_difference > threshold else pair
         for one, pair in zip(said, scored, strict=True)
@@ -142,7 +156,16 @@ def scored_answers(
     best = [_best(said, [pair[place] for pair in scored]) for place in (0, 1)]
     thresholds = BestThresholds(*best[0], *best[1])
     return SquadScores(
-        *about, whole.exact_match, whole.f1, whole.questions, threshold, has, lacks, thresholds, settings
+        *about,
+        whole.exact_match,
+        whole.f1,
+        whole.questions,
+        threshold,
+        has,
+        lacks,
+        thresholds,
+        settings,
+        whole.intervals,
     )
 
 
@@ -160,8 +183,11 @@ def _of_nothing(one: Answered) -> tuple[float, float]:
 
 
 def _mean(scores: Sequence[tuple[float, float]]) -> AnswerScores:
-    exact, overlap = zip(*scores, strict=True) if scores else ((0.0,), (0.0,))
-    return AnswerScores(100 * float(np.mean(exact)), 100 * float(np.mean(overlap)), len(scores))
+    if not scores:
+        return AnswerScores(0.0, 0.0, 0)
+    exact, overlap = 100 * np.array(scores).T
+    between = mean_intervals({"exact_match": exact.tolist(), "f1": overlap.tolist()})
+    return AnswerScores(float(exact.mean()), float(overlap.mean()), len(scores), between)
 
 
 def _best(said: Sequence[Answered], scores: Sequence[float]) -> tuple[float, float]:

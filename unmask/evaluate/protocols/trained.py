@@ -18,7 +18,8 @@ from unmask.evaluate.protocols.protocol_report import ProtocolReport, columns_of
 from unmask.evaluate.protocols.protocol_runs import TaskFiles, seeds_given
 from unmask.evaluate.protocols.protocols import Protocol
 from unmask.training.pretrain.run import exclusive_lock
-from unmask.training.run.report import Callback, NullCallback
+from unmask.training.run.callbacks import Callback
+from unmask.training.run.listeners import listener
 from unmask.training.run.settings import Device
 
 GIVEN = "These are scores on the data given, with the model of every seed."
@@ -34,6 +35,7 @@ def evaluate_trained(
     dev: Path | None = None,
     seeds: Sequence[int] | None = None,
     device: Device = "auto",
+    ignore_tensors: Sequence[str] = (),
     callback: Callback | None = None,
 ) -> ProtocolReport:
     """Fine-tune a checkpoint by a protocol of one task, with files of the user, and score each seed's model.
@@ -47,7 +49,8 @@ def evaluate_trained(
         dev: data that may choose the evaluation that counts.
         seeds: instead of the protocol's.
         device: where to train.
-        callback: receives progress.
+        ignore_tensors: tensors of the checkpoint that are left out, by name.
+        callback: receives what runs tell, see `unmask.finetune`; None prints it to standard error.
 
     Raises:
         InvalidRequest: a file or a seed is impossible, or ``output`` has runs with other settings.
@@ -62,16 +65,17 @@ def evaluate_trained(
             f"{protocol.name} has a grid, and no dev data are given that choose in it; add them"
         )
     numbers = seeds_given(seeds) if seeds is not None else None
-    how = How(named_model(model), output, numbers, device, True, callback or NullCallback())
     files = TaskFiles(train.resolve(), None if dev is None else dev.resolve())
     output.mkdir(parents=True, exist_ok=True)
-    with exclusive_lock(output):
+    with listener(callback) as told, exclusive_lock(output):
+        how = How(named_model(model), output, numbers, device, True, told, ignore_tensors)
         trained = train_task(protocol, task, files, how)
-        figures = {
-            seed: flat(score(output / run_folder(task, trained.chosen, seed) / "model"))
-            for seed in trained.seeds
+        scores = {
+            seed: score(output / run_folder(task, trained.chosen, seed) / "model") for seed in trained.seeds
         }
-        found = replace(trained, columns=columns_of(one, figures), scores=figures)
+        figures = {seed: flat(some) for seed, some in scores.items()}
+        between = {seed: getattr(some, "intervals", {}) for seed, some in scores.items()}
+        found = replace(trained, columns=columns_of(one, figures, between), scores=figures)
         report = made_report(protocol, model, {task: found}, {}, note=GIVEN)
         write_report(report, output)
     return report
@@ -84,6 +88,8 @@ def flat(scores: Any, before: str = "") -> dict[str, float]:
         {one.name: getattr(scores, one.name) for one in fields(scores)} if is_dataclass(scores) else scores
     )
     for name, value in table.items():
+        if name == "intervals":
+            continue  # they are about texts, and a report compares seeds
         if is_dataclass(value) or isinstance(value, Mapping):
             found |= flat(value, f"{before}{name}.")
         elif isinstance(value, int | float):

@@ -38,6 +38,8 @@ class Card:
     """The model, the tokens, and the head of the picture."""
     picture: str
     """A map, from `map_picture`."""
+    sha256: str = ""
+    """Of the page; it is written again where its file has another."""
 
 
 def map_picture(codes_SS: NDArray[np.uint8], label: str) -> str:

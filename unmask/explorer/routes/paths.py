@@ -55,7 +55,7 @@ def of_relevance(reading: TextSession, request: Request) -> Answer:
 
     asked, found = reading.analyse(("relevance", question), follow)
     arrays = {"values": found.values, "by_layer": found.by_layer}
-    return array_answer(arrays, RelevanceMeta(token, kind, asked.words))
+    return array_answer(arrays, RelevanceMeta(token, kind, f"{asked.words}, by its {found.unit}"))
 
 
 ROUTES = (

@@ -28,7 +28,7 @@ from unmask.text import Encoding
 TEXTS_BETWEEN_WRITES = 256
 """Texts after which what is known is written to the cache."""
 
-MAGIC = "unmask word links 1"
+MAGIC = b"unmask word links 2\n"
 """The number changes when the same texts would give other answers."""
 
 
@@ -71,7 +71,7 @@ def right_answers(
 
     Raises:
         UnknownArchitecture: the encoder has no attention.
-        InvalidRequest: there is no question.
+        InvalidRequest: there is no question, or the cache is a file of something else.
         NonFiniteResult: a state is infinite or not a number.
         OutputError: the cache cannot be written.
         Cancelled: ``watch`` stopped the work; what was written to the cache stays.
@@ -129,7 +129,7 @@ def _right(text: LinkedText, p_HNN: Tensor) -> NDArray[np.bool_]:
 
 
 def _key(texts: Sequence[LinkedText], identity: str, shape: tuple[int, ...]) -> str:
-    found = hashlib.sha256(f"{MAGIC} {identity} {shape}".encode())
+    found = hashlib.sha256(MAGIC + f"{identity} {shape}".encode())
     for one in texts:
         for array in (one.encoding.ids, one.source_M, one.backward_M, one.candidates_MW, one.accepted_MW):
             found.update(f"{array.shape} {array.dtype}".encode() + np.ascontiguousarray(array).tobytes())
@@ -142,6 +142,9 @@ def _taken_up(cache: Path | None, key: str, right_LHM: NDArray[np.bool_], texts:
     if cache is None or not cache.is_file():
         return done_S
     data = cache.read_bytes()
+    if data and not data.startswith(MAGIC):
+        raise InvalidRequest(f"{cache} holds something else than progress of this work; name another file")
+    data = data[len(MAGIC) :]
     digest, body = data[:32], data[32:]
     if hashlib.sha256(body).digest() != digest:
         return done_S
@@ -156,4 +159,4 @@ def _write(cache: Path, key: str, right_LHM: NDArray[np.bool_], done_S: NDArray[
     stream = BytesIO()
     np.savez(stream, key=np.array(key), right=np.packbits(right_LHM), done=done_S)
     with whole_file(cache) as partial:
-        partial.write_bytes(hashlib.sha256(stream.getvalue()).digest() + stream.getvalue())
+        partial.write_bytes(MAGIC + hashlib.sha256(stream.getvalue()).digest() + stream.getvalue())

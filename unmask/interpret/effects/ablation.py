@@ -19,7 +19,7 @@ from unmask.interpret.activation_cache import ActivationCache
 from unmask.interpret.arguments import token_of
 from unmask.interpret.attention.rows import LayerRows
 from unmask.interpret.effects.run import Change, InterventionRun
-from unmask.interpret.effects.target import AttributionTarget, Embedding, TargetScore
+from unmask.interpret.effects.target import AttributionTarget, TargetScore
 from unmask.interpret.watch import Watch, unwatched
 
 How = Literal["zero", "mean"]
@@ -196,7 +196,7 @@ def importance(
         raise NonFiniteResult("a gradient of this text is not finite; try dtype='float32'")
     lengths = np.linalg.norm(slopes, axis=1, keepdims=True)
     values = np.abs(slopes) / np.where(lengths > 0, lengths, 1)
-    return Importance(slopes, values, "length" if isinstance(target, Embedding) else score.unit)
+    return Importance(slopes, values, score.unit_of_value("log-probability"))
 
 
 def _effect(

@@ -3,19 +3,21 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from unmask.base.arguments import check_choice
 from unmask.encoder.encoder import Encoder
 from unmask.errors import NonFiniteResult
 from unmask.interpret.activation_cache import ActivationCache
 from unmask.interpret.attention.rows import LayerRows, RowBlock
 from unmask.interpret.effects.rollout import reached
 from unmask.interpret.effects.run import InterventionRun, Mixed
-from unmask.interpret.effects.target import AttributionTarget, TargetScore
+from unmask.interpret.effects.target import AttributionTarget, Scale, TargetScore
 from unmask.interpret.watch import Watch, unwatched
 from unmask.kernels import MaskContext, Tile, probabilities
 from unmask.spec import SoftmaxAttention
@@ -31,6 +33,9 @@ class Attribution:
     """Shape (L, N): the contribution of each layer's attention. The identity matrix that the rule starts from
     is not included in any layer."""
     target: AttributionTarget
+    unit: str
+    """What was explained: a word's "logit" or "log-probability in nats", as ``scale`` says; the "logit" or
+    "sum of logits" of classes; the "length" of an embedding, or its "cosine" with another vector."""
 
 
 def attribution(
@@ -38,6 +43,7 @@ def attribution(
     target: AttributionTarget,
     *,
     encoder: Encoder | None = None,
+    scale: Scale = "logit",
     watch: Watch | None = None,
 ) -> Attribution:
     """The row of the target's token in ``R <- R + E R``, ``E = mean over heads of max(0, dy/dP * P)``.
@@ -52,9 +58,12 @@ def attribution(
 
     Args:
         cache: the activation cache of the text.
-        target: the output y: a word's logit, a class's logit, or the norm of an embedding.
+        target: the output y: a word's logit or log-probability, a class's logit, or the length of an
+            embedding.
         encoder: the same weights in modules that support gradients, if the encoder of the cache was optimized
             for inference (`Model.trainable_encoder`).
+        scale: of a word, whether y is its logit, as in the paper, or its log-probability, which is what
+            `importance` and `ablate` explain: that also rises where other words' logits fall.
         watch: called with the layers done after each pass through a layer and each block of its rows.
 
     Raises:
@@ -62,18 +71,19 @@ def attribution(
         NonFiniteResult: a gradient is not finite.
         Cancelled: ``watch`` stopped the work.
     """
+    check_choice("scale", scale, get_args(Scale))
     score = TargetScore(cache, target, encoder)
     start_N = score.start()
     layers, watch = cache.layer_count, watch or unwatched
     row_N, by_layer = start_N.clone(), np.zeros((layers, len(cache)))
-    for mixed in InterventionRun(cache, encoder).descend(score, "logit", "relevance", watch):
+    for mixed in InterventionRun(cache, encoder).descend(score, scale, "relevance", watch):
         tick = partial(watch, "relevance", layers - 1 - mixed.layer, layers)
         added_N = _added(cache, mixed, row_N, tick)
         by_layer[mixed.layer] = added_N.numpy()
         row_N += added_N
     if not np.isfinite(by_layer).all():
         raise NonFiniteResult("a gradient of this text is not finite; try dtype='float32'")
-    return Attribution((row_N - start_N).numpy(), by_layer, target)
+    return Attribution((row_N - start_N).numpy(), by_layer, target, score.unit_of_value(scale))
 
 
 @torch.no_grad()

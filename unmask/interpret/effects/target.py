@@ -138,6 +138,16 @@ class TargetScore:
             case _:
                 assert_never(self.target)
 
+    def unit_of_value(self, scale: Scale) -> str:
+        """What the number of `value` is, whose gradient explains the target."""
+        match self.target:
+            case Word():
+                return "logit" if scale == "logit" else self.unit
+            case Embedding(toward=None):
+                return "length"
+            case Class() | TokenClasses() | Embedding():
+                return self.unit
+
     def of(self, x_ND: Tensor, scale: Scale = "log-probability") -> float:
         """The value; for embeddings, their cosine with the cached embedding."""
         with torch.no_grad():

@@ -2,6 +2,7 @@
 
 import codecs
 import re
+from collections import Counter
 from importlib import import_module
 from typing import Any
 
@@ -34,8 +35,17 @@ TAG = re.compile(
 """A tag; or a comment or a script, in which nothing is one."""
 _VOID = "area base br col embed hr img input link meta param source track wbr"
 _OPTIONAL = "body caption colgroup dd dt head html li optgroup option p rp rt tbody td tfoot th thead tr"
-UNCOUNTED = frozenset(f"{_VOID} {_OPTIONAL}".split())
+VOID = frozenset(_VOID.split())
+UNCOUNTED = VOID | frozenset(_OPTIONAL.split())
 """Elements without an end tag, or that may lack it."""
+INSIDE = {"optgroup": "select", "rp": "ruby", "rt": "ruby"}
+"""Of those, the elements that stay open outside another one, whose end closes them."""
+FORMATTING = frozenset(["b", "big", "code", "em", "font", "i", "s", "small", "strike", "strong", "tt", "u"])
+"""Elements that a parser opens again in every block that follows, until they are closed."""
+MOST_ALIKE = 3
+"""How many of the same tag it opens again."""
+MOST_OPENED_AGAIN = 1_000_000
+"""Elements that a parser may add so, in about a second and 300 MB; a page of 30 kB can ask for more."""
 
 CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([a-zA-Z0-9_:.-]+)", re.IGNORECASE)
 DECLARED_WITHIN = 1024
@@ -55,24 +65,73 @@ FENCE = re.compile(r" {0,3}(```|~~~)")
 
 
 def check_depth(source: str) -> None:
-    """Refuse a page whose elements are nested so deeply that parsing would take quadratic time.
+    """Refuse a page for which a parser would take quadratic time or memory.
 
-    Elements whose end tags HTML makes optional are not counted.
+    Elements whose end tags HTML makes optional are not counted, except for those that stay open outside
+    their place (`INSIDE`).
 
     Raises:
-        InvalidText: it is deeper than `DEEPEST`.
+        InvalidText: its elements are nested deeper than `DEEPEST`, or formatting that is left open would be
+            opened again more than `MOST_OPENED_AGAIN` times.
     """
     depth = pictures = 0
+    loose, formatting = dict.fromkeys(INSIDE.values(), 0), _OpenFormatting()
     for ends, tag, rest in TAG.findall(source):
         name = tag.lower()
         if name in ("svg", "math"):
             pictures += -1 if ends else 1
-        if name and name not in UNCOUNTED and not (pictures > 0 and rest.endswith("/")):
+        if not name or (pictures > 0 and rest.endswith("/")):
+            continue
+        if name in FORMATTING or formatting.counted:
+            formatting.read(name, rest, ends=bool(ends))
+        if name in loose and ends:
+            loose[name] = 0
+        if name in INSIDE:
+            loose[INSIDE[name]] += -1 if ends and loose[INSIDE[name]] else not ends
+        elif name not in UNCOUNTED:
             depth = max(0, depth - 1) if ends else depth + 1
-            if depth > DEEPEST:
+        if depth + sum(loose.values()) > DEEPEST:
+            raise InvalidText(
+                f"its elements are nested more than {DEEPEST:,} deep; convert it to plain text first"
+            )
+
+
+class _OpenFormatting:
+    """Follows the formatting elements that are open, and how often they are opened again."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, list[str]] = {}
+        """The attributes of those of each name, innermost last."""
+        self._alike: Counter[tuple[str, str]] = Counter()
+        self._again = 0
+        self.counted = 0
+        """Elements that are opened again in a block."""
+
+    def read(self, name: str, rest: str, *, ends: bool) -> None:
+        """Take a tag.
+
+        Raises:
+            InvalidText: there are too many.
+        """
+        if name not in FORMATTING:
+            self._again += 0 if name in VOID else self.counted
+            if self._again > MOST_OPENED_AGAIN:
                 raise InvalidText(
-                    f"its elements are nested more than {DEEPEST:,} deep; convert it to plain text first"
+                    f"it leaves formatting open that would be opened again {MOST_OPENED_AGAIN:,} times; "
+                    "convert it to plain text first"
                 )
+            return
+        some = self._open.setdefault(name, [])
+        if ends and not some:
+            return
+        key = name, some.pop() if ends else rest
+        if not ends:
+            some.append(rest)
+            self._alike[key] += 1
+            self.counted += self._alike[key] <= MOST_ALIKE
+        else:
+            self.counted -= self._alike[key] <= MOST_ALIKE
+            self._alike[key] -= 1
 
 
 def decode_html(raw: bytes) -> str:

@@ -75,7 +75,6 @@ async def rerank(service: Service, call: Call, given: Given) -> Any:
             given["query"],
             texts,
             truncation=truncation_of(service, given),
-            activation="identity",
             pair_name=named("documents", False),
         ),
     )

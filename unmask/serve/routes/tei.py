@@ -107,7 +107,6 @@ async def rerank(service: Service, call: Call, given: Given) -> Any:
             given["query"],
             texts,
             truncation=truncation,
-            activation="identity",
             pair_name=named("texts", False),
         ),
     )

@@ -59,16 +59,21 @@ def digest_of(values: Iterable[object]) -> str:
     return known.hexdigest()
 
 
-def check_unchanged(state: Mapping[str, Any], digest: str) -> None:
-    """Refuse to resume a run whose data have changed since its checkpoint.
+def check_unchanged(before: Mapping[str, str], now: Mapping[str, str]) -> None:
+    """Refuse to go on with what was made from other inputs, though names and counts are the same.
+
+    Args:
+        before: the digest of each input when the run began, by what the input is called in the error.
+        now: the same of the present files.
 
     Raises:
-        InvalidRequest: texts or labels differ, though there are as many.
+        InvalidRequest: a digest differs; the message names its input.
     """
-    if state.get("digest", "") != digest:
+    changed = [name for name, digest in now.items() if before.get(name) != digest]
+    if changed:
         raise InvalidRequest(
-            "texts or labels of the data files have changed since the run began; restore the files, or start "
-            "another run in another folder"
+            f"{' and '.join(changed)} have changed since the run began; restore the files, or start another "
+            "run in another folder"
         )
 
 
@@ -99,8 +104,6 @@ class LabeledBatches:
         self.batch_size = batch_size
         self.micro_batches = micro_batches
         self.seed = seed
-        self.digest = ""
-        """A digest of what the items were made from, by which a resumed run knows them again."""
         self._step = 0
         self._tokens = 0
         self._order: tuple[int, NDArray[np.int64]] = (-1, np.empty(0, dtype=np.int64))
@@ -138,7 +141,6 @@ class LabeledBatches:
             "tokens": self._tokens,
             "texts": len(self.items),
             "seed": self.seed,
-            "digest": self.digest,
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -148,7 +150,6 @@ class LabeledBatches:
                 f"the run was training on {state.get('texts')} texts and there are {len(self.items)} now; "
                 "restore the data, or start another run in another folder"
             )
-        check_unchanged(state, self.digest)
         self._step, self._tokens = int(state["step"]), int(state["tokens"])
 
     @property

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
-from unmask.training.data.labeled import ORDER_STREAM, check_unchanged
+from unmask.training.data.labeled import ORDER_STREAM
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,8 +79,6 @@ class RankingBatches:
             )
         self.items, self.batch_size, self.micro_batches = items, batch_size, micro_batches
         self.seed, self.distinct = seed, distinct
-        self.digest = ""
-        """A digest of what the items were made from, by which a resumed run knows them again."""
         self._read = 0
         """Items taken from the stream so far, waiting ones included."""
         self._waiting: list[int] = []
@@ -150,7 +148,6 @@ class RankingBatches:
             "tokens": self._tokens,
             "items": len(self.items),
             "seed": self.seed,
-            "digest": self.digest,
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -160,7 +157,6 @@ class RankingBatches:
                 f"the run was training on {state.get('items')} queries and there are {len(self.items)} now; "
                 "restore the data, or start another run in another folder"
             )
-        check_unchanged(state, self.digest)
         self._read, self._given, self._tokens = (int(state[name]) for name in ("read", "given", "tokens"))
         self._waiting = [int(index) for index in state["waiting"]]
 

@@ -11,6 +11,7 @@ from unmask.base.optional import require
 from unmask.base.stores import is_url, matching, open_store, reading
 from unmask.errors import InvalidRequest, InvalidText, UnmaskError
 from unmask.text.records import (
+    COMPRESSED,
     Record,
     Stream,
     blocks,
@@ -33,7 +34,6 @@ InputFile = Path | str
 SplitBy = Literal["document", "paragraph", "sentence"]
 """The units that a document is split into, before units that are too long are split further."""
 
-COMPRESSED = (".xz", ".gz")
 FORMAT_OF: Mapping[str, Format] = {
     ".txt": "text",
     ".jsonl": "jsonl",
@@ -58,8 +58,9 @@ class SourceSpec:
     ``s3://bucket/texts/*.jsonl.gz``. Files of a glob are read in the order of their names."""
     format: Format | None = None
     """What one document is: a file (``text``), a block of lines between blank lines (``paragraphs``), a line
-    (``lines``), or a record of the other formats. None: by each file's extension, before ``.xz`` or ``.gz``:
-    ``text`` for .txt, ``jsonl`` for .jsonl, .ndjson and .json, and so on; a folder is a saved dataset."""
+    (``lines``), or a record of the other formats. None: by each file's extension, before ``.xz``, ``.gz``,
+    ``.bz2`` or ``.zst``: ``text`` for .txt, ``jsonl`` for .jsonl, .ndjson and .json, and so on; a folder is a
+    saved dataset."""
     field: str = "text"
     """The field that holds the text in a structured format."""
     skip_null: bool = False
@@ -274,6 +275,6 @@ def format_of(path: InputFile, spec: SourceSpec) -> Format:
     if found is None:
         raise InvalidRequest(
             f"{path} of source {spec.name} ends in none of {', '.join(FORMAT_OF)}, with or without "
-            f"{' or '.join(COMPRESSED)} appended; set format"
+            f"{', '.join(COMPRESSED)} appended; set format"
         )
     return found

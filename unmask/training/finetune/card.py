@@ -146,8 +146,9 @@ def _protocol(facts: CardFacts) -> list[str]:
         if schedule.warmup_steps is not None
         else f"{WARMUP_SHARE if schedule.warmup_share is None else schedule.warmup_share:.0%} of the run"
     )
+    planned = f"{settings.epochs:g} epochs" if settings.max_steps is None else f"{settings.max_steps:,} steps"
     lines = [
-        f"{settings.epochs:g} epochs planned, {facts.steps:,} steps taken, of {settings.batch_size} "
+        f"{planned} planned, {facts.steps:,} steps taken, of {settings.batch_size} "
         + ("texts" if settings.few_shot is None else "pairs of texts"),
         f"{optimizer.kind}, learning rate {optimizer.learning_rate:g}, {schedule.kind} schedule with a "
         f"warm-up of {warmup}, weight decay {optimizer.weight_decay:g}"

@@ -1,7 +1,8 @@
 """Figures of an encoder on labeled examples, predicted as any text is: packed, and in windows where long."""
 
 from collections.abc import Callable, Sequence
-from typing import assert_never
+from dataclasses import dataclass
+from typing import Any, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,7 @@ from unmask.spec import Classifier
 from unmask.tasks.aligned import aligned_logits
 from unmask.tasks.answer import answer
 from unmask.tasks.batches import TOKENS_PER_PASS
-from unmask.tasks.choose import choose
+from unmask.tasks.choose import Choice, choose
 from unmask.tasks.classify import classifier_of, classify
 from unmask.tasks.long_texts import WindowedLogits, logits_of_windows
 from unmask.tasks.progress import Progress
@@ -22,6 +23,7 @@ from unmask.training.finetune.metrics import (
     answer_figures,
     answer_scores,
     class_figures,
+    entity_counts,
     entity_figures,
     multi_label_figures,
     number_figures,
@@ -33,6 +35,20 @@ Scores = Callable[[NDArray[np.int64]], dict[str, float]]
 """Figures of a selection of examples, by their numbers; one may be selected several times."""
 
 
+@dataclass(frozen=True)
+class Predicted:
+    """What a model predicts for examples, and what is right."""
+
+    scores: Scores
+    predictions: Sequence[Any]
+    """For each example as in `unmask.training.finetune.own_metrics.Metrics`."""
+    labels: Sequence[Any]
+
+    def figures(self) -> dict[str, float]:
+        """The figures of all examples."""
+        return self.scores(np.arange(len(self.labels)))
+
+
 def evaluate(
     engine: Engine,
     preparation: Preparation,
@@ -42,8 +58,8 @@ def evaluate(
     progress: Progress | None = None,
 ) -> dict[str, float]:
     """Figures of the task on examples with gold labels; see `unmask.training.finetune.metrics`."""
-    scores = predicted(engine, preparation, examples, tokens_per_pass=tokens_per_pass, progress=progress)
-    return scores(np.arange(len(examples)))
+    found = predicted(engine, preparation, examples, tokens_per_pass=tokens_per_pass, progress=progress)
+    return found.figures()
 
 
 def predicted(
@@ -53,33 +69,79 @@ def predicted(
     *,
     tokens_per_pass: int = TOKENS_PER_PASS,
     progress: Progress | None = None,
-) -> Scores:
-    """Predict all examples once, and return what computes the figures of any of them."""
+) -> Predicted:
+    """Predict all examples once."""
     role = ROLE_OF[preparation.task]
     if preparation.task == "multiple_choice":
-        return _choices(engine, examples, tokens_per_pass, progress)
+        return choices_judged(read_choices(engine, examples, tokens_per_pass, progress), examples)
     read = read_examples(engine, role, examples, tokens_per_pass=tokens_per_pass, progress=progress)
-    if preparation.task == "answering":
-        return _answers(read, examples)
-    head = classifier_of(engine.spec, role, preparation.task, "the model")
+    return judged(
+        classifier_of(engine.spec, role, preparation.task, "the model"), preparation, examples, read
+    )
+
+
+def judged(
+    head: Classifier, preparation: Preparation, examples: Sequence[Example], read: Sequence[WindowedLogits]
+) -> Predicted:
+    """What the logits of examples predict, for every task but multiple choice."""
     match preparation.task:
+        case "answering":
+            return _answers(read, examples)
         case "tagging":
             return _tags(head, read, examples)
         case "regression":
             numbers = np.array([one.score for one in classify(head, read)])
             wanted = np.array([float(one.gold[0]) for one in examples])
-            return lambda some: number_figures(wanted[some], numbers[some])
-        case "multi_label":
-            found = np.array(
-                [[name in one.labels for name in preparation.labels] for one in classify(head, read)]
+            return Predicted(
+                lambda some: number_figures(wanted[some], numbers[some]), numbers.tolist(), wanted.tolist()
             )
+        case "multi_label":
+            applied = [one.labels for one in classify(head, read)]
+            found = np.array([[name in some for name in preparation.labels] for some in applied])
             gold = np.array([one.gold > 0.5 for one in examples])
-            return lambda some: multi_label_figures(gold[some], found[some])
-        case _:
+            return Predicted(
+                lambda some: multi_label_figures(gold[some], found[some]),
+                applied,
+                gold_labels(preparation, examples),
+            )
+        case "classification":
             place = {name: number for number, name in enumerate(preparation.labels)}
             classes = np.array([place[one.label] for one in classify(head, read)])
             right = np.array([int(one.gold) for one in examples])
-            return lambda some: class_figures(right[some], classes[some], preparation.labels)
+            return Predicted(
+                lambda some: class_figures(right[some], classes[some], preparation.labels),
+                [preparation.labels[number] for number in classes],
+                gold_labels(preparation, examples),
+            )
+        case "multiple_choice" | "retrieval":
+            raise ValueError("these have no logits of windows")
+        case _:
+            assert_never(preparation.task)
+
+
+def gold_labels(preparation: Preparation, examples: Sequence[Example]) -> list[Any]:
+    """The gold label of each example as `Predicted.labels` has it."""
+    names = preparation.labels
+    match preparation.task:
+        case "classification":
+            return [names[int(one.gold)] for one in examples]
+        case "multi_label":
+            return [
+                tuple(name for name, does in zip(names, one.gold > 0.5, strict=True) if does)
+                for one in examples
+            ]
+        case "tagging":
+            return [[names[number] for number in one.gold] for one in examples]
+        case "regression":
+            return [float(one.gold[0]) for one in examples]
+        case "answering":
+            return [tuple(text for text, _ in one.gold.answers) for one in examples]
+        case "multiple_choice":
+            return [int(one.gold) for one in examples]
+        case "retrieval":
+            raise ValueError("documents have no labels")
+        case _:
+            assert_never(preparation.task)
 
 
 def figure_names(task: Task, labels: Sequence[str]) -> tuple[str, ...]:
@@ -123,10 +185,13 @@ def read_examples(
     )
 
 
-def _choices(
-    engine: Engine, examples: Sequence[Example], tokens_per_pass: int, progress: Progress | None
-) -> Scores:
-    """The share of questions whose right choice is the most probable one."""
+def read_choices(
+    engine: Engine,
+    examples: Sequence[Example],
+    tokens_per_pass: int = TOKENS_PER_PASS,
+    progress: Progress | None = None,
+) -> list[Choice]:
+    """The choice that the head of a multiple choice takes for each question."""
     read = aligned_logits(
         engine,
         "choice",
@@ -135,34 +200,43 @@ def _choices(
         progress=progress,
         name=lambda index: examples[index].record.where,
     )
-    found = choose(read, [example.record.choices or () for example in examples])
-    right = np.array([one.index == int(example.gold) for one, example in zip(found, examples, strict=True)])
-    return lambda some: {"accuracy": float(np.mean(right[some]))}
+    return choose(read, [example.record.choices or () for example in examples])
 
 
-def _tags(head: Classifier, read: Sequence[WindowedLogits], examples: Sequence[Example]) -> Scores:
+def choices_judged(found: Sequence[Choice], examples: Sequence[Example]) -> Predicted:
+    """The share of questions whose right choice is the most probable one."""
+    chosen, gold = [one.index for one in found], [int(example.gold) for example in examples]
+    right = np.array([one == other for one, other in zip(chosen, gold, strict=True)])
+    return Predicted(lambda some: {"accuracy": float(np.mean(right[some]))}, chosen, gold)
+
+
+def _tags(head: Classifier, read: Sequence[WindowedLogits], examples: Sequence[Example]) -> Predicted:
     """Accuracy over words, and figures of entities where the labels are a tagging scheme."""
     scheme = Scheme(head.labels or ())
     gold = [[scheme.labels[number] for number in example.gold] for example in examples]
     found = [one.labels(len(labels)) for one, labels in zip(tag(head, read), gold, strict=True)]
+    return Predicted(entity_scorer(gold, found, entities=scheme.has_entities), found, gold)
+
+
+def entity_scorer(
+    gold: Sequence[Sequence[str]], found: Sequence[Sequence[str]], *, entities: bool = True
+) -> Scores:
+    """The accuracy of words, and figures of entities, of a selection of texts with labeled words."""
     right = np.array([sum(map(str.__eq__, *pair)) for pair in zip(found, gold, strict=True)])
     words = np.array([len(labels) for labels in gold])
-    gold_spans, found_spans = [entities_of(labels) for labels in gold], [entities_of(one) for one in found]
+    counts = entity_counts(*([entities_of(one) for one in part] for part in (gold, found)))
 
     def scores(some: NDArray[np.int64]) -> dict[str, float]:
         figures = {"accuracy": int(right[some].sum()) / max(1, int(words[some].sum()))}
-        if not scheme.has_entities:
-            return figures
-        pairs = [(gold_spans[number], found_spans[number]) for number in some]
-        return figures | entity_figures([one for one, _ in pairs], [other for _, other in pairs])
+        return figures | counts.figures(some) if entities else figures
 
     return scores
 
 
-def _answers(read: Sequence[WindowedLogits], examples: Sequence[Example]) -> Scores:
+def _answers(read: Sequence[WindowedLogits], examples: Sequence[Example]) -> Predicted:
     with_null = any(not example.gold.answers for example in examples)
     best = [answer([one], no_answer=with_null).answers for one in read]
     found = [some[0].text if some else "" for some in best]
-    gold = [[text for text, _ in example.gold.answers] for example in examples]
+    gold = [tuple(text for text, _ in example.gold.answers) for example in examples]
     exact_S, overlap_S = np.array([answer_scores(*pair) for pair in zip(gold, found, strict=True)]).T
-    return lambda some: answer_figures(exact_S[some], overlap_S[some])
+    return Predicted(lambda some: answer_figures(exact_S[some], overlap_S[some]), found, gold)

@@ -1,12 +1,10 @@
-"""Confidence intervals of figures, for the model card of a run."""
+"""Confidence intervals of the figures of a task."""
 
-import importlib
 from collections.abc import Mapping
 
 import numpy as np
 
-from unmask.base.intervals import CONFIDENCE, Interval, percentile_interval, samples
-from unmask.base.optional import require
+from unmask.base.intervals import Interval, percentile_interval, samples, wilson_interval
 from unmask.training.finetune.evaluate import Scores
 from unmask.training.finetune.settings import Task
 
@@ -30,15 +28,8 @@ def intervals(scores: Scores, texts: int, task: Task) -> dict[str, Interval]:
     found = {}
     for name, value in whole.items():
         if PROPORTIONS.get(task) == name:
-            found[name] = _wilson(round(value * texts), texts)
+            found[name] = wilson_interval(value, texts)
         else:
             # A type of entity may be missing from a sample.
             found[name] = percentile_interval([one[name] for one in drawn if name in one])
     return found
-
-
-def _wilson(right: int, texts: int) -> Interval:
-    require("finetune")
-    test = importlib.import_module("scipy.stats").binomtest(right, texts)
-    interval = test.proportion_ci(CONFIDENCE, method="wilson")
-    return Interval(float(interval.low), float(interval.high))

@@ -6,7 +6,7 @@ Entities are scored as seqeval does by default (exact type and bounds), and answ
 evaluation script (Rajpurkar et al. 2016), both of which are packages or programs that are no longer
 maintained.
 
-Axes: S texts; C classes.
+Axes: S texts; C classes; K types of entities.
 """
 
 import importlib
@@ -15,6 +15,7 @@ import re
 import string
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -87,18 +88,40 @@ def entity_figures(gold: Sequence[Sequence[Span]], found: Sequence[Sequence[Span
 
     An entity is right if a gold one has the same type, start and end.
     """
-    right: Counter[str] = Counter()
-    wanted: Counter[str] = Counter()
-    given: Counter[str] = Counter()
-    for theirs, ours in zip(gold, found, strict=True):
-        right.update(kind for kind, *_ in set(theirs) & set(ours))
-        wanted.update(kind for kind, *_ in theirs)
-        given.update(kind for kind, *_ in ours)
-    precision, recall, f1 = _prf(right.total(), given.total(), wanted.total())
-    figures = {"precision": precision, "recall": recall, "f1": f1}
-    for kind in sorted(wanted.keys() | given.keys()):
-        figures[f"f1[{kind}]"] = _prf(right[kind], given[kind], wanted[kind])[2]
-    return figures
+    return entity_counts(gold, found).figures()
+
+
+@dataclass(frozen=True, eq=False)
+class EntityCounts:
+    """How many entities of each type each text has, so that figures of any selection are sums."""
+
+    kinds: tuple[str, ...]
+    right_SK: NDArray[np.int64]
+    gold_SK: NDArray[np.int64]
+    found_SK: NDArray[np.int64]
+
+    def figures(self, some: NDArray[np.int64] | None = None) -> dict[str, float]:
+        """The figures of `entity_figures`, of all texts or a selection, without types that it lacks."""
+        counts = (self.right_SK, self.gold_SK, self.found_SK)
+        right_K, gold_K, found_K = ((one if some is None else one[some]).sum(0) for one in counts)
+        precision, recall, f1 = _prf(int(right_K.sum()), int(found_K.sum()), int(gold_K.sum()))
+        figures = {"precision": precision, "recall": recall, "f1": f1}
+        for k, kind in enumerate(self.kinds):
+            if gold_K[k] or found_K[k]:
+                figures[f"f1[{kind}]"] = _prf(int(right_K[k]), int(found_K[k]), int(gold_K[k]))[2]
+        return figures
+
+
+def entity_counts(gold: Sequence[Sequence[Span]], found: Sequence[Sequence[Span]]) -> EntityCounts:
+    """The entities of each text by type: right ones, gold ones and those that were found."""
+    kinds = sorted({kind for some in (*gold, *found) for kind, *_ in some})
+    column = {kind: number for number, kind in enumerate(kinds)}
+    counts = np.zeros((3, len(gold), len(kinds)), dtype=np.int64)
+    for row, (theirs, ours) in enumerate(zip(gold, found, strict=True)):
+        for part, some in enumerate((set(theirs) & set(ours), theirs, ours)):
+            for kind, *_ in some:
+                counts[part, row, column[kind]] += 1
+    return EntityCounts(tuple(kinds), *counts)
 
 
 def _prf(right: int, given: int, wanted: int) -> tuple[float, float, float]:

@@ -13,11 +13,12 @@ from unmask.training.finetune.settings import FinetuneSettings
 from unmask.training.objectives.interface import Objective
 from unmask.training.optim import build_optimizer
 from unmask.training.pretrain.export import card_of, check_encoders, check_place
+from unmask.training.run.callbacks import Callback
 from unmask.training.run.checkpoint import Snapshot
 from unmask.training.run.loop import Loop
 from unmask.training.run.loop_settings import LoopSettings, TextBatchSettings
 from unmask.training.run.ranks import Ranks
-from unmask.training.run.report import Callback, counted
+from unmask.training.run.report import counted
 from unmask.training.run.sharded import newest_for_all
 from unmask.training.run.state import refuse_changes
 from unmask.weights import Checkpoint
@@ -80,14 +81,19 @@ def new_loop(
 
 
 def steps_of(settings: FinetuneSettings, batches: TrainingBatches) -> int:
-    """Steps of a run: its epochs in whole steps, at least one."""
+    """Steps of a run: those that its settings name, or its epochs in whole steps, at least one."""
+    if settings.max_steps is not None:
+        return settings.max_steps
     return max(1, round(settings.epochs * batches.steps_per_epoch))
 
 
 def planned(settings: FinetuneSettings, batches: TrainingBatches, unit: str, ranks: Ranks) -> str:
     """What a run is going to do, in a sentence; ``unit`` is what a batch consists of."""
+    epochs = settings.epochs
+    if settings.max_steps is not None:
+        epochs = round(settings.max_steps / batches.steps_per_epoch, 3)
     return (
-        f"{settings.name}: {settings.epochs:g} {'epoch' if settings.epochs == 1 else 'epochs'} of "
+        f"{settings.name}: {epochs:g} {'epoch' if epochs == 1 else 'epochs'} of "
         f"{counted(batches.steps_per_epoch, 'step')}, {steps_of(settings, batches):,} in all, of "
         f"{counted(settings.batch_size, unit)}, in {settings.precision} on {ranks.device.type}"
     )

@@ -95,6 +95,7 @@ def read_labeled(
     notes: ReadingNotes | None = None,
     *,
     offsets: bool = True,
+    labeled: bool = True,
 ) -> Iterator[Labeled]:
     """All records of files, in order.
 
@@ -104,6 +105,8 @@ def read_labeled(
         base: a folder.
         notes: receives what was left out or mended.
         offsets: whether the offsets of answers are read; scoring does not need them.
+        labeled: False also reads tables without the column of labels and questions without answers, whose
+            label is then None.
 
     Raises:
         InvalidRequest: a file does not exist, has no known format, or lacks a column.
@@ -117,13 +120,13 @@ def read_labeled(
             skip = None
             if form == "tsv" and data.skip_short_lines:
                 skip = partial(notes.skipped.update, [path])
-            yield from _table(table_rows(path, data, skip=skip), data)
+            yield from _table(table_rows(path, data, skip=skip), data, labeled)
         elif form == "conll":
             yield from _conll(path, data)
         elif form == "conllu":
             yield from _conllu(path, data)
         else:
-            yield from _squad(path, data, notes) if offsets else _squad_texts(path)
+            yield from _squad(path, data, notes) if offsets and labeled else _squad_texts(path, labeled)
 
 
 def table_rows(
@@ -212,9 +215,9 @@ ROWS: Mapping[str, Callable[[Path, Sequence[str]], Iterator[Record]]] = {
 }
 
 
-def _table(rows: Iterator[Record], data: DataSettings) -> Iterator[Labeled]:
+def _table(rows: Iterator[Record], data: DataSettings, labeled: bool) -> Iterator[Labeled]:
     for where, row in rows:
-        wanted = {"text": data.text, "pair": data.pair, "label": data.label}
+        wanted = {"text": data.text, "pair": data.pair, "label": data.label if labeled else None}
         for option, column in wanted.items():
             if column is not None and column not in row:
                 raise InvalidRequest(
@@ -224,7 +227,7 @@ def _table(rows: Iterator[Record], data: DataSettings) -> Iterator[Labeled]:
         words = isinstance(text, list) and all(isinstance(word, str) for word in text)
         if not (isinstance(text, str) or words) or not isinstance(pair, str | None):
             raise InvalidText(f"{where} has no text under {data.text!r}; give a string")
-        label = row[data.label]
+        label = row.get(data.label)
         if isinstance(label, list):
             label = _in_scheme(label, data, where)
         choices = _choices(where, row, data.choices) if data.choices else None
@@ -314,12 +317,13 @@ def _conllu(path: Path, data: DataSettings) -> Iterator[Labeled]:
         yield Labeled(one.where, one.column("form"), None, list(one.column(label)))
 
 
-def _squad_texts(path: Path) -> Iterator[Labeled]:
+def _squad_texts(path: Path, labeled: bool = True) -> Iterator[Labeled]:
     """Questions with their contexts and answers, as in SQuAD 1.1 and 2.0."""
     for asked in questions(path):
-        if asked.answers is None:
+        if asked.answers is None and labeled:
             raise InvalidText(f"{asked.where} has no answers, which are needed here; add the key answers")
-        yield Labeled(asked.where, asked.question, asked.context, Gold(asked.id, asked.answers))
+        gold = None if asked.answers is None else Gold(asked.id, asked.answers)
+        yield Labeled(asked.where, asked.question, asked.context, gold)
 
 
 def _squad(path: Path, data: DataSettings, notes: ReadingNotes) -> Iterator[Labeled]:

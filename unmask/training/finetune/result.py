@@ -2,12 +2,14 @@
 
 import dataclasses
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from unmask.base.files import whole_file
+from unmask.base.intervals import Interval
+from unmask.training.data.labeled import check_unchanged
 from unmask.training.finetune.grid import FREE
 from unmask.training.finetune.settings import FinetuneSettings
 from unmask.training.run.state import refuse_changes
@@ -33,10 +35,20 @@ class FinetuneResult:
     """The adapter, if the run trained one; ``folder`` holds the model with that merged into it."""
     encoder: Path | None = None
     """Of few-shot learning, the encoder without its head as a folder that `sentence-transformers` reads."""
+    intervals: Mapping[str, Interval] = field(default_factory=dict)
+    """The 95 % confidence interval of each figure of the task in ``dev``."""
+    test: Mapping[str, float] = field(default_factory=dict)
+    """Figures on the test file, if one was named and has labels."""
+    test_intervals: Mapping[str, Interval] = field(default_factory=dict)
+    """The 95 % confidence interval of each."""
+    predictions: Path | None = None
+    """A file with a line of JSON for each text of the test file; None without one."""
 
 
-def write_result(result: FinetuneResult, settings: FinetuneSettings, out: Path) -> None:
-    """Write the result of a finished run into its folder, with the settings that it belongs to.
+def write_result(
+    result: FinetuneResult, settings: FinetuneSettings, out: Path, inputs: Mapping[str, str]
+) -> None:
+    """Write the result of a finished run into its folder, with the settings and inputs that it belongs to.
 
     Raises:
         OutputError: the disk is full or read-only.
@@ -51,16 +63,25 @@ def write_result(result: FinetuneResult, settings: FinetuneSettings, out: Path) 
             "steps": result.steps,
             "best_step": result.best_step,
             "dev": dict(result.dev),
+            "intervals": written_intervals(result.intervals),
+            "inputs": dict(inputs),
             "settings": dataclasses.asdict(settings),
         },
     )
 
 
-def read_result(settings: FinetuneSettings, out: Path) -> FinetuneResult | None:
+def read_result(
+    settings: FinetuneSettings, out: Path, inputs: Callable[[], Mapping[str, str]] | None = None
+) -> FinetuneResult | None:
     """The result of a run that is finished and whose model is still there; None for any other run.
 
+    Args:
+        settings: settings of the run.
+        out: its folder.
+        inputs: gives the digests of what it would learn from now; None does not compare them.
+
     Raises:
-        InvalidRequest: the run was made with other settings.
+        InvalidRequest: the run was made with other settings or from other inputs.
     """
     try:
         table = json.loads((out / RESULT).read_bytes())
@@ -74,14 +95,27 @@ def read_result(settings: FinetuneSettings, out: Path) -> FinetuneResult | None:
             table["dev"],
             adapter,
             encoder,
+            read_intervals(table.get("intervals", {})),
         )
-        stored = table["settings"]
+        stored, before = table["settings"], table["inputs"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
     if not (found.folder / "config.json").is_file():
         return None
     refuse_changes(settings, stored, out, FREE)
+    if inputs is not None:
+        check_unchanged(before, inputs())
     return found
+
+
+def written_intervals(found: Mapping[str, Interval]) -> dict[str, dict[str, float]]:
+    """Intervals as JSON values."""
+    return {name: dataclasses.asdict(one) for name, one in found.items()}
+
+
+def read_intervals(table: Mapping[str, Mapping[str, float]]) -> dict[str, Interval]:
+    """Intervals that `written_intervals` wrote."""
+    return {name: Interval(**one) for name, one in table.items()}
 
 
 def write_json(path: Path, table: Mapping[str, Any]) -> None:

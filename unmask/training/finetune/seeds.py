@@ -5,15 +5,17 @@ import statistics
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from unmask.errors import InvalidRequest
 from unmask.training.finetune.best import LOWER_IS_BETTER
+from unmask.training.finetune.inputs import UNCHANGED, inputs_of
 from unmask.training.finetune.result import RESULT, FinetuneResult, read_result, write_json
 from unmask.training.finetune.settings import FinetuneSettings
 from unmask.training.pretrain.run import exclusive_lock
+from unmask.training.run.callbacks import Callback
 from unmask.training.run.ranks import Ranks
-from unmask.training.run.report import Callback
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,8 @@ def train_seeds(
     ranks: Ranks,
     callback: Callback,
     train: Callable[[FinetuneSettings, Path], FinetuneResult],
+    *,
+    base: Path,
 ) -> SeedsResult:
     """Train with every seed in its own folder; a run that is finished is not repeated.
 
@@ -48,22 +52,25 @@ def train_seeds(
         ranks: the processes that share the runs.
         callback: receives progress.
         train: starts or resumes one run in a folder.
+        base: the folder that paths in the settings are relative to.
 
     Raises:
-        InvalidRequest: a finished run in the folder was made with other settings.
+        InvalidRequest: a finished run in the folder was made with other settings, data or first weights.
     """
     runs: dict[int, FinetuneResult] = {}
     with exclusive_lock(out) if ranks.first else nullcontext():
         for number, seed in enumerate(settings.seeds, start=1):
             folder = out / f"seed-{seed}"
             one = replace(settings, seed=seed, seeds=(), out=str(Path(settings.out) / folder.name))
-            done = read_result(one, folder)
+            done = read_result(one, folder, partial(inputs_of, one, base))
             if ranks.sums({"finished": float(done is not None)})["finished"] < ranks.world:
                 done = None  # processes of several machines may not see the same files
             callback.say(
                 f"seed {seed}, {number} of {len(settings.seeds)}" + (": already finished" if done else "")
             )
-            if done is None:
+            if done is not None:
+                callback.say(UNCHANGED)
+            else:
                 done = train(one, folder)
                 gc.collect()  # the parts of a run refer to each other, so its memory is not free before
             runs[seed] = done

@@ -11,12 +11,19 @@ from unmask.text.memory import tables_in_memory
 from unmask.training.finetune.data_settings import DataSettings
 from unmask.training.finetune.few_shot_settings import FEW_SHOT, FewShotSettings, check_few_shot
 from unmask.training.finetune.grid import checked_grid
-from unmask.training.finetune.trainer_names import refuse_trainer_names
+from unmask.training.finetune.trainer_names import OURS
 from unmask.training.objectives.consistency_spec import SiftSpec
 from unmask.training.optim import OptimizerSpec, ScheduleSpec
 from unmask.training.retrieval.settings import RetrievalSettings, check_retrieval
 from unmask.training.run.loop_settings import FaultSettings, Precision, at_least
-from unmask.training.run.settings import CheckpointSettings, Device, ExportDtype, LogSettings
+from unmask.training.run.settings import (
+    MOST_STEPS,
+    CheckpointSettings,
+    Device,
+    ExportDtype,
+    LogSettings,
+)
+from unmask.training.run.trainer_names import refuse_trainer_names
 from unmask.training.table import read_table, read_toml
 
 Task = Literal[
@@ -51,6 +58,8 @@ class ModelSettings:
     start_from: str
     """A folder (relative to the run file), "default", or a hub id. It must stay in place until the run is
     finished."""
+    ignore_tensors: tuple[str, ...] = ()
+    """Tensors of its weight files that are left out, by name, such as loss_fct.weight."""
     config: Mapping[str, Any] = field(default_factory=dict)
     """Keys of config.json that differ, such as hidden_dropout_prob."""
     head_dropout: float | None = None
@@ -120,6 +129,8 @@ class FinetuneSettings:
     data: DataSettings
     epochs: float = 3.0
     """How often each training text (or each pair of ``[few_shot]``, there 1 by default) is read."""
+    max_steps: int | None = None
+    """The number of steps, instead of ``epochs``; the schedule is that of so many steps."""
     batch_size: int = 32
     """Texts per step; pairs with ``[few_shot]``, where the default is 16."""
     micro_batches: int = 1
@@ -190,6 +201,9 @@ class FinetuneSettings:
         self._check_seeds()
         if not 0 < self.epochs < 1e6:
             raise InvalidRequest(f"epochs is {self.epochs}; it must be above 0")
+        at_least("max_steps", self.max_steps, 1)
+        if self.max_steps is not None and self.max_steps > MOST_STEPS:
+            raise InvalidRequest(f"max_steps is {self.max_steps}; it must be at most {MOST_STEPS:,}")
         self._check_loss()
         if self.frozen and self.adapter is not None:
             raise InvalidRequest(
@@ -258,7 +272,7 @@ def settings_of_table(table: Mapping[str, Any]) -> FinetuneSettings:
     Raises:
         InvalidRequest: the settings are invalid.
     """
-    refuse_trainer_names(table)
+    refuse_trainer_names(table, FinetuneSettings, OURS)
     if isinstance(data := table.get("data"), Mapping):
         in_memory = {
             name: tables_in_memory(data[name], f"data.{name}") for name in ("train", "dev") if name in data

@@ -43,7 +43,8 @@ def first_checkpoint(settings: FinetuneSettings, base: Path) -> Checkpoint:
         CheckpointNotFound: there is none of that name.
         CheckpointError: it cannot be used.
     """
-    return read_checkpoint(source(settings.model.start_from, base))
+    model = settings.model
+    return read_checkpoint(source(model.start_from, base), ignore_tensors=model.ignore_tensors)
 
 
 def base_model(settings: FinetuneSettings, base: Path) -> str:

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,13 +14,14 @@ from unmask.base.optional import require
 from unmask.errors import InvalidRequest, OutputError, UnmaskError
 from unmask.training.finetune.best import LOWER_IS_BETTER
 from unmask.training.finetune.grid import Value, with_values
+from unmask.training.finetune.inputs import UNCHANGED, inputs_of
 from unmask.training.finetune.result import RESULT, FinetuneResult, read_result, write_json
 from unmask.training.finetune.seeds import SeedsResult
 from unmask.training.finetune.settings import FinetuneSettings
 from unmask.training.finetune.start import first_checkpoint
 from unmask.training.pretrain.run import exclusive_lock
+from unmask.training.run.callbacks import Callback
 from unmask.training.run.ranks import Ranks
-from unmask.training.run.report import Callback
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
@@ -170,7 +172,7 @@ def train_sweep(
 
     Raises:
         InvalidRequest: a checkpoint that a trial names does not exist, or the folder has a sweep with other
-            settings.
+            settings, data or first weights.
         OutputError: the record of the sweep cannot be read or written.
     """
     require("sweep")
@@ -183,12 +185,14 @@ def train_sweep(
         for number in range(count):
             trial, values = trials.trial(number)
             one = replace(with_values(settings, values), out=str(Path(settings.out) / f"trial-{number}"))
-            done: FinetuneResult | SeedsResult | None = _finished(one, base / one.out, ranks)
+            done: FinetuneResult | SeedsResult | None = _finished(one, base, ranks)
             what = ", ".join(f"{key} = {value}" for key, value in values.items())
             callback.say(
                 f"trial {number}, {number + 1} of {count}: {what}" + (": already finished" if done else "")
             )
-            if done is None:
+            if done is not None:
+                callback.say(UNCHANGED)
+            else:
                 done = train(one, base / one.out)
                 gc.collect()  # the parts of a run refer to each other, so its memory is not free before
             result = TrialResult(number, values, figures_of(done)[metric], done)
@@ -200,9 +204,10 @@ def train_sweep(
     return compared
 
 
-def _finished(settings: FinetuneSettings, folder: Path, ranks: Ranks) -> FinetuneResult | None:
+def _finished(settings: FinetuneSettings, base: Path, ranks: Ranks) -> FinetuneResult | None:
     """The result of a trial that needs no training; with several seeds, each is asked for on its own."""
-    done = None if settings.seeds else read_result(settings, folder)
+    now = partial(inputs_of, settings, base)
+    done = None if settings.seeds else read_result(settings, base / settings.out, now)
     if ranks.sums({"finished": float(done is not None)})["finished"] < ranks.world:
         return None  # processes of several machines may not see the same files
     return done

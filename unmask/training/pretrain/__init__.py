@@ -10,13 +10,12 @@ from unmask.training.run.settings import RunSettings, read_run
 
 if TYPE_CHECKING:
     from unmask.training.pretrain.run import Result, pretrain, train
+    from unmask.training.run.callbacks import Callback
     from unmask.training.run.launch import joined
-    from unmask.training.run.report import Callback, NullCallback
     from unmask.training.run.stopping import Stopped
 
 __all__ = [
     "Callback",
-    "NullCallback",
     "Result",
     "RunSettings",
     "Stopped",
@@ -29,8 +28,7 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "Callback": "unmask.training.run.report",
-        "NullCallback": "unmask.training.run.report",
+        "Callback": "unmask.training.run.callbacks",
         "Result": "unmask.training.pretrain.run",
         "Stopped": "unmask.training.run.stopping",
         "joined": "unmask.training.run.launch",

@@ -1,5 +1,6 @@
 """Export the trained model as a checkpoint folder."""
 
+import hashlib
 import itertools
 import json
 from collections.abc import Iterator, Mapping
@@ -104,6 +105,7 @@ def _put(
         "export_dtype": settings.export_dtype,
         "held_out": dict(held_out),
         "unmask": unmask.__version__,
+        "sha256": _digest(loop, card, settings.export_shard_bytes),
     }
     if _record(folder) == record:
         remove_leftover(folder)
@@ -114,6 +116,16 @@ def _put(
         if card is not None:
             (made / "README.md").write_bytes(card)
         (made / RECORD).write_text(json.dumps(record, indent=1) + "\n")
+
+
+def _digest(loop: Loop, card: bytes | None, shard_bytes: int | None) -> str:
+    """A SHA-256 of what is exported: a run from other data may have the same name, steps and figures."""
+    found = hashlib.sha256(repr((card, shard_bytes)).encode())
+    for part, encoder in sorted(loop.objective.encoders().items()):
+        for name, tensor in sorted(encoder.state_dict().items()):
+            numbers = tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
+            found.update(f"{part}.{name}".encode() + hashlib.sha256(numbers).digest())
+    return found.hexdigest()
 
 
 def card_of(settings: ExportSettings, base: Path, written: str | None) -> bytes | None:

@@ -2,7 +2,7 @@
 
 import fcntl
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,17 +23,27 @@ from unmask.training.optim import Ema, build_optimizer
 from unmask.training.pretrain.branch import start_with_moments
 from unmask.training.pretrain.export import check_encoders, check_place, export, read_card, write_model
 from unmask.training.pretrain.run_text import RunText, read_text
-from unmask.training.pretrain.start import choose_device, longest, run_encoder, run_objective, run_tokenizer
+from unmask.training.pretrain.start import (
+    choose_device,
+    longest,
+    run_encoder,
+    run_inputs,
+    run_objective,
+    run_tokenizer,
+)
+from unmask.training.run.callbacks import Callback
 from unmask.training.run.checkpoint import Snapshot
 from unmask.training.run.distributed import check_batches, is_sharded, shard
+from unmask.training.run.listeners import listener
 from unmask.training.run.loop import Loop
 from unmask.training.run.ranks import Ranks
 from unmask.training.run.recompute import recompute_layers
-from unmask.training.run.report import Callback, NullCallback, plan
+from unmask.training.run.report import plan
 from unmask.training.run.settings import RunSettings, read_run, run_of_table
 from unmask.training.run.sharded import newest_for_all
 from unmask.training.run.state import refuse_changes
 from unmask.training.run.trainer import Trainer
+from unmask.training.run.trainer_names import PRETRAINING, refuse_keywords
 from unmask.training.vocabulary import Vocabulary
 
 
@@ -58,7 +68,8 @@ def train(
     *,
     base: Path | str | None = None,
     ranks: Ranks | None = None,
-    callback: Callback | None = None,
+    callback: Callback | Callable[[Mapping[str, Any]], object] | None = None,
+    **others: Any,
 ) -> Result:
     """Start or resume a run.
 
@@ -69,15 +80,19 @@ def train(
         current one if there is no file.
         ranks: the processes that share the run, see `joined`; None is this process alone. Their device is set
         by the settings.
-        callback: receives progress, in the first process.
+        callback: receives what the run tells, in the first process: a function of one mapping, or an object
+            with some methods of `unmask.Callback`, see docs/finetune.md. None prints it to standard error.
+        others: refused; a name of transformers' Trainer with ours.
 
     Raises:
-        InvalidRequest: the settings are invalid, or differ from those of the run being resumed.
+        InvalidRequest: the settings are invalid, or differ from those of the run being resumed; or the
+            callback cannot be called.
         OutputError: another process is running this run, or the disk is full or read-only.
         CorruptCheckpoint: no checkpoint of the run is intact.
         NonFiniteResult: the loss or a gradient is not finite.
         Stopped: SIGINT or SIGTERM was received; a checkpoint of the last complete step is written.
     """
+    refuse_keywords("unmask.train", others, PRETRAINING)
     if isinstance(settings, Path | str):
         base = Path(settings).parent if base is None else base
         settings = read_run(Path(settings))
@@ -87,10 +102,11 @@ def train(
     ranks = ranks or Ranks()
     ranks = replace(ranks, device=choose_device(settings.device, ranks.local))
     check_batches(settings, ranks)
-    callback = callback if callback and ranks.first else NullCallback()
     out = base / settings.out
-    with exclusive_lock(out) if ranks.first else nullcontext():
-        return Run(settings, base, out, ranks, callback).train()
+    with listener(callback, first=ranks.first) as told, exclusive_lock(out) if ranks.first else nullcontext():
+        result = Run(settings, base, out, ranks, told).train()
+        told.end(result)
+        return result
 
 
 def pretrain(path: Path, *, ranks: Ranks | None = None, callback: Callback | None = None) -> Result:
@@ -119,7 +135,8 @@ class Run:
         self.ranks = ranks
         self.callback = callback
         found = self._found()
-        tokenizer = ranks.first_alone(lambda: run_tokenizer(settings, base, out, callback.say))
+        begun = found is not None
+        tokenizer = ranks.first_alone(lambda: run_tokenizer(settings, base, out, callback.say, begun=begun))
         self.checkpoint, encoder = run_encoder(settings, base, tokenizer, callback.say, weights=found is None)
         parameters = sum(one.numel() for one in encoder.parameters())
         objective = self._objective(encoder, tokenizer)
@@ -146,6 +163,7 @@ class Run:
             ranks=ranks,
             ahead=ahead,
         )
+        self.loop.inputs = run_inputs(settings, base)
         self.trainer = self._trainer(text)
         for sentence in plan(settings, text.sets, self.loop, parameters):
             callback.say(sentence)

@@ -12,8 +12,8 @@ from unmask.training.data import ChunkStream, ShardSet, SourceSpec, held_out, pr
 from unmask.training.data.chunk import Chunk
 from unmask.training.data.shard_cache import ShardCache
 from unmask.training.data.stored import stored
+from unmask.training.run.callbacks import Callback
 from unmask.training.run.ranks import Ranks
-from unmask.training.run.report import Callback
 from unmask.training.run.settings import DataSettings, RunSettings
 
 

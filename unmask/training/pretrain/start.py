@@ -1,14 +1,14 @@
 """The start of a run: its tokenizer, its encoder, and resolving its paths."""
 
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from unmask.base.files import read_bytes, whole_folder
+from unmask.base.files import read_bytes, replaced_folder
 from unmask.base.stores import is_url
 from unmask.encoder.encoder import Encoder
 from unmask.errors import CheckpointNotFound, InvalidRequest, UnmaskError
@@ -18,6 +18,7 @@ from unmask.spec.config import WITHOUT_EFFECT
 from unmask.text import Tokenizer
 from unmask.text.tokenizer import TOKENIZER_FILES
 from unmask.training.data import sample, train_tokenizer
+from unmask.training.data.labeled import digest_of
 from unmask.training.data.sources import format_of, input_files
 from unmask.training.objectives.build import saved_spec, trained_heads
 from unmask.training.run.checkpoint import MANIFEST
@@ -25,11 +26,15 @@ from unmask.training.run.settings import Device, RunSettings
 from unmask.weights import Checkpoint, Source, find, read_checkpoint
 from unmask.weights.build import build
 from unmask.weights.heads.classes import with_heads
+from unmask.weights.read.fingerprint import fingerprint
 from unmask.weights.write.for_others import without_length
 from unmask.weights.write.new_checkpoint import check_config, new_checkpoint, new_encoder, with_tokenizer
 from unmask.weights.write.writable import check_written
 
 Say = Callable[[str], None]
+
+MADE_OF = "made-of.sha256"
+"""Beside a tokenizer that a run trained: the SHA-256 of its text and settings."""
 
 LEAST_TOKENS = 3
 """Tokens of the shortest text: one between two special tokens."""
@@ -58,8 +63,18 @@ def choose_device(wanted: Device, local: int = 0) -> torch.device:
     return torch.device("cuda", local)
 
 
-def run_tokenizer(settings: RunSettings, base: Path, out: Path, say: Say) -> Tokenizer:
+def run_tokenizer(
+    settings: RunSettings, base: Path, out: Path, say: Say, *, begun: bool = False
+) -> Tokenizer:
     """The tokenizer of the checkpoint to start from, of a folder, or trained once and stored in ``out``.
+
+    Args:
+        settings: settings of the run.
+        base: the folder of the run file.
+        out: the run's folder.
+        say: called with a sentence about a tokenizer that is trained.
+        begun: the run has a checkpoint, which is of the stored tokenizer. Before the first one, a stored
+            tokenizer of other text or settings is trained again.
 
     Raises:
         InvalidRequest: the folder holds no tokenizer, or it cannot be trained as requested.
@@ -68,7 +83,7 @@ def run_tokenizer(settings: RunSettings, base: Path, out: Path, say: Say) -> Tok
     check_run(settings, base)
     wanted = settings.tokenizer
     if settings.model.start_from is not None:
-        tokenizer = read_checkpoint(source(settings.model.start_from, base)).tokenizer
+        tokenizer = first_checkpoint(settings, base).tokenizer
         if tokenizer.known is not None:
             raise InvalidRequest(
                 f"the tokenizer of {settings.model.start_from} has {tokenizer.vocabulary_size} pieces and "
@@ -80,15 +95,8 @@ def run_tokenizer(settings: RunSettings, base: Path, out: Path, say: Say) -> Tok
     else:
         assert wanted.train is not None
         folder = out / "tokenizer"
-        if not (folder / "tokenizer.json").is_file():
-            say(f"training a tokenizer with {wanted.vocabulary:,} tokens")
-            texts = sample(settings.data.sources, base, wanted.sample_bytes)
-            files = train_tokenizer(texts, wanted.train, wanted.vocabulary, lowercase=wanted.lowercase)
-            for left in out.glob(".tokenizer.*.partial"):
-                shutil.rmtree(left, ignore_errors=True)  # left by a killed process
-            with whole_folder(folder) as partial:
-                for name, content in files.items():
-                    (partial / name).write_bytes(content)
+        if not (begun and (folder / "tokenizer.json").is_file()):
+            _train_tokenizer(settings, base, folder, say)
     found = {
         name: read_bytes(folder / name, InvalidRequest)
         for name in TOKENIZER_FILES
@@ -105,6 +113,22 @@ def run_tokenizer(settings: RunSettings, base: Path, out: Path, say: Say) -> Tok
             "its text gives no more"
         )
     return made
+
+
+def _train_tokenizer(settings: RunSettings, base: Path, folder: Path, say: Say) -> None:
+    """Train the tokenizer of a run into a folder, unless it holds the one of the same text and settings."""
+    wanted = settings.tokenizer
+    assert wanted.train is not None
+    made_of = digest_of(chain([wanted], sample(settings.data.sources, base, wanted.sample_bytes)))
+    if (folder / MADE_OF).is_file() and (folder / MADE_OF).read_text() == made_of:
+        return
+    say(f"training a tokenizer with {wanted.vocabulary:,} tokens")
+    texts = sample(settings.data.sources, base, wanted.sample_bytes)
+    files = train_tokenizer(texts, wanted.train, wanted.vocabulary, lowercase=wanted.lowercase)
+    with replaced_folder(folder) as partial:
+        for name, content in files.items():
+            (partial / name).write_bytes(content)
+        (partial / MADE_OF).write_text(made_of)
 
 
 def check_run(settings: RunSettings, base: Path) -> None:
@@ -160,7 +184,7 @@ def run_encoder(
     own = _own_config(settings)
     begun = None
     if model.start_from is not None:
-        begun = read_checkpoint(source(model.start_from, base))
+        begun = first_checkpoint(settings, base)
         if begun.unread_config:
             say(f"of {begun.source.folder}'s config.json, {_listed(begun.unread_config)} are ignored")
         there = {key: value for key, value in begun.config.items() if key not in begun.unread_config}
@@ -281,6 +305,29 @@ def run_objective(settings: RunSettings, base: Path) -> dict[str, Any]:
     if isinstance(teacher, str) and (base / teacher).is_dir():
         table["teacher"] = str((base / teacher).resolve())
     return table
+
+
+def run_inputs(settings: RunSettings, base: Path) -> dict[str, str]:
+    """Digests of the checkpoints that a run starts from and learns from, by their names in errors."""
+    read, contents = {}, "weights, config or tokenizer of"
+    if settings.model.start_from is not None:
+        read[f"{contents} the checkpoint that model.start_from names"] = first_checkpoint(settings, base)
+    teacher = settings.objective.get("teacher")
+    if isinstance(teacher, str):
+        read[f"{contents} the teacher"] = read_checkpoint(source(teacher, base))
+    return {name: fingerprint(checkpoint, ()) for name, checkpoint in read.items()}
+
+
+def first_checkpoint(settings: RunSettings, base: Path) -> Checkpoint:
+    """The checkpoint that ``model.start_from`` names.
+
+    Raises:
+        CheckpointNotFound: there is none of that name.
+        CheckpointError: it cannot be used.
+    """
+    model = settings.model
+    assert model.start_from is not None
+    return read_checkpoint(source(model.start_from, base), ignore_tensors=model.ignore_tensors)
 
 
 def source(name: str, base: Path) -> Source:

@@ -1,7 +1,6 @@
 """From settings to a trained retriever: start or resume a run."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -11,9 +10,10 @@ from unmask.base.files import replaced_folder
 from unmask.encoder.heads import StaticWeights
 from unmask.encoder.trained_linear import train_with_onednn
 from unmask.errors import InvalidRequest
-from unmask.training.data.labeled import LabeledBatches, digest_of
+from unmask.training.data.labeled import LabeledBatches
 from unmask.training.data.ranking import RankingBatches
 from unmask.training.finetune.best import BestModel, check_metric
+from unmask.training.finetune.inputs import ranked_inputs
 from unmask.training.finetune.parts import new_loop, newest_checkpoint, planned, steps_of
 from unmask.training.finetune.result import FinetuneResult
 from unmask.training.finetune.settings import FinetuneSettings
@@ -27,9 +27,10 @@ from unmask.training.retrieval.settings import STATIC_RATE
 from unmask.training.retrieval.start import retriever, retriever_checkpoint
 from unmask.training.retrieval.teacher import Vectors, read_texts, stored_vectors, teacher_vectors
 from unmask.training.retrieval.texts import RetrievalTexts, TextCounts
+from unmask.training.run.callbacks import Callback
 from unmask.training.run.loop import evaluating
 from unmask.training.run.ranks import Ranks
-from unmask.training.run.report import Callback, counted
+from unmask.training.run.report import counted
 from unmask.training.run.settings import EvaluationSettings
 from unmask.training.run.trainer import Trainer
 from unmask.weights import Source, read_checkpoint
@@ -76,12 +77,10 @@ class RetrievalRun:
         )
         self.trainer = self._trainer()
         callback.say(planned(settings, self.batches, "item" if vectors is None else "text", ranks))
-        parts = (replace(one, where="") if isinstance(one, Ranked) else one for one in records)
-        taught_by = None if vectors is None else vectors.tobytes()
-        self.batches.digest = digest_of([taught_by, self.dev and self.dev.collection, *parts])
+        self.loop.inputs = ranked_inputs(settings, base, records, self.dev.collection if self.dev else None)
         if found is not None:
-            self.trainer.restore(found)
             self.best.restore(out / "log.jsonl", found.step)
+            self.trainer.restore(found)
         if ranks.device.type == "cpu":
             train_with_onednn(self.loop.objective)
 

@@ -23,6 +23,7 @@ from unmask.training.pretrain.start import source
 from unmask.training.retrieval.records import NEGATIVES
 from unmask.weights import read_checkpoint
 from unmask.weights.build import build
+from unmask.weights.read.fingerprint import fingerprint
 
 Vectors = NDArray[np.float32]
 
@@ -89,7 +90,7 @@ def teacher_vectors(name: str, texts: Sequence[str], base: Path, out: Path, say:
             "embedder"
         )
     digest = hashlib.sha256()
-    for part in (checkpoint.source.name, *texts):
+    for part in (fingerprint(checkpoint, ()), *texts):
         digest.update(part.encode() + b"\0")
     path = out / f"teacher-{digest.hexdigest()[:16]}.npy"
     if path.exists():

@@ -140,6 +140,9 @@ class Loop:
         """Loss of the global batch, averaged over about the last ten steps; None before the first."""
         self.lowest_loss: float | None = None
         """Lowest value of `loss` so far."""
+        self.inputs: Mapping[str, str] = {}
+        """A digest of each input that the batches do not check, by its name in errors; a resumed run knows
+        its inputs again by them."""
         self._worker = ThreadPoolExecutor(1) if ahead else None
         self._next: Future[Ready] | None = None
         self._last: Ready | None = None

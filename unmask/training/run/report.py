@@ -1,45 +1,20 @@
-"""Progress reporting of a run: its log, TensorBoard, and callbacks."""
+"""Progress reporting of a run: its log, TensorBoard, trackers, and callbacks."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 import torch
 
 from unmask.training.data import ShardSet
+from unmask.training.run.callbacks import Callback
 from unmask.training.run.events import EventLog, read_events
 from unmask.training.run.flops import Peak, peak_memory
 from unmask.training.run.loop import Loop, MetricAccumulator
-from unmask.training.run.settings import RunSettings
+from unmask.training.run.settings import LogSettings, RunSettings
 from unmask.training.run.tensorboard import Board
-
-
-class Callback(Protocol):
-    """Receives a run's progress, for example on the command line."""
-
-    def say(self, sentence: str) -> None:
-        """Receive a message."""
-
-    def tokenizing(self, source: str, documents: int, tokens: int) -> None:
-        """A source is being tokenized; receive the documents and tokens processed so far."""
-
-    def step(self, figures: Mapping[str, float]) -> None:
-        """Receive a line of the log, with ``step``, ``steps``, ``tokens_per_second``, ``seconds_left`` and
-        more."""
-
-
-class NullCallback:
-    """Ignores everything."""
-
-    def say(self, sentence: str) -> None:
-        """Nothing."""
-
-    def tokenizing(self, source: str, documents: int, tokens: int) -> None:
-        """Nothing."""
-
-    def step(self, figures: Mapping[str, float]) -> None:
-        """Nothing."""
+from unmask.training.run.trackers import Trackers
 
 
 class Reporter:
@@ -49,16 +24,24 @@ class Reporter:
         loop: the run's loop, at the step where it starts or resumes.
         out: the run's folder.
         callback: receives progress.
+        settings: the settings of the run, for trackers.
+        log: where figures go too.
         resumed: whether the loop continues from a checkpoint of this run.
-        tensorboard: whether to write TensorBoard files too.
 
     Raises:
-        MissingExtra: TensorBoard is requested and not installed.
-        OutputError: the disk is full or read-only.
+        MissingExtra: TensorBoard or a tracker is requested and not installed.
+        OutputError: the disk is full or read-only, or a tracker cannot start.
     """
 
     def __init__(
-        self, loop: Loop, out: Path, callback: Callback, *, resumed: bool = False, tensorboard: bool = False
+        self,
+        loop: Loop,
+        out: Path,
+        callback: Callback,
+        *,
+        settings: Any,
+        log: LogSettings,
+        resumed: bool = False,
     ) -> None:
         self.loop = loop
         self.callback = callback
@@ -68,7 +51,10 @@ class Reporter:
         # Figures after this step are written again, and so is an evaluation before the first step.
         done = loop.step if resumed else loop.step - 1
         self.log = EventLog(out / "log.jsonl", done)
-        self.board = Board(out / "tensorboard", done) if tensorboard else None
+        self.board = Board(out / "tensorboard", done) if log.tensorboard else None
+        self.trackers = Trackers(log, settings, out, resumed=resumed, say=callback.say)
+        self.complete = False
+        """Whether the run has taken all its steps, set by who takes them."""
         ranks = loop.ranks
         dtype = torch.float32 if loop.settings.precision == "float32" else torch.bfloat16
         self._peak = Peak(ranks.device, dtype, ranks.world)
@@ -106,6 +92,7 @@ class Reporter:
         self._write("held_out", {"tokens": self.loop.tokens, **figures})
         shown = ", ".join(f"{name} {value:.4f}" for name, value in figures.items())
         self.callback.say(f"step {self.loop.step:,}, held out: {shown}")
+        self.callback.evaluation({"step": self.loop.step, **figures})
 
     def skipped(self) -> None:
         """Report that the last step was skipped because its loss or gradient is not finite."""
@@ -136,12 +123,15 @@ class Reporter:
         self.log.close()
         if self.board is not None:
             self.board.close()
+        self.trackers.close(complete=self.complete)
 
     def _write(self, kind: str, figures: Mapping[str, float]) -> None:
         self.log.write(kind, self.loop.step, **figures)
+        before = "held_out/" if kind == "held_out" else ""
+        named = {before + name: value for name, value in figures.items()}
         if self.board is not None:
-            before = "held_out/" if kind == "held_out" else ""
-            self.board.write({before + name: value for name, value in figures.items()}, self.loop.step)
+            self.board.write(named, self.loop.step)
+        self.trackers.write(named, self.loop.step)
 
 
 def plan(settings: RunSettings, sets: Sequence[ShardSet], loop: Loop, parameters: int) -> list[str]:

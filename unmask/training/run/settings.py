@@ -17,6 +17,7 @@ from unmask.training.run.loop_settings import (
     Precision,
     at_least,
 )
+from unmask.training.run.trainer_names import PRETRAINING, refuse_trainer_names
 from unmask.training.table import read_table, read_toml
 
 Device = Literal["auto", "cpu", "cuda"]
@@ -37,6 +38,8 @@ class ModelSettings:
     """A checkpoint whose weights and tokenizer the run starts with: a folder (relative to the run file),
     "default", or a hub id. It must stay in place until the run is finished. It may also be a checkpoint of
     a run, ``.../checkpoints/step-N``."""
+    ignore_tensors: tuple[str, ...] = ()
+    """Tensors of its weight files that are left out, by name, such as loss_fct.weight."""
     moments: bool = False
     """With a checkpoint of a run as ``start_from``: also load its optimizer moments, averages and all other
     trained weights, not only the encoder. Learning rate, schedule and text may differ."""
@@ -51,6 +54,10 @@ class ModelSettings:
     def __post_init__(self) -> None:
         if self.architecture is not None and self.start_from is not None:
             raise InvalidRequest("architecture and start_from are both given; leave one of them out")
+        if self.ignore_tensors and self.start_from is None:
+            raise InvalidRequest(
+                "ignore_tensors is given and start_from is not; name the checkpoint, or leave it out"
+            )
         if self.moments and self.start_from is None:
             raise InvalidRequest("moments is true and start_from is not given; name a checkpoint of a run")
         if self.progress and not self.moments:
@@ -163,6 +170,10 @@ class LogSettings:
     """Steps between lines of ``log.jsonl``."""
     tensorboard: bool = False
     """Write the same figures for TensorBoard too, into the folder ``tensorboard``."""
+    wandb: str | None = None
+    """Send the same figures to this project of Weights & Biases too; None sends nothing."""
+    mlflow: str | None = None
+    """Send the same figures to this experiment of MLflow too, at the tracking URI of its own settings."""
 
     def __post_init__(self) -> None:
         at_least("every", self.every, 1)
@@ -268,4 +279,5 @@ def run_of_table(table: Mapping[str, Any]) -> RunSettings:
     Raises:
         InvalidRequest: the settings are invalid.
     """
+    refuse_trainer_names(table, RunSettings, PRETRAINING)
     return read_table(RunSettings, table, "")

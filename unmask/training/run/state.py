@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from unmask.errors import CorruptCheckpoint, InvalidRequest
+from unmask.training.data.labeled import check_unchanged
 from unmask.training.optim import Ema
 from unmask.training.run.checkpoint import Snapshot, flattened
 from unmask.training.run.loop import Loop, MetricAccumulator
@@ -56,6 +57,7 @@ def capture_state(loop: Loop, metrics: MetricAccumulator, settings: Any) -> Snap
             "micro_batches": loop.micro_batches,
             "tokens": loop.tokens,
             "stream": loop.data_state,
+            "inputs": dict(loop.inputs),
             "skipped": loop.skipped,
             "loss": loop.loss,
             "lowest_loss": loop.lowest_loss,
@@ -73,9 +75,10 @@ def restore_state(snapshot: Snapshot, loop: Loop) -> MetricAccumulator:
 
     Raises:
         CorruptCheckpoint: the snapshot does not match the loop.
-        InvalidRequest: the snapshot was made with other data.
+        InvalidRequest: the snapshot was made with other data or other first weights.
     """
     state = snapshot.state
+    check_unchanged(state.get("inputs", {}), loop.inputs)
     try:
         load_weights(snapshot, loop)
         load_moments(snapshot, loop)

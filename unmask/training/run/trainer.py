@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from unmask.errors import InvalidRequest, NonFiniteResult
+from unmask.training.run.callbacks import Callback
 from unmask.training.run.checkpoint import Snapshot, newest_sound, place_of, prune, save_snapshot
 from unmask.training.run.distributed import is_sharded
 from unmask.training.run.events import read_events
 from unmask.training.run.loop import Loop, MetricAccumulator
 from unmask.training.run.memory import memory_named
-from unmask.training.run.report import Callback, Reporter
+from unmask.training.run.report import Reporter
 from unmask.training.run.settings import CheckpointSettings, EvaluationSettings, LogSettings
 from unmask.training.run.sharded import placed, save_sharded
 from unmask.training.run.state import capture_state, restore_state
@@ -76,6 +77,12 @@ class Trainer:
             self.callback.say(
                 f"the run has already taken all of its {steps:,} steps; nothing is trained again"
             )
+        elif self.finished():
+            self.callback.say(
+                f"the run ended early, after step {found.step:,} of {steps:,}; nothing is trained again"
+            )
+        if found.step == steps or self.finished():
+            self.callback.say("the data and the first weights are those that it was trained on")
         else:
             self.callback.say(f"resuming after step {found.step:,} of {steps:,}")
 
@@ -116,11 +123,17 @@ class Trainer:
                     raise Stopped(
                         f"stopped after step {loop.step:,} of {steps:,}; the same command resumes from there"
                     )
+            reporter.complete = True
         return self._last_figures()
 
     def _reporter(self) -> Reporter:
         reporter = Reporter(
-            self.loop, self.out, self.callback, resumed=self.resumed, tensorboard=self.log.tensorboard
+            self.loop,
+            self.out,
+            self.callback,
+            settings=self.settings,
+            log=self.log,
+            resumed=self.resumed,
         )
         if self.resumed:
             reporter.resumed_from(place_of(self.loop.step, self.checkpoints))

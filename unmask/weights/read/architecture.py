@@ -1,6 +1,6 @@
 """The architecture behind a name, and two of them compared row by row. Free of torch, and of weights."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -73,7 +73,12 @@ class ArchitectureComparison:
 
 
 def find_architecture_of(
-    name: str, revision: str | None = None, compat: Compat = "published", *, verify: bool | None = None
+    name: str,
+    revision: str | None = None,
+    compat: Compat = "published",
+    *,
+    verify: bool | None = None,
+    ignore_tensors: Sequence[str] = (),
 ) -> Architecture:
     """The architecture of a checkpoint by name; a published one needs no download.
 
@@ -82,6 +87,7 @@ def find_architecture_of(
         revision: as for `unmask.load`; a checkpoint is downloaded for it.
         compat: as for `unmask.load`.
         verify: as for `unmask.load`.
+        ignore_tensors: as for `unmask.load`.
 
     Raises:
         CheckpointError: there is no such checkpoint, or it cannot be read.
@@ -99,7 +105,7 @@ def find_architecture_of(
         spec = one.pretraining or one.spec
         limits = spec.max_tokens, spec.trained_tokens
         return Architecture(full, family.name, spec, None, *limits, one.paper, on_disk=False)
-    checkpoint = read_checkpoint(find(name, revision), compat, verify=verify)
+    checkpoint = read_checkpoint(find(name, revision), compat, verify=verify, ignore_tensors=ignore_tensors)
     known = published.get(checkpoint.source.name)
     return Architecture(
         name=checkpoint.source.name,

@@ -1,0 +1,220 @@
+"""The texts of a test file predicted by the model of a finished run, with figures where they have labels."""
+
+import glob
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, assert_never
+
+from unmask.base.files import whole_file
+from unmask.engines.engine import Engine
+from unmask.engines.torch_engine import TorchEngine
+from unmask.errors import InvalidRequest, InvalidText
+from unmask.tasks.answer import answer
+from unmask.tasks.classify import classifier_of, classify, label_names
+from unmask.tasks.long_texts import WindowedLogits
+from unmask.tasks.tag import tag
+from unmask.text.memory import Rows, tables_in_memory
+from unmask.training.finetune.evaluate import Predicted, choices_judged, judged, read_choices, read_examples
+from unmask.training.finetune.examples import ROLE_OF, Counts, Example, Preparation, check_kinds
+from unmask.training.finetune.grid import with_values
+from unmask.training.finetune.intervals import intervals
+from unmask.training.finetune.one_sided import one_sided
+from unmask.training.finetune.records import Gold, Labeled, read_labeled
+from unmask.training.finetune.result import FinetuneResult, write_json, written_intervals
+from unmask.training.finetune.seeds import SeedsResult
+from unmask.training.finetune.settings import FinetuneSettings, Task
+from unmask.training.finetune.sweep import SweepResult
+from unmask.training.run.callbacks import Callback
+from unmask.training.run.report import counted
+from unmask.weights import Checkpoint, Source, read_checkpoint
+from unmask.weights.build import build
+
+PREDICTIONS, FIGURES = "test.jsonl", "test.json"
+"""The files in a run's folder: a line for each text, and the figures."""
+
+HIDDEN = (-1, "-1")
+"""What public test files have as labels that are not public."""
+
+
+class FinalTest:
+    """A labeled or unlabeled file that is predicted when a run is finished.
+
+    Args:
+        test: the file, relative to the current folder; or rows in memory, as ``data.train`` takes them.
+        settings: of the run, whose columns and layout it has.
+
+    Raises:
+        InvalidRequest: the task has no labels, or the file cannot be read.
+        InvalidText: a line is damaged.
+    """
+
+    def __init__(self, test: object, settings: FinetuneSettings) -> None:
+        if settings.task == "retrieval":
+            raise InvalidRequest(
+                "a test file is for tasks with labels, and the task is retrieval; measure the model with "
+                "unmask evaluate retrieval"
+            )
+        found = tables_in_memory(test, "test")
+        names = [found] if isinstance(found, str) else list(found) if isinstance(found, tuple) else []
+        for name in names:
+            if not isinstance(name, Rows) and not glob.glob(str(name)):
+                raise InvalidRequest(
+                    f"the test file {name} does not exist; name a file in the layout of data.train"
+                )
+        self.source = ", ".join(str(name) if isinstance(name, Rows) else Path(name).name for name in names)
+        records = list(read_labeled(names, settings.data, Path(), labeled=False))
+        if not records:
+            raise InvalidText(f"{self.source} has no text; name a file with at least one")
+        self.labeled = not all(_unlabeled(one, settings.task) for one in records)
+        if self.labeled:
+            check_kinds(records, settings.task)
+        self.records = records
+
+    def of(
+        self, result: FinetuneResult | SeedsResult | SweepResult, settings: FinetuneSettings, told: Callback
+    ) -> FinetuneResult | SeedsResult | SweepResult:
+        """The result with predictions of every run that has none."""
+        if isinstance(result, SweepResult):
+            trials = [
+                replace(one, run=self._of(one.run, with_values(settings, one.values), told))
+                for one in result.trials
+            ]
+            return replace(result, trials=tuple(trials))
+        return self._of(result, settings, told)
+
+    def _of(
+        self, result: FinetuneResult | SeedsResult, settings: FinetuneSettings, told: Callback
+    ) -> FinetuneResult | SeedsResult:
+        runs = result.runs if isinstance(result, SeedsResult) else {0: result}
+        done = {
+            seed: run if run.predictions is not None else self.of_run(run, settings, told)
+            for seed, run in runs.items()
+        }
+        return replace(result, runs=done) if isinstance(result, SeedsResult) else done[0]
+
+    def of_run(self, result: FinetuneResult, settings: FinetuneSettings, told: Callback) -> FinetuneResult:
+        """Predict the file, and write predictions and figures into the folder of the run.
+
+        Raises:
+            InvalidText: a label is none of the model's.
+            OutputError: the disk is full or read-only.
+        """
+        checkpoint = read_checkpoint(Source(result.folder, result.name))
+        preparation, examples = self._examples(checkpoint, settings)
+        rows, found = _predict(TorchEngine(build(checkpoint).eval()), preparation, examples)
+        out = result.folder.parent
+        predictions = out / PREDICTIONS
+        with whole_file(predictions) as partial, partial.open("w", encoding="utf-8") as lines:
+            for example, row in zip(examples, rows, strict=True):
+                lines.write(json.dumps(_input(example.record) | row, ensure_ascii=False) + "\n")
+        told.say(f"test: {counted(len(examples), 'text')} of {self.source} predicted: {predictions}")
+        if not self.labeled:
+            (out / FIGURES).unlink(missing_ok=True)  # of another file
+            return replace(result, predictions=predictions)
+        figures, between = found.figures(), intervals(found.scores, len(examples), settings.task)
+        table = {"file": self.source, "texts": len(examples), "test": figures}
+        write_json(out / FIGURES, table | {"intervals": written_intervals(between)})
+        if (said := one_sided(settings.task, found.predictions, found.labels, "test")) is not None:
+            told.say(said)
+        return replace(
+            result,
+            predictions=predictions,
+            test={f"test/{name}": value for name, value in figures.items()},
+            test_intervals={f"test/{name}": one for name, one in between.items()},
+        )
+
+    def _examples(
+        self, checkpoint: Checkpoint, settings: FinetuneSettings
+    ) -> tuple[Preparation, list[Example]]:
+        task = settings.task
+        head = classifier_of(checkpoint.spec, ROLE_OF[task], task, checkpoint.source.name)
+        labels = () if task in ("regression", "answering", "multiple_choice") else label_names(head)
+        limits = [one for one in (settings.data.max_tokens, checkpoint.max_tokens) if one is not None]
+        preparation = Preparation(
+            settings, labels, checkpoint.tokenizer, checkpoint.spec, min(limits, default=None)
+        )
+        records = self.records
+        if not self.labeled:
+            records = [_with_some_label(one, task, labels) for one in records]
+        return preparation, preparation.examples(records, Counts())
+
+
+def _unlabeled(record: Labeled, task: Task) -> bool:
+    label = record.label
+    missing = label is None or label == "" or (isinstance(label, float) and math.isnan(label))
+    return missing or (task != "regression" and isinstance(label, int | str) and label in HIDDEN)
+
+
+def _with_some_label(record: Labeled, task: Task, labels: Sequence[str]) -> Labeled:
+    """The record with any label of the task's kind, which nothing is compared with."""
+    match task:
+        case "classification":
+            label: Any = labels[0]
+        case "multi_label":
+            label = []
+        case "regression" | "multiple_choice":
+            label = 0
+        case "tagging":
+            label = [labels[0]] * (len(record.text) if isinstance(record.text, tuple) else 0)
+        case "answering":
+            label = Gold(record.label.id if isinstance(record.label, Gold) else "", ())
+        case "retrieval":
+            raise ValueError("documents have no labels")
+        case _:
+            assert_never(task)
+    return replace(record, label=label)
+
+
+def _predict(
+    engine: Engine, preparation: Preparation, examples: Sequence[Example]
+) -> tuple[list[dict[str, Any]], Predicted]:
+    """A row for each example, and what figures are computed from."""
+    task = preparation.task
+    if task == "multiple_choice":
+        chosen = read_choices(engine, examples)
+        found = choices_judged(chosen, examples)
+        return [{"choice": one.index, "score": one.score, "scores": one.scores} for one in chosen], found
+    head = classifier_of(engine.spec, ROLE_OF[task], task, "the model")
+    read = read_examples(engine, ROLE_OF[task], examples)
+    found = judged(head, preparation, examples, read)
+    match task:
+        case "answering":
+            return list(map(_answer, read)), found
+        case "tagging":
+            tags = tag(head, read)
+            return [
+                {"labels": one.labels(len(example.gold))} for one, example in zip(tags, examples, strict=True)
+            ], found
+        case "regression":
+            return [{"score": one.score} for one in classify(head, read)], found
+        case "multi_label":
+            return [{"labels": list(one.labels), "scores": one.scores} for one in classify(head, read)], found
+        case "classification":
+            return [
+                {"label": one.label, "score": one.score, "scores": one.scores} for one in classify(head, read)
+            ], found
+        case "retrieval":
+            raise ValueError("documents have no labels")
+        case _:
+            assert_never(task)
+
+
+def _answer(read: WindowedLogits) -> dict[str, Any]:
+    """The best span, and how probable it is that there is no answer."""
+    found = answer([read], no_answer=True, null_threshold=1.0)
+    best = found.answers[0] if found.answers else None
+    row: dict[str, Any] = {"answer": "", "score": 0.0}
+    if best is not None:
+        row = {"answer": best.text, "start": best.start, "end": best.end, "score": best.score}
+    return row | {"no_answer": found.null_score}
+
+
+def _input(record: Labeled) -> dict[str, Any]:
+    """What a line repeats of the file, by which it is known again."""
+    if isinstance(record.label, Gold):
+        return {"id": record.label.id, "question": record.text, "context": record.pair}
+    row: dict[str, Any] = {"text": list(record.text) if isinstance(record.text, tuple) else record.text}
+    return row if record.pair is None else row | {"pair": record.pair}

@@ -1,0 +1,187 @@
+"""Figures of a run for Weights & Biases and MLflow, as their own clients send them."""
+
+import dataclasses
+import importlib
+import json
+import re
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from unmask.base.files import whole_file
+from unmask.base.optional import require
+from unmask.errors import OutputError
+from unmask.training.run.settings import LogSettings
+
+IDS = "trackers.json"
+"""The file in a run's folder with the names that trackers know the run by, so that it can resume."""
+
+LONGEST_PARAMETER = 500
+"""Characters of a setting that every version of MLflow accepts."""
+
+MOST_PARAMETERS = 100
+"""Settings that MLflow accepts at once."""
+
+
+class Tracker(Protocol):
+    """Where figures go beside the log."""
+
+    id: str
+    """The name that it knows the run by."""
+
+    def write(self, figures: Mapping[str, float], step: int) -> None:
+        """Send the figures of a step."""
+
+    def close(self, *, complete: bool) -> None:
+        """End the run there; ``complete`` says whether it has taken all its steps."""
+
+
+class Wandb:
+    """A run of Weights & Biases. Figures of steps that it has already are ignored there, and those of a
+    resumed run are equal."""
+
+    def __init__(self, project: str, name: str, settings: Mapping[str, Any], out: Path, known: str | None):
+        wandb = importlib.import_module("wandb")
+        self._run: Any = wandb.init(
+            project=project,
+            name=name,
+            id=known,
+            resume="allow" if known else None,
+            dir=str(out),
+            config=dict(settings),
+        )
+        self.id = str(self._run.id)
+
+    def write(self, figures: Mapping[str, float], step: int) -> None:
+        """Send the figures of a step."""
+        self._run.log(dict(figures), step=step)
+
+    def close(self, *, complete: bool) -> None:
+        """End the run there."""
+        self._run.finish(exit_code=0 if complete else 1)
+
+
+class MLflow:
+    """A run of an experiment of MLflow, at the tracking URI of its own settings."""
+
+    def __init__(self, experiment: str, name: str, settings: Mapping[str, Any], out: Path, known: str | None):
+        mlflow = importlib.import_module("mlflow")
+        self._entities: Any = importlib.import_module("mlflow.entities")
+        self._client: Any = mlflow.MlflowClient()
+        if known is not None:
+            self.id = known
+            self._client.update_run(known, status="RUNNING")
+            return
+        there = self._client.get_experiment_by_name(experiment)
+        number = self._client.create_experiment(experiment) if there is None else there.experiment_id
+        self.id = str(self._client.create_run(number, run_name=name).info.run_id)
+        parameters = [
+            self._entities.Param(_accepted(key), str(value)[:LONGEST_PARAMETER])
+            for key, value in _flat(settings, "")
+        ]
+        for start in range(0, len(parameters), MOST_PARAMETERS):
+            self._client.log_batch(self.id, params=parameters[start : start + MOST_PARAMETERS])
+
+    def write(self, figures: Mapping[str, float], step: int) -> None:
+        """Send the figures of a step."""
+        now = int(time.time() * 1000)
+        metrics = [
+            self._entities.Metric(_accepted(name), float(value), now, step) for name, value in figures.items()
+        ]
+        self._client.log_batch(self.id, metrics=metrics)
+
+    def close(self, *, complete: bool) -> None:
+        """End the run there."""
+        self._client.set_terminated(self.id, "FINISHED" if complete else "KILLED")
+
+
+TRACKERS: Mapping[str, Callable[..., Tracker]] = {"wandb": Wandb, "mlflow": MLflow}
+"""The key of ``[log]``, which is the name of the extra too -> what it starts."""
+
+
+class Trackers:
+    """All trackers that a run file names. A tracker that fails later than at the start does not end the run,
+    whose figures are in its log.
+
+    Args:
+        log: names a project or experiment for each.
+        settings: the settings of the run, a dataclass with a ``name``.
+        out: the run's folder.
+        resumed: whether the run continues, and so do the runs of its trackers.
+        say: receives a sentence about a tracker that fails.
+
+    Raises:
+        MissingExtra: a tracker is named and not installed.
+        OutputError: a tracker cannot start.
+    """
+
+    def __init__(
+        self, log: LogSettings, settings: Any, out: Path, *, resumed: bool, say: Callable[[str], None]
+    ) -> None:
+        self._say, self._failed = say, set[str]()
+        self._trackers: dict[str, Tracker] = {}
+        known = _known(out / IDS) if resumed else {}
+        for name, start in TRACKERS.items():
+            place = getattr(log, name)
+            if place is None:
+                continue
+            require(name)
+            try:
+                table = dataclasses.asdict(settings)
+                self._trackers[name] = start(place, settings.name, table, out, known.get(name))
+            except Exception as error:
+                self.close(complete=False)
+                raise OutputError(
+                    f"{name} cannot start ({_said(error)}); mend that, or leave log.{name} out"
+                ) from None
+        if self._trackers:
+            with whole_file(out / IDS) as partial:
+                partial.write_text(json.dumps({name: one.id for name, one in self._trackers.items()}) + "\n")
+
+    def write(self, figures: Mapping[str, float], step: int) -> None:
+        """Send the figures of a step to all."""
+        for name, tracker in self._trackers.items():
+            self._try(name, lambda tracker=tracker: tracker.write(figures, step))  # type: ignore[misc]
+
+    def close(self, *, complete: bool) -> None:
+        """End the run everywhere."""
+        for name, tracker in self._trackers.items():
+            self._try(name, lambda tracker=tracker: tracker.close(complete=complete))  # type: ignore[misc]
+
+    def _try(self, name: str, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except Exception as error:
+            if name not in self._failed:
+                self._say(f"note: {name} did not accept figures ({_said(error)}); log.jsonl has all of them")
+            self._failed.add(name)
+
+
+def _known(path: Path) -> dict[str, str]:
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _said(error: Exception) -> str:
+    """The first line of another program's error, with its kind."""
+    lines = str(error).splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0][:200]}"
+
+
+def _flat(table: Mapping[str, Any], before: str) -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            found += _flat(value, f"{before}{key}.")
+        else:
+            found.append((f"{before}{key}", value))
+    return found
+
+
+def _accepted(name: str) -> str:
+    """A name in the characters that MLflow accepts; others, such as those around a label, become ``_``."""
+    return re.sub(r"[^\w\-. :/]", "_", name)
