@@ -11,14 +11,18 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import httpx
 import numpy as np
 import psutil
 import pytest
+from starlette.applications import Starlette
 
 from tests.support.command import assert_one_sentence, environment, run_here
 from tests.support.json_values import as_json, same
+from unmask.http.server import configured
+from unmask.serve.draining import Draining
 from unmask.serve.server import listen
 
 TEXTS = ["the river bank", "muddy"]
@@ -162,6 +166,17 @@ def test_a_server_that_stops_is_not_ready():
     service = SimpleNamespace(draining=False, renewable=lambda: True)
     Draining(configured(Starlette()), service, 1.0).handle_exit(signal.SIGTERM, None)
     assert service.draining
+
+
+def test_what_is_unfinished_is_given_up_after_the_time(monkeypatch):
+    monkeypatch.setattr("unmask.serve.draining.LAST_SECONDS", 0)
+    stopped = []
+    service = SimpleNamespace(draining=False, renewable=lambda: True, stop=stopped.append)
+    server = Draining(configured(Starlette()), service, 0.2)
+    began = time.monotonic()
+    asyncio.run(asyncio.wait_for(server._give_up(), 15))
+    assert time.monotonic() - began >= 0.2
+    assert [error.status for error in stopped] == [503]
 
 
 def test_a_second_signal_refuses_what_is_unfinished(running):

@@ -141,7 +141,7 @@ def test_the_process_of_a_pass_that_hangs_is_gone(make):
     assert answer(scheduler, work, "x") == ["x"]
     pid = workers.all[0].pid
     scheduler.submit(work, ["hang"], "a", LATER).future.exception(SECONDS)
-    wait_until(lambda: not exists(pid), SECONDS)
+    wait_until(lambda: not exists(pid))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])

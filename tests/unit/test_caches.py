@@ -8,15 +8,15 @@ import pytest
 
 import unmask
 from tests.support.places import REPOSITORY
-from unmask.interpret import attention
+from unmask.interpret.attention import view as attention
 from unmask.text import tokenizer as reading
 
 FINITE = {
-    "finetuning/metrics.py:_library": "names of modules in this package's source",
-    "model/kernels/gpu/flex.py:_flex_attention": "kinds of devices",
-    "model/kernels/interface.py:_importable": "names of modules in this package's source",
-    "model/kernels/products.py:onednn_takes": "dtypes",
-    "model/spec/plain.py:_fields": "classes of the spec",
+    "training/finetune/metrics.py:_library": "names of modules in this package's source",
+    "kernels/gpu/flex.py:_flex_attention": "kinds of devices",
+    "kernels/interface.py:_importable": "names of modules in this package's source",
+    "kernels/products.py:onednn_takes": "dtypes",
+    "spec/plain.py:_fields": "classes of the spec",
 }
 """Functions that remember all their results, and what their arguments are."""
 
@@ -50,7 +50,7 @@ def test_other_caches_have_a_size():
 
 @pytest.mark.parametrize("length", [10, 1000])
 def test_long_texts_share_nothing(length):
-    """Of 4,096 lengths up to 8,192 tokens, shared token types could take 134 MB; of longer texts, more."""
+    """Of 4,096 lengths up to 8,192 tokens, shared token types could take 134 MB; longer ones, any amount."""
     tokenizer = unmask.load("unmask-mini").tokenizer
     one, other = (tokenizer.encode_batch(["river " * length])[0].token_type_ids for _ in range(2))
     short = len(one) <= reading.SHARED_LENGTH

@@ -11,8 +11,8 @@ import unmask
 from unmask.base.onednn import bound_caches
 from unmask.cli.commands import PANELS
 from unmask.cli.input import STANDARD_INPUT
-from unmask.cli.output import write_everything
 from unmask.cli.sentence import misuse, one_line
+from unmask.cli.streams import write_everything
 from unmask.errors import BeyondTraining, UnmaskError
 
 LONGEST_SENTENCE = 3000

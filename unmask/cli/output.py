@@ -1,12 +1,10 @@
 """Output of results: tables, JSON, and progress for a terminal or a log."""
 
-import codecs
-import io
 import json
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from pathlib import PurePath
 from typing import Any, TextIO
@@ -37,23 +35,6 @@ def safe(text: str) -> str:
     """A text made safe to print: markup and unprintable characters are escaped."""
     printable = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)
     return printable.replace("[", "\\[")
-
-
-def write_everything(stream: TextIO) -> None:
-    """Let a stream write what its encoding lacks as JSON's escapes, instead of failing.
-
-    File names need not be Unicode text, and a terminal's encoding may be a small one.
-    """
-    if isinstance(stream, io.TextIOWrapper):
-        codecs.register_error("escape", _escaped)
-        with suppress(OSError):  # it claims to be seekable and is not; it stays as it is
-            stream.reconfigure(errors="escape")
-
-
-def _escaped(error: UnicodeError) -> tuple[str, int]:
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
 
 
 def print_json(value: object, stream: TextIO | None = None) -> None:
