@@ -100,6 +100,39 @@ def test_a_stopped_run_resumes_and_a_damaged_shard_is_computed_again(quick, line
         run_shards([lines], str(out), EMBEDDER, rows_per_shard=1)
 
 
+def test_a_run_that_ends_while_the_manifest_is_written_is_finished_by_the_next(
+    quick, lines, tmp_path, monkeypatch
+):
+    """The plan goes after the manifest is there, or nothing would know whose the shards are."""
+    out, write = tmp_path / "out", Folder.write
+
+    def full(self, name, content):
+        if name == bulk_run.MANIFEST:
+            raise OutputError("the disk is full")
+        write(self, name, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Folder, "write", full)
+        with pytest.raises(OutputError):
+            run_shards([lines], str(out), EMBEDDER, rows_per_shard=2)
+    found = run_shards([lines], str(out), EMBEDDER, rows_per_shard=2)
+    assert (found.shards, found.resumed_shards) == (3, 3)
+
+
+def test_half_a_file_never_has_its_final_name(tmp_path, monkeypatch):
+    whole = Path.write_bytes
+
+    def half(path, content):
+        whole(path, content[: len(content) // 2])
+        raise OSError(28, "No space left on device")
+
+    folder = Folder(str(tmp_path))
+    monkeypatch.setattr(Path, "write_bytes", half)
+    with pytest.raises((OSError, OutputError)):
+        folder.write("shard.jsonl", b"0123456789")
+    assert folder.read("shard.jsonl") is None
+
+
 def test_refusals_name_the_row_and_the_way_out(quick, tmp_path):
     path = tmp_path / "texts.jsonl"
     path.write_text('{"text": "One."}\n{"text": "Two."}\n{"text": " "}\n')

@@ -3,6 +3,7 @@
 import base64
 import gzip
 import json
+import re
 
 import numpy as np
 import pytest
@@ -172,6 +173,9 @@ def test_metrics_and_headers(client, served_models):
         buckets = [after[one] for one in after if one.startswith(f"unmask_{name}_duration_seconds_bucket")]
         assert buckets == sorted(buckets)
         assert buckets[-1] == after[f"unmask_{name}_duration_seconds_count"] > 0
+    for odd in ("x" * 129, "two words", "a\tb", "é"):
+        odd_answer = client.post("/embed", json={"inputs": TEXTS}, headers={"x-request-id": odd.encode()})
+        assert re.fullmatch("[0-9a-f]{16}", odd_answer.headers["x-request-id"]), odd
 
 
 # --- what is refused ---------------------------------------------------------------------------------------

@@ -218,14 +218,6 @@ def test_all_processes_end_with_the_server(make):
     assert not any(map(exists, pids))
 
 
-def exists(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
 def test_requests_are_logged_without_texts(tmp_path):
     import json
 

@@ -147,6 +147,8 @@ class TargetScore:
                 return "length"
             case Class() | TokenClasses() | Embedding():
                 return self.unit
+            case _:
+                assert_never(self.target)
 
     def of(self, x_ND: Tensor, scale: Scale = "log-probability") -> float:
         """The value; for embeddings, their cosine with the cached embedding."""
