@@ -23,8 +23,12 @@ from unmask.spec.tensor_map import Concat, Ignore, Rename
 
 ACTIVATIONS: dict[str, Activation] = {
     "gelu": "gelu",
+    "gelu_python": "gelu",
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_python_tanh": "gelu_tanh",
+    "gelu_accurate": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
     "relu": "relu",
     "silu": "silu",
     "swish": "silu",
