@@ -6,6 +6,8 @@ from functools import cached_property
 from typing import Any
 
 from unmask.base.json_settings import JsonSettings
+from unmask.errors import CorruptCheckpoint, InvalidRequest, UnknownArchitecture
+from unmask.families.config_words import in_words_of
 from unmask.families.detector import CLASS as DETECTOR_CLASS
 from unmask.families.detector import DETECTOR, has_detector
 from unmask.families.heads import (
@@ -156,7 +158,10 @@ class Family:
             CorruptCheckpoint: a value of the wrong type, or outside its range.
             UnknownArchitecture: a value that is not supported.
         """
-        return self.spec(**read_keys(self.keys, config, compat))
+        try:
+            return self.spec(**read_keys(self.keys, config, compat))
+        except (CorruptCheckpoint, InvalidRequest, UnknownArchitecture) as error:
+            raise type(error)(in_words_of(config.values, str(error))) from None
 
     @cached_property
     def published(self) -> tuple[Published, ...]:

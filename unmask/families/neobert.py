@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from unmask.base.json_settings import JsonSettings
+from unmask.errors import UnknownArchitecture
 from unmask.families.common import biases, head_width_of
 from unmask.families.family import Family, Release
 from unmask.families.heads import HeadLayout, dense_sequence
@@ -31,7 +32,11 @@ MULTIPLE = 8
 
 
 def _read_widths(config: JsonSettings, arguments: Arguments, compat: Compat) -> Arguments:
-    config.require_one_of("dim_head", arguments["width"] // arguments["heads"])
+    width, heads = arguments["width"], arguments["heads"]
+    if (own := config.get("dim_head", width // heads)) != width / heads:
+        raise UnknownArchitecture(
+            f"dim_head is {own}, and only hidden_size {width} divided by num_attention_heads {heads} is built"
+        )
     whole = config.get("intermediate_size", 3072)
     in_range(config, "intermediate_size", whole, require_size)
     return {"feedforward": -(-(2 * whole // 3) // MULTIPLE) * MULTIPLE}

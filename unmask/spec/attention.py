@@ -162,7 +162,7 @@ class Disentangled:
         if self.buckets and not 1 <= self.buckets // 2 < self.max_distance - 1:
             raise InvalidRequest(
                 f"Disentangled.buckets is {self.buckets}; it must be at least 2, and half of it less than "
-                f"max_distance - 1, which is {self.max_distance - 1}"
+                f"the largest distance, which is {self.max_distance}, minus 1"
             )
 
     @property
