@@ -131,6 +131,23 @@ def test_global_tokens_of_a_question_are_refused_and_others_are_those_of_the_hea
     assert graphs._global_tokens(bert, "span") == 0
 
 
+def test_a_graph_that_gives_no_number_differs_from_its_encoder():
+    module = padded(SPECS["post-norm"]).eval()
+
+    def run(given):
+        with torch.inference_mode():
+            found = [one.numpy().copy() for one in module(*map(torch.from_numpy, given.values()))]
+        return found
+
+    def broken(given):
+        found = run(given)
+        found[0][-1, -1] = np.nan
+        return found
+
+    assert graphs._difference(module, graphs.INPUTS, run, LONGEST) < 1e-4
+    assert graphs._difference(module, graphs.INPUTS, broken, LONGEST) == np.inf
+
+
 def test_an_elmo_is_refused_by_name(tmp_path):
     save_elmo(random_elmo(SMALL), tmp_path / "elmo")
     ran = run_here("export", tmp_path / "elmo", "-o", tmp_path / "graph")

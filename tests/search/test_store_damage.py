@@ -1,14 +1,16 @@
 """Bits that flip, files cut, missing or exchanged: nothing damaged is ever given out as an answer."""
 
 import hashlib
+import os
 import random
+import zlib
 
 import numpy as np
 import pytest
 
 from tests.search.life import NONE, STAGES, STATES, arrays, files_left, live, stage, state, update
 from unmask.errors import CorruptIndex, InvalidRequest, OutputError
-from unmask.search.store import Store, generation, writing
+from unmask.search.store import Store, blocks, generation, writing
 from unmask.search.store.manifest import (
     Pointer,
     manifest_path,
@@ -337,3 +339,17 @@ def test_a_reader_that_commits_overtook_opens_the_newest(path, monkeypatch):
     opened = Store.open(path)
     assert opened.number == overtaken[0] + 2
     assert state(opened) == STATES[4]
+
+
+def test_checksums_do_not_depend_on_how_much_a_read_gives(tmp_path, monkeypatch):
+    path, size = tmp_path / "file", 2 * blocks.BLOCK + 77
+    content = random.Random(1).randbytes(size)
+    path.write_bytes(content)
+    starts = range(0, size, blocks.BLOCK)
+    checksums = np.array([zlib.crc32(content[start : start + blocks.BLOCK]) for start in starts], np.uint32)
+    whole = os.preadv
+    monkeypatch.setattr(os, "preadv", lambda file, into, at: whole(file, [into[0][:9973]], at))
+    with path.open("rb", buffering=0) as file:
+        assert blocks.damaged_blocks(path, file, checksums, 0, size) == []
+        checksums[1] += 1
+        assert blocks.damaged_blocks(path, file, checksums, 0, size) == [1]
