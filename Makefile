@@ -19,7 +19,7 @@ explore: .venv/run.stamp
 test: .venv/dev.stamp
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow" -n auto --dist loadfile
 
-test-slow: .venv/dev.stamp
+test-slow: .venv/slow.stamp
 	$(BIN)/pytest -m "slow or hypothesis" --hypothesis-profile thorough
 
 check: .venv/dev.stamp
@@ -45,6 +45,10 @@ web: .venv/run.stamp
 
 clean:
 	rm -rf .venv
+
+.venv/slow.stamp: .venv/dev.stamp
+	$(BIN)/pip install --disable-pip-version-check --quiet -c constraints.txt -e '.[clients,lance,umap]' moto flask flask-cors s3fs dask daft
+	touch $@
 
 .venv/run.stamp: pyproject.toml constraints.txt hatch_build.py unmask/engines/native/engine.cpp
 	$(PYTHON) -m venv .venv

@@ -118,4 +118,4 @@ def reads(page, query, key, wanted, rel=1e-5):
 
 def measured(page):
     """Wait until the whole text is measured."""
-    page.wait_for_function("() => document.querySelector('[data-testid=progress]') === null")
+    page.wait_for_selector('[data-testid="page"][data-measured="true"]')

@@ -9,6 +9,7 @@ from fake_model import FakeModel
 from looking import greeted
 
 from tests.browser.test_export import close
+from tests.support.waiting import wait_until
 
 SHORT = "the river bank was muddy"
 PLACE = f"#v=2&layer=1&head=2&text={quote(SHORT)}"
@@ -128,8 +129,7 @@ def test_keys_typed_while_a_text_is_read_stay_in_the_box(page, fake_explorer):
 
     page.route("**/api/texts", hold, times=1)
     page.keyboard.press("Control+Enter")
-    while not held:
-        page.wait_for_timeout(10)  # Playwright calls `hold` while it waits
+    wait_until(lambda: page.wait_for_timeout(10) or held)  # Playwright calls `hold` while it waits
     page.keyboard.type(" h and s")
     held[0].continue_()
     page.wait_for_selector('[data-testid="page"][data-busy="false"]')

@@ -56,6 +56,7 @@ def entities():
     return [[entity.text for entity in one.entities] for one in found]
 
 
+@pytest.mark.slow
 def test_dask_takes_it(wanted_SE):
     frames = pytest.importorskip("dask.dataframe", reason="Dask is not installed")
     pandas = pytest.importorskip("pandas")
@@ -65,6 +66,7 @@ def test_dask_takes_it(wanted_SE):
     np.testing.assert_allclose(np.stack(list(made["embedding"])), wanted_SE, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_daft_takes_it(wanted_SE):
     daft = pytest.importorskip("daft", reason="Daft is not installed")
     embedder = BatchEmbedder()

@@ -18,6 +18,7 @@ from unmask.errors import InvalidRequest, OutputError, ProcessLost
 lance = pytest.importorskip("lance", reason="pylance is not installed: pip install unmask[lance]")
 
 TEXTS = [f"Passage {number} of this test." for number in range(7)]
+pytestmark = pytest.mark.slow
 EMBEDDER = BatchEmbedder("unmask-mini", pooling="mean", threads=1)
 
 

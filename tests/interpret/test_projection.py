@@ -172,6 +172,7 @@ def test_what_another_thread_computes_ticks_ends_and_fails_here():
         _beside(lambda: 1, stop)
 
 
+@pytest.mark.slow
 def test_umap_keeps_neighbors_together_and_is_the_same_every_time():
     pytest.importorskip("umap", reason="umap-learn is an extra")
     rng = np.random.default_rng(0)

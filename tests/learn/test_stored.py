@@ -489,6 +489,7 @@ def test_a_cache_that_two_windows_exceed_is_refused(place):
         pretrain(write_run(place, data={**store, "shuffle_files": 2}))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_run_from_s3(place, monkeypatch):
     """By a server of S3's protocol on this machine."""

@@ -141,6 +141,7 @@ def test_a_reranker_orders_what_the_index_finds(model, cross_encoder):
     )
 
 
+@pytest.mark.slow
 def test_mteb_recognizes_all(model, cross_encoder):
     protocols = pytest.importorskip("mteb.models.models_protocols")
     encoder, search = MtebEncoder(model), MtebSearch(model)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 TEXTS = ["the river bank was muddy", "another text", "a bank."]
-pytestmark = pytest.mark.filterwarnings("ignore")  # of the clients
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # of the clients
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from contextlib import closing, contextmanager
 import pytest
 import uvicorn
 
+from tests.support.waiting import wait_until
 from unmask.http import server as timed
 from unmask.serve import make_app
 from unmask.serve.server import listen
@@ -143,8 +144,7 @@ def test_a_client_that_has_left_is_noticed(serving, slow):
         gate.clear()
         with closing(socket.create_connection(address, timeout=5)) as client:
             client.sendall(embed())
-            while not service.requests:
-                time.sleep(0.01)
+            wait_until(lambda: service.requests)
         deadline = time.monotonic() + SECONDS
         while service.requests and time.monotonic() < deadline:
             time.sleep(0.05)

@@ -4,7 +4,7 @@ import pytest
 
 from unmask.engines.export import onnx as graphs
 
-RUNTIMES = ("onnxruntime", "openvino")
+RUNTIMES = ("onnxruntime", pytest.param("openvino", marks=pytest.mark.slow))
 
 
 def in_runtime(name, path):

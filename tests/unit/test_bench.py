@@ -277,6 +277,7 @@ def test_what_computes_something_else_is_not_timed(tiny_folder, monkeypatch):
     assert "its outputs differ" in found["left_out"][0]["reason"]
 
 
+@pytest.mark.slow
 def test_int8_of_others(tiny_folder, monkeypatch):
     monkeypatch.setenv("UNMASK_BACKEND", "torch")
     for module in ("transformers", "onnxruntime", "nncf"):
