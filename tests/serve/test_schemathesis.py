@@ -1,8 +1,8 @@
 """Requests made from the OpenAPI document: every answer is one that it declares, and none is a 5xx.
 
 `UNMASK_SCHEMATHESIS=10000 pytest tests/serve/test_schemathesis.py -s` tries 10,000 requests of each route
-(40 without the variable), half of which follow the document; `-k "[/embed]"` chooses a route. Each route prints how many were made and
-how they were answered. A route without parameters has only one request.
+(40 without the variable), half of which follow the document; `-k "[/embed]"` chooses a route. Each route
+prints how many were made and how they were answered. A route without parameters has only one request.
 """
 
 import os

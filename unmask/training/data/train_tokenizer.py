@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, assert_never, get_args
 
 import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors, trainers
@@ -71,12 +71,15 @@ def train_tokenizer(
         )
     if lowercase is None:
         lowercase = kind != "bpe"
-    if kind == "wordpiece":
-        engine = _word_piece(list(texts), vocabulary_size, lowercase, min_frequency)
-    elif kind == "bpe":
-        engine = _byte_pair(texts, vocabulary_size, lowercase, add_prefix_space, min_frequency)
-    else:
-        engine = train_unigram(texts, vocabulary_size, lowercase, SPECIAL_TOKENS)
+    match kind:
+        case "wordpiece":
+            engine = _word_piece(list(texts), vocabulary_size, lowercase, min_frequency)
+        case "bpe":
+            engine = _byte_pair(texts, vocabulary_size, lowercase, add_prefix_space, min_frequency)
+        case "unigram":
+            engine = train_unigram(texts, vocabulary_size, lowercase, SPECIAL_TOKENS)
+        case _:
+            assert_never(kind)
     mask = AddedToken(SPECIAL_TOKENS["mask"], special=True, lstrip=kind != "wordpiece", normalized=False)
     engine.add_special_tokens([mask])
     _set_template(engine)

@@ -5,6 +5,7 @@ Axes: Q queries; P documents of all queries.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import assert_never
 
 import torch
 from torch import Tensor
@@ -75,16 +76,22 @@ def other_directions(
     """Scaled similarities of the directions besides ``query_to_doc``, a row for each query."""
     found: list[Tensor] = []
     positive_QE = document_PE[groups.positive_Q]
-    for one in directions:
-        if one == "query_to_query":
-            scores = scale * similarities(query_QE, query_QE, similarity)
-            found.append(scores.masked_fill(torch.eye(len(scores), device=scores.device).bool(), -torch.inf))
-        elif one == "doc_to_query":
-            found.append(scale * similarities(positive_QE, query_QE, similarity))
-        elif one == "doc_to_doc":
-            scores = scale * similarities(positive_QE, document_PE, similarity)
-            of_Q = torch.arange(len(positive_QE), device=scores.device)
-            found.append(scores.masked_fill(of_Q[:, None] == groups.query_of_P[None], -torch.inf))
+    for direction in directions:
+        match direction:
+            case "query_to_doc":
+                pass  # the scores that these are beside
+            case "query_to_query":
+                scores = scale * similarities(query_QE, query_QE, similarity)
+                own = torch.eye(len(scores), device=scores.device).bool()
+                found.append(scores.masked_fill(own, -torch.inf))
+            case "doc_to_query":
+                found.append(scale * similarities(positive_QE, query_QE, similarity))
+            case "doc_to_doc":
+                scores = scale * similarities(positive_QE, document_PE, similarity)
+                of_Q = torch.arange(len(positive_QE), device=scores.device)
+                found.append(scores.masked_fill(of_Q[:, None] == groups.query_of_P[None], -torch.inf))
+            case _:
+                assert_never(direction)
     return found
 
 
