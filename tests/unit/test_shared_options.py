@@ -1,9 +1,14 @@
 """Options that commands share do what they say, and what is said is one bounded line."""
 
+import inspect
+from typing import get_args
+
 import pytest
 import torch
+from cyclopts import App
 
 from tests.support.command import assert_one_sentence, run_here
+from unmask.cli.commands import PANELS
 from unmask.cli.sentence import LONGEST, one_line
 
 COMMANDS = {
@@ -102,3 +107,17 @@ def test_a_way_out_is_named_as_it_is_typed_here():
     assert one_line(said) == "it is blank; leave it out (--blank skip)"
     assert one_line("name another key (field=, or --field)") == "name another key (--field)"
     assert one_line("an (example, or --two) and f(x=1)") == "an (example, or --two) and f(x=1)"
+
+
+def test_how_many_is_called_alike_in_every_command():
+    """``--top 3`` and ``-k 3``, whether they are hits, guesses, keys or examples."""
+    counted = {}
+    for command in (command for commands in PANELS.values() for command in commands):
+        loaded = command.load()
+        for name, parameter in (
+            {} if isinstance(loaded, App) else inspect.signature(loaded).parameters
+        ).items():
+            if name in ("top", "k"):
+                counted[command.name] = set(get_args(parameter.annotation)[1].name)
+    assert {"search", "fill", "answer", "look"} <= set(counted)
+    assert all({"--top", "-k"} <= names for names in counted.values()), counted

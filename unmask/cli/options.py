@@ -256,3 +256,8 @@ def set_threads(threads: int | None) -> None:
     from unmask.engines.native.threads import set_thread_count
 
     set_thread_count(threads)
+
+
+def how_many(help: str) -> Parameter:
+    """An option that says how many are shown, under the same names in every command."""
+    return Parameter(name=["--top", "-k"], help=help)

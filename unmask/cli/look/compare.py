@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from unmask.cli.input import STANDARD_INPUT, read_standard_input
-from unmask.cli.options import RUN, JsonOption, ModelOption, RunOptions, TruncationOption
+from unmask.cli.options import RUN, JsonOption, ModelOption, RunOptions, TruncationOption, how_many
 from unmask.cli.output import console, print_json, progress, safe, table
 from unmask.errors import InvalidRequest
 
@@ -65,7 +65,7 @@ def compare(
     model: ModelOption = "unmask-mini",
     model_b: Annotated[str | None, Parameter(help="a second model to compare with")] = None,
     run: RunOptions = RUN,
-    top: Annotated[int, Parameter(help="number of guesses per token")] = 3,
+    top: Annotated[int, how_many("number of guesses per token")] = 3,
     truncation: TruncationOption = "error",
     json: JsonOption = False,
 ) -> None:

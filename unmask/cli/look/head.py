@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from unmask.base.files import user_cache
-from unmask.cli.options import RUN, JsonOption, ModelOption, RunOptions
+from unmask.cli.options import RUN, JsonOption, ModelOption, RunOptions, how_many
 from unmask.cli.output import console, print_json, progress, safe, table
 from unmask.errors import InvalidRequest
 
@@ -67,7 +67,7 @@ def head(
     ] = "edge",
     query: Annotated[str | None, Parameter(help="only examples whose query is of this word")] = None,
     key: Annotated[str | None, Parameter(help="only examples whose key is of this word")] = None,
-    top: Annotated[int, Parameter(help="number of examples")] = 10,
+    top: Annotated[int, how_many("number of examples")] = 10,
     model: ModelOption = "default",
     run: RunOptions = RUN,
     cache: Annotated[

@@ -19,7 +19,7 @@ from unmask.cli.look.look_picture import (
     map_rows,
     write_maps,
 )
-from unmask.cli.options import RUN, JsonOption, ModelOption, RunOptions, TruncationOption
+from unmask.cli.options import RUN, JsonOption, ModelOption, RunOptions, TruncationOption, how_many
 from unmask.cli.output import console, print_json, progress, safe, table
 from unmask.errors import InvalidRequest
 
@@ -112,7 +112,7 @@ def look(
     run: RunOptions = RUN,
     layer: Annotated[int | None, Parameter(name=["--layer", "-l"], help="show this layer, from 0")] = None,
     head: Annotated[int | None, Parameter(name=["--head", "-H"], help="show this head, from 0")] = None,
-    top: Annotated[int, Parameter(help="with --head: number of keys to show per token")] = 3,
+    top: Annotated[int, how_many("with --head: number of keys to show per token")] = 3,
     against: Annotated[
         str | None, Parameter(help="an earlier version of the text: show what changed")
     ] = None,

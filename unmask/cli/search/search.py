@@ -89,7 +89,7 @@ def search(
     query: Annotated[str, Parameter(help="what to search for")],
     /,
     *,
-    k: Annotated[int, Parameter(name=["--k", "-k"], help="how many hits")] = 10,
+    k: Annotated[int, Parameter(name=["--top", "-k", "--k"], help="how many hits")] = 10,
     ranking: RankingOptions = RANKING,
     model: Annotated[
         list[str] | None,

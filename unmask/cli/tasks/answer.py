@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from unmask.cli.input import STANDARD_INPUT, read_standard_input
 from unmask.cli.items import TABLES, Columns, InputFormat, Item, format_of, item_reader
-from unmask.cli.options import RUN, FormatOption, JsonOption, ModelOption, RunOptions
+from unmask.cli.options import RUN, FormatOption, JsonOption, ModelOption, RunOptions, how_many
 from unmask.cli.output import plain, print_json, progress, safe
 from unmask.cli.tasks.answer_rows import Shown, check_places, finished
 from unmask.cli.tasks.predict import (
@@ -51,7 +51,7 @@ def answer(
     format: FormatOption = None,
     model: ModelOption = "default",
     run: RunOptions = RUN,
-    top: Annotated[int, Parameter(help="number of answers")] = 1,
+    top: Annotated[int, how_many("number of answers")] = 1,
     max_answer_tokens: Annotated[int, Parameter(help="the longest answer, in tokens")] = 30,
     no_answer: Annotated[
         bool, Parameter(negative="", help="the texts may lack the answer, for models trained for that")

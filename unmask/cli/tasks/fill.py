@@ -26,6 +26,7 @@ from unmask.cli.options import (
     ModelOption,
     RunOptions,
     TruncationOption,
+    how_many,
 )
 from unmask.cli.output import console, print_json, progress, safe, table
 from unmask.errors import InvalidRequest
@@ -45,7 +46,7 @@ def fill(
     file: Annotated[str | None, Parameter(help="read this file instead, one text per line")] = None,
     model: ModelOption = "unmask-mini",
     run: RunOptions = RUN,
-    top: Annotated[int, Parameter(help="number of predictions per mask")] = 5,
+    top: Annotated[int, how_many("number of predictions per mask")] = 5,
     truncation: TruncationOption = "error",
     blank: BlankOption = "error",
     field: FieldOption = None,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from unmask.cli.input import STANDARD_INPUT, read_standard_input
-from unmask.cli.options import RUN, JsonOption, ModelOption, RunOptions
+from unmask.cli.options import RUN, JsonOption, ModelOption, RunOptions, how_many
 from unmask.cli.output import console, print_json, safe, table
 from unmask.errors import InvalidRequest
 
@@ -59,7 +59,7 @@ def watch(
     generator: Annotated[
         Path | None, Parameter(help="a checkpoint folder that samples replacements, for a detector")
     ] = None,
-    top: Annotated[int, Parameter(help="number of predictions per target")] = 3,
+    top: Annotated[int, how_many("number of predictions per target")] = 3,
     json: JsonOption = False,
 ) -> None:
     """Watch a step of pretraining on a text: corrupted tokens, targets and the loss of each.
