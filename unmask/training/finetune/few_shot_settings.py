@@ -2,14 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from unmask.errors import InvalidRequest
 from unmask.training.data.pairs import SamplingStrategy
 from unmask.training.run.loop_settings import at_least
-
-if TYPE_CHECKING:
-    from unmask.training.finetune.settings import FinetuneSettings
 
 FEW_SHOT: Mapping[str, Any] = {"epochs": 1.0, "batch_size": 16}
 """Values that a run file with ``[few_shot]`` need not repeat: those of SetFit 1.2."""
@@ -42,32 +39,4 @@ class FewShotSettings:
             raise InvalidRequest(
                 f"num_iterations is {self.num_iterations} and sampling_strategy is {self.sampling_strategy}; "
                 "give one of the two"
-            )
-
-
-def check_few_shot(settings: "FinetuneSettings") -> None:
-    """Refuse what few-shot learning cannot use.
-
-    Raises:
-        InvalidRequest: the task is another, or a setting would have no effect.
-    """
-    if settings.task != "classification":
-        raise InvalidRequest(
-            f"[few_shot] is for classification with one label of each text, and the task is {settings.task}; "
-            "leave it out"
-        )
-    given: Mapping[str, object] = {
-        "frozen": settings.frozen,
-        "[adapter]": settings.adapter,
-        "class_weights": settings.class_weights,
-        "label_smoothing": settings.label_smoothing,
-        "r_drop": settings.r_drop,
-        "[sift]": settings.sift,
-        "model.head_dropout": settings.model.head_dropout,
-    }
-    for name, value in given.items():
-        if value:
-            raise InvalidRequest(
-                f"{name} and [few_shot] exclude each other, because pairs train the whole encoder with their "
-                "own loss and the head is fitted afterwards; leave one of the two out"
             )

@@ -4,13 +4,13 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 from unmask.errors import InvalidRequest
 from unmask.training.table import read_table
 
-if TYPE_CHECKING:
-    from unmask.training.finetune.settings import FinetuneSettings
+Settings = TypeVar("Settings")
+"""The settings of a run, a dataclass."""
 
 Value = str | int | float | bool
 """What a key of a grid can be set to; a trial is stored with such values only."""
@@ -59,18 +59,23 @@ INSTEAD: Mapping[str, str] = {
 """A key that is set replaces the other way of saying the same."""
 
 
-def checked_grid(settings: "FinetuneSettings") -> Grid:
+def checked_grid(settings: Any, sweep: Mapping[str, Any], metric: str | None) -> Grid:
     """The grid of a run file with dotted keys. Every combination is a valid run.
+
+    Args:
+        settings: of the run.
+        sweep: its lists of values.
+        metric: its figure that decides.
 
     Raises:
         InvalidRequest: a key or a value cannot be set, or there is no metric to compare trials by.
     """
-    if settings.evaluation.metric is None:
+    if metric is None:
         raise InvalidRequest(
             "sweep needs evaluation.metric, which decides between the trials; name a figure on data.dev, "
             "such as accuracy"
         )
-    grid = {key: _values(key, given) for key, given in _flat(settings.sweep, "")}
+    grid = {key: _values(key, given) for key, given in _flat(sweep, "")}
     for key in grid:
         for fixed, reason in FIXED.items():
             if key == fixed or key.startswith(f"{fixed}."):
@@ -90,13 +95,14 @@ def checked_grid(settings: "FinetuneSettings") -> Grid:
     return grid
 
 
-def with_values(settings: "FinetuneSettings", values: Mapping[str, Value]) -> "FinetuneSettings":
+def with_values(settings: Settings, values: Mapping[str, Value]) -> Settings:
     """The settings of one trial: those of the run file with other values under some dotted keys.
 
     Raises:
         InvalidRequest: there is no such key, or it cannot have that value; the message names both.
     """
-    table = {**dataclasses.asdict(settings), "sweep": {}}
+    plain: Any = settings
+    table = {**dataclasses.asdict(plain), "sweep": {}}
     try:
         for key, value in values.items():
             _set(table, key, value)

@@ -9,12 +9,12 @@ from typing import Any, Literal
 from unmask.errors import InvalidRequest
 from unmask.text.memory import tables_in_memory
 from unmask.training.finetune.data_settings import DataSettings
-from unmask.training.finetune.few_shot_settings import FEW_SHOT, FewShotSettings, check_few_shot
+from unmask.training.finetune.few_shot_settings import FEW_SHOT, FewShotSettings
 from unmask.training.finetune.grid import checked_grid
 from unmask.training.finetune.trainer_names import OURS
 from unmask.training.objectives.consistency_spec import SiftSpec
 from unmask.training.optim import OptimizerSpec, ScheduleSpec
-from unmask.training.retrieval.settings import RetrievalSettings, check_retrieval
+from unmask.training.retrieval.settings import RetrievalSettings
 from unmask.training.run.loop_settings import FaultSettings, Precision, at_least
 from unmask.training.run.settings import (
     MOST_STEPS,
@@ -210,8 +210,8 @@ class FinetuneSettings:
                 'frozen and [adapter] exclude each other; for the head alone take kind = "head"'
             )
         if self.few_shot is not None:
-            check_few_shot(self)
-        check_retrieval(self)
+            _check_few_shot(self)
+        _check_retrieval(self)
         if self.data.scheme is not None and self.task != "tagging":
             raise InvalidRequest(f"data.scheme is for tagging and the task is {self.task}; leave it out")
         classifies = self.task in ("classification", "multi_label")
@@ -223,7 +223,7 @@ class FinetuneSettings:
         if self.evaluation.metric is not None and not self.data.dev:
             raise InvalidRequest("evaluation.metric needs data.dev; name the data to evaluate on")
         if self.sweep:
-            object.__setattr__(self, "sweep", checked_grid(self))
+            object.__setattr__(self, "sweep", checked_grid(self, self.sweep, self.evaluation.metric))
 
     def _check_loss(self) -> None:
         if self.class_weights == "balanced" and self.task not in ("classification", "tagging"):
@@ -254,6 +254,82 @@ class FinetuneSettings:
             )
         if self.seed:
             raise InvalidRequest(f"seed is {self.seed} and seeds is {list(self.seeds)}; give one of the two")
+
+
+def _check_few_shot(settings: FinetuneSettings) -> None:
+    """Refuse what few-shot learning cannot use.
+
+    Raises:
+        InvalidRequest: the task is another, or a setting would have no effect.
+    """
+    if settings.task != "classification":
+        raise InvalidRequest(
+            f"[few_shot] is for classification with one label of each text, and the task is {settings.task}; "
+            "leave it out"
+        )
+    given: Mapping[str, object] = {
+        "frozen": settings.frozen,
+        "[adapter]": settings.adapter,
+        "class_weights": settings.class_weights,
+        "label_smoothing": settings.label_smoothing,
+        "r_drop": settings.r_drop,
+        "[sift]": settings.sift,
+        "model.head_dropout": settings.model.head_dropout,
+    }
+    for name, value in given.items():
+        if value:
+            raise InvalidRequest(
+                f"{name} and [few_shot] exclude each other, because pairs train the whole encoder with their "
+                "own loss and the head is fitted afterwards; leave one of the two out"
+            )
+
+
+def _check_retrieval(settings: FinetuneSettings) -> None:
+    """Refuse what the training of a retriever cannot use.
+
+    Raises:
+        InvalidRequest: the task is another, or a setting would have no effect.
+    """
+    if settings.task != "retrieval":
+        if settings.retrieval is not None:
+            raise InvalidRequest(
+                f"[retrieval] is for the task retrieval, and the task is {settings.task}; leave it out, or "
+                'set task = "retrieval"'
+            )
+        return
+    if settings.retrieval is None:
+        object.__setattr__(settings, "retrieval", RetrievalSettings())
+    given: Mapping[str, object] = {
+        "frozen": settings.frozen,
+        "[adapter]": settings.adapter,
+        "[few_shot]": settings.few_shot,
+        "class_weights": settings.class_weights,
+        "label_smoothing": settings.label_smoothing,
+        "r_drop": settings.r_drop,
+        "[sift]": settings.sift,
+        "model.head_dropout": settings.model.head_dropout,
+        "evaluation.calibrate": settings.evaluation.calibrate,
+        "data.labels": settings.data.labels,
+        "data.both_orders": settings.data.both_orders,
+        "data.pair": settings.data.pair,
+        "data.skip_short_lines": settings.data.skip_short_lines,
+        "data.answer_offsets": settings.data.answer_offsets != "exact",
+    }
+    for name, value in given.items():
+        if value:
+            raise InvalidRequest(
+                f"{name} has no meaning for the task retrieval, which learns from queries and documents; "
+                "leave it out"
+            )
+    if settings.data.scores is None and settings.retrieval is not None and settings.retrieval.needs_scores:
+        raise InvalidRequest(
+            f"retrieval.loss is {settings.retrieval.loss}, which learns from a teacher's scores; set "
+            "data.scores to their column"
+        )
+    if settings.data.long_texts == "window":
+        raise InvalidRequest(
+            "data.long_texts is window, and a document has one vector in training; set it to end or error"
+        )
 
 
 def read_settings(path: Path) -> FinetuneSettings:

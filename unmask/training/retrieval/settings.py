@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, cast, get_args
+from typing import Literal, cast, get_args
 
 from unmask.errors import InvalidRequest
 from unmask.training.objectives.retrieval_spec import (
@@ -15,9 +15,6 @@ from unmask.training.objectives.retrieval_spec import (
     VectorLoss,
 )
 from unmask.training.run.loop_settings import at_least
-
-if TYPE_CHECKING:
-    from unmask.training.finetune.settings import FinetuneSettings
 
 Kind = Literal["dense", "multi_vector", "sparse", "reranker", "distillation"]
 """What is trained: one vector per text, one vector per token, one weight per word of the vocabulary, a score
@@ -257,51 +254,3 @@ class RetrievalSettings:
                 f"width_weights has {len(self.width_weights)} numbers and widths {len(self.widths)}; give "
                 "one for each"
             )
-
-
-def check_retrieval(settings: "FinetuneSettings") -> None:
-    """Refuse what the training of a retriever cannot use.
-
-    Raises:
-        InvalidRequest: the task is another, or a setting would have no effect.
-    """
-    if settings.task != "retrieval":
-        if settings.retrieval is not None:
-            raise InvalidRequest(
-                f"[retrieval] is for the task retrieval, and the task is {settings.task}; leave it out, or "
-                'set task = "retrieval"'
-            )
-        return
-    if settings.retrieval is None:
-        object.__setattr__(settings, "retrieval", RetrievalSettings())
-    given: Mapping[str, object] = {
-        "frozen": settings.frozen,
-        "[adapter]": settings.adapter,
-        "[few_shot]": settings.few_shot,
-        "class_weights": settings.class_weights,
-        "label_smoothing": settings.label_smoothing,
-        "r_drop": settings.r_drop,
-        "[sift]": settings.sift,
-        "model.head_dropout": settings.model.head_dropout,
-        "evaluation.calibrate": settings.evaluation.calibrate,
-        "data.labels": settings.data.labels,
-        "data.both_orders": settings.data.both_orders,
-        "data.pair": settings.data.pair,
-        "data.skip_short_lines": settings.data.skip_short_lines,
-        "data.answer_offsets": settings.data.answer_offsets != "exact",
-    }
-    for name, value in given.items():
-        if value:
-            raise InvalidRequest(
-                f"{name} has no meaning for the task retrieval, which learns from queries and documents; "
-                "leave it out"
-            )
-    if settings.data.scores is None and settings.retrieval is not None and settings.retrieval.needs_scores:
-        raise InvalidRequest(
-            f"retrieval.loss is {settings.retrieval.loss}, which learns from a teacher's scores; set "
-            "data.scores to their column"
-        )
-    if settings.data.long_texts == "window":
-        raise InvalidRequest(
-            "data.long_texts is window, and a document has one vector in training; set it to end or error"
-        )

@@ -1,7 +1,6 @@
 """Read and write the definition of a folder's output: modules.json and the files beside it. Free of torch."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from unmask.base.json_settings import JsonSettings
 from unmask.errors import CorruptCheckpoint
@@ -15,6 +14,7 @@ from unmask.spec import (
     UnitLength,
     UnknownOutput,
 )
+from unmask.weights.heads.found_output import FoundOutput
 from unmask.weights.heads.multi_vector_files import (
     MODEL_TYPES,
     STANFORD_CLASS,
@@ -41,15 +41,6 @@ EMBEDDING_FILES = (
     "config_sentence_transformers.json",
     "sentence_bert_config.json",
 )
-
-
-@dataclass(frozen=True)
-class FoundOutput:
-    """The output that a folder defines, and where its weights are."""
-
-    head: CheckpointOutput
-    folders: tuple[str, ...] = ()
-    """The folder of the weights of each of its layers; "" for the encoder's own files."""
 
 
 def read_head(files: Mapping[str, bytes], open_file: OpenFile) -> CheckpointOutput:
@@ -236,7 +227,6 @@ def write_head(
 __all__ = [
     "EMBEDDING_FILES",
     "FoundLayers",
-    "FoundOutput",
     "read_head",
     "read_output",
     "to_json",

@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 from unmask.errors import CorruptCheckpoint, TensorMismatch, UnsafeCheckpoint
 from unmask.spec import EncoderSpec
 from unmask.spec.embedding_head import output_layers, pooled_width
-from unmask.weights.heads.embedding_head import FoundOutput
+from unmask.weights.heads.found_output import FoundOutput
 from unmask.weights.heads.sentence_modules import layer_shapes
 from unmask.weights.tensors import WEIGHTS, StoredTensor, tensors_of_file
 

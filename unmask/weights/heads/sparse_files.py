@@ -7,7 +7,7 @@ queries to a SparseStaticEmbedding, a table with one weight per word.
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,11 +19,9 @@ from unmask.base.json_settings import JsonSettings
 from unmask.errors import CorruptCheckpoint, quoted
 from unmask.spec import SparseVector
 from unmask.text import Tokenizer
+from unmask.weights.heads.found_output import FoundOutput
 from unmask.weights.heads.sentence_modules import Module, NotKnown, OpenFile, modules_of, to_json
 from unmask.weights.tensors import WEIGHTS, check_stored_file
-
-if TYPE_CHECKING:
-    from unmask.weights.heads.embedding_head import FoundOutput
 
 TRANSFORMERS = ("Transformer", "MLMTransformer")
 ROUTERS = ("Router", "Asym")
@@ -143,7 +141,7 @@ def encoder_folder(folder: Path) -> Path:
 
 
 def query_weights(
-    folder: Path, found: "FoundOutput", tokenizer: Tokenizer | None
+    folder: Path, found: FoundOutput, tokenizer: Tokenizer | None
 ) -> NDArray[np.float32] | None:
     """The weight of each word for queries; None if the model has no such table.
 
