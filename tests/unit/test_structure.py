@@ -229,16 +229,18 @@ def test_the_floor_test_sees_an_upward_import(tmp_path, monkeypatch):
 
 
 def test_no_module_imports_itself_through_others():
+    """Nor for its types, or inside a function."""
     known = modules()
+
+    def target(imported: str) -> str:
+        name = imported.removeprefix("unmask.")
+        return name if name in known else name.rpartition(".")[0]
+
     graph = {
         name: {
-            target
-            for imported in imports(path, run_time_only=True)
-            for target in (
-                imported.removeprefix("unmask."),
-                imported.removeprefix("unmask.").rpartition(".")[0],
-            )
-            if imported.startswith("unmask.") and target in known
+            target(imported)
+            for imported in imports(path, run_time_only=path.name == "__init__.py")
+            if imported.startswith("unmask.") and target(imported) in known
         }
         for name, path in known.items()
     }
@@ -400,6 +402,13 @@ def test_a_match_has_a_case_for_everything_else():
                 if not (isinstance(last, ast.MatchAs) and last.pattern is None):
                     wrong.append(f"{name} line {node.lineno}")
     assert wrong == []
+
+
+def test_the_guards_of_promises_are_there():
+    page = (ROOT.parent / "docs" / "promises.md").read_text(encoding="utf-8")
+    guards = re.findall(r"`(tests/[\w/]+\.py)`", page)
+    assert len(guards) > 40
+    assert [guard for guard in guards if not (ROOT.parent / guard).is_file()] == []
 
 
 MOST_LINES = 450
