@@ -289,7 +289,9 @@ def test_a_value_replaces_the_other_way_of_saying_it(tmp_path):
     settings = settings_of_table(swept(tmp_path, sweep={"schedule.warmup_steps": [5]}))
     schedule = with_values(settings, {"schedule.warmup_steps": 5}).schedule
     assert (schedule.warmup_steps, schedule.warmup_share) == (5, None)
-    assert checked_grid(settings, settings.sweep, settings.evaluation.metric) == {"schedule.warmup_steps": (5,)}
+    assert checked_grid(settings, settings.sweep, settings.evaluation.metric) == {
+        "schedule.warmup_steps": (5,)
+    }
 
 
 def test_processes_that_do_not_write_have_the_same_trials(tmp_path):

@@ -176,11 +176,42 @@ def test_two_threads_that_fork_get_each_its_own_process(make, monkeypatch):
         forked.append(pool.submit(workers.forked))
         for own, pid in (one.result(SECONDS) for one in forked):
             with own:
-                own.settimeout(SECONDS)
-                module._received(own)
-                module._send(own, workers.packed(work.run, ["x"]))
-                error, ((_, real),) = pickle.loads(module._received(own))
-                assert (error, real) == (None, pid)
+                assert process_behind(own, workers, work) == pid
+
+
+def test_an_answer_that_comes_too_late_is_not_taken_for_the_next_worker(make):
+    _, workers, work, _ = make()
+    workers._control.settimeout(0)
+
+    def fork_until_an_answer_is_late():
+        while True:
+            workers.forked()[0].close()
+
+    with pytest.raises(WorkerDied):
+        fork_until_an_answer_is_late()
+    workers._control.settimeout(SECONDS)
+    own, pid = workers.forked()
+    with own:
+        assert process_behind(own, workers, work) == pid
+
+
+@pytest.mark.parametrize(("why", "killed"), [(TimeoutError(), True), (EOFError(), False), (OSError(), False)])
+def test_only_a_process_that_hangs_is_killed_by_its_number(monkeypatch, why, killed):
+    """That of one that has ended may have been given to another process."""
+    signals = []
+    monkeypatch.setattr(os, "kill", lambda *sent: signals.append(sent))
+    module._kill_if_hanging(7, why)
+    assert bool(signals) == killed
+
+
+def process_behind(own, workers, work):
+    """The number of the process that answers on a worker's socket."""
+    own.settimeout(SECONDS)
+    module._received(own)
+    module._send(own, workers.packed(work.run, ["x"]))
+    error, ((_, real),) = pickle.loads(module._received(own))
+    assert error is None
+    return real
 
 
 def exists(pid):

@@ -7,6 +7,7 @@ model, and forks a worker whenever it gets the socket for one. Everything ends w
 each process then reads the end of its socket.
 """
 
+import itertools
 import os
 import pickle
 import select
@@ -59,7 +60,7 @@ class Workers:
         self._keys = {id(one): key for key, one in shared.items()}
         self._shared = dict(shared)
         self._seconds = seconds
-        self._lock = threading.Lock()
+        self._lock, self._asked = threading.Lock(), itertools.count()
         own, theirs = socket.socketpair()
         sys.stdout.flush()
         sys.stderr.flush()
@@ -99,8 +100,12 @@ class Workers:
         own, theirs = socket.socketpair()
         try:
             with self._lock, theirs:
-                socket.send_fds(self._control, [b"f"], [theirs.fileno()])
-                pid = _SIZE.unpack(_exactly(self._control, _SIZE.size))[0]
+                asked = _SIZE.pack(next(self._asked))
+                socket.send_fds(self._control, [asked], [theirs.fileno()])
+                # An answer that came too late for a call before is not the answer to this one.
+                while (answer := _exactly(self._control, 2 * _SIZE.size))[: _SIZE.size] != asked:
+                    pass
+                pid = _SIZE.unpack(answer[_SIZE.size :])[0]
         except (OSError, EOFError) as error:
             own.close()
             raise WorkerDied("no worker can be started") from error
@@ -147,7 +152,7 @@ class Worker:
         try:
             _received(found)
         except (OSError, EOFError) as error:
-            _kill(pid)
+            _kill_if_hanging(pid, error)
             self.stop()
             raise WorkerDied("a worker ended before it was ready") from error
         found.settimeout(self._workers.limit())
@@ -168,7 +173,7 @@ class Worker:
             error, value = pickle.loads(_received(self._socket))
         except (OSError, EOFError) as ended:
             if self.pid is not None:
-                _kill(self.pid)  # one that hangs
+                _kill_if_hanging(self.pid, ended)
             self.stop()
             raise WorkerDied("the worker ended during a pass") from ended
         if error is not None:
@@ -220,7 +225,7 @@ def _fork_workers(
     """Fork a worker for each socket that comes, until the server ends."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for workers
     while True:
-        message, handles, _, _ = socket.recv_fds(control, 1, 1)
+        message, handles, _, _ = socket.recv_fds(control, _SIZE.size, 1)
         if not message:
             return
         pid = os.fork()
@@ -230,7 +235,7 @@ def _fork_workers(
             _run_as(partial(_in_new_thread, work))
         for handle in handles:
             os.close(handle)
-        control.sendall(_SIZE.pack(pid))
+        control.sendall(message + _SIZE.pack(pid))
 
 
 def _serve(
@@ -298,9 +303,11 @@ def _in_new_thread(work: Callable[[], None]) -> None:
     thread.join()
 
 
-def _kill(pid: int) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+def _kill_if_hanging(pid: int, why: Exception) -> None:
+    """End a worker that did not answer in time. The number of one that has ended may be another process's."""
+    if isinstance(why, TimeoutError):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _send(where: socket.socket, data: bytes) -> None:
