@@ -119,6 +119,18 @@ def test_a_run_that_ends_while_the_manifest_is_written_is_finished_by_the_next(
     assert (found.shards, found.resumed_shards) == (3, 3)
 
 
+def test_inputs_that_are_cut_elsewhere_are_other_inputs(tmp_path):
+    rows = [json.dumps({"text": text}) + "\n" for text in TEXTS]
+
+    def digest(*parts):
+        for number, part in enumerate(parts):
+            (tmp_path / f"{number}.jsonl").write_text("".join(part))
+        return plan([str(tmp_path / f"{number}.jsonl") for number in range(len(parts))], 2)[1]
+
+    assert digest(rows[:2], rows[2:]) != digest(rows[:3], rows[3:])
+    assert digest(rows[:2], rows[2:]) == digest(rows[:2], rows[2:])
+
+
 def test_half_a_file_never_has_its_final_name(tmp_path, monkeypatch):
     whole = Path.write_bytes
 

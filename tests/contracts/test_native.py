@@ -226,6 +226,18 @@ def test_a_number_that_is_not_finite_reaches_its_own_text_alone(precision):
 
 
 @needs_library
+@pytest.mark.parametrize("number", [float("inf"), float("nan")])
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_a_number_that_is_not_finite_inside_a_feedforward_network_is_not_rounded_away(precision, number):
+    """Also where the network's numbers become 8-bit integers."""
+    encoder = random_encoder(POST_NORM)
+    with torch.no_grad():
+        encoder.layers[1].feedforward.inner.bias[2] = number
+    found = layers_of(encoder, precision).hidden_states(batch_of([5, 20]), 2)
+    assert not np.isfinite(found).all(axis=1).any()
+
+
+@needs_library
 def test_ids_and_types_beyond_their_tables_are_refused():
     native = layers_of(random_encoder(POST_NORM))
     with pytest.raises(
