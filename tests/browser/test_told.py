@@ -51,6 +51,17 @@ def test_another_text_is_not_asked_about_the_class_of_the_text_before(browser, l
         assert state(page)["paths.method"] == "relevance", "how it is asked stays"
 
 
+def test_a_head_changes_an_embedding_and_does_not_help_it(browser):
+    """The cosine of an embedding with itself is 1, and without a head never more: it is no praise."""
+    with running([FakeModel()]) as server, opened(browser) as page:
+        look(page, server, "head")
+        said = page.get_by_test_id("head-effect")
+        said.get_by_text("without it: the head changes the embedding by their difference.").wait_for()
+        of_embedding, of_word = said.locator(".one").all_inner_texts()
+        assert "helps" not in of_embedding
+        assert any(verdict in of_word for verdict in ("helps", "works against it"))
+
+
 def test_an_address_of_no_view_says_so(browser, live):
     with opened(browser) as page:
         page.goto(f"{live.url}#v=3&view=scaling&text={quote(SHORT)}")

@@ -21,6 +21,7 @@ from starlette.applications import Starlette
 
 from tests.support.command import assert_one_sentence, environment, run_here
 from tests.support.json_values import as_json, same
+from tests.support.waiting import run_coroutine
 from unmask.http.server import configured
 from unmask.serve.draining import Draining
 from unmask.serve.server import listen
@@ -174,7 +175,7 @@ def test_what_is_unfinished_is_given_up_after_the_time(monkeypatch):
     service = SimpleNamespace(draining=False, renewable=lambda: True, stop=stopped.append)
     server = Draining(configured(Starlette()), service, 0.2)
     began = time.monotonic()
-    asyncio.run(asyncio.wait_for(server._give_up(), 15))
+    run_coroutine(server._give_up(), 15)
     assert time.monotonic() - began >= 0.2
     assert [error.status for error in stopped] == [503]
 
@@ -311,8 +312,7 @@ def test_a_client_that_leaves_is_not_computed(served_models):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(model.engine, "embed", waiting)
-        with ThreadPoolExecutor(1) as own:  # This thread may have a loop: Playwright's, in browser tests.
-            own.submit(asyncio.run, both()).result()
+        run_coroutine(both())
     deadline = time.monotonic() + 20
     while service.scheduler.queued_tokens and time.monotonic() < deadline:
         time.sleep(0.01)

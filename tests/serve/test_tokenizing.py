@@ -3,12 +3,12 @@
 import asyncio
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 import unmask
 from tests.support.tokenizers_built import of_bytes, write_eurobert, write_mmbert
+from tests.support.waiting import run_coroutine
 from tests.unit.test_special_tokens import of_sentence_pieces
 from unmask.http.errors import Refused
 from unmask.serve import Limits, make_app
@@ -26,11 +26,6 @@ def service(served_models, monkeypatch):
     app = make_app({"vectors": served_models["vectors"]}, limits=Limits(queued_tokens=800))
     yield app.state.service
     app.state.service.close()
-
-
-def run(coroutine):
-    with ThreadPoolExecutor(1) as own:  # this thread may have a loop: Playwright's, in browser tests
-        return own.submit(asyncio.run, coroutine).result(SECONDS)
 
 
 def a_call(*, size=LARGE, client="a", seconds=SECONDS, left=False):
@@ -65,7 +60,7 @@ def held(service):
                 assert await first
             return await found if isinstance(found, asyncio.Future) else found
 
-        return run(both())
+        return run_coroutine(both())
 
     return one
 
@@ -81,7 +76,7 @@ def test_what_nobody_waits_for_is_not_tokenized(held, service):
         assert late.value.status == 504
 
     held(check)
-    run(service.aside(a_call(), lambda: done.append("last")))
+    run_coroutine(service.aside(a_call(), lambda: done.append("last")))
     assert done == ["last"]
 
 

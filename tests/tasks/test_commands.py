@@ -94,6 +94,23 @@ def test_tag(models):
     assert len(rows) == 5
 
 
+def test_a_terminal_shows_columns_below_the_text(models, monkeypatch):
+    """People get the text and aligned columns; JSON and CoNLL stay what they are for programs."""
+    model, text = str(models / "tokens"), "the river, the bank"
+    tag = ["tag", "--model", model, "--words", text]
+    cells = [line.split("\t") for line in run_here(*tag).out.splitlines() if line]
+    asked = {options: run_here(*tag[:3], *options, text).out for options in (("--json",), ("--conll",))}
+    monkeypatch.setattr("unmask.cli.tasks.predict.on_terminal", lambda: True)
+    heading, *rows = run_here(*tag).out.splitlines()
+    assert heading == text
+    assert [row.split() for row in rows] == cells
+    assert len({row.rindex(line[-1]) for row, line in zip(rows, cells, strict=True)}) == 1, (
+        "a column is aligned"
+    )
+    for options, out in asked.items():
+        assert run_here(*tag[:3], *options, text).out == out
+
+
 def test_answer(models, tmp_path):
     model, context = str(models / "span"), "The river bank was muddy."
     (tmp_path / "other.txt").write_text("a text\nanother text")

@@ -415,6 +415,14 @@ MOST_LINES = 450
 """Of a file of the package: one concept that a reader can hold in the head."""
 
 
+def test_no_test_starts_a_loop_in_its_own_thread():
+    """The thread of a browser test has a loop for as long as the browser runs, whatever test comes next."""
+    tests = Path(__file__).parents[1]
+    home = tests / "support/waiting.py"
+    starts = [path for path in tests.rglob("*.py") if path != home and "asyncio" + ".run" in path.read_text()]
+    assert not starts, "use tests.support.waiting.run_coroutine"
+
+
 def test_no_file_holds_several_concepts():
     sizes = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in modules().items()}
     assert {name: lines for name, lines in sizes.items() if lines > MOST_LINES} == {}

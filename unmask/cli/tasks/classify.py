@@ -134,7 +134,7 @@ def classify(
         return named(loaded, item, text=shown, **pair, **plain(found))
 
     settings = (threshold, truncation, overlap_tokens, labels, hypothesis_template, multi_label, json)
-    job = Job("classifying", run, model, predict, row, settings)
+    job = Job("classifying", run, model, predict, row, settings, in_tabs=not json)
     if text is not None and text != STANDARD_INPUT:
         given.refuse_for_a_text()
         first, second = pair_of(text, "the text") if pairs else (text, None)

@@ -18,6 +18,7 @@ from unmask.cli.lines import Inputs, LineReader, Survey, line_name, require_text
 from unmask.cli.options import BlankOption, FieldOption, FormatOption, RunOptions
 from unmask.cli.output import json_line, progress
 from unmask.cli.tasks.bulk import BulkOptions, run_bulk
+from unmask.cli.tasks.terminal import on_terminal, print_aligned
 from unmask.errors import InvalidRequest, InvalidText
 from unmask.tasks import Progress
 from unmask.tasks.values import LongTexts
@@ -146,6 +147,8 @@ class Job:
     """Makes the finished file (the second path) from the rows (the first)."""
     default_adapter: str | None = None
     """The adapter of the model "default" if none is named."""
+    in_tabs: bool = False
+    """Rows are cells separated by tabs, which a terminal shows in columns."""
 
     def load(self) -> "Model":
         """Load the model."""
@@ -162,7 +165,16 @@ def predict_text(job: Job, item: Item) -> None:
     loaded = job.load()
     with progress(job.verb, 0) as report:
         (one,) = job.predict(loaded, [item], lambda _: "the text", over_windows(report, "the text"))
-    sys.stdout.write(job.row(loaded, item, one))
+    _print(job, loaded, item, one)
+
+
+def _print(job: Job, loaded: "Model", item: Item, prediction: Any) -> None:
+    rows = job.row(loaded, item, prediction)
+    if job.in_tabs and item.sentence is None and on_terminal():
+        heading = item.value if isinstance(item.value, str) else " ".join(item.value)
+        print_aligned(heading, rows)
+    else:
+        sys.stdout.write(rows)
 
 
 def predict_items(job: Job, given: Given, file: FileOptions) -> None:
@@ -186,8 +198,9 @@ def predict_items(job: Job, given: Given, file: FileOptions) -> None:
         reader = LineReader(inputs.lines())
         if output is None:
             with progress(job.verb, found.texts if found else 0) as report:
-                for rows, _ in _rows(job, loaded, reader, found, report):
-                    sys.stdout.write(rows)
+                for items, predictions in _predicted(job, loaded, reader, found, report):
+                    for item, prediction in zip(items, predictions, strict=True):
+                        _print(job, loaded, item, prediction)
                     sys.stdout.flush()
             require_texts(reader.done)
             return
@@ -217,8 +230,9 @@ def _write(job: Job, loaded: "Model", reader: LineReader, found: Survey, file: F
         )
         resumed = target.rows_done
         report = stack.enter_context(progress(job.verb, found.texts))
-        for rows, count in _rows(job, loaded, reader, found, report):
-            target.append(rows.encode(), count)
+        for items, predictions in _predicted(job, loaded, reader, found, report):
+            rows = "".join(job.row(loaded, item, one) for item, one in zip(items, predictions, strict=True))
+            target.append(rows.encode(), len(items))
         if reader.digest() != found.digest:
             raise InvalidText("the input changed while it was read; run the command again")
     return resumed
@@ -230,10 +244,10 @@ def _fingerprint(of_settings: str, reader: LineReader, rows: int) -> str:
     return hashlib.sha256(repr((of_settings, reader.digest())).encode()).hexdigest()
 
 
-def _rows(
+def _predicted(
     job: Job, loaded: "Model", reader: LineReader, found: Survey | None, report: Progress
-) -> Iterator[tuple[str, int]]:
-    """What is written, part by part, with the number of inputs in each."""
+) -> Iterator[tuple[list[Item], Sequence[Any]]]:
+    """Inputs with their predictions, part by part."""
     total = found.texts if found else 0
     while True:
         first, part = reader.done, reader.take()
@@ -242,11 +256,7 @@ def _rows(
         items = [line for line in part if isinstance(line, Item)]
         name = partial(line_name, part)
         within = over_windows(report, name(0)) if len(part) == 1 else _within(report, first, len(part), total)
-        predictions = job.predict(loaded, items, name, within)
-        yield (
-            "".join(job.row(loaded, item, one) for item, one in zip(items, predictions, strict=True)),
-            len(part),
-        )
+        yield items, job.predict(loaded, items, name, within)
         report(reader.done, total)
 
 

@@ -114,7 +114,9 @@ def tag(
         return _table(found.words if words or not found.has_entities else found.entities)
 
     settings = (aggregation, words, conll, scheme, truncation, overlap_tokens, json)
-    job = Job("tagging", run, model, predict, row, settings, default_adapter=ADAPTER)
+    job = Job(
+        "tagging", run, model, predict, row, settings, default_adapter=ADAPTER, in_tabs=not json and not conll
+    )
     if text is not None and text != STANDARD_INPUT:
         given.refuse_for_a_text()
         predict_text(job, Item(text, "", 0, "the text", None, text))
