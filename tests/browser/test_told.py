@@ -9,6 +9,7 @@ from looking import SHORT, address_says, becomes, look, state
 from test_export import opened_file, saved
 
 import unmask
+from unmask.interpret.overview.overview import overview
 
 IN_SIGHT = """element => {
     const box = element.getBoundingClientRect();
@@ -60,6 +61,15 @@ def test_a_head_changes_an_embedding_and_does_not_help_it(browser):
         of_embedding, of_word = said.locator(".one").all_inner_texts()
         assert "helps" not in of_embedding
         assert any(verdict in of_word for verdict in ("helps", "works against it"))
+
+
+def test_the_page_of_a_head_tells_its_work_beside_its_label(browser):
+    """A head that mostly rests on [CLS] is told by what the overview found it for."""
+    model = unmask.load("unmask-mini")
+    found = next(one for one in overview(model.attention(SHORT)).findings if one.kind in ("edge", "same"))
+    with running([model]) as server, opened(browser) as page:
+        page.goto(f"{server.url}#v=3&view=head&text={quote(SHORT)}&layer={found.layer}&head={found.head}")
+        page.get_by_test_id("head-work").get_by_text(found.sentence).wait_for()
 
 
 def test_an_address_of_no_view_says_so(browser, live):

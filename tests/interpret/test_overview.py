@@ -1,7 +1,9 @@
 """The overview of a text: every number against whole maps, and no finding where there is nothing to find."""
 
 import json
+from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,6 +23,7 @@ from unmask.interpret.effects.target import Embedding, Word
 from unmask.interpret.geometry.cka import cka
 from unmask.interpret.overview import effects
 from unmask.interpret.overview.effects import decided_word, most_effective_head
+from unmask.interpret.overview.layers import labels
 from unmask.interpret.overview.names import percent
 from unmask.interpret.overview.overview import ORDER, attention_findings, overview
 from unmask.text.masking import masked
@@ -182,6 +185,18 @@ def test_labels_are_all_counted(found):
     assert numbers[0] == sum(numbers[1:]) == 72
 
 
+def test_heads_that_are_all_diffuse_are_told_in_one_sentence():
+    def told(*kinds):
+        names = SimpleNamespace(token=lambda _: "[CLS]")
+        heads = {(0, head): SimpleNamespace(label=kind) for head, kind in enumerate(kinds)}
+        (one,) = labels(SimpleNamespace(tokens=50, count=len(kinds), names=names, labels=heads))
+        return one.sentence
+
+    even = "All 3 heads spread their attention almost evenly, as untrained weights do."
+    assert told("diffuse", "diffuse", "diffuse") == even
+    assert told("diffuse", "diffuse", "first") == "Of 3 heads, 1 mostly attend to [CLS] and 2 are diffuse."
+
+
 def test_the_layer_that_changes_states_most(found, view):
     states = [state.double().numpy() for state in view.cache.states]
     cosines = [
@@ -267,6 +282,21 @@ def test_a_masked_word_and_the_layer_that_decides_it():
     assert abs(effect.value) == np.abs(every.effect).max()
     before, after = np.exp(every.before), np.exp(every.before - effect.value)
     assert ("falls" if after < before else "rises") in effect.sentence
+
+
+def test_a_prediction_that_would_be_printed_as_zero_is_left_out(monkeypatch):
+    model = unmask.load("unmask-mini")
+    encoding = model.tokenize(TEXT)
+    cache = ActivationCache.of(model.encoder, masked(encoding, [3], model.tokenizer))
+    assert list(decided_word(cache, 3, encoding, str))
+    lens = effects.logit_lens
+
+    def faint(*arguments, **options):
+        found = lens(*arguments, **options)
+        return replace(found, followed=found.followed * 1e-4)
+
+    monkeypatch.setattr(effects, "logit_lens", faint)
+    assert list(decided_word(cache, 3, encoding, str)) == []
 
 
 def test_similarity_of_layers_needs_thirty_tokens(model, found):

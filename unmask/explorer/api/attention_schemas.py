@@ -157,7 +157,7 @@ class FindingsRequest(PageRequest):
     path = "texts/{text}/findings"
     answer = Overview
     grows = True
-    saved_in = ("overview",)
+    saved_in = ("overview", "head")
 
     text: str
 

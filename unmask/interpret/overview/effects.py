@@ -107,6 +107,8 @@ def decided_word(
 ) -> Iterator[Finding]:
     """The model's prediction for a masked token, and the layer from which it stays the first (logit lens).
 
+    A prediction whose probability would be printed as zero says nothing about the text and is left out.
+
     Args:
         cache: the text with the token masked.
         token: which.
@@ -116,6 +118,9 @@ def decided_word(
     """
     lens = logit_lens(cache, [token], top_k=1, watch=watch)
     probabilities, ranks = lens.followed[0], lens.ranks[0]
+    probability = percent(float(probabilities[-1]))
+    if probability in (percent(0), "0.0 %"):
+        return
     behind = np.flatnonzero(ranks > 0)
     level = int(behind[-1]) + 1 if len(behind) else 0
     word = quoted(spell(int(lens.followed_ids[0])))
@@ -124,8 +129,7 @@ def decided_word(
     since = f"from layer {level - 1} on" if level else "at every layer"
     yield Finding(
         kind="prediction",
-        sentence=f"{masked}, the model predicts {word} with {percent(float(probabilities[-1]))}, its most "
-        f"probable word {since}.",
+        sentence=f"{masked}, the model predicts {word} with {probability}, its most probable word {since}.",
         value=float(probabilities[-1]),
         layer=max(0, level - 1),
         query=token,

@@ -36,9 +36,12 @@ def labels(heads: MeasuredHeads) -> Iterator[Finding]:
     parts = [f"{count} {verb} {name}" for verb, (count, name) in zip(verbs, aimed, strict=False)]
     parts += [f"{counts[label]} {are}" for label, are in _OTHERS if counts[label]]
     told = ", ".join(parts[:-1]) + " and " + parts[-1] if len(parts) > 1 else parts[0]
+    sentence = f"Of {heads.count} heads, {told}."
+    if counts["diffuse"] == heads.count:
+        sentence = f"All {heads.count} heads spread their attention almost evenly, as untrained weights do."
     yield Finding(
         kind="labels",
-        sentence=f"Of {heads.count} heads, {told}.",
+        sentence=sentence,
         value=ranked[0][1] / heads.count,
         bars=tuple(Bar(names.get(label, label), float(count)) for label, count in ranked),
     )
