@@ -7,7 +7,7 @@ import pandas
 import polars
 import pyarrow
 import pytest
-from datasets import ClassLabel, Dataset, Features, Sequence, Value
+from datasets import ClassLabel, Dataset, DatasetDict, Features, Sequence, Value
 
 import unmask
 from tests.support.tiny import tiny_bert, write_checkpoint
@@ -98,6 +98,10 @@ def test_names_of_classes_of_a_saved_dataset_are_its_labels(tmp_path):
     [
         ([], "data: train is empty"),
         (iter(()), "data.train has no rows; give at least one"),
+        (
+            DatasetDict({"train": Dataset.from_dict(COLUMNS), "test": Dataset.from_dict(COLUMNS)}),
+            "data.train is a dataset of several splits; choose one of them: 'train', 'test'",
+        ),
         (pandas.DataFrame({"text": []}), "data.train has no rows"),
         (
             (pair for pair in [("a text", 1)]),

@@ -126,6 +126,18 @@ def test_an_answer_that_its_context_lacks_is_refused(tmp_path):
     ("name", "content", "sentence"),
     [
         ("a.tsv", "text\tlabel\nx\n", r"line 2 of .*a.tsv has 1 values separated by tabs.*2 columns"),
+        (
+            "a.tsv",
+            "text,label\nx,1\n",
+            r"line 1 of .* has the single column .* separated by ','",
+        ),
+        (
+            "a.tsv",
+            "text;label\nx;1\n",
+            r"separated by ';'.* a .tsv file needs tabs",
+        ),
+        ("a.csv", "text\tlabel\nx\t1\n", r"separated by '\\t'; a .csv file needs commas"),
+        ("a.tsv", "text\ttext\nx\t1\n", r"line 1 of .* names two columns 'text'"),
         ("a.conll", "x O\ny\n", r"line 2 of .* has 1 columns and the lines before it 2"),
         ("a.conll", "x\n", r"line 1 of .* has 1 columns and a word and a label are needed"),
         ("a.conllu", "1\tx\n", r"line 1 of .* has 2 columns.*CoNLL-U has 10"),

@@ -42,6 +42,10 @@ def tables_in_memory(value: object, option: str) -> object:
     """
     if isinstance(value, str | bytes | None):
         return value
+    if isinstance(value, Mapping) and isinstance(getattr(value, "num_rows", None), dict):
+        raise InvalidRequest(
+            f"{option} is a dataset of several splits; choose one of them: {', '.join(map(repr, value))}"
+        )
     if isinstance(value, Path):
         return (str(value),)
     if isinstance(value, list | tuple) and not (value and isinstance(value[0], Mapping)):

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, Literal, cast
 
 from unmask.base.files import KINDS
 from unmask.base.optional import require
@@ -219,7 +219,7 @@ def csv_rows(path: Path | Stream, columns: Sequence[str] = ()) -> Iterator[Recor
         ):
             if not names:
                 names = row
-                _check_names(names, f"row {number} of {path}")
+                _check_names(names, f"row {number} of {path}", ",")
             elif row and len(row) != len(names):
                 raise InvalidText(
                     f"row {number} of {path} has {len(row)} values and {first} names {len(names)}; "
@@ -231,16 +231,17 @@ def csv_rows(path: Path | Stream, columns: Sequence[str] = ()) -> Iterator[Recor
         raise InvalidText(f"cannot read {path} after row {number}: {error}") from None
 
 
-def _check_names(names: Sequence[str], where: str) -> None:
-    """Refuse names of columns that stand twice, or that are separated otherwise than by commas."""
+def _check_names(names: Sequence[str], where: str, mark: Literal[",", "\t"]) -> None:
+    """Refuse names of columns that stand twice, or that are separated otherwise than by ``mark``."""
     twice = next((name for name in names if name and names.count(name) > 1), None)
     if twice is not None:
         raise InvalidText(f"{where} names two columns {twice!r}; give each its own name")
-    separator = next((mark for mark in (";", "\t", "|") if len(names) == 1 and mark in names[0]), None)
+    others = [other for other in (",", ";", "\t", "|") if other != mark]
+    separator = next((other for other in others if len(names) == 1 and other in names[0]), None)
     if separator is not None:
         raise InvalidText(
             f"{where} has the single column {names[0]!r}, so its values are separated by {separator!r}; "
-            "write it with commas, or as .tsv with tabs"
+            "a .csv file needs commas and a .tsv file needs tabs"
         )
 
 
@@ -256,6 +257,7 @@ def tsv_rows(
         values = line.split("\t")
         if not names:
             names = values
+            _check_names(names, f"line {number} of {path}", "\t")
             continue
         if skip is not None and len(values) < len(names):
             skip()
