@@ -109,6 +109,8 @@ def test_a_terminal_shows_columns_below_the_text(models, monkeypatch):
     )
     for options, out in asked.items():
         assert run_here(*tag[:3], *options, text).out == out
+    heading, *_ = run_here(*tag[:3], "the \x1b[31mriver [bold] bank").out.splitlines()
+    assert heading == r"the \u001b[31mriver [bold] bank", "a text cannot control the terminal"
 
 
 def test_answer(models, tmp_path):

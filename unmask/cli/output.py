@@ -10,6 +10,7 @@ from pathlib import PurePath
 from typing import Any, TextIO
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 
 from unmask.tasks.progress import Progress
@@ -18,9 +19,18 @@ SECONDS_BETWEEN_LINES = 5.0
 """Between two lines of progress outside a terminal."""
 
 
+LONGEST_HEADING = 200
+"""Characters of a text that are shown above its predictions."""
+
+
+def on_terminal() -> bool:
+    """Whether people read what is printed; a pipe or a file is read by programs."""
+    return sys.stdout.isatty()
+
+
 def console(width: int = 500) -> Console:
     """A console for results. Outside a terminal there are no colors, and tables have this width."""
-    return Console(width=None if sys.stdout.isatty() else width, highlight=False, soft_wrap=True)
+    return Console(width=None if on_terminal() else width, highlight=False, soft_wrap=True)
 
 
 def table(title: str | None, *columns: str, right: tuple[str, ...] = ()) -> Table:
@@ -29,6 +39,21 @@ def table(title: str | None, *columns: str, right: tuple[str, ...] = ()) -> Tabl
     for column in columns:
         made.add_column(column, justify="right" if column in right else "left", overflow="fold")
     return made
+
+
+def print_aligned(heading: str, rows: str) -> None:
+    """Print a text, and below it rows of cells that tabs separate, in columns."""
+    words = " ".join(heading.split())
+    shown = words if len(words) <= LONGEST_HEADING else f"{words[:LONGEST_HEADING]}…"
+    columns = Table.grid(padding=(0, 2))
+    for row in filter(None, rows.splitlines()):
+        cells = row.split("\t")
+        while len(columns.columns) < len(cells):
+            columns.add_column(overflow="fold")
+        columns.add_row(*map(safe, cells))
+    screen = console()
+    screen.print(f"[bold]{safe(shown)}[/bold]")
+    screen.print(Padding(columns if columns.row_count else "[dim]nothing[/dim]", (0, 0, 0, 2), expand=False))
 
 
 def safe(text: str) -> str:

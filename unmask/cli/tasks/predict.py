@@ -16,9 +16,8 @@ from unmask.cli.input import STANDARD_INPUT
 from unmask.cli.items import Columns, InputFormat, Item, Read, format_of, item_reader
 from unmask.cli.lines import Inputs, LineReader, Survey, line_name, require_texts, survey
 from unmask.cli.options import BlankOption, FieldOption, FormatOption, RunOptions
-from unmask.cli.output import json_line, progress
+from unmask.cli.output import json_line, on_terminal, print_aligned, progress
 from unmask.cli.tasks.bulk import BulkOptions, run_bulk
-from unmask.cli.tasks.terminal import on_terminal, print_aligned
 from unmask.errors import InvalidRequest, InvalidText
 from unmask.tasks import Progress
 from unmask.tasks.values import LongTexts

@@ -14,7 +14,6 @@ from unmask.spec import (
     UnitLength,
     UnknownOutput,
 )
-from unmask.weights.heads.found_output import FoundOutput
 from unmask.weights.heads.multi_vector_files import (
     MODEL_TYPES,
     STANFORD_CLASS,
@@ -22,6 +21,7 @@ from unmask.weights.heads.multi_vector_files import (
     read_stanford,
     write_multi_vector,
 )
+from unmask.weights.heads.output_tensors import FoundOutput
 from unmask.weights.heads.pair_files import names_activation, read_pair, write_pair
 from unmask.weights.heads.pooling_files import modes_of, write_pooling
 from unmask.weights.heads.sentence_modules import (

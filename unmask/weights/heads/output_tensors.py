@@ -1,13 +1,12 @@
-"""The stored tensors of the layers that an output adds to the encoder. Free of torch."""
+"""The output that a folder defines, and the stored tensors of its layers. Free of torch."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from unmask.errors import CorruptCheckpoint, TensorMismatch, UnsafeCheckpoint
-from unmask.spec import EncoderSpec
+from unmask.spec import CheckpointOutput, EncoderSpec
 from unmask.spec.embedding_head import output_layers, pooled_width
-from unmask.weights.heads.found_output import FoundOutput
 from unmask.weights.heads.sentence_modules import layer_shapes
 from unmask.weights.tensors import WEIGHTS, StoredTensor, tensors_of_file
 
@@ -15,6 +14,15 @@ PICKLED = "pytorch_model.bin"
 
 STANFORD_TENSOR = "linear.weight"
 """The projection in the files of a ColBERT checkpoint by Stanford's code, beside the encoder's tensors."""
+
+
+@dataclass(frozen=True)
+class FoundOutput:
+    """The output that a folder defines, and where its weights are."""
+
+    head: CheckpointOutput
+    folders: tuple[str, ...] = ()
+    """The folder of the weights of each of its layers; "" for the encoder's own files."""
 
 
 def output_tensors(

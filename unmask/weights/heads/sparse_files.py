@@ -19,7 +19,7 @@ from unmask.base.json_settings import JsonSettings
 from unmask.errors import CorruptCheckpoint, quoted
 from unmask.spec import SparseVector
 from unmask.text import Tokenizer
-from unmask.weights.heads.found_output import FoundOutput
+from unmask.weights.heads.output_tensors import FoundOutput
 from unmask.weights.heads.sentence_modules import Module, NotKnown, OpenFile, modules_of, to_json
 from unmask.weights.tensors import WEIGHTS, check_stored_file
 

@@ -26,8 +26,7 @@ from unmask.text.build import SENTENCE_PIECE_LAYOUTS
 from unmask.text.literal import SpecialTokens
 from unmask.text.tokenizer import TOKENIZER_FILES, Tokenizer
 from unmask.weights.heads.embedding_head import EMBEDDING_FILES, read_output
-from unmask.weights.heads.found_output import FoundOutput
-from unmask.weights.heads.output_tensors import STANFORD_TENSOR, output_tensors
+from unmask.weights.heads.output_tensors import STANFORD_TENSOR, FoundOutput, output_tensors
 from unmask.weights.heads.sentence_modules import modules_of
 from unmask.weights.heads.sparse_files import encoder_folder, query_weights
 from unmask.weights.read.source import Source
