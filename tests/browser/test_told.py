@@ -13,7 +13,7 @@ from unmask.interpret.overview.overview import overview
 
 IN_SIGHT = """element => {
     const box = element.getBoundingClientRect();
-    return box.top >= 0 && box.bottom <= innerHeight;
+    return box.top >= -1 && box.bottom <= innerHeight + 1;  // pages scroll by whole pixels
 }"""
 LONGER = "the muddy river was open"
 
@@ -111,7 +111,7 @@ def test_every_tab_of_a_saved_overview_opens_or_says_why_not(browser, live, tmp_
         file.goto(path.as_uri())
         file.get_by_test_id("tabs").wait_for()
         file.evaluate("scrollTo(0, document.body.scrollHeight)")
-        file.locator(f"[data-tab={tab}]").click()
+        file.locator(f"[data-tab={tab}]").evaluate("tab => tab.click()")  # without scrolling to it
         settle(file)
         opens = file.locator(f"[data-tab={tab}]").get_attribute("aria-selected") == "true"
         said = file.locator("[data-testid=problem], [data-testid=stage]").all_inner_texts()

@@ -126,7 +126,7 @@ def search(
     reranker: ServedModel | None,
     **options: Any,
 ) -> Ready:
-    """A search whose only result is `Found`; options as of `unmask.search.Index.search`.
+    """A search whose only result is `Found`; options as of `unmask.Index.search`.
 
     It runs where models run, like a pass, for the price of its estimated tokens.
     """

@@ -172,7 +172,7 @@ def measure_blimp(
     Args:
         model: a model with an MLM head.
         pairs: at least one; see `read_blimp`.
-        score: which tokens are masked together; see `unmask.evaluate.probes.scoring.TargetScore`.
+        score: which tokens are masked together; see `unmask.evaluate.probes.scoring.Score`.
         progress: called with (tokens scored, tokens to score).
 
     Raises:

@@ -135,7 +135,7 @@ def pseudo_log_likelihoods(
     Args:
         model: a model with an MLM head.
         sentences: the sentences to score.
-        score: see `TargetScore`. The vocabulary determines which tokens continue a word, as in
+        score: see `Score`. The vocabulary determines which tokens continue a word, as in
             `unmask.training.vocabulary`: in byte-level vocabularies a contraction is one word there, whereas
             Kauf & Ivanova follow the tokenizer's own splitting.
         tokens_per_pass: the most tokens in a batch.
