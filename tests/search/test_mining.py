@@ -9,8 +9,8 @@ import sentence_transformers
 from safetensors.torch import load_file, save_file
 
 import unmask
-from tests.finetuning.retrieval.conftest import place, write_rows
 from tests.support.tiny import tiny_bert, write_checkpoint, write_tokenizer
+from tests.training.retrieval.conftest import place, write_rows
 from unmask.cli.options import RunOptions
 from unmask.cli.train.mine import mine as command
 from unmask.errors import InvalidRequest, InvalidText, OutputError

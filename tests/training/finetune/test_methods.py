@@ -1,0 +1,123 @@
+"""Methods of fine-tuning through the run file: what they log, refuse and change."""
+
+from typing import get_args
+
+import numpy as np
+import pytest
+from sklearn.utils.class_weight import compute_class_weight
+
+from tests.training.finetune.test_finetune import METHODS, place, table
+from unmask.errors import InvalidRequest
+from unmask.training.finetune.run import finetune
+from unmask.training.finetune.settings import Task, settings_of_table
+from unmask.training.run.events import read_events
+
+__all__ = ["place"]
+
+NO_DROPOUT = {
+    "start_from": "tiny",
+    "config": {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
+}
+TASKS = {
+    "classification": {},
+    "regression": {
+        "task": "regression",
+        "data": {"train": ["train.tsv"], "label": "length"},
+        "evaluation": {},
+    },
+    "tagging": {"task": "tagging", "data": {"train": ["train.conll"]}, "evaluation": {}},
+    "answering": {"task": "answering", "data": {"train": ["train.json"]}, "evaluation": {}},
+}
+
+
+def steps(out):
+    return [one for one in read_events(out / "log.jsonl") if one["event"] == "step"]
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_task_logs_the_divergences(place, tmp_path, task):
+    finetune(table(tmp_path / "run", epochs=1, **TASKS[task], **METHODS), base=place)
+    for line in steps(tmp_path / "run"):
+        found = {name.split("/")[1]: value for name, value in line.items() if "/" in name}
+        assert found["r_drop"] > 0
+        assert found["sift"] > 0
+        assert found["loss"] > 0
+        assert line["learning_rate"] <= 5e-3
+    rates = [line["learning_rate"] for line in steps(tmp_path / "run")]
+    assert max(rates) == pytest.approx(5e-3), "the full rate, not that of a layer"
+
+
+def test_without_them_nothing_is_logged(place, tmp_path):
+    finetune(table(tmp_path / "run", epochs=1), base=place)
+    assert {name for line in steps(tmp_path / "run") for name in line if "/" in name} == {
+        "classification/loss",
+        "classification/accuracy",
+    }
+
+
+def test_balanced_class_weights(place, tmp_path):
+    """The numbers of scikit-learn, in the order of the labels."""
+    rows = [line.split("\t")[1] for line in (place / "train.tsv").read_text().splitlines()[1:]]
+    expected = compute_class_weight("balanced", classes=np.array(["dry", "wet"]), y=np.array(rows))
+    assert expected[0] != pytest.approx(expected[1])
+    runs = [
+        finetune(table(tmp_path / name, epochs=1, class_weights=weights), base=place)
+        for name, weights in (("balanced", "balanced"), ("given", expected.tolist()))
+    ]
+    one, other = ((run.folder / "model.safetensors").read_bytes() for run in runs)
+    assert one == other
+    assert steps(tmp_path / "balanced")[0]["classification/loss"] == pytest.approx(
+        steps(tmp_path / "given")[0]["classification/loss"]
+    )
+    assert "class weights balanced" in (runs[0].folder / "README.md").read_text()
+    data = {"train": ["train.tsv"], "dev": ["dev.tsv"], "labels": ["dry", "wet", "ice"]}
+    with pytest.raises(InvalidRequest, match="balanced and no training text has the label ice"):
+        finetune(table(tmp_path / "none", class_weights="balanced", data=data), base=place)
+
+
+def test_r_drop_needs_a_model_with_dropout(place, tmp_path):
+    given = table(tmp_path / "run", epochs=1, r_drop=1.0, model=NO_DROPOUT)
+    with pytest.raises(InvalidRequest, match="r_drop is 1 and all dropouts of the model are 0"):
+        finetune(given, base=place)
+    finetune(
+        table(tmp_path / "head", epochs=1, r_drop=1.0, model={**NO_DROPOUT, "head_dropout": 0.1}), base=place
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"r_drop": -1.0}, "r_drop is -1; it must be at least 0 and finite"),
+        ({"r_drop": float("nan")}, "r_drop is nan; it must be at least 0"),
+        (
+            {"task": "multi_label", "class_weights": "balanced"},
+            "class_weights is balanced and task is multi_l",
+        ),
+        ({"class_weights": "even"}, "class_weights is 'even'; it can be balanced"),
+        ({"sift": {}}, "sift needs weight, and it is not given"),
+        ({"sift": {"weight": -1.0}}, "sift: weight is -1; it must be above 0"),
+        ({"frozen": True, "optimizer": {"layer_decay": 0.5}}, "no layer of an encoder is trained"),
+        ({"optimizer": {"layer_decay": 2.0}}, "optimizer: layer_decay must be above 0 and at most 1, not 2"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(place, tmp_path, changes, sentence):
+    with pytest.raises(InvalidRequest, match=sentence):
+        finetune(table(tmp_path / "run", **changes), base=place)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "ignored"),
+    [
+        ("label_smoothing", 0.1, ("answering", "regression", "multi_label", "retrieval")),
+        ("class_weights", [1.0, 2.0], ("answering", "regression", "multiple_choice", "retrieval")),
+    ],
+)
+def test_what_a_loss_would_ignore_is_refused(name, value, ignored):
+    for task in get_args(Task):
+        data = {"train": ["a"]} | ({"choices": ["a"]} if task == "multiple_choice" else {})
+        given = {"name": "a", "task": task, "model": {"start_from": "x"}, "data": data, name: value}
+        if task not in ignored:
+            settings_of_table(given)
+            continue
+        with pytest.raises(InvalidRequest, match=rf"{name} is .* and the task is {task}, .*; leave it out"):
+            settings_of_table(given)
