@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
 import unmask
-from unmask.text.records import lines
+from unmask.text.lines import lines
 from unmask.text.windows import windows
 
 

@@ -12,7 +12,7 @@ import pytest
 from unmask.errors import InvalidRequest
 from unmask.search.documents import Document, Skipped, read_documents
 from unmask.search.documents.markup import markdown_title
-from unmask.text.json_list import CHUNK
+from unmask.text.rows import CHUNK
 
 
 def read(*paths: Path, **options):

@@ -16,7 +16,7 @@ from tests.tasks.test_commands import lines
 from tests.unit.test_embed_command import PART, journaled_rows, slowly
 from unmask.base.resume import ResumableFile
 from unmask.tasks.schemes import entities_of
-from unmask.text.records import Stream
+from unmask.text.lines import Stream
 from unmask.training.finetune.data_settings import DataSettings
 from unmask.training.finetune.records import read_labeled
 
@@ -173,7 +173,7 @@ def test_parquet_without_its_package_and_from_a_pipe(models, files, monkeypatch)
     stdin = (files / "a.parquet").read_bytes()
     assert run_here(*given, "--format", "parquet", stdin=stdin).out == whole.out
     with monkeypatch.context() as patch:
-        patch.setattr("unmask.text.records.Stream", Unseekable)
+        patch.setattr("unmask.text.rows.Stream", Unseekable)
         patch.setattr("unmask.cli.items.Stream", Unseekable)
         ran = run_here(*given, "--format", "parquet", stdin=stdin)
     assert_one_sentence(ran, "cannot read <stdin> as Parquet, which is read from its end; name the file")

@@ -15,7 +15,7 @@ from tests.support.command import assert_one_sentence, run_here
 from unmask.bulk import shards
 from unmask.errors import InvalidRequest
 from unmask.search.index import Index
-from unmask.text import records
+from unmask.text import lines as text_lines
 
 ODD = {
     "empty.txt": (b"", "there is no text in the input"),
@@ -25,7 +25,10 @@ ODD = {
     "broken.jsonl": (b'{"text": "bank"\n', "line 1 of broken.jsonl is not JSON"),
     "array.jsonl": (b'["bank"]\n', "line 1 of array.jsonl is not a JSON object"),
     "deep.jsonl": (b"[" * 99_999 + b"\n", "line 1 of deep.jsonl is not JSON"),
-    "huge.jsonl": (b'{"text": "bank", "n": %s}\n' % (b"9" * 5000), "huge.jsonl is not JSON"),
+    "huge.jsonl": (
+        b'{"text": "bank", "n": %s}\n' % (b"9" * 5000),
+        "line 1 of huge.jsonl holds a whole number of more than 4,300 digits",
+    ),
     "missing.jsonl": (b'{"body": "bank", "n": 1}\n', "line 1 of missing.jsonl has no 'text'"),
     "number.jsonl": (b'{"text": 3}\n', "line 1 of number.jsonl has no text under 'text'"),
     "half.jsonl": (b'{"text": "\\ud83d bank"}\n', "line 1 of half.jsonl holds a lone surrogate U+D83D"),
@@ -188,7 +191,7 @@ def test_a_device_is_refused_by_name(models):
 
 
 def test_a_bomb_is_one_sentence(models, place, monkeypatch):
-    monkeypatch.setattr(records, "LONGEST_LINE", 10_000)
+    monkeypatch.setattr(text_lines, "LONGEST_LINE", 10_000)
     (place / "bomb.txt.gz").write_bytes(gzip.compress(b"a" * 99_999))
     ran = run_here("classify", "--file", "bomb.txt.gz", "-m", models / "sequence")
     assert_one_sentence(ran, "line 1 of bomb.txt.gz is longer than 10,000 bytes")

@@ -23,7 +23,7 @@ from unmask.cli import lines as lines_module
 from unmask.cli.tasks import embed_rows
 from unmask.errors import OutputError
 from unmask.text import Line
-from unmask.text import records as records_module
+from unmask.text import lines as text_lines
 
 embed_module = import_module("unmask.cli.tasks.embed")
 WORDS = ("the", "river", "bank", "was", "muddy", "text", "another", "a", "texts", "banking", "xyz", "!")
@@ -287,7 +287,7 @@ def test_a_file_that_changes_meanwhile_is_noticed(tiny_folder, lines, tmp_path, 
 
 
 def test_a_line_without_an_end_is_refused(tiny_folder, monkeypatch):
-    monkeypatch.setattr(records_module, "LONGEST_LINE", 1000)
+    monkeypatch.setattr(text_lines, "LONGEST_LINE", 1000)
     ran = run_here("embed", "-m", tiny_folder, stdin=b"the\n" + b"a" * 2000)
     assert_one_sentence(ran, "line 2 of <stdin> is longer than 1,000 bytes")
 

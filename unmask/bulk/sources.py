@@ -12,7 +12,8 @@ from unmask.base.optional import require
 from unmask.bulk.folder import matching, opened_input, unreadable
 from unmask.bulk.task import BatchTask
 from unmask.errors import EmptyText, InvalidRequest, InvalidText
-from unmask.text.records import json_row, line_text
+from unmask.text.lines import line_text
+from unmask.text.rows import json_row
 
 FORMATS = {".txt": ".jsonl", ".jsonl": ".jsonl", ".parquet": ".parquet", ".lance": ".parquet"}
 """The extension of an input -> that of its shards."""

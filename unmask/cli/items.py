@@ -3,13 +3,11 @@
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 from unmask.base.optional import require
 from unmask.errors import EmptyText, InvalidRequest, InvalidText
 from unmask.text import Blank, Line, read_lines
-from unmask.text.decode import check_text
-from unmask.text.json_list import json_list
 from unmask.text.layouts import (
     CONLLU_COLUMNS,
     Sentence,
@@ -18,40 +16,8 @@ from unmask.text.layouts import (
     questions,
     sentences,
 )
-from unmask.text.records import (
-    Record,
-    Stream,
-    csv_rows,
-    format_ending,
-    json_rows,
-    parquet_rows,
-    tsv_rows,
-)
-
-InputFormat = Literal["lines", "jsonl", "json", "csv", "tsv", "parquet", "conll", "conllu", "squad"]
-FORMAT_OF: Mapping[str, InputFormat] = {
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".parquet": "parquet",
-    ".conll": "conll",
-    ".bio": "conll",
-    ".iob": "conll",
-    ".conllu": "conllu",
-    ".json": "json",
-}
-"""Formats by the ending of a file's name, before that of a compressed file; of any other file each line is a
-text."""
-ROWS: Mapping[InputFormat, Callable[[Stream], Iterator[Record]]] = {
-    "jsonl": json_rows,
-    "json": json_list,
-    "csv": csv_rows,
-    "tsv": tsv_rows,
-    "parquet": parquet_rows,
-}
-TABLES: tuple[InputFormat, ...] = ("jsonl", "json", "csv", "tsv", "parquet")
-"""Formats with a column for each text."""
+from unmask.text.lines import Stream, check_text
+from unmask.text.rows import TABLES, Format, Record, format_by_name, read_rows
 
 
 @dataclass(frozen=True)
@@ -91,13 +57,13 @@ class Columns:
     id: str | None = None
 
 
-def format_of(name: str, given: InputFormat | None, allowed: tuple[InputFormat, ...]) -> InputFormat:
+def format_of(name: str, given: Format | None, allowed: tuple[Format, ...]) -> Format:
     """The format of a file: the given one, or that of its ending.
 
     Raises:
         InvalidRequest: the command does not read it.
     """
-    found = given or FORMAT_OF.get(format_ending(name), "lines")
+    found = given or format_by_name(name)
     if found == "json" and given is None and "squad" in allowed:
         found = "squad"
     if found not in allowed:
@@ -106,14 +72,14 @@ def format_of(name: str, given: InputFormat | None, allowed: tuple[InputFormat, 
     return found
 
 
-def item_reader(form: InputFormat, columns: Columns, blank: Blank) -> Read:
+def item_reader(form: Format, columns: Columns, blank: Blank) -> Read:
     """Reads items of a format.
 
     Raises:
         InvalidRequest: the columns do not fit the format.
         MissingExtra: the format needs a package that is not installed.
     """
-    if columns.pair is not None and form not in ROWS:
+    if columns.pair is not None and form not in TABLES:
         raise InvalidRequest(f"--pair-field is for columns of a table and the format is {form}; leave it out")
     if columns.tabs and form != "lines":
         raise InvalidRequest(
@@ -130,7 +96,7 @@ def item_reader(form: InputFormat, columns: Columns, blank: Blank) -> Read:
         return lambda stream, name: _conllu(stream, name, columns)
     if form == "squad":
         return _questions
-    return lambda stream, name: _records(ROWS[form](Stream(name, stream)), name, columns, blank)
+    return lambda stream, name: _records(read_rows(Stream(name, stream), form), name, columns, blank)
 
 
 def text_of(item: Item) -> str:
@@ -144,7 +110,7 @@ def text_of(item: Item) -> str:
     return item.value
 
 
-def text_reader(given: InputFormat | None, field: str | None, blank: Blank) -> Read:
+def text_reader(given: Format | None, field: str | None, blank: Blank) -> Read:
     """Reads one text for each line or row of streams, whose names tell their formats unless one is given.
 
     Raises:
@@ -181,8 +147,8 @@ def pair_of(text: str, where: str) -> tuple[str, str]:
 
 def _records(rows: Iterator[Record], name: str, columns: Columns, blank: Blank) -> Iterator[Item]:
     ids = _Ids()
-    for where, row in rows:
-        unit, number = where.split()[:2]  # "line 3 of ..." or "row 3 of ..."
+    for place, row in rows:
+        where = str(place)
         value = _text(row, "field", columns.text or "text", where)
         second = None if columns.pair is None else _text(row, "pair-field", columns.pair, where)
         if isinstance(second, tuple):
@@ -191,13 +157,13 @@ def _records(rows: Iterator[Record], name: str, columns: Columns, blank: Blank) 
             if blank == "skip":
                 continue
             raise EmptyText(f"{where} holds no text; remove it, or leave such rows out (--blank skip)")
-        identity = str(row.get(columns.id, number)) if columns.id else ""
+        identity = str(row.get(columns.id, place.number)) if columns.id else ""
         if columns.id:
             check_text(identity, f"id at {where}")
             ids.add(identity, where)
         whole = json.dumps([value, second, identity])
-        place = {"source": name, unit: int(number)}
-        yield Item(whole, name, int(number), where, place, value, second, identity)
+        shown = {"source": name, place.unit: place.number}
+        yield Item(whole, name, place.number, where, shown, value, second, identity)
 
 
 def _text(row: Mapping[str, Any], option: str, column: str, where: str) -> str | tuple[str, ...]:

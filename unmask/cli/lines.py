@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from unmask.cli.input import STANDARD_INPUT, standard_input
 from unmask.errors import BeyondTraining, EmptyText, InvalidRequest, InvalidText, OutputError
 from unmask.text import Encoding, Line, Truncation
-from unmask.text.records import DAMAGED, decompressed, refuse_device
+from unmask.text.lines import DAMAGED, decompressed, refuse_device
 
 if TYPE_CHECKING:
     from unmask.models.load import Model

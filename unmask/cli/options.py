@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from cyclopts import Parameter
 
 from unmask.base.files import check_can_write, whole_file
-from unmask.cli.items import InputFormat
 from unmask.cli.output import plain, print_json
 from unmask.errors import InvalidRequest
 from unmask.spec import PoolingMode
 from unmask.spec.compat import Compat
 from unmask.text import Blank, Truncation
 from unmask.text.literal import SpecialTokens
+from unmask.text.rows import Format
 
 if TYPE_CHECKING:
     from unmask.models.elmo import ElmoModel
@@ -66,7 +66,7 @@ FieldOption = Annotated[
     ),
 ]
 FormatOption = Annotated[
-    InputFormat | None,
+    Format | None,
     Parameter(name="--format", help="format of the input; default: by the ending of its name, else lines"),
 ]
 PoolingOption = Annotated[

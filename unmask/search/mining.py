@@ -18,7 +18,7 @@ from unmask.base.files import whole_file
 from unmask.errors import InvalidRequest, InvalidText, OutputError
 from unmask.models.model import Model
 from unmask.spec import PoolingMode
-from unmask.text.records import json_rows
+from unmask.text.rows import json_rows
 
 Floats = NDArray[np.float32]
 Places = NDArray[np.int64]

@@ -1,9 +1,8 @@
 """Tokenization and packed batches. Does not import torch."""
 
-from unmask.text.batch import PackedBatch, SequenceLayout
-from unmask.text.budget import token_budget_batches
+from unmask.text.batch import PackedBatch, SequenceLayout, token_budget_batches
 from unmask.text.encoding import Encoding, Truncation
-from unmask.text.read import Blank, Line, read_lines
+from unmask.text.rows import Blank, Line, read_lines
 from unmask.text.tokenizer import Tokenizer
 
 __all__ = [

@@ -3,7 +3,7 @@
 Axes: A places that attention reads, where some packed tokens belong to several sequences.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -197,3 +197,30 @@ def check_unpooled(layout: SequenceLayout, skipped: int) -> None:
     """
     if skipped and layout.lengths.min() <= skipped:
         raise InvalidRequest(f"a text has no token besides the {skipped} of its prompt; leave the prompt out")
+
+
+def token_budget_batches(lengths: NDArray[np.int64], token_budget: int) -> Iterator[NDArray[np.int64]]:
+    """Split sequences into batches of at most ``token_budget`` tokens, longest first.
+
+    Sequences of equal length become neighbors, and attention runs them as one rectangle. A sequence
+    longer than the budget forms its own batch. The longest come first so that peak memory occurs at
+    the start and the remaining time is not underestimated.
+
+    Args:
+        lengths: tokens of each sequence, shape (S,).
+        token_budget: the maximum number of tokens per batch, at least 1.
+
+    Yields:
+        Indices into ``lengths``; every index occurs in exactly one batch.
+    """
+    if token_budget < 1:
+        raise InvalidRequest(f"token_budget is {token_budget}; it must be at least 1")
+    order = np.argsort(-lengths, kind="stable")
+    start, tokens = 0, 0
+    for end, sequence in enumerate(order):
+        if end > start and tokens + lengths[sequence] > token_budget:
+            yield order[start:end]
+            start, tokens = end, 0
+        tokens += int(lengths[sequence])
+    if len(order):
+        yield order[start:]

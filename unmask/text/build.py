@@ -11,7 +11,6 @@ from tokenizers import AddedToken, normalizers, pre_tokenizers
 from unmask.base.json_settings import JsonSettings
 from unmask.errors import CorruptCheckpoint, UnknownArchitecture
 from unmask.text.byte_pair import byte_pair, names_of
-from unmask.text.formats import set_format
 from unmask.text.sentence_piece import (
     ALBERT,
     BIG_BIRD,
@@ -21,7 +20,7 @@ from unmask.text.sentence_piece import (
     Layout,
     sentence_piece,
 )
-from unmask.text.special import ANGLES, BRACKETS, MPNET, add_tokens, known_roles, special_tokens
+from unmask.text.special import ANGLES, BRACKETS, MPNET, add_tokens, known_roles, set_format, special_tokens
 from unmask.text.word_piece import word_piece
 
 TOKENIZER_FILES = (

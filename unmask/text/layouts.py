@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from unmask.errors import InvalidText
-from unmask.text.records import Stream, lines
+from unmask.text.lines import Stream, lines
+from unmask.text.rows import not_json
 
 DOCUMENT = "-DOCSTART-"
 """The word of the line that begins a document in the files of CoNLL-2003."""
@@ -153,7 +154,7 @@ def questions(path: Path | Stream) -> Iterator[Question]:
                 for asked in paragraph["qas"]:
                     yield _question(asked, paragraph["context"], path)
     except (ValueError, RecursionError) as error:
-        raise InvalidText(f"{path} is not JSON: {error}") from None
+        raise not_json(path, error) from None
     except KeyError as error:
         raise InvalidText(f"{path} is not laid out as SQuAD: the key {error} is missing") from None
     except (TypeError, AttributeError):

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from unmask.errors import InvalidRequest, quoted
-from unmask.text.class_labels import class_names, with_class_names
-from unmask.text.records import Record
+from unmask.text.rows import Place, Record, class_names, with_class_names
 
 KINDS = (
     "a list or generator of dictionaries, a dictionary of columns, a DataFrame of pandas or polars, a table "
@@ -70,7 +69,7 @@ def _rows(value: object, option: str) -> Rows:
             raise InvalidRequest(
                 f"row {number} of {option} is {quoted(row)}; give {KINDS}, or the names of files"
             )
-        records.append((f"row {number} of {option}", with_class_names(row, names)))
+        records.append((Place("row", number, option), with_class_names(row, names)))
     if not records:
         raise InvalidRequest(f"{option} has no rows; give at least one")
     return Rows(records)

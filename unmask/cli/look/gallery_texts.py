@@ -7,7 +7,8 @@ from typing import Any
 
 from unmask.base.files import check_regular
 from unmask.errors import InvalidRequest, InvalidText
-from unmask.text.records import json_rows, lines
+from unmask.text.lines import lines
+from unmask.text.rows import json_rows
 
 VIEWS = ("overview", "tokens", "heads", "head", "map", "flow", "sinks", "paths", "words", "geometry")
 """Views of one text by one model, which a page of a gallery can open on."""
@@ -59,8 +60,8 @@ def _of_lines(path: Path) -> Iterator[GalleryText]:
 
 
 def _of_json(path: Path) -> Iterator[GalleryText]:
-    for name, row in json_rows(path):
-        yield _checked(row, name)
+    for place, row in json_rows(path):
+        yield _checked(row, str(place))
 
 
 def _checked(row: Mapping[str, Any], name: str) -> GalleryText:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 from cyclopts import Parameter
 
 from unmask.cli.input import STANDARD_INPUT, read_standard_input
-from unmask.cli.items import TABLES, Columns, InputFormat, Item, format_of, item_reader
+from unmask.cli.items import Columns, Item, format_of, item_reader
 from unmask.cli.options import RUN, FormatOption, JsonOption, ModelOption, RunOptions, how_many
 from unmask.cli.output import plain, print_json, progress, safe
 from unmask.cli.tasks.answer_rows import Shown, check_places, finished
@@ -23,8 +23,8 @@ from unmask.cli.tasks.predict import (
 )
 from unmask.errors import InvalidRequest, InvalidText
 from unmask.tasks import Progress
-from unmask.text.decode import decode
-from unmask.text.records import LONGEST_LINE, content
+from unmask.text.lines import LONGEST_LINE, content, decode
+from unmask.text.rows import TABLES, Format
 
 if TYPE_CHECKING:
     from unmask.models.load import Model
@@ -149,7 +149,7 @@ def _read(name: str) -> str:
         return read_standard_input()
     if Path(name).is_dir():
         raise InvalidRequest(f"{name} is a folder; name a file")
-    form = format_of(name, None, get_args(InputFormat))
+    form = format_of(name, None, get_args(Format))
     if form != "lines":
         raise InvalidRequest(
             f"{name} is taken for a file of format {form}, and --file reads a whole file as one text; name a "

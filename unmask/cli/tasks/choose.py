@@ -25,7 +25,8 @@ from unmask.cli.tasks.predict import (
 )
 from unmask.errors import InvalidRequest, InvalidText, quoted
 from unmask.tasks import Progress
-from unmask.text.records import Stream, parquet_rows
+from unmask.text.lines import Stream
+from unmask.text.rows import parquet_rows
 
 if TYPE_CHECKING:
     from unmask.models.load import Model
@@ -104,7 +105,7 @@ def _parquet(stream: BinaryIO, name: str) -> Iterator[Item]:
     """The rows of a Parquet file as the lines of JSON that they correspond to."""
     for number, (where, row) in enumerate(parquet_rows(Stream(name, stream)), start=1):
         line = json_format.dumps(row, default=str)
-        yield Item(line, name, number, where, {"source": name, "row": number}, line)
+        yield Item(line, name, number, str(where), {"source": name, "row": number}, line)
 
 
 def _question(line: str, keys: tuple[str, str], name: str) -> tuple[str, list[Any]]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from unmask.cli.input import STANDARD_INPUT
-from unmask.cli.items import TABLES, Item, pair_of, text_of
+from unmask.cli.items import Item, pair_of, text_of
 from unmask.cli.options import RUN, JsonOption, ModelOption, RunOptions
 from unmask.cli.output import plain, safe
 from unmask.cli.tasks.bulk import BULK, BulkOptions, task_settings
@@ -25,6 +25,7 @@ from unmask.cli.tasks.predict import (
 )
 from unmask.errors import InvalidRequest
 from unmask.tasks import Progress
+from unmask.text.rows import TABLES
 
 if TYPE_CHECKING:
     from unmask.models.load import Model

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from unmask.base.resume import ResumableFile
 from unmask.cli.input import STANDARD_INPUT
-from unmask.cli.items import TABLES, format_of, text_reader
+from unmask.cli.items import format_of, text_reader
 from unmask.cli.lines import Inputs, LineReader, require_texts, survey, warn_beyond_training
 from unmask.cli.options import (
     RUN,
@@ -32,6 +32,7 @@ from unmask.cli.tasks.embed_run import EmbedRun, TruncatedText
 from unmask.errors import InvalidRequest, InvalidText
 from unmask.tasks.prompts import chosen_prompt
 from unmask.tasks.quantize import quantized_width
+from unmask.text.rows import TABLES
 from unmask.weights.read.fingerprint import fingerprint
 
 

@@ -13,7 +13,7 @@ from cyclopts import Parameter
 
 from unmask.base.resume import ResumableFile
 from unmask.cli.input import STANDARD_INPUT
-from unmask.cli.items import Columns, InputFormat, Item, Read, format_of, item_reader
+from unmask.cli.items import Columns, Item, Read, format_of, item_reader
 from unmask.cli.lines import Inputs, LineReader, Survey, line_name, require_texts, survey
 from unmask.cli.options import BlankOption, FieldOption, FormatOption, RunOptions
 from unmask.cli.output import json_line, on_terminal, print_aligned, progress
@@ -21,6 +21,7 @@ from unmask.cli.tasks.bulk import BulkOptions, run_bulk
 from unmask.errors import InvalidRequest, InvalidText
 from unmask.tasks import Progress
 from unmask.tasks.values import LongTexts
+from unmask.text.rows import Format
 from unmask.weights.read.fingerprint import fingerprint
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class InputOptions:
     field: FieldOption = None
     blank: BlankOption = "error"
 
-    def given(self, formats: tuple[InputFormat, ...], pair: str | None = None, tabs: bool = False) -> "Given":
+    def given(self, formats: tuple[Format, ...], pair: str | None = None, tabs: bool = False) -> "Given":
         """The input's name and reader.
 
         Raises:
@@ -125,7 +126,7 @@ class Given:
     """An input."""
 
     name: str
-    format: InputFormat
+    format: Format
     read: Read
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from unmask.cli.input import STANDARD_INPUT
-from unmask.cli.items import TABLES, Item
+from unmask.cli.items import Item
 from unmask.cli.options import RUN, JsonOption, ModelOption, RunOptions
 from unmask.cli.output import plain, safe
 from unmask.cli.tasks.bulk import BULK, BulkOptions, task_settings
@@ -28,6 +28,7 @@ from unmask.errors import InvalidRequest
 from unmask.tasks import Progress
 from unmask.tasks.values import Aggregation, SchemeName
 from unmask.text.layouts import columns_of
+from unmask.text.rows import TABLES
 
 if TYPE_CHECKING:
     from unmask.models.load import Model

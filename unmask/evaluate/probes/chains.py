@@ -7,7 +7,7 @@ from pathlib import Path
 
 from unmask.errors import InvalidRequest, InvalidText
 from unmask.evaluate.probes.files import files_in
-from unmask.text.records import lines
+from unmask.text.lines import lines
 
 ENDINGS = ("conll",)
 """Of the names of files in a folder, such as ``.conll`` and ``.v4_gold_conll``."""

@@ -10,7 +10,7 @@ from unmask.errors import InvalidRequest, InvalidText
 from unmask.evaluate.probes.conllu import PARTS, TaggedSentence
 from unmask.evaluate.probes.files import files_in, plain_name
 from unmask.text.layouts import CONLLU_COLUMNS, columns_of, conllu_sentences, sentences
-from unmask.text.records import json_rows
+from unmask.text.rows import json_rows
 
 Column = Literal["upos", "xpos", "deprel", "lemma"]
 """The column of CoNLL-U that is the label; relations without what follows a colon."""
@@ -95,7 +95,7 @@ def _read(path: Path, column: Column) -> Iterator[TaggedSentence]:
             words, labels = _strings(row.get("words")), _strings(row.get("labels"))
             if not words or len(words) != len(labels):
                 raise InvalidText(f"{where} has no words and labels: two lists of strings, equally long")
-            yield _checked(words, labels, where)
+            yield _checked(words, labels, str(where))
     else:
         for block in sentences(path):
             columns = [columns_of(line) for line in block.lines]

@@ -14,7 +14,7 @@ from unmask.base.intervals import Interval
 from unmask.errors import InvalidRequest
 from unmask.evaluate.protocols.protocols import Protocol, ProtocolTask, merged, nested
 from unmask.evaluate.protocols.scores import labeled_figures
-from unmask.text.records import COMPRESSED
+from unmask.text.lines import COMPRESSED
 from unmask.training.data.labeled import check_unchanged, digest_of
 from unmask.training.finetune.data_settings import DataSettings
 from unmask.training.finetune.grid import FREE

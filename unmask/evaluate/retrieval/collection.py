@@ -7,7 +7,8 @@ from pathlib import Path
 from unmask.errors import InvalidRequest, InvalidText
 from unmask.search.documents import Document, Skipped, read_documents
 from unmask.search.documents.files import BEIR_CORPUS, BEIR_JUDGMENTS, BEIR_QUERIES
-from unmask.text.records import COMPRESSED, json_rows, tsv_rows
+from unmask.text.lines import COMPRESSED
+from unmask.text.rows import json_rows, tsv_rows
 
 Judgments = Mapping[str, Mapping[str, int]]
 """For each query the grade of each judged document; above 0 it is relevant."""
@@ -75,12 +76,12 @@ def read_beir(folder: Path) -> Judged:
     """
     corpus, path = _present(folder, BEIR_CORPUS), _present(folder, BEIR_QUERIES)
     queries: dict[str, str] = {}
-    for name, row in json_rows(path):
+    for place, row in json_rows(path):
         id_, text = row.get("_id"), row.get("text")
         if not isinstance(id_, str | int) or not isinstance(text, str):
-            raise InvalidText(f"{name} has no _id and text; give both for each query")
+            raise InvalidText(f"{place} has no _id and text; give both for each query")
         if str(id_) in queries:
-            raise InvalidRequest(f"{name} has the id {id_!r} of an earlier query; give each query its own")
+            raise InvalidRequest(f"{place} has the id {id_!r} of an earlier query; give each query its own")
         queries[str(id_)] = text
     splits = {}
     for entry in sorted((folder / BEIR_JUDGMENTS).glob("*.tsv*")):

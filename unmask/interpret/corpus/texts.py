@@ -12,7 +12,7 @@ from unmask.base.arguments import listed
 from unmask.base.files import check_regular
 from unmask.errors import EmptyText, InvalidRequest, InvalidText, quoted
 from unmask.text import read_lines
-from unmask.text.records import COMPRESSED, DAMAGED, content, opened
+from unmask.text.lines import COMPRESSED, DAMAGED, content, opened
 
 MOST_TEXTS = 50_000
 """Texts of one corpus at most: about a quarter of an hour of the default model on two cores."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from unmask.base.files import KINDS
 from unmask.errors import InvalidRequest
 from unmask.search.documents.values import Skipped
-from unmask.text.records import COMPRESSED
+from unmask.text.lines import COMPRESSED
 
 BEIR_CORPUS, BEIR_QUERIES, BEIR_JUDGMENTS = "corpus.jsonl", "queries.jsonl", "qrels"
 """Names in a test collection in BEIR's layout, of which only the corpus holds documents."""

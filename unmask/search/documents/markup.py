@@ -8,7 +8,7 @@ from typing import Any
 
 from unmask.base.optional import require
 from unmask.errors import InvalidText
-from unmask.text.decode import decode
+from unmask.text.lines import decode
 
 _DROPPED = "head iframe math nav noscript object script style svg template -comment -document-type"
 _PARAGRAPHS = (

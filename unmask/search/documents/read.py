@@ -11,9 +11,8 @@ from unmask.search.documents.pages import PageParser
 from unmask.search.documents.pdf import pdf_documents
 from unmask.search.documents.rows import NoTextColumn, row_documents
 from unmask.search.documents.values import MAX_DOCUMENT_BYTES, Document, Skipped
-from unmask.text.decode import decode
-from unmask.text.json_list import is_object_list
-from unmask.text.records import DAMAGED, FileTooLong, content, format_ending, opened
+from unmask.text.lines import DAMAGED, FileTooLong, content, decode, format_ending, opened
+from unmask.text.rows import is_object_list
 
 TEXT = frozenset((".txt", ".text", ".rst", ".log", ".tex", ".org", ".adoc", ""))
 MARKDOWN = frozenset((".md", ".markdown"))

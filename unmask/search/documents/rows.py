@@ -6,13 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unmask.base.optional import require
 from unmask.errors import InvalidRequest, InvalidText, quoted
 from unmask.search.documents.storable import require_json
 from unmask.search.documents.values import Document, Skipped
-from unmask.text.decode import check_text
-from unmask.text.json_list import json_list
-from unmask.text.records import csv_rows, json_row, lines, parquet_rows, tsv_rows
+from unmask.text.lines import check_text, lines
+from unmask.text.rows import FORMAT_OF, json_row, read_rows
 
 TEXT, OTHER_TEXTS = "text", ("body", "content", "abstract")
 """The column of the text, and those that take its place if it is missing."""
@@ -87,23 +85,16 @@ def row_documents(
 
 
 def _rows(path: Path, ending: str) -> Iterator[tuple[int, Row]]:
-    match ending:
-        case ".jsonl" | ".ndjson":
-            for number, line in lines(path):
-                if line.strip():
-                    try:
-                        yield number, json_row(line, f"line {number} of {path}")
-                    except InvalidText as error:
-                        yield number, error
-        case ".json":
-            yield from enumerate((row for _, row in json_list(path)), start=1)
-        case ".csv":
-            yield from enumerate((row for _, row in csv_rows(path)), start=1)
-        case ".tsv":
-            yield from enumerate((row for _, row in tsv_rows(path)), start=1)
-        case _:
-            require("parquet")
-            yield from enumerate((row for _, row in parquet_rows(path)), start=1)
+    form = FORMAT_OF[ending]
+    if form != "jsonl":
+        yield from enumerate((row for _, row in read_rows(path, form)), start=1)
+        return
+    for number, line in lines(path):
+        if line.strip():
+            try:
+                yield number, json_row(line, f"line {number} of {path}")
+            except InvalidText as error:
+                yield number, error
 
 
 def _document(row: Mapping[str, Any], columns: Columns, name: str) -> Document | Skipped:

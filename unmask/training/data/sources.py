@@ -2,7 +2,7 @@
 
 import dataclasses
 import glob
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, get_args
@@ -10,18 +10,8 @@ from typing import Any, Literal, get_args
 from unmask.base.optional import require
 from unmask.base.stores import is_url, matching, open_store, reading
 from unmask.errors import InvalidRequest, InvalidText, UnmaskError
-from unmask.text.records import (
-    COMPRESSED,
-    Record,
-    Stream,
-    blocks,
-    csv_rows,
-    dataset_rows,
-    decompressed,
-    json_rows,
-    lines,
-    parquet_rows,
-)
+from unmask.text.lines import COMPRESSED, Stream, blocks, decompressed, lines
+from unmask.text.rows import Record, read_rows
 
 Format = Literal["text", "paragraphs", "lines", "jsonl", "csv", "parquet", "datasets"]
 """What one document is. ``text``: a file; ``paragraphs``: a block of lines between blank lines; ``lines``: a
@@ -172,7 +162,7 @@ def _documents_of(
     elif form == "lines":
         yield from (text for _, text in lines(file))
     else:
-        rows = dataset_rows(file) if isinstance(file, Path) and form == "datasets" else RECORDS[form](file)
+        rows = read_rows(file, form)
         if spec.skip_null:
             rows = _with_text(rows, spec.field, {} if skipped is None else skipped)
         yield from texts(rows, spec.field, spec.where)
@@ -194,14 +184,6 @@ def stored_stream(url: str) -> Iterator[Stream]:
         raise
     except Exception as error:  # each store has error classes of its own
         raise InvalidRequest(f"cannot read {url}: {error}") from None
-
-
-RECORDS: Mapping[Format, Callable[[Path | Stream], Iterator[Record]]] = {
-    "jsonl": json_rows,
-    "csv": csv_rows,
-    "parquet": parquet_rows,
-}
-"""Besides saved data sets, which are folders."""
 
 
 def _with_text(rows: Iterable[Record], key: str, skipped: dict[str, int]) -> Iterator[Record]:
@@ -239,7 +221,7 @@ def texts(rows: Iterable[Record], key: str = "text", where: Mapping[str, Any] | 
             yield _checked(row[key], key, name)
 
 
-def _checked(text: object, key: str, name: str) -> str:
+def _checked(text: object, key: str, name: object) -> str:
     if text is None:
         raise InvalidText(f"{name} has null under {key!r}; set skip_null to leave such records out")
     if not isinstance(text, str):

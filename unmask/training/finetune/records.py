@@ -13,16 +13,9 @@ from unmask.base.optional import require
 from unmask.errors import InvalidRequest, InvalidText, quoted
 from unmask.tasks.schemes import entities_of, split_label, written_in
 from unmask.text.layouts import CONLLU_COLUMNS, columns_of, conllu_sentences, questions, sentences
+from unmask.text.lines import COMPRESSED
 from unmask.text.memory import Rows
-from unmask.text.records import (
-    COMPRESSED,
-    Record,
-    csv_rows,
-    dataset_rows,
-    json_rows,
-    parquet_rows,
-    tsv_rows,
-)
+from unmask.text.rows import Record, read_rows
 from unmask.training.finetune.data_settings import DataSettings, Format
 from unmask.training.run.report import counted
 
@@ -154,7 +147,7 @@ def table_rows(
         )
     if form in ("parquet", "datasets"):
         require("train")
-    return tsv_rows(source, data.columns, skip) if form == "tsv" else ROWS[form](source, data.columns)
+    return read_rows(source, form, data.columns, skip)
 
 
 def in_both_orders(records: Sequence[Labeled]) -> list[Labeled]:
@@ -206,17 +199,13 @@ def labeled_format(path: Path, given: Format | None) -> Format:
     return found
 
 
-ROWS: Mapping[str, Callable[[Path, Sequence[str]], Iterator[Record]]] = {
-    "tsv": tsv_rows,
-    "csv": csv_rows,
-    "jsonl": lambda path, _: json_rows(path),
-    "parquet": lambda path, _: parquet_rows(path),
-    "datasets": lambda path, _: dataset_rows(path),
-}
+ROWS = ("tsv", "csv", "jsonl", "parquet", "datasets")
+"""Formats of tables."""
 
 
 def _table(rows: Iterator[Record], data: DataSettings, labeled: bool) -> Iterator[Labeled]:
-    for where, row in rows:
+    for place, row in rows:
+        where = str(place)
         wanted = {"text": data.text, "pair": data.pair, "label": data.label if labeled else None}
         for option, column in wanted.items():
             if column is not None and column not in row:

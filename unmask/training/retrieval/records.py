@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from unmask.errors import InvalidRequest, InvalidText, quoted
-from unmask.text.records import COMPRESSED, json_rows, tsv_rows
+from unmask.text.lines import COMPRESSED
+from unmask.text.rows import json_rows, tsv_rows
 from unmask.training.finetune.data_settings import DataSettings
 from unmask.training.finetune.records import labeled_files, table_rows
 
@@ -58,7 +59,7 @@ def read_ranked(names: Sequence[str], data: DataSettings, base: Path) -> Iterato
             yield from _judged(path)
             continue
         for where, row in table_rows(path, data):
-            yield _row(where, row, data)
+            yield _row(str(where), row, data)
 
 
 def _row(where: str, row: Mapping[str, Any], data: DataSettings) -> Ranked:
