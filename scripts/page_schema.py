@@ -1,14 +1,16 @@
-"""Writes what the page knows of the explorer's API: `types.ts` and `requests.ts` of `web/src/api`.
+"""Writes what the page knows of Python: `api/types.ts`, `api/requests.ts` and `views/list.ts` of `web/src`.
 
-    python scripts/page_schema.py            write both, as `make web` does
+    python scripts/page_schema.py            write them, as `make web` does
     python scripts/page_schema.py --check    only say whether they are up to date
 
-Both are made from the requests that `unmask.explorer.api.requests` lists: the dataclasses of their answers
-become types, and each request becomes a function that spells its path as Python does.
+The first two are made from the requests that `unmask.explorer.api.requests` lists: the dataclasses of their
+answers become types, and each request becomes a function that spells its path as Python does. The third is
+the table of `unmask.explorer.views` with the component of each view.
 """
 
 import dataclasses
 import inspect
+import json
 import sys
 import types
 import typing
@@ -19,9 +21,10 @@ from unmask.explorer.api.page_request import Arrays, PageRequest
 from unmask.explorer.api.requests import REQUESTS
 from unmask.explorer.api.session_schemas import ModelPreview, PdfText
 from unmask.explorer.server.address import VERSION
+from unmask.explorer.views import VIEWS, Group, View
 from unmask.http.errors import Failure
 
-FOLDER = Path(__file__).parents[1] / "web" / "src" / "api"
+FOLDER = Path(__file__).parents[1] / "web" / "src"
 WRITTEN = "Written by scripts/page_schema.py from Python: change it there."
 PLAIN = {
     int: "number",
@@ -34,8 +37,8 @@ PLAIN = {
 
 
 def files() -> dict[str, str]:
-    """Both files, by their names."""
-    return {"types.ts": _types(), "requests.ts": _requests()}
+    """The files, by their paths."""
+    return {"api/types.ts": _types(), "api/requests.ts": _requests(), "views/list.ts": _views()}
 
 
 def _types() -> str:
@@ -100,6 +103,32 @@ def _function(request: type[PageRequest]) -> str:
     return (
         f"{_comment(request)}\nexport const {name[0].lower()}{name[1:]} = ({takes}) =>\n"
         f"  {kind}<{_type(_answer(request))}>({', '.join(values)});"
+    )
+
+
+def _views() -> str:
+    names = {view.id: view.id.capitalize() for view in VIEWS}
+    imports = [
+        "import type { Component } from 'svelte';",
+        "import type { Explorer } from '../state/explorer.svelte';",
+        *(f"import {name} from './{id}/{name}.svelte';" for id, name in sorted(names.items())),
+    ]
+    hints = typing.get_type_hints(View)
+    declared = [f"{name}: {_type(hint, exact=True)};" for name, hint in hints.items()]
+    declared.append("component: Component<{ explorer: Explorer }>;")
+    rows = []
+    for view in VIEWS:
+        values = (f"{name}: {json.dumps(value)}" for name, value in dataclasses.asdict(view).items())
+        rows.append(f"  {{ {', '.join(values)}, component: {names[view.id]} }},\n")
+    return "\n\n".join(
+        (
+            f"/** The views of the page and their components. {WRITTEN} */",
+            "\n".join(imports),
+            "/** Groups of tabs, in their order. */\nexport const GROUPS = "
+            f"[{', '.join(map(_literal, typing.get_args(Group)))}] as const;",
+            "export interface View {\n" + "".join(f"  {line}\n" for line in declared) + "}",
+            "export const VIEWS: readonly View[] = [\n" + "".join(rows) + "];\n",
+        )
     )
 
 

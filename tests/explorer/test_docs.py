@@ -7,6 +7,7 @@ import pytest
 
 from tests.support.command import run_here
 from tests.support.places import REPOSITORY
+from unmask.explorer.views import VIEWS
 from unmask.search.store import Store
 
 PAGE = REPOSITORY / "docs" / "explore.md"
@@ -26,24 +27,18 @@ def shown_keys():
         yield WRITTEN.get(shown, shown)
 
 
-def views():
-    """Title and key of every view."""
-    listed = (SOURCES / "views" / "index.ts").read_text(encoding="utf-8")
-    return re.findall(r"title: '([^']+)', key: '([^']+)'", listed)
-
-
 def test_keys_are_those_of_the_page():
     table = TEXT.partition("## Keys")[2].partition("\n## ")[0]
     listed = set(re.findall(r"^\| (.*?) \|", table, re.MULTILINE))
     named = {key for row in listed for key in re.findall(r"`([^`]+)`", row)}
     named |= set(re.findall(r"`(Esc)`", table))
     assert len(set(shown_keys())) > 10
-    assert named == {*shown_keys(), *(key for _, key in views())}
+    assert named == {*shown_keys(), *(view.key for view in VIEWS)}
 
 
 def test_every_view_is_explained():
     explained = re.findall(r"^\*\*([\w ]+)\*\* \(`(\w)`\):", TEXT, re.MULTILINE)
-    assert explained == views()
+    assert explained == [(view.title, view.key) for view in VIEWS]
 
 
 def test_pictures_are_there_and_light():

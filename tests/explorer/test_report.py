@@ -14,7 +14,7 @@ from unmask.cli.look.report import report
 from unmask.cli.options import RunOptions
 from unmask.errors import UnmaskError
 from unmask.explorer.api.binary import unpack
-from unmask.explorer.export.views import OF_A_TEXT
+from unmask.explorer.views import OF_A_TEXT
 
 
 def saved(path):

@@ -14,8 +14,8 @@ from unmask.explorer.api.page_request import Arrays, PageRequest
 from unmask.explorer.api.requests import REQUESTS
 from unmask.explorer.api.search_schemas import SearchIndexRequest, SearchRequest
 from unmask.explorer.api.task_schemas import TaskPredictionRequest
-from unmask.explorer.export.views import VIEWS
 from unmask.explorer.routes import ROUTES
+from unmask.explorer.views import SAVED
 from unmask.http.requests import Request
 
 CASES = Path(__file__).parents[2] / "web" / "test" / "spelling.json"
@@ -39,7 +39,7 @@ def test_every_get_is_declared_and_every_declaration_is_answered():
 
 def test_declarations_name_what_there_is():
     for request in REQUESTS:
-        assert set(request.saved_in) <= set(VIEWS), request
+        assert set(request.saved_in) <= set(SAVED), request
         names = {field.name for field in fields(request)}
         assert all(f"{{{part}}}" in {f"{{{name}}}" for name in names} for part in open_parts(request)), (
             request

@@ -231,7 +231,8 @@ def _finding(api: "Api", text_id: str) -> dict[str, Any] | None:
 
 
 def _look(one: GalleryText, finding: dict[str, Any] | None) -> "ViewSelection":
-    from unmask.explorer.export.views import OF_A_TEXT, ViewSelection
+    from unmask.explorer.export.views import ViewSelection
+    from unmask.explorer.views import OF_A_TEXT
 
     views = (one.view, *(view for view in OF_A_TEXT if view != one.view))
     if one.layer is not None and one.head is not None:

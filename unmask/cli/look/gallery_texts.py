@@ -10,9 +10,6 @@ from unmask.errors import InvalidRequest, InvalidText
 from unmask.text.lines import lines
 from unmask.text.rows import json_rows
 
-VIEWS = ("overview", "tokens", "heads", "head", "map", "flow", "sinks", "paths", "words", "geometry")
-"""Views of one text by one model, which a page of a gallery can open on."""
-
 
 @dataclass(frozen=True)
 class GalleryText:
@@ -81,7 +78,14 @@ def _checked(row: Mapping[str, Any], name: str) -> GalleryText:
         raise InvalidText(f'{name} has no "text"')
     if (row.get("layer") is None) != (row.get("head") is None):
         raise InvalidText(f"{name} names a layer or a head alone; name both or neither")
-    view = row.get("view")
-    if view is not None and view not in VIEWS:
-        raise InvalidText(f"{name}: there is no view {view!r}; there are {', '.join(VIEWS)}")
+    view, views = row.get("view"), _views()
+    if view is not None and view not in views:
+        raise InvalidText(f"{name}: there is no view {view!r}; there are {', '.join(views)}")
     return GalleryText(**{key: value for key, value in row.items() if value is not None}, name=name)
+
+
+def _views() -> tuple[str, ...]:
+    """Views of one text by one model, which a page of a gallery can open on."""
+    from unmask.explorer.views import VIEWS
+
+    return tuple(view.id for view in VIEWS if view.needs == "text")

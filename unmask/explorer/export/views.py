@@ -32,19 +32,12 @@ from unmask.explorer.api.tiles import TILE
 from unmask.explorer.api.word_schemas import AblationRequest, WordMapRequest
 from unmask.explorer.export.standalone_html import MOST_PATHS, Get, saved_page
 from unmask.explorer.server.address import fragment
+from unmask.explorer.views import OF_A_TEXT, SAVED
 from unmask.http.responses import Answer, accepted, plain
 from unmask.interpret.attention.pooled import Over
 from unmask.interpret.attention.view import Weight
 from unmask.interpret.effects.rollout import Fusion
 from unmask.tasks import Progress
-
-VIEWS = (
-    *("overview", "tokens", "heads", "head", "map", "flow", "sinks", "paths"),
-    *("words", "compare", "geometry", "wall", "tour"),
-)
-"""Views by their ids in the page."""
-OF_A_TEXT = VIEWS[:-2]
-"""Those that are about the text that was read."""
 
 VALUES_AT_ONCE = 65_536
 """Exact values in one request of the page: as many whole rows as that holds."""
@@ -131,10 +124,10 @@ def view_paths(get: Get, texts: Sequence[str], look: ViewSelection) -> list[str]
         InvalidRequest: no such view, layer, head or token.
         Refused: a text is not held.
     """
-    unknown = [view for view in look.views if view not in VIEWS]
+    unknown = [view for view in look.views if view not in SAVED]
     if unknown or not look.views:
         raise InvalidRequest(
-            f"there is no view {unknown[0] if unknown else ''!r}; there are {', '.join(VIEWS)}"
+            f"there is no view {unknown[0] if unknown else ''!r}; there are {', '.join(SAVED)}"
         )
     reads = [plain(get(str(TextRequest(one)))) for one in texts]
     model = plain(get(str(SessionRequest())))["models"][reads[0]["model_index"]]

@@ -13,6 +13,11 @@ export interface PageRequest<T> {
   readonly answer?: T;
 }
 
+/** Where requests are answered: the page's state, which keeps what was asked. */
+export interface Asked {
+  fetch<T>(request: PageRequest<T>): Promise<T>;
+}
+
 type Value = string | number | readonly [number, number];
 
 interface Declared {

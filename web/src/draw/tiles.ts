@@ -1,6 +1,6 @@
 /** The tiles of a map: which are in sight, and how they are painted. */
 
-import { cellsOf, type MapLayout, type Scroll } from './layout';
+import { cellsOf, coarsestLevel, type MapLayout, type Scroll } from './layout';
 
 /** Cells along a side of a tile. */
 export const TILE = 256;
@@ -10,6 +10,11 @@ export interface Place {
   level: number;
   y: number;
   x: number;
+}
+
+/** The whole map as one tile, at the finest level that has it: for the inset, and as a stand-in until finer tiles are here. */
+export function coarsest(count: number): Place {
+  return { level: coarsestLevel(count), y: 0, x: 0 };
 }
 
 /** A tile that is here: one code a cell. */

@@ -2,8 +2,8 @@
 
 import * as requests from '../api/requests';
 import { accepted } from '../api/source';
-import { bodyOf } from '../state/answers.svelte';
-import type { Explorer, Reading } from '../state/explorer.svelte';
+import type { Explorer } from '../state/explorer.svelte';
+import { bodyOf, type Reading } from '../state/reading.svelte';
 import { formatHash } from '../state/url';
 
 const PAUSE_MS = 250;

@@ -1,8 +1,8 @@
 /** What can be found by typing: views, heads, models, settings. */
 
-import type { Binding } from './keys';
 import type { Explorer } from './explorer.svelte';
 import { chooseFile, kindsWords, opensFiles } from './files';
+import { type Binding, perform } from './keys';
 
 export interface Command {
   title: string;
@@ -53,7 +53,7 @@ function placeOf(explorer: Explorer, wanted: string): Command[] {
 function keyed(explorer: Explorer, bindings: readonly Binding[]): Command[] {
   return bindings
     .filter(({ local, action }) => !local && action.do !== 'palette' && !('by' in action))
-    .map(({ means, shown, action }) => ({ title: capital(means), shown, run: () => explorer.act(action) }));
+    .map(({ means, shown, action }) => ({ title: capital(means), shown, run: () => perform(explorer, action) }));
 }
 
 function settings(explorer: Explorer): Command[] {

@@ -2,15 +2,24 @@
 
 import * as requests from '../api/requests';
 import { LayerEdges } from '../draw/flow';
-import { type Edges, textsOf } from '../draw/segments';
+import { EDGES, type Edges, textsOf } from '../draw/segments';
 import type { Explorer } from './explorer.svelte';
 import { type Loaded, loaded } from './loaded.svelte';
 import { canAnswer } from './saved';
-import { edgesOf, renormalizes } from './segments';
 import type { Special, Weight } from './url';
 
 /** Keys of a query that an answer lists at most. */
 export const MOST_KEYS = 8;
+
+/** The choice of attention between the texts of a pair, one for all views; all where the text is no pair. */
+export function edgesOf(explorer: Explorer): Edges {
+  const asked = explorer.option('pair.edges', 'all');
+  return (explorer.a?.pair && EDGES.find((edges) => edges === asked)) || 'all';
+}
+
+export function renormalizes(explorer: Explorer): boolean {
+  return explorer.option('pair.rows', 'masked') === 'renormalized';
+}
 
 /** One layer or several, in order; null until the text is read. `between`: of a pair, those that are chosen. */
 export function loadedEdges(

@@ -12,9 +12,7 @@ import type { ModelInfo, Problem, Session } from '../api/types';
 import { shortName } from '../draw/compare';
 import { Answers } from './answers.svelte';
 import { againstOf, type Replaceable, type TextPair, withWord } from './editing';
-import type { Action } from './keys';
 import { Looking, type Spot } from './looking.svelte';
-import { perform } from './perform';
 import type { Reading, Side } from './reading.svelte';
 import { lacking } from './saved';
 import { loadedFirst, sendBoth, unpackBoth } from './sending';
@@ -252,11 +250,6 @@ export class Explorer extends Looking {
     }
     if (this.problem?.kind === 'NotSaved') this.problem = null;
     super.change(part, quiet);
-  }
-
-  /** Does what a key or a command asks for. */
-  act(action: Action): void {
-    perform(this, action);
   }
 
   /** The answer of a request; it is kept, and asked for again only when it may have changed. */

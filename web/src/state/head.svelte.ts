@@ -1,10 +1,10 @@
 /** Tiles and exact lines of the head that is looked at, by tokens or by words. */
 
 import { bytesOf, floatsOf } from '../api/binary';
+import type { Asked } from '../api/request';
 import * as requests from '../api/requests';
 import { codeOf } from '../draw/scale';
 import { type Place, TILE, type Tile } from '../draw/tiles';
-import type { Explorer } from './explorer.svelte';
 import type { Reading } from './reading.svelte';
 import { AT_ONCE, Lines } from './rows.svelte';
 import { Tiles } from './tiles.svelte';
@@ -30,7 +30,7 @@ export function keyOf(reading: Reading, at: HeadPlace): string {
 }
 
 /** Tiles of the map over tokens. */
-export function tokenTiles(explorer: Explorer, reading: Reading, at: HeadPlace, pool: Pool): Tiles {
+export function tokenTiles(explorer: Asked, reading: Reading, at: HeadPlace, pool: Pool): Tiles {
   return new Tiles(`${keyOf(reading, at)}/${pool}`, (place) => tileOf(explorer, reading, at, pool, place));
 }
 
@@ -40,21 +40,21 @@ export function tileRequest(text: string, at: HeadPlace, pool: Pool, { level, y,
 }
 
 /** One tile of the map over tokens. */
-export async function tileOf(explorer: Explorer, reading: Reading, at: HeadPlace, pool: Pool, place: Place): Promise<Tile> {
+export async function tileOf(explorer: Asked, reading: Reading, at: HeadPlace, pool: Pool, place: Place): Promise<Tile> {
   const request = tileRequest(reading.id, at, pool, place);
   const { shape, data } = bytesOf(await explorer.fetch(request), 'codes');
   return { ...place, rows: shape[0] ?? 0, columns: shape[1] ?? 0, codes: data };
 }
 
 /** Exact rows: where each query looks. */
-export function tokenRows(explorer: Explorer, reading: Reading, at: HeadPlace): Lines {
+export function tokenRows(explorer: Asked, reading: Reading, at: HeadPlace): Lines {
   return new Lines(`rows ${keyOf(reading, at)}`, reading.count, (start, stop) =>
     rectangle(explorer, reading, at, [start, stop], [0, reading.count]),
   );
 }
 
 /** Exact columns: who looks at each key. Of a long text one at a time: they lie apart in the server's rows. */
-export function tokenColumn(explorer: Explorer, reading: Reading, at: HeadPlace, key: number): Promise<Float32Array> {
+export function tokenColumn(explorer: Asked, reading: Reading, at: HeadPlace, key: number): Promise<Float32Array> {
   const { count } = reading;
   if (count * count > AT_ONCE) return rectangle(explorer, reading, at, [0, count], [key, key + 1]);
   const all = rectangle(explorer, reading, at, [0, count], [0, count]);
@@ -63,7 +63,7 @@ export function tokenColumn(explorer: Explorer, reading: Reading, at: HeadPlace,
 
 /** Exact values of a range of queries and a range of keys, both half open. */
 async function rectangle(
-  explorer: Explorer,
+  explorer: Asked,
   reading: Reading,
   at: HeadPlace,
   rows: [number, number],
@@ -74,12 +74,12 @@ async function rectangle(
 }
 
 /** The whole map over tokens, (N, N); of texts that one answer holds. */
-export function wholeValues(explorer: Explorer, reading: Reading, at: HeadPlace): Promise<Float32Array> {
+export function wholeValues(explorer: Asked, reading: Reading, at: HeadPlace): Promise<Float32Array> {
   return rectangle(explorer, reading, at, [0, reading.count], [0, reading.count]);
 }
 
 /** The whole map over words, (W, W). */
-export async function wordValues(explorer: Explorer, reading: Reading, at: HeadPlace): Promise<Float32Array> {
+export async function wordValues(explorer: Asked, reading: Reading, at: HeadPlace): Promise<Float32Array> {
   return floatsOf(await explorer.fetch(requests.wordMap({ text: reading.id, ...at })), 'values').data;
 }
 

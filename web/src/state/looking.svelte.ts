@@ -4,10 +4,9 @@ import type { WordPair } from '../api/types';
 import { palette, type Tone } from '../draw/color';
 import { automaticGain, pixelTable, type Tint } from '../draw/scale';
 import { acrossTexts } from '../draw/edits';
-import { writeHash } from './address';
 import type { Reading, Side } from './reading.svelte';
 import { toneOf } from './tone.svelte';
-import { DEFAULTS, formatHash, type ViewState } from './url';
+import { DEFAULTS, formatHash, type ViewState, writeHash } from './url';
 
 /** What the pointer is on: tokens of one side, either of which may be absent. */
 export interface Spot {

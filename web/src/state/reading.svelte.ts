@@ -2,7 +2,23 @@
 
 import type { State, TextRead } from '../api/types';
 import { label, type Segment, segments } from '../draw/words';
-import type { Sent } from './answers.svelte';
+import { spansOf } from './url';
+
+/** A text as it is sent. */
+export interface Sent {
+  text: string;
+  pair: string;
+  cut: boolean;
+  /** Number of the model. */
+  model: number;
+  /** As in the address. */
+  global: string;
+}
+
+/** As the server takes it. */
+export function bodyOf({ text, pair, cut, model, global }: Sent) {
+  return { text, pair: pair === '' ? null : pair, model, too_long: cut ? 'cut' : 'error', global: spansOf(global) };
+}
 
 /** a: the model that is looked at; b: the one beside it; before: the text compared with, in the model of a. */
 export type Side = 'a' | 'b' | 'before';
@@ -74,4 +90,27 @@ export class Reading {
     });
     return found;
   }
+}
+
+/** Rows and columns of a map: tokens, or the words they belong to. */
+export interface Units {
+  count: number;
+  names: string[];
+  /** The unit of a token, or null. */
+  of: (token: number) => number | null;
+  /** The first token of a unit. */
+  first: (unit: number) => number;
+}
+
+export function unitsOf(reading: Reading, words: boolean): Units {
+  if (!words) {
+    return { count: reading.count, names: reading.names, of: (token) => token, first: (unit) => unit };
+  }
+  const { read } = reading;
+  return {
+    count: read.words.length,
+    names: read.words.map(({ surface, first }) => (surface === '' ? (reading.names[first] ?? '') : surface)),
+    of: (token) => read.tokens[token]?.word ?? null,
+    first: (unit) => read.words[unit]?.first ?? 0,
+  };
 }

@@ -3,18 +3,26 @@
 import type { PageRequest } from '../api/request';
 import * as requests from '../api/requests';
 import { SavedSource } from '../api/saved';
-import { coarsestLevel } from '../draw/layout';
-import type { Explorer } from './explorer.svelte';
+import type { Source } from '../api/source';
+import { coarsest } from '../draw/tiles';
 import { placeOf, tileRequest } from './head.svelte';
+import type { Reading } from './reading.svelte';
 import { headWords, overOf, type ViewState } from './url';
 
+/** What is shown, and where its answers come from. */
+interface Shown {
+  source: Source;
+  a: Reading | null;
+  view: ViewState;
+}
+
 /** Whether the answers of all these requests can be had: in a saved page, those that it holds. */
-export function canAnswer({ source }: Explorer, wanted: readonly PageRequest<unknown>[]): boolean {
+export function canAnswer({ source }: { source: Source }, wanted: readonly PageRequest<unknown>[]): boolean {
   return !(source instanceof SavedSource) || wanted.every(({ path }) => path in source.page.answers);
 }
 
 /** Whether the head of a view is there: its map as it would be shown, or its page. */
-function holds(explorer: Explorer, state: ViewState): boolean {
+function holds(explorer: Shown, state: ViewState): boolean {
   const { view, layer, head, pool, more } = state;
   const reading = explorer.a;
   if (!reading) return true;
@@ -22,12 +30,11 @@ function holds(explorer: Explorer, state: ViewState): boolean {
   if (view === 'head') return canAnswer(explorer, [requests.ablation({ ...at, token: null, how: 'zero', target: 'embedding' })]);
   if (view !== 'map') return true;
   if (more['map.by'] === 'words') return canAnswer(explorer, [requests.wordMap({ text: reading.id, ...placeOf(state) })]);
-  const level = coarsestLevel(reading.count);
-  return canAnswer(explorer, [tileRequest(reading.id, placeOf(state), pool, { level, y: 0, x: 0 })]);
+  return canAnswer(explorer, [tileRequest(reading.id, placeOf(state), pool, coarsest(reading.count))]);
 }
 
 /** Why a saved page stays where it is instead of showing a head that is not in it; empty where it can go. */
-export function lacking(explorer: Explorer, next: ViewState): string {
+export function lacking(explorer: Shown, next: ViewState): string {
   const { source, a } = explorer;
   // From what is not there itself, every way leads on.
   if (!(source instanceof SavedSource) || !a || holds(explorer, next) || !holds(explorer, explorer.view)) return '';

@@ -3,9 +3,9 @@
 import type { SavedSource } from '../api/saved';
 import { accepted, jsonOf, Refused } from '../api/source';
 import type { ModelInfo, TextRead } from '../api/types';
-import type { Answers, Sent } from './answers.svelte';
+import type { Answers } from './answers.svelte';
 import { againstOf, type TextPair } from './editing';
-import { Reading, type Side } from './reading.svelte';
+import { Reading, type Sent, type Side } from './reading.svelte';
 import type { ViewState } from './url';
 
 type Wanted = Omit<Sent, 'model'> & Pick<ViewState, 'against' | 'againstPair' | 'global'>;

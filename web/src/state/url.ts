@@ -195,3 +195,14 @@ function whole(fields: URLSearchParams, name: string): number | null {
   const given = fields.get(name);
   return given !== null && /^-?\d{1,9}$/.test(given) ? Number(given) : null;
 }
+
+/** Writes the hash, as a new step for Back or in place of the present one; a page in a notebook's frame has none and does without. */
+export function writeHash(hash: string, step: boolean): void {
+  if (hash === location.hash) return;
+  try {
+    if (step) history.pushState(null, '', hash);
+    else history.replaceState(null, '', hash);
+  } catch {
+    // Some frames may not change their address, and a browser limits how often: the state itself holds.
+  }
+}

@@ -192,3 +192,16 @@ export function guessKey(text: string, model: string): string {
   for (const letter of `${model}\n${text}`) hash = (33 * hash + (letter.codePointAt(0) ?? 0)) >>> 0;
   return hash.toString(36);
 }
+
+/** What stands between the question of a chapter and its answer. */
+export interface Gate {
+  question: Question | null;
+  /** The guess as the address has it, "skip", or nothing yet. */
+  given: string;
+  /** Whether the question still fits what is shown: another head or token has another answer. */
+  asks: boolean;
+  /** Whether the answer is shown. */
+  open: boolean;
+  onguess: (given: string | null) => void;
+  onskipall: () => void;
+}
