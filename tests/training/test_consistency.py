@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from tests.support.specs import POST_NORM, SPECS, random_encoder
 from unmask.errors import InvalidRequest
-from unmask.spec import Classifier
+from unmask.spec import ROLES, Classifier
 from unmask.training.data.labeled import IGNORED, LabeledSequence
 from unmask.training.objectives.consistency import (
     class_divergence,
@@ -20,7 +20,7 @@ from unmask.training.objectives.consistency import (
     number_divergence,
 )
 from unmask.training.objectives.consistency_spec import SiftSpec
-from unmask.training.objectives.labeled import TERMS, LabeledObjective
+from unmask.training.objectives.labeled import LabeledObjective
 
 CASES = {
     "classification": ("sequence", "single_label_classification"),
@@ -123,7 +123,7 @@ def test_r_drop_is_the_papers_loss(case):
     """The mean of both losses and alpha times the mean of both divergences, of the same two passes."""
     objective, example = built(case, POST_NORM, dropout=0.3, r_drop=0.7)
     plain, _ = built(case, POST_NORM, dropout=0.3)
-    count = example.counts[TERMS[CASES[case][0]]]
+    count = example.counts[ROLES[CASES[case][0]].term]
     torch.manual_seed(5)
     found = objective(example, example.counts)
     torch.manual_seed(5)
@@ -133,7 +133,7 @@ def test_r_drop_is_the_papers_loss(case):
     both = divergence(case, first, second, example) + divergence(case, second, first, example)
     expected = (sum(losses).item() / 2 + 0.7 * both / 2) / count
     assert found.loss.item() == pytest.approx(expected, rel=1e-10)
-    term = TERMS[CASES[case][0]]
+    term = ROLES[CASES[case][0]].term
     assert found.sums[f"{term}/loss"].item() == pytest.approx(sum(losses).item() / 2, rel=1e-10)
     assert found.sums[f"{term}/r_drop"].item() == pytest.approx(both / 2, rel=1e-10)
     assert not any(one.requires_grad for one in found.sums.values())
@@ -259,7 +259,7 @@ def test_the_perturbation_follows_the_gradient(case, monkeypatch):
     found = objective(example, example.counts)
     ((before, after),) = moves
     assert before.abs().max() <= 0.1 < 0.1 + 1e-9
-    clean, term = objective._logits(example), TERMS[CASES[case][0]]
+    clean, term = objective._logits(example), ROLES[CASES[case][0]].term
 
     def value(delta):
         with torch.no_grad():

@@ -13,7 +13,8 @@ from unmask.engines.engine import Engine
 from unmask.engines.torch_engine import TorchEngine
 from unmask.errors import InvalidRequest
 from unmask.spec import Classifier, MaskedLM, PooledVector
-from unmask.spec.roles import head_of, is_per_token, logit_count
+from unmask.spec.encoder import head_of, logit_count
+from unmask.spec.heads import is_per_token
 from unmask.tasks.embed import embed
 from unmask.tasks.fill import fill
 from unmask.tasks.hidden_states import hidden_states

@@ -22,7 +22,7 @@ from unmask.encoder.layers import AttentionPlan, Block, SoftmaxMixer
 from unmask.encoder.layers.rotary import RotaryTable
 from unmask.errors import InvalidRequest
 from unmask.spec.decoder import why_no_decoder
-from unmask.spec.roles import lm_role
+from unmask.spec.encoder import lm_role
 from unmask.text.batch import PackedBatch, SequenceLayout
 
 PASSES = 2

@@ -16,7 +16,8 @@ from unmask.engines.engine import OUTPUTS, Floats, Layers
 from unmask.engines.inference import QuantizedLinear
 from unmask.errors import InvalidRequest
 from unmask.spec import EncoderSpec, MaskedLM, MultiVector, PooledVector, SparseVector
-from unmask.spec.roles import head_of, is_per_token
+from unmask.spec.encoder import head_of
+from unmask.spec.heads import is_per_token
 from unmask.text.batch import PackedBatch
 
 

@@ -19,7 +19,7 @@ from unmask.families.heads import (
     write_heads,
 )
 from unmask.families.labels import with_labels, write_labels
-from unmask.spec import Classifier, EncoderSpec, Pooler, role_of
+from unmask.spec import ROLES, Classifier, EncoderSpec, Pooler, role_of
 from unmask.spec.compat import Compat
 from unmask.spec.config_keys import ConfigKey, read_keys, write_keys
 from unmask.spec.tensor_map import Rename, TensorRule
@@ -59,16 +59,10 @@ def number_of_layer(spec: EncoderSpec, weights: int) -> str:
 
 CLASSES: Mapping[frozenset[str], str] = {
     frozenset(): "Model",
-    frozenset({"masked"}): "ForMaskedLM",
-    frozenset({"enhanced"}): "ForMaskedLM",
+    frozenset({"masked"}): ROLES["masked"].transformers_class,
     frozenset({"masked", "next_sentence"}): "ForPreTraining",
     frozenset({"masked", "sentence_order"}): "ForPreTraining",
-    frozenset({"replaced"}): "ForPreTraining",
-    frozenset({"next_sentence"}): "ForNextSentencePrediction",
-    frozenset({"sequence"}): "ForSequenceClassification",
-    frozenset({"tokens"}): "ForTokenClassification",
-    frozenset({"span"}): "ForQuestionAnswering",
-    frozenset({"choice"}): "ForMultipleChoice",
+    **{frozenset({name}): role.transformers_class for name, role in ROLES.items() if role.transformers_class},
 }
 """The suffix of the `transformers` class that has these heads."""
 

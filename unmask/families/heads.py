@@ -8,12 +8,13 @@ from unmask.base.json_settings import JsonSettings
 from unmask.errors import UnknownArchitecture
 from unmask.families.common import activation_of
 from unmask.spec import (
+    ROLES,
     Activation,
     Classifier,
+    ClassifierRole,
     EncoderSpec,
     Head,
     MaskedLM,
-    Role,
     Transform,
     role_of,
 )
@@ -104,14 +105,14 @@ def masked_words(
 
 
 def classifier(
-    role: Role, name: str, make: Callable[[Found, int], Head | None], dense: str = ""
+    role: ClassifierRole, name: str, make: Callable[[Found, int], Head | None], dense: str = ""
 ) -> HeadLayout:
     """A classifier whose last matrix is ``name`` and whose transform, if any, is ``dense``."""
     transform = (Rename(dense, f"heads.{role}.transform.dense"),) if dense else ()
     return HeadLayout(f"{name}.weight", (role,), make, (*transform, Rename(name, f"heads.{role}.out")))
 
 
-def pooled(role: Role, name: str) -> HeadLayout:
+def pooled(role: ClassifierRole, name: str) -> HeadLayout:
     """A classifier of the pooler's state."""
     return classifier(role, name, lambda found, classes: Classifier(role, classes, "pooler"))
 
@@ -203,10 +204,9 @@ def write_heads(layouts: Sequence[HeadLayout], encoder: EncoderSpec) -> dict[str
 
 def pretrained(encoder: EncoderSpec, layouts: Sequence[HeadLayout], *roles: str) -> EncoderSpec:
     """The encoder with the heads of these roles, and with its pooler only if one of them reads it."""
-    classes = {"next_sentence": 2, "sentence_order": 2, "replaced": 1}
     found = Found(encoder, {}, JsonSettings("config.json", {}))
     made = [
-        layout.make(found, classes.get(role, encoder.embedding.width))
+        layout.make(found, ROLES[role].classes or encoder.embedding.width)
         for role in roles
         for layout in layouts
         if role in layout.roles

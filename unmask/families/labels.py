@@ -6,16 +6,13 @@ from typing import Any
 
 from unmask.base.json_settings import JsonSettings
 from unmask.errors import CorruptCheckpoint, quoted
-from unmask.spec import Classifier, Head
+from unmask.spec import ROLES, Classifier, Head
 
 OWN = "unmask"
 """The key of config.json for what other libraries do not know."""
 
 HOTTEST = 1e6
 """A temperature above it is damage: all probabilities would be equal."""
-
-LABELED = ("sequence", "tokens")
-"""Roles of heads whose classes belong to a task."""
 
 PROBLEM_TYPES = (None, "regression", "single_label_classification", "multi_label_classification")
 
@@ -32,7 +29,7 @@ def with_labels(head: Head, config: JsonSettings) -> Head:
         CorruptCheckpoint: there is not exactly one name per class.
         UnknownArchitecture: an unknown problem type.
     """
-    if not isinstance(head, Classifier) or head.role not in LABELED:
+    if not isinstance(head, Classifier) or not ROLES[head.role].has_labels:
         return head
     config.get_optional("label2id", dict)  # the inverse of id2label, which is written again
     if head.role == "sequence":
@@ -75,7 +72,7 @@ def _temperature(config: JsonSettings) -> float:
 
 def write_labels(head: Head) -> Mapping[str, Any]:
     """The keys that `with_labels` reads. An absent key means two classes without names."""
-    if not isinstance(head, Classifier) or head.role not in LABELED:
+    if not isinstance(head, Classifier) or not ROLES[head.role].has_labels:
         return {}
     written: dict[str, Any] = {}
     if head.problem_type is not None:

@@ -17,6 +17,7 @@ from unmask.families.rope import read_rope, write_rope
 from unmask.spec import (
     Activation,
     Classifier,
+    ClassifierRole,
     Embedding,
     EncoderSpec,
     FullAttention,
@@ -25,7 +26,6 @@ from unmask.spec import (
     LayerNorm,
     MaskedLM,
     Reads,
-    Role,
     Rotary,
     SlidingWindow,
     SoftmaxAttention,
@@ -274,7 +274,7 @@ def _write_classifier(head: Classifier) -> Mapping[str, Any]:
     return {**_write_transform(head), **(pooling if head.role in ("sequence", "choice") else {})}
 
 
-def _classifier_rows(role: Role) -> tuple[TensorRule, ...]:
+def _classifier_rows(role: ClassifierRole) -> tuple[TensorRule, ...]:
     return (
         Rename("head.dense", f"heads.{role}.transform.dense"),
         Rename("head.norm", f"heads.{role}.transform.norm"),

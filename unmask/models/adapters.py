@@ -14,8 +14,9 @@ from unmask.errors import InvalidRequest, quoted
 from unmask.families import Compat
 from unmask.models.model import Model
 from unmask.spec import Classifier
-from unmask.spec.global_tokens import BY_ROLE, pack
-from unmask.spec.roles import is_per_token
+from unmask.spec.global_tokens import pack
+from unmask.spec.heads import is_per_token
+from unmask.spec.roles import ROLES
 from unmask.tasks.answer import Answers, answer
 from unmask.tasks.batches import TOKENS_PER_PASS, batches, require_finite
 from unmask.tasks.classify import Classification, classify
@@ -244,9 +245,7 @@ class AdapterModel:
             packed = [
                 (
                     one,
-                    pack(
-                        self.checkpoint.spec, [encodings[i] for i in mine], BY_ROLE.get(roles[one], "first")
-                    ),
+                    pack(self.checkpoint.spec, [encodings[i] for i in mine], ROLES[roles[one]].global_tokens),
                 )
                 for one, mine in readers.items()
             ]

@@ -12,7 +12,7 @@ from unmask.base.arguments import whole_number as whole
 from unmask.errors import InvalidRequest
 from unmask.models.choices import ChoiceModel
 from unmask.spec import TEXT_KINDS, MultiVector, PairScore, SparseVector, TextKind
-from unmask.spec.roles import masked_lm_role
+from unmask.spec.encoder import masked_lm_role
 from unmask.tasks.batches import TOKENS_PER_PASS
 from unmask.tasks.late_texts import limit_of, read_texts, with_markers
 from unmask.tasks.multi_vectors import TokenVectors, multi_vectors

@@ -18,8 +18,8 @@ from unmask.serve.fields import Inputs
 from unmask.serve.ids import encodings_of_ids
 from unmask.serve.scheduler import Part, Readable, Work
 from unmask.spec import Classifier, PairScore, PooledVector, SparseVector
+from unmask.spec.encoder import masked_lm_role
 from unmask.spec.global_tokens import has_global_tokens, pack
-from unmask.spec.roles import masked_lm_role
 from unmask.tasks.classify import Classification, classifier_of, classify
 from unmask.tasks.embed import embed
 from unmask.tasks.long_texts import windowed_logits

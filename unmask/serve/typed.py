@@ -12,7 +12,7 @@ from unmask.serve.errors import BadField
 from unmask.serve.fields import Inputs
 from unmask.serve.models import Name, Ready, ServedModel, a_text
 from unmask.serve.scheduler import Work, check_fits
-from unmask.spec.roles import masked_lm_role
+from unmask.spec.encoder import masked_lm_role
 from unmask.tasks.answer import answer
 from unmask.tasks.classify import classifier_of
 from unmask.tasks.fill import FilledMask, fill, mask_positions

@@ -49,7 +49,6 @@ from unmask.spec.heads import (
     ProblemType,
     Reads,
     ResidualTransform,
-    Role,
     Transform,
     role_of,
 )
@@ -62,10 +61,12 @@ from unmask.spec.parts import (
     PlainFeedForward,
     RMSNorm,
 )
+from unmask.spec.roles import ROLES, ClassifierRole, LabeledRole, Role
 from unmask.spec.shared_query import check_shared_query
 
 __all__ = [
     "POOLING_MODES",
+    "ROLES",
     "TEXT_KINDS",
     "Activation",
     "Alibi",
@@ -75,6 +76,7 @@ __all__ = [
     "CausalAttention",
     "CheckpointOutput",
     "Classifier",
+    "ClassifierRole",
     "Convolution",
     "Dense",
     "Disentangled",
@@ -84,6 +86,7 @@ __all__ = [
     "FullAttention",
     "GatedFeedForward",
     "Head",
+    "LabeledRole",
     "Layer",
     "LayerNorm",
     "LearnedPositions",

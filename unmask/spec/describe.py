@@ -5,6 +5,7 @@ from itertools import pairwise
 from typing import assert_never
 
 from unmask.spec import (
+    ROLES,
     Alibi,
     AttentionPattern,
     AttentionPosition,
@@ -60,16 +61,6 @@ ACTIVATIONS = {
 }
 
 GATED = {"gelu": "GeGLU", "gelu_tanh": "GeGLU (tanh)", "relu": "ReGLU", "silu": "SwiGLU"}
-
-ROLES = {
-    "next_sentence": "next sentence prediction",
-    "sentence_order": "sentence order prediction",
-    "replaced": "replaced token detection",
-    "sequence": "sequence classification",
-    "tokens": "token classification",
-    "span": "extractive question answering",
-    "choice": "multiple choice",
-}
 
 
 def describe_spec(spec: EncoderSpec) -> Iterator[tuple[str, str]]:
@@ -248,7 +239,7 @@ def describe_head(head: Head, *, causal: bool) -> str:
         kind += " language modeling" + (" through an enhanced mask decoder" if head.enhanced else "")
         return f"{kind} ({'tied to the embedding' if head.tied else 'separate matrix'})"
     assert isinstance(head, Classifier)
-    return f"{ROLES[head.role]} ({head.classes} {'classes' if head.classes > 1 else 'logit'})"
+    return f"{ROLES[head.role].predicts} ({head.classes} {'classes' if head.classes > 1 else 'logit'})"
 
 
 def describe_layers(layers: Sequence[int], *, last: bool) -> str:

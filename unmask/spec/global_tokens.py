@@ -8,7 +8,7 @@ gives its embeddings.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import get_args
 
 import numpy as np
 
@@ -17,27 +17,18 @@ from unmask.errors import InvalidRequest
 from unmask.spec.attention import SlidingWindowGlobal, SoftmaxAttention
 from unmask.spec.encoder import EncoderSpec
 from unmask.spec.heads import role_of
+from unmask.spec.roles import ROLES, NamedTokens
 from unmask.text.batch import PackedBatch
 from unmask.text.encoding import Encoding
 
-GlobalTokens = Literal["none", "first", "question", "second"] | Callable[[Encoding], Sequence[int]]
-"""No token; the first token; in a pair, all tokens before the separator that ends the first text, or
-all from the first of the second text to the end; or a function that gives the positions of a text's global
-tokens."""
-
-BY_ROLE: dict[str, GlobalTokens] = {
-    "span": "question",
-    "choice": "second",
-    "masked": "none",
-    "tokens": "none",
-}
-"""The global tokens that the heads of published checkpoints were trained with; the first token for others."""
+GlobalTokens = NamedTokens | Callable[[Encoding], Sequence[int]]
+"""A choice by its name, or a function that gives the positions of a text's global tokens."""
 
 
 def check_global_tokens(choice: object) -> None:
     """Raise `InvalidRequest` unless it is a `GlobalTokens`."""
     if not callable(choice):
-        check_choice("global_tokens", choice, ("none", "first", "question", "second"))
+        check_choice("global_tokens", choice, get_args(NamedTokens))
 
 
 def has_global_tokens(spec: EncoderSpec) -> bool:
@@ -52,7 +43,7 @@ def trained_global_tokens(spec: EncoderSpec, *, paired: bool) -> GlobalTokens:
     A single text (not ``paired``) has no question, so a question-answering head has no global token there,
     nor has a multiple-choice head.
     """
-    choice = BY_ROLE.get(role_of(spec.heads[0]), "first") if spec.heads else "first"
+    choice = ROLES[role_of(spec.heads[0])].global_tokens if spec.heads else "first"
     return "none" if choice in ("question", "second") and not paired else choice
 
 

@@ -6,12 +6,7 @@ from typing import Literal
 from unmask.errors import InvalidRequest, UnknownArchitecture
 from unmask.spec.check import require_size
 from unmask.spec.parts import Activation, Norm
-
-Role = Literal["next_sentence", "sentence_order", "replaced", "sequence", "tokens", "span", "choice"]
-"""What a classifier predicts: whether the second sentence follows the first (Devlin et al. 2019), whether
-two sentences are in order (Lan et al. 2020), which tokens were replaced (Clark et al. 2020), the class of
-the text, the class of each token, where an answer starts and ends, or how well one of several choices fits a
-question."""
+from unmask.spec.roles import ClassifierRole, RoleName
 
 Reads = Literal["pooler", "first", "mean", "tokens", "tokens_and_first", "late"]
 """The state a classifier reads: the pooler's, the first token's, the mean over tokens, every token's, or the
@@ -75,7 +70,7 @@ class MaskedLM:
 class Classifier:
     """Logits of ``classes`` classes; one class is a single number, such as a score."""
 
-    role: Role
+    role: ClassifierRole
     classes: int
     reads: Reads
     transform: Transform | ResidualTransform | None = None
@@ -102,8 +97,13 @@ class Classifier:
 Head = MaskedLM | Classifier
 
 
-def role_of(head: Head) -> str:
+def role_of(head: Head) -> RoleName:
     """The role of a head, unique in its encoder; ``masked`` (or ``enhanced``) for an MLM head."""
     if isinstance(head, MaskedLM):
         return "enhanced" if head.enhanced else "masked"
     return head.role
+
+
+def is_per_token(head: Head) -> bool:
+    """Whether a head gives logits for every token, rather than for a sequence."""
+    return not isinstance(head, Classifier) or head.reads in ("tokens", "tokens_and_first")

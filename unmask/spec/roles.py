@@ -1,66 +1,106 @@
-"""Which head of an encoder a task reads, by its role."""
+"""What a head predicts: its role, a value that everything about a kind of head is read from.
 
-from unmask.errors import InvalidRequest
-from unmask.spec.encoder import EncoderSpec
-from unmask.spec.heads import Classifier, Head, role_of
+Families, configs of checkpoints, adapters, objectives, fine-tuning, tasks and descriptions read `ROLES`. The
+state that a head reads (`unmask.spec.Reads`) is not part of its role, because it differs between families.
+"""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
 
-def head_of(spec: EncoderSpec, role: str) -> Head:
-    """The head with that role.
+LabeledRole = Literal["sequence", "tokens", "span", "choice"]
+"""The roles of classifiers that learn from labeled texts: the class of a text, the class of each token, where
+an answer starts and ends, or how well one of several choices fits a question."""
 
-    Raises:
-        InvalidRequest: the encoder has no such head.
-    """
-    heads = {role_of(head): head for head in spec.heads}
-    if role not in heads:
-        raise InvalidRequest(f"the encoder has no {role} head; it has: {', '.join(heads) or 'none'}")
-    return heads[role]
+ClassifierRole = LabeledRole | Literal["next_sentence", "sentence_order", "replaced"]
+"""The roles of classifiers. Those of pretraining say whether the second sentence follows the first (Devlin et
+al. 2019), whether two sentences are in order (Lan et al. 2020), or which tokens were replaced (Clark et al.
+2020)."""
 
+RoleName = ClassifierRole | Literal["masked", "enhanced"]
+"""The roles of all heads. An MLM head is ``masked``, or ``enhanced`` if it was trained on the states of a
+decoder with absolute positions (He et al. 2021)."""
 
-def masked_lm_role(spec: EncoderSpec, name: str = "the model") -> str:
-    """The role of the MLM head of an encoder that predicts masked words.
+NamedTokens = Literal["none", "first", "question", "second"]
+"""Which tokens of a text are global: no token; the first token; in a pair, all tokens before the separator
+that ends the first text, or all from the first of the second text to the end."""
 
-    Raises:
-        InvalidRequest: the encoder has no such head, or its attention is causal.
-    """
-    require_both_directions(spec, name)
-    return lm_role(spec, name)
-
-
-def lm_role(spec: EncoderSpec, name: str = "the model") -> str:
-    """The role of the head over the vocabulary: ``masked`` if there is one, else ``enhanced``.
-
-    Raises:
-        InvalidRequest: the encoder has neither.
-    """
-    roles = [role_of(head) for head in spec.heads]
-    role = next((role for role in ("masked", "enhanced") if role in roles), None)
-    if role is None:
-        raise InvalidRequest(
-            f"{name} cannot predict masked words: its checkpoint holds no masked-LM head "
-            f"(heads: {', '.join(roles) or 'none'}); use a checkpoint that was saved with one"
-        )
-    return role
+Targets = Literal["texts", "words", "spans", "choices"]
+"""What a labeled record has a target for: the text, each of its words, both bounds of an answer in it, or one
+of the choices of a question. It decides the loss, see `unmask.training.objectives.labeled`."""
 
 
-def require_both_directions(spec: EncoderSpec, name: str = "the model") -> None:
-    """Refuse an encoder that sees no later token: its logits at a token are those of the next one.
+@dataclass(frozen=True)
+class Role:
+    """Everything about one kind of head that is the same in all families."""
 
-    Raises:
-        InvalidRequest: the attention of all layers is causal.
-    """
-    if spec.causal:
-        raise InvalidRequest(
-            f"{name} cannot predict masked words: its attention is causal (is_decoder in config.json), so it "
-            "predicts the next token; use predict_tokens (unmask compare), or another checkpoint"
-        )
+    predicts: str
+    """What it predicts, for people."""
+    classes: int | None = None
+    """The number of its classes, if the role determines it."""
+    has_labels: bool = False
+    """Whether its classes are named by ``id2label`` in config.json."""
+    global_tokens: NamedTokens = "first"
+    """The global tokens that published checkpoints with such a head were trained with."""
+    transformers_class: str = ""
+    """The suffix of the class of `transformers` with this head alone."""
+    targets: Targets | None = None
+    """What fine-tuning learns it from; None if labeled records do not train it."""
+    term: str = ""
+    """The name of its loss in figures."""
+    command: str | None = None
+    """The command, and method of a model, that uses it."""
+    peft_task: str | None = None
+    """The name of its task in adapters of `peft`, which has none for some roles."""
 
 
-def is_per_token(head: Head) -> bool:
-    """Whether a head gives logits for every token, rather than for a sequence."""
-    return not isinstance(head, Classifier) or head.reads in ("tokens", "tokens_and_first")
-
-
-def logit_count(spec: EncoderSpec, head: Head) -> int:
-    """C, the number of logits of one token or sequence."""
-    return head.classes if isinstance(head, Classifier) else spec.embedding.vocabulary
+ROLES: Mapping[str, Role] = {
+    "masked": Role(
+        "masked language modeling", global_tokens="none", transformers_class="ForMaskedLM", command="fill"
+    ),
+    "enhanced": Role("masked language modeling", transformers_class="ForMaskedLM", command="fill"),
+    "replaced": Role("replaced token detection", classes=1, transformers_class="ForPreTraining"),
+    "next_sentence": Role(
+        "next sentence prediction", classes=2, transformers_class="ForNextSentencePrediction"
+    ),
+    "sentence_order": Role("sentence order prediction", classes=2),
+    "sequence": Role(
+        "sequence classification",
+        has_labels=True,
+        transformers_class="ForSequenceClassification",
+        targets="texts",
+        term="classification",
+        command="classify",
+        peft_task="SEQ_CLS",
+    ),
+    "tokens": Role(
+        "token classification",
+        has_labels=True,
+        global_tokens="none",
+        transformers_class="ForTokenClassification",
+        targets="words",
+        term="tagging",
+        command="tag",
+        peft_task="TOKEN_CLS",
+    ),
+    "span": Role(
+        "extractive question answering",
+        classes=2,
+        global_tokens="question",
+        transformers_class="ForQuestionAnswering",
+        targets="spans",
+        term="answering",
+        command="answer",
+        peft_task="QUESTION_ANS",
+    ),
+    "choice": Role(
+        "multiple choice",
+        classes=1,
+        global_tokens="second",
+        transformers_class="ForMultipleChoice",
+        targets="choices",
+        term="multiple_choice",
+        command="choose",
+    ),
+}
+"""The role of every name in `RoleName`."""

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from unmask.base.arguments import whole_number
 from unmask.engines.engine import Engine
 from unmask.errors import InvalidRequest
+from unmask.spec.encoder import masked_lm_role
 from unmask.spec.global_tokens import GlobalTokens
-from unmask.spec.roles import masked_lm_role
 from unmask.tasks.batches import TOKENS_PER_PASS, require_finite, text_batches
 from unmask.text import Encoding, Tokenizer
 from unmask.text.masking import spellings

@@ -7,8 +7,10 @@ import numpy as np
 from unmask.engines.engine import Engine, Floats
 from unmask.errors import InvalidRequest
 from unmask.spec import EncoderSpec, role_of
-from unmask.spec.global_tokens import BY_ROLE, GlobalTokens
-from unmask.spec.roles import head_of, is_per_token, logit_count
+from unmask.spec.encoder import head_of, logit_count
+from unmask.spec.global_tokens import GlobalTokens
+from unmask.spec.heads import is_per_token
+from unmask.spec.roles import ROLES
 from unmask.tasks.batches import TOKENS_PER_PASS, require_finite, text_batches
 from unmask.tasks.progress import Progress
 from unmask.tasks.values import Logits
@@ -55,7 +57,7 @@ def logits(
     """
     head = head_of(engine.spec, role)
     per_token = is_per_token(head)
-    marks = BY_ROLE.get(role, "first") if global_tokens is None else global_tokens
+    marks = ROLES[role].global_tokens if global_tokens is None else global_tokens
     empty: Floats = np.empty((0, logit_count(engine.spec, head)), dtype=np.float32)
     found = [empty] * len(encodings)
     for chosen, batch in text_batches(engine.spec, encodings, marks, tokens_per_pass, progress):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from unmask.base.arguments import whole_number
 from unmask.engines.engine import Engine
 from unmask.errors import InvalidRequest, not_finite
-from unmask.spec.roles import lm_role
+from unmask.spec.encoder import lm_role
 from unmask.tasks.batches import TOKENS_PER_PASS, batches
 from unmask.tasks.fill import Prediction
 from unmask.tasks.progress import Progress

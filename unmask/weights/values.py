@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unmask.spec import Role
+from unmask.spec import ClassifierRole
 from unmask.weights.tensors import StoredTensor
 
 
@@ -15,7 +15,7 @@ class Adapter:
 
     name: str
     folder: Path
-    role: Role
+    role: ClassifierRole
     config: Mapping[str, Any]
     """The keys of config.json in which the adapted model differs from its base."""
     scale: float

@@ -19,10 +19,6 @@ NAME_WIDTH, NUMBER_WIDTHS = 42, (6, 5, 5, 13, 9)
 """Column widths, so that the tables of all families are aligned."""
 
 
-COMMANDS = {"sequence": "classify", "tokens": "tag", "span": "answer", "choice": "choose"}
-"""The command that uses a head, by its role."""
-
-
 @dataclass(frozen=True)
 class AdapterRow:
     """One adapter that comes with this package."""
@@ -110,11 +106,12 @@ def models(
 
 
 def _shipped_adapters() -> tuple[AdapterRow, ...]:
+    from unmask.spec import ROLES
     from unmask.weights.adapters.adapter import SHIPPED_ADAPTERS, find_adapter
 
     found = [find_adapter(name) for name in SHIPPED_ADAPTERS]
     return tuple(
-        AdapterRow(one.name, COMMANDS[one.role], tuple(one.config.get("id2label", {}).values()))
+        AdapterRow(one.name, str(ROLES[one.role].command), tuple(one.config.get("id2label", {}).values()))
         for one in found
     )
 

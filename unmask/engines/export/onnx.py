@@ -21,8 +21,10 @@ from unmask.engines.export.padded import PaddedEncoder, default_outputs, why_not
 from unmask.engines.torch_engine import TorchEngine
 from unmask.errors import InvalidRequest
 from unmask.spec import MultiVector, PooledVector, SparseVector, role_of
-from unmask.spec.global_tokens import BY_ROLE, has_global_tokens
-from unmask.spec.roles import head_of, is_per_token
+from unmask.spec.encoder import head_of
+from unmask.spec.global_tokens import has_global_tokens
+from unmask.spec.heads import is_per_token
+from unmask.spec.roles import ROLES
 from unmask.text.batch import PackedBatch
 from unmask.weights.build import build
 from unmask.weights.heads.sentence_modules import to_json
@@ -141,7 +143,7 @@ def _global_tokens(checkpoint: Checkpoint, role: str | None) -> int:
     """How many tokens at the beginning are global: those that the head was trained with."""
     if not has_global_tokens(checkpoint.spec):
         return 0
-    choice = "first" if role is None else BY_ROLE.get(role, "first")
+    choice = "first" if role is None else ROLES[role].global_tokens
     if choice in ("question", "second"):
         raise InvalidRequest(
             f"{checkpoint.source.name} cannot be exported with the logits of its {role} head, because its "

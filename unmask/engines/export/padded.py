@@ -28,7 +28,7 @@ from unmask.spec import (
     UnitLength,
 )
 from unmask.spec.decoder import why_no_decoder
-from unmask.spec.roles import head_of
+from unmask.spec.encoder import head_of
 
 
 def why_not_padded(spec: EncoderSpec) -> str | None:

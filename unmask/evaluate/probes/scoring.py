@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest, not_finite
 from unmask.models.load import Model
-from unmask.spec.roles import require_both_directions
+from unmask.spec.encoder import require_both_directions
 from unmask.tasks.batches import TOKENS_PER_PASS, batches
 from unmask.tasks.progress import Progress
 from unmask.text import PackedBatch

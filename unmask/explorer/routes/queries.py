@@ -24,7 +24,7 @@ from unmask.interpret.effects.target import (
     Word,
 )
 from unmask.spec import Classifier, PooledVector
-from unmask.spec.roles import masked_lm_role
+from unmask.spec.encoder import masked_lm_role
 from unmask.text.masking import masked
 
 TARGETS: tuple[Target, ...] = get_args(Target)

@@ -29,7 +29,7 @@ from unmask.spec.global_tokens import (
     places,
     trained_global_tokens,
 )
-from unmask.spec.roles import is_per_token
+from unmask.spec.heads import is_per_token
 from unmask.text import Encoding
 from unmask.text.borders import word_borders
 from unmask.text.sentences import sentence_starts

@@ -4,15 +4,12 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
-
-LabeledRole = Literal["sequence", "tokens", "span", "choice"]
-"""The roles of heads that learn from labels: of texts, of tokens, of answers as spans, and of choices."""
 
 IGNORED = -100
 """The label of a token that is not trained on, as in PyTorch's cross-entropy."""

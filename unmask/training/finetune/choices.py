@@ -5,7 +5,8 @@ from numpy.typing import NDArray
 
 from unmask.errors import InvalidText, TextTooLong, quoted
 from unmask.spec import EncoderSpec
-from unmask.spec.global_tokens import BY_ROLE, has_global_tokens, places
+from unmask.spec.global_tokens import has_global_tokens, places
+from unmask.spec.roles import ROLES
 from unmask.tasks.aligned import AlignedWindows, align
 from unmask.text import Tokenizer
 from unmask.training.data.labeled import LabeledSequence
@@ -94,7 +95,7 @@ def choice_items(
             marks = tuple(
                 start + place
                 for start, encoding in zip(starts, encodings, strict=False)
-                for place in places(encoding, BY_ROLE["choice"])
+                for place in places(encoding, ROLES["choice"].global_tokens)
             )
         ids, types = (
             np.concatenate([getattr(encoding, name) for encoding in encodings])

@@ -13,13 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest, InvalidText, TextTooLong, quoted
-from unmask.spec import EncoderSpec
-from unmask.spec.global_tokens import BY_ROLE, has_global_tokens, places
+from unmask.spec import EncoderSpec, LabeledRole
+from unmask.spec.global_tokens import has_global_tokens, places
+from unmask.spec.roles import ROLES
 from unmask.tasks.aligned import AlignedWindows
 from unmask.text import Encoding, Tokenizer
 from unmask.text.truncation import truncated
 from unmask.text.windows import Window, windows
-from unmask.training.data.labeled import IGNORED, LabeledRole, LabeledSequence
+from unmask.training.data.labeled import IGNORED, LabeledSequence
 from unmask.training.finetune.choices import choice_items, right_choice, tokenized_choices
 from unmask.training.finetune.data_settings import DataSettings
 from unmask.training.finetune.records import Gold, Labeled
@@ -200,7 +201,7 @@ class Preparation:
     def _item(self, encoding: Encoding, target: NDArray[Any]) -> LabeledSequence:
         marks: tuple[int, ...] = ()
         if has_global_tokens(self.spec):
-            marks = tuple(places(encoding, BY_ROLE.get(ROLE_OF[self.task], "first")))
+            marks = tuple(places(encoding, ROLES[ROLE_OF[self.task]].global_tokens))
         return LabeledSequence(encoding.ids, encoding.token_type_ids, target, marks)
 
     def _tagged(self, example: Example, window: Window) -> LabeledSequence | None:

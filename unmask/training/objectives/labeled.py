@@ -3,6 +3,7 @@
 Axes: P targets: texts, labeled tokens, or questions; R rows of logits: tokens, or choices; C classes.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,9 +17,10 @@ from torch.nn import functional
 
 from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest
-from unmask.spec import Classifier, ProblemType
+from unmask.spec import ROLES, Classifier, LabeledRole, ProblemType
+from unmask.spec.roles import Targets
 from unmask.text.batch import PackedBatch
-from unmask.training.data.labeled import IGNORED, LabeledRole, LabeledSequence
+from unmask.training.data.labeled import IGNORED, LabeledSequence
 from unmask.training.objectives.consistency import (
     Divergence,
     Sift,
@@ -40,14 +42,6 @@ DIVERGENCES: Mapping[ProblemType, Divergence] = {
 }
 """What R-Drop and SiFT measure for each problem."""
 
-TERMS: Mapping[LabeledRole, str] = {
-    "sequence": "classification",
-    "tokens": "tagging",
-    "span": "answering",
-    "choice": "multiple_choice",
-}
-"""The term of each role's loss, by which figures are named."""
-
 
 @dataclass(frozen=True, eq=False)
 class LabeledExample(Example):
@@ -61,6 +55,155 @@ class LabeledExample(Example):
     the bounds as rows of the packed batch, (P, 2); of a question, the row of the right choice, (P,)."""
 
 
+class TargetLoss(ABC):
+    """What one kind of targets is compared with, and how."""
+
+    @abstractmethod
+    def rows_and_targets(
+        self, items: Sequence[LabeledSequence], starts_S: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.generic]]:
+        """``rows_P`` and ``targets_P`` of `LabeledExample`; sequences of the batch start at ``starts_S``."""
+
+    @abstractmethod
+    def of(
+        self, logits: Tensor, example: LabeledExample, class_weights: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """The sum of losses over targets, and the number of right ones, if there are classes."""
+
+    @abstractmethod
+    def divergence(self, example: LabeledExample, one: Tensor, other: Tensor) -> Tensor:
+        """How far the second prediction is from the first; see `Divergence`."""
+
+
+@dataclass(frozen=True)
+class TextLoss(TargetLoss):
+    """The loss of a class, several labels, or numbers of each text."""
+
+    problem: ProblemType
+    label_smoothing: float
+
+    def rows_and_targets(
+        self, items: Sequence[LabeledSequence], starts_S: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.generic]]:
+        """A row for each text."""
+        return np.arange(len(items)), np.stack([item.target for item in items])
+
+    def of(
+        self, logits: Tensor, example: LabeledExample, class_weights: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Cross-entropy, or that of each label, or a squared error."""
+        logits_PC, targets = logits[_rows(example, logits)], _targets(example, logits)
+        match self.problem:
+            case "regression":
+                return functional.mse_loss(logits_PC, targets, reduction="none").mean(-1).sum(), None
+            case "multi_label_classification":
+                losses = functional.binary_cross_entropy_with_logits(
+                    logits_PC, targets, pos_weight=class_weights, reduction="none"
+                )
+                right = ((logits_PC > 0) == (targets > 0.5)).float().mean(-1).sum()
+                return losses.mean(-1).sum(), right
+            case "single_label_classification":
+                loss = functional.cross_entropy(
+                    logits_PC,
+                    targets,
+                    weight=class_weights,
+                    label_smoothing=self.label_smoothing,
+                    reduction="sum",
+                )
+                return loss, (logits_PC.argmax(-1) == targets).sum()
+            case _:
+                assert_never(self.problem)
+
+    def divergence(self, example: LabeledExample, one: Tensor, other: Tensor) -> Tensor:
+        """That of the problem."""
+        rows_P = _rows(example, one)
+        return DIVERGENCES[self.problem](one[rows_P], other[rows_P])
+
+
+class WordLoss(TextLoss):
+    """The loss of a class of each labeled token."""
+
+    def rows_and_targets(
+        self, items: Sequence[LabeledSequence], starts_S: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.generic]]:
+        """A row for each labeled token."""
+        targets = np.concatenate([item.target for item in items])
+        rows = np.flatnonzero(targets != IGNORED)
+        return rows, targets[rows]
+
+
+class SpanLoss(TargetLoss):
+    """Cross-entropy of both bounds over the tokens of each text; right where both are."""
+
+    def rows_and_targets(
+        self, items: Sequence[LabeledSequence], starts_S: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.generic]]:
+        """The bounds of each answer."""
+        bounds = [item.target + start for item, start in zip(items, starts_S, strict=True)]
+        return np.arange(len(items)), np.stack(bounds)
+
+    def of(
+        self, logits: Tensor, example: LabeledExample, class_weights: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """The mean of both bounds."""
+        bounds_P2 = _targets(example, logits)
+        totals, largest = log_sums(logits, _text_of(example, logits), example.sequences)
+        chosen = logits.gather(0, bounds_P2)
+        right = (chosen.detach() >= largest).all(-1).sum()
+        return (totals - chosen).mean(-1).sum(), right
+
+    def divergence(self, example: LabeledExample, one: Tensor, other: Tensor) -> Tensor:
+        """Over the tokens of each text."""
+        return grouped_divergence(one, other, _text_of(example, one), example.sequences)
+
+
+@dataclass(frozen=True)
+class ChoiceLoss(TargetLoss):
+    """Cross-entropy of the right choice over the choices of each question."""
+
+    label_smoothing: float
+
+    def rows_and_targets(
+        self, items: Sequence[LabeledSequence], starts_S: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.generic]]:
+        """The first and the right choice of each question."""
+        rows = np.cumsum([0, *(len(item.lengths) for item in items[:-1])])
+        return rows, rows + np.stack([item.target for item in items])
+
+    def of(
+        self, logits: Tensor, example: LabeledExample, class_weights: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Over the choices of each question."""
+        targets_P, of_R = _targets(example, logits), _question_of(example, logits)
+        questions = len(targets_P)
+        totals, largest = log_sums(logits, of_R, questions)
+        chosen = logits[targets_P]
+        right = (chosen.detach() >= largest).sum()
+        sums = logits.new_zeros((questions, 1)).index_add(0, of_R, logits)
+        means = sums / of_R.bincount(minlength=questions)[:, None]
+        losses = totals - (1 - self.label_smoothing) * chosen - self.label_smoothing * means
+        return losses.sum(), right
+
+    def divergence(self, example: LabeledExample, one: Tensor, other: Tensor) -> Tensor:
+        """Over the choices of each question."""
+        return grouped_divergence(one, other, _question_of(example, one), len(example.rows_P))
+
+
+def loss_of(targets: Targets, problem: ProblemType, label_smoothing: float) -> TargetLoss:
+    """The loss of a role's targets; ``problem`` is that of texts."""
+    match targets:
+        case "texts":
+            return TextLoss(problem, label_smoothing)
+        case "words":
+            return WordLoss("single_label_classification", label_smoothing)
+        case "spans":
+            return SpanLoss()
+        case "choices":
+            return ChoiceLoss(label_smoothing)
+        case _:
+            assert_never(targets)
+
+
 class LabeledObjective(Objective[LabeledSequence, LabeledExample]):
     """The loss of one of an encoder's classifiers on labeled texts.
 
@@ -70,7 +213,7 @@ class LabeledObjective(Objective[LabeledSequence, LabeledExample]):
     heads of `transformers`, except that padding, of which there is none, takes no part in the softmax over
     the tokens of an answer.
 
-    The term is one of `TERMS`, with the figures ``loss`` and, where there are classes, ``accuracy``.
+    The term is that of the role, with the figures ``loss`` and, where there are classes, ``accuracy``.
 
     Args:
         encoder: with the head.
@@ -105,7 +248,7 @@ class LabeledObjective(Objective[LabeledSequence, LabeledExample]):
             )
         if not 0 <= label_smoothing < 1:
             raise InvalidRequest(f"label_smoothing is {label_smoothing}; it must be from 0 to below 1")
-        if role == "choice" and class_weights is not None:
+        if ROLES[role].targets == "choices" and class_weights is not None:
             raise InvalidRequest("class_weights is given and choices have no classes; leave it out")
         classes = heads[role].classes
         if class_weights is not None and len(class_weights) != classes:
@@ -124,8 +267,10 @@ class LabeledObjective(Objective[LabeledSequence, LabeledExample]):
         self.passes = 1 + (r_drop > 0) + (sift is not None) * 5 / 3
         self.encoder = encoder
         self.role = role
-        self.problem = problem
-        self.label_smoothing = label_smoothing
+        targets = ROLES[role].targets
+        assert targets is not None
+        self.term = ROLES[role].term
+        self.loss = loss_of(targets, problem, label_smoothing)
         weights = None if class_weights is None else torch.tensor(class_weights, dtype=torch.float32)
         self.register_buffer("class_weights", weights, persistent=False)
 
@@ -136,24 +281,9 @@ class LabeledObjective(Objective[LabeledSequence, LabeledExample]):
         ids, types, marks = zip(*(one for item in items for one in item.sequences()), strict=True)
         batch = PackedBatch.of_ids(ids, types, marks if any(marks) else None)
         starts = batch.layout.offsets[:-1]
-        match self.role:
-            case "tokens":
-                targets = np.concatenate([item.target for item in items])
-                rows = np.flatnonzero(targets != IGNORED)
-                targets = targets[rows]
-            case "span":
-                targets = np.stack([item.target + start for item, start in zip(items, starts, strict=True)])
-                rows = np.arange(len(items))
-            case "choice":
-                rows = np.cumsum([0, *(len(item.lengths) for item in items[:-1])])
-                targets = rows + np.stack([item.target for item in items])
-            case "sequence":
-                targets = np.stack([item.target for item in items])
-                rows = np.arange(len(items))
-            case _:
-                assert_never(self.role)
+        rows, targets = self.loss.rows_and_targets(items, starts)
         return LabeledExample(
-            {TERMS[self.role]: len(rows)},
+            {self.term: len(rows)},
             batch.layout.token_count,
             len(ids),
             batch,
@@ -176,9 +306,9 @@ class LabeledObjective(Objective[LabeledSequence, LabeledExample]):
             found["sift"] = self.sift.divergence(logits, partial(self._logits, example), divergence)
             total = total + self.sift.spec.weight * found["sift"]
         found = {"loss": loss} | ({} if right is None else {"accuracy": right}) | found
-        term = TERMS[self.role]
         return LossOutput(
-            total / max(1, totals[term]), {f"{term}/{name}": one.detach() for name, one in found.items()}
+            total / max(1, totals[self.term]),
+            {f"{self.term}/{name}": one.detach() for name, one in found.items()},
         )
 
     def _logits(self, example: LabeledExample) -> Tensor:
@@ -187,65 +317,11 @@ class LabeledObjective(Objective[LabeledSequence, LabeledExample]):
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
     def _loss(self, logits: Tensor, example: LabeledExample) -> tuple[Tensor, Tensor | None]:
-        targets = torch.from_numpy(example.targets_P).to(logits.device)
-        match self.role:
-            case "span":
-                return self._span(logits, targets, example)
-            case "choice":
-                return self._choices(logits, targets, _question_of(example, logits))
-            case "sequence" | "tokens":
-                return self._classes(logits[_rows(example, logits)], targets)
-            case _:
-                assert_never(self.role)
+        return self.loss.of(logits, example, self.class_weights)
 
     def _divergence(self, example: LabeledExample, one: Tensor, other: Tensor) -> Tensor:
         """How far the second prediction is from the first; see `Divergence`."""
-        if self.role == "span":
-            of_T = torch.from_numpy(example.batch.layout.sequence_of_T).to(one.device)
-            return grouped_divergence(one, other, of_T, example.sequences)
-        if self.role == "choice":
-            return grouped_divergence(one, other, _question_of(example, one), len(example.rows_P))
-        rows_P = _rows(example, one)
-        problem = self.problem if self.role == "sequence" else "single_label_classification"
-        measure = DIVERGENCES[problem]
-        return measure(one[rows_P], other[rows_P])
-
-    def _classes(self, logits_PC: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
-        if self.role == "sequence" and self.problem == "regression":
-            return functional.mse_loss(logits_PC, targets, reduction="none").mean(-1).sum(), None
-        if self.role == "sequence" and self.problem == "multi_label_classification":
-            losses = functional.binary_cross_entropy_with_logits(
-                logits_PC, targets, pos_weight=self.class_weights, reduction="none"
-            )
-            right = ((logits_PC > 0) == (targets > 0.5)).float().mean(-1).sum()
-            return losses.mean(-1).sum(), right
-        loss = functional.cross_entropy(
-            logits_PC,
-            targets,
-            weight=self.class_weights,
-            label_smoothing=self.label_smoothing,
-            reduction="sum",
-        )
-        return loss, (logits_PC.argmax(-1) == targets).sum()
-
-    def _span(self, logits_T2: Tensor, bounds_P2: Tensor, example: LabeledExample) -> tuple[Tensor, Tensor]:
-        """Cross-entropy of both bounds over the tokens of each text; right where both are."""
-        of_T = torch.from_numpy(example.batch.layout.sequence_of_T).to(logits_T2.device)
-        totals, largest = log_sums(logits_T2, of_T, example.sequences)
-        chosen = logits_T2.gather(0, bounds_P2)
-        right = (chosen.detach() >= largest).all(-1).sum()
-        return (totals - chosen).mean(-1).sum(), right
-
-    def _choices(self, logits_R1: Tensor, targets_P: Tensor, of_R: Tensor) -> tuple[Tensor, Tensor]:
-        """Cross-entropy of the right choice over the choices of each question."""
-        questions = len(targets_P)
-        totals, largest = log_sums(logits_R1, of_R, questions)
-        chosen = logits_R1[targets_P]
-        right = (chosen.detach() >= largest).sum()
-        sums = logits_R1.new_zeros((questions, 1)).index_add(0, of_R, logits_R1)
-        means = sums / of_R.bincount(minlength=questions)[:, None]
-        losses = totals - (1 - self.label_smoothing) * chosen - self.label_smoothing * means
-        return losses.sum(), right
+        return self.loss.divergence(example, one, other)
 
     def encoders(self) -> Mapping[str, Encoder]:
         """The one encoder."""
@@ -255,6 +331,15 @@ class LabeledObjective(Objective[LabeledSequence, LabeledExample]):
 def _rows(example: LabeledExample, logits: Tensor) -> Tensor:
     """The rows of the logits that have targets."""
     return torch.from_numpy(example.rows_P).to(logits.device)
+
+
+def _targets(example: LabeledExample, logits: Tensor) -> Tensor:
+    return torch.from_numpy(example.targets_P).to(logits.device)
+
+
+def _text_of(example: LabeledExample, logits_TC: Tensor) -> Tensor:
+    """The text of each token."""
+    return torch.from_numpy(example.batch.layout.sequence_of_T).to(logits_TC.device)
 
 
 def _question_of(example: LabeledExample, logits: Tensor) -> Tensor:

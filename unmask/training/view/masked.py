@@ -9,7 +9,7 @@ import torch
 from unmask.base.arguments import whole_number
 from unmask.engines.engine import Engine
 from unmask.errors import not_finite
-from unmask.spec.roles import masked_lm_role
+from unmask.spec.encoder import masked_lm_role
 from unmask.tasks.fill import Prediction
 from unmask.text import Encoding, Tokenizer
 from unmask.text.masking import spellings

@@ -10,7 +10,7 @@ from unmask.engines.engine import Engine
 from unmask.errors import InvalidRequest, TextTooLong, not_finite
 from unmask.interpret.corpus.texts import corpus_of
 from unmask.spec import Classifier, EncoderSpec, role_of
-from unmask.spec.roles import head_of
+from unmask.spec.encoder import head_of
 from unmask.text import Encoding, Tokenizer
 from unmask.training.objectives.sentence_pairs import PairTask, wrap_pairs
 from unmask.training.objectives.splitting import PairedSentences

@@ -8,13 +8,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import get_args
 
 import unmask
 from unmask.base.files import read_regular
 from unmask.base.json_settings import JsonSettings
 from unmask.errors import CheckpointNotFound, CorruptCheckpoint, InvalidRequest, UnmaskError, quoted
 from unmask.families import Compat, Family
-from unmask.spec import Classifier, EncoderSpec, Role
+from unmask.spec import ROLES, Classifier, EncoderSpec, LabeledRole
 from unmask.spec.config import WITHOUT_EFFECT
 from unmask.spec.shapes import tensor_shapes
 from unmask.spec.tensor_map import Rename, Reorder
@@ -32,7 +33,7 @@ PEFT_PREFIX = "base_model.model."
 """What `peft` puts before the names of a model's tensors."""
 A, B = ".lora_A.weight", ".lora_B.weight"
 
-TASK_TYPES: Mapping[str, Role] = {"SEQ_CLS": "sequence", "TOKEN_CLS": "tokens", "QUESTION_ANS": "span"}
+TASK_TYPES = {role.peft_task: name for name, role in ROLES.items() if role.peft_task is not None}
 """`peft`'s names for kinds of tasks, and the roles of their heads."""
 
 LABEL_KEYS = ("id2label", "label2id", "num_labels", "problem_type")
@@ -75,8 +76,9 @@ def read_adapter(folder: Path) -> Adapter:
         own = JsonSettings.parse(read_regular(folder / ADAPTER_FILE, CorruptCheckpoint), ADAPTER_FILE)
     name = own.get("name", folder.resolve().name)
     task = peft.get_optional("task_type", str)
-    role = own.get_optional("role", str) or TASK_TYPES.get(str(task))
-    if role not in (*TASK_TYPES.values(), "choice"):
+    stored = own.get_optional("role", str) or TASK_TYPES.get(str(task))
+    role = next((role for role in get_args(LabeledRole) if role == stored), None)
+    if role is None:
         raise InvalidRequest(
             f"the adapter {name} has the task_type {task!r}; it can be {', '.join(TASK_TYPES)}"
         )

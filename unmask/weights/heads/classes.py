@@ -8,11 +8,8 @@ from unmask.base.json_settings import JsonSettings
 from unmask.errors import InvalidRequest, UnknownArchitecture
 from unmask.families import Family, family_of
 from unmask.families.family import CLASSES, Shapes
-from unmask.spec import EncoderSpec, role_of
+from unmask.spec import ROLES, EncoderSpec, role_of
 from unmask.spec.tensor_map import Concat, Rename, Reorder
-
-CLASSES_OF = {"next_sentence": 2, "sentence_order": 2, "replaced": 1, "span": 2, "choice": 1}
-"""The number of classes of a head, if its role determines it."""
 
 
 def spec_of_class(family: Family, config: JsonSettings) -> EncoderSpec:
@@ -126,7 +123,7 @@ def _head_shapes(
     sizes = {
         "transform.dense": base.embedding.width if predicts else base.width,
         "decoder": base.embedding.vocabulary,
-        "out": CLASSES_OF.get(role, len(labels) if isinstance(labels, dict) else 2),
+        "out": ROLES[role].classes or (len(labels) if isinstance(labels, dict) else 2),
     }
     for row in _named(family):
         place = row.ours.removeprefix(f"heads.{role}.")

@@ -18,13 +18,12 @@ from unmask.encoder.finite import is_finite
 from unmask.encoder.layers.lora import LowRankUpdate, add_update, updates
 from unmask.errors import OutputError
 from unmask.families import Family
-from unmask.spec import Classifier, Role
+from unmask.spec import ROLES, Classifier, ClassifierRole
 from unmask.weights.adapters.adapter import (
     ADAPTER_FILE,
     PEFT_FILE,
     PEFT_PREFIX,
     PEFT_WEIGHTS,
-    TASK_TYPES,
     A,
     B,
 )
@@ -88,7 +87,7 @@ def _targets(encoder: Encoder, family: Family, kind: TargetModules) -> dict[str,
     return {move.ours.removesuffix(".weight"): move for move in found}
 
 
-def adapter_tensors(encoder: Encoder, family: Family, role: Role) -> dict[str, Tensor]:
+def adapter_tensors(encoder: Encoder, family: Family, role: ClassifierRole) -> dict[str, Tensor]:
     """The tensors of an adapter by `peft`'s names: A and B of every update, and the head."""
     tensors = {}
     found = updates(encoder)
@@ -109,7 +108,7 @@ def adapter_tensors(encoder: Encoder, family: Family, role: Role) -> dict[str, T
     return {name: tensor.contiguous() for name, tensor in tensors.items()}
 
 
-def _head_moves(encoder: Encoder, family: Family, role: Role) -> list[TensorMove]:
+def _head_moves(encoder: Encoder, family: Family, role: ClassifierRole) -> list[TensorMove]:
     """The tensors of the head, and of the pooler if it reads that."""
     head = encoder.heads[role].spec
     assert isinstance(head, Classifier)
@@ -121,7 +120,7 @@ def _head_moves(encoder: Encoder, family: Family, role: Role) -> list[TensorMove
 def write_adapter(
     encoder: Encoder,
     checkpoint: Checkpoint,
-    role: Role,
+    role: ClassifierRole,
     folder: Path,
     *,
     name: str,
@@ -187,13 +186,12 @@ def _converted(tensors: Mapping[str, Tensor], adapter: str, dtype: torch.dtype) 
 
 
 def _peft_config(
-    encoder: Encoder, family: Family, role: Role, base: str, how: LowRank | None
+    encoder: Encoder, family: Family, role: ClassifierRole, base: str, how: LowRank | None
 ) -> dict[str, Any]:
     modules = {move.theirs[0].rpartition(".")[0] for move in _head_moves(encoder, family, role)}
     saved = {name.split(".")[0] for name in modules}
     # For this task `peft` saves the module qa_outputs in any case, and fails if it is part of another.
     nested = any(name.endswith(".qa_outputs") for name in modules)
-    task_types = {} if nested else {one: name for name, one in TASK_TYPES.items()}
     return {
         "base_model_name_or_path": base,
         "bias": "none",
@@ -205,7 +203,7 @@ def _peft_config(
         "peft_type": "LORA",
         "r": 1 if how is None else how.r,
         "target_modules": NO_TARGETS if how is None else _pattern(encoder, family, how.target_modules),
-        "task_type": task_types.get(role),
+        "task_type": None if nested else ROLES[role].peft_task,
     }
 
 
