@@ -9,7 +9,8 @@ from sklearn.utils.class_weight import compute_class_weight
 from tests.training.finetune.test_finetune import METHODS, place, table
 from unmask.errors import InvalidRequest
 from unmask.training.finetune.run import finetune
-from unmask.training.finetune.settings import Task, settings_of_table
+from unmask.training.finetune.settings import settings_of_table
+from unmask.training.finetune.tasks import Task
 from unmask.training.run.events import read_events
 
 __all__ = ["place"]

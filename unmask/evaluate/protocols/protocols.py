@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import unmask
 from unmask.errors import InvalidRequest
-from unmask.training.finetune.settings import Task
+from unmask.training.finetune.tasks import Task
 from unmask.training.table import read_table, read_toml
 
 _PACKAGE = Path(unmask.__file__).parent

@@ -23,11 +23,12 @@ from unmask.tasks.tag import tag
 from unmask.training.finetune.calibration import calibration_figures
 from unmask.training.finetune.data_settings import DataSettings
 from unmask.training.finetune.evaluate import predicted, read_examples
-from unmask.training.finetune.examples import ROLE_OF, Counts, Example, Preparation, check_kinds, label_name
+from unmask.training.finetune.examples import Counts, Example, Preparation, check_kinds, label_name
 from unmask.training.finetune.intervals import intervals
 from unmask.training.finetune.metrics import class_figures, entity_figures
 from unmask.training.finetune.records import Labeled, read_labeled
-from unmask.training.finetune.settings import FinetuneSettings, ModelSettings, Task
+from unmask.training.finetune.settings import FinetuneSettings, ModelSettings
+from unmask.training.finetune.tasks import TASKS, Task
 
 DOES: Mapping[Task, str] = {
     "classification": "classify texts",
@@ -97,13 +98,13 @@ def prepared_examples(
         InvalidRequest: the model has no head for the task, or a file no such column.
         InvalidText: a line is damaged, or its label is unknown to the head.
     """
-    head = classifier_of(model.spec, ROLE_OF[task], DOES.get(task, f"learn {task}"), model.name)
+    head = classifier_of(model.spec, TASKS[task].role, DOES.get(task, f"learn {task}"), model.name)
     settings = FinetuneSettings("evaluate", task, ModelSettings(model.name), data)
     records = list(read_labeled(data.dev, data, base, offsets=False))
     check_kinds(records, task)
     if not records:
         raise InvalidText(f"{', '.join(data.dev)} has no labeled text; name a file with at least one")
-    labels = () if task in ("regression", "answering") else label_names(head)
+    labels = label_names(head) if TASKS[task].has_labels else ()
     if labels:
         _refuse_unknown(model.name, task, records, data, labels)
     limits = [one for one in (data.max_tokens, model.max_tokens) if one is not None]

@@ -8,27 +8,9 @@ from typing import Any
 
 import unmask
 from unmask.base.intervals import CONFIDENCE, Interval
-from unmask.training.finetune.settings import FinetuneSettings, Task
+from unmask.training.finetune.settings import FinetuneSettings
+from unmask.training.finetune.tasks import TASKS
 from unmask.training.optim.schedules import WARMUP_SHARE
-
-PIPELINES: Mapping[Task, str] = {
-    "classification": "text-classification",
-    "multi_label": "text-classification",
-    "regression": "text-classification",
-    "tagging": "token-classification",
-    "answering": "question-answering",
-    "multiple_choice": "multiple-choice",
-}
-"""The task of each task in a pipeline of `transformers`."""
-
-PREDICT: Mapping[Task, str] = {
-    "classification": 'model.classify("A text.")',
-    "multi_label": 'model.classify("A text.")',
-    "regression": 'model.classify("A text.").score',
-    "tagging": 'model.tag("A text.")',
-    "answering": 'model.answer("A question?", "A context.")',
-    "multiple_choice": 'model.choose("A question?", ["One answer.", "Another."])',
-}
 
 OWN_FORMAT = (
     "This model is in unmask's own format, because its head reads normalized vectors, which no class of "
@@ -75,7 +57,7 @@ def model_card(facts: CardFacts, *, adapter: bool = False) -> str:
     parts += ["", *_scores(facts), "## Data", "", *(f"- {one}" for one in _data(facts)), ""]
     parts += ["## Training", "", *(f"- {one}" for one in _protocol(facts)), ""]
     parts += ["## Use", "", "```python", "import unmask", "", load]
-    parts += [PREDICT[settings.task], "```", ""]
+    parts += [TASKS[settings.task].example, "```", ""]
     if settings.few_shot is not None:
         parts += [OWN_FORMAT, ""]
     return "\n".join(parts)
@@ -90,14 +72,14 @@ def _metadata(facts: CardFacts) -> dict[str, Any]:
         found["language"] = settings.language
     found |= {
         "base_model": facts.base_model,
-        "pipeline_tag": PIPELINES[settings.task],
+        "pipeline_tag": TASKS[settings.task].pipeline,
         "library_name": "transformers" if settings.few_shot is None else "unmask",
         "tags": ["unmask"],
     }
     if facts.dev:
         found["metrics"] = [name for name in facts.dev if "[" not in name]
         result = {
-            "task": {"type": PIPELINES[settings.task]},
+            "task": {"type": TASKS[settings.task].pipeline},
             "dataset": {"type": "files", "name": file_names(settings.data.dev)},
             "metrics": [
                 {"type": name, "name": name, "value": round(value, 6)} for name, value in facts.dev.items()

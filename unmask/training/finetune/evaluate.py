@@ -18,7 +18,7 @@ from unmask.tasks.long_texts import WindowedLogits, logits_of_windows
 from unmask.tasks.progress import Progress
 from unmask.tasks.schemes import Scheme, entities_of
 from unmask.tasks.tag import tag
-from unmask.training.finetune.examples import ROLE_OF, Example, Preparation
+from unmask.training.finetune.examples import Example, Preparation
 from unmask.training.finetune.metrics import (
     answer_figures,
     answer_scores,
@@ -28,7 +28,7 @@ from unmask.training.finetune.metrics import (
     multi_label_figures,
     number_figures,
 )
-from unmask.training.finetune.settings import Task
+from unmask.training.finetune.tasks import TASKS, Task
 from unmask.training.retrieval.figures import FIGURES
 
 Scores = Callable[[NDArray[np.int64]], dict[str, float]]
@@ -71,7 +71,7 @@ def predicted(
     progress: Progress | None = None,
 ) -> Predicted:
     """Predict all examples once."""
-    role = ROLE_OF[preparation.task]
+    role = TASKS[preparation.task].role
     if preparation.task == "multiple_choice":
         return choices_judged(read_choices(engine, examples, tokens_per_pass, progress), examples)
     read = read_examples(engine, role, examples, tokens_per_pass=tokens_per_pass, progress=progress)

@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest, InvalidText, TextTooLong, quoted
-from unmask.spec import EncoderSpec, LabeledRole
+from unmask.spec import EncoderSpec
 from unmask.spec.global_tokens import has_global_tokens, places
-from unmask.spec.roles import ROLES
 from unmask.tasks.aligned import AlignedWindows
 from unmask.text import Encoding, Tokenizer
 from unmask.text.truncation import truncated
@@ -24,19 +23,8 @@ from unmask.training.data.labeled import IGNORED, LabeledSequence
 from unmask.training.finetune.choices import choice_items, right_choice, tokenized_choices
 from unmask.training.finetune.data_settings import DataSettings
 from unmask.training.finetune.records import Gold, Labeled
-from unmask.training.finetune.settings import FinetuneSettings, Task
-
-ROLE_OF: dict[Task, LabeledRole] = {
-    "classification": "sequence",
-    "multi_label": "sequence",
-    "regression": "sequence",
-    "tagging": "tokens",
-    "answering": "span",
-    "multiple_choice": "choice",
-    "retrieval": "sequence",
-}
-"""The role of the head that learns each task; of retrieval, only rerankers have a head."""
-
+from unmask.training.finetune.settings import FinetuneSettings
+from unmask.training.finetune.tasks import TASKS, Task
 
 _WHOLE_NUMBER = re.compile("-?[0-9]{1,18}")
 
@@ -201,7 +189,7 @@ class Preparation:
     def _item(self, encoding: Encoding, target: NDArray[Any]) -> LabeledSequence:
         marks: tuple[int, ...] = ()
         if has_global_tokens(self.spec):
-            marks = tuple(places(encoding, ROLES[ROLE_OF[self.task]].global_tokens))
+            marks = tuple(places(encoding, TASKS[self.task].head.global_tokens))
         return LabeledSequence(encoding.ids, encoding.token_type_ids, target, marks)
 
     def _tagged(self, example: Example, window: Window) -> LabeledSequence | None:
@@ -298,7 +286,7 @@ def labels_of(records: Sequence[Labeled], settings: FinetuneSettings) -> tuple[s
         InvalidRequest: there is only one, so nothing can be learned, or two differ in white space alone.
     """
     data = settings.data
-    if settings.task in ("regression", "answering", "multiple_choice"):
+    if not TASKS[settings.task].has_labels:
         return ()
     if data.labels:
         return data.labels

@@ -1,15 +1,10 @@
 """Confidence intervals of the figures of a task."""
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from unmask.base.intervals import Interval, percentile_interval, samples, wilson_interval
 from unmask.training.finetune.evaluate import Scores
-from unmask.training.finetune.settings import Task
-
-PROPORTIONS: Mapping[Task, str] = {"classification": "accuracy", "multi_label": "exact"}
-"""The figure of each task that is a share of independent texts, to which Wilson's formula applies."""
+from unmask.training.finetune.tasks import TASKS, Task
 
 
 def intervals(scores: Scores, texts: int, task: Task) -> dict[str, Interval]:
@@ -27,7 +22,7 @@ def intervals(scores: Scores, texts: int, task: Task) -> dict[str, Interval]:
     drawn = [scores(chosen) for chosen in samples(texts)]
     found = {}
     for name, value in whole.items():
-        if PROPORTIONS.get(task) == name:
+        if TASKS[task].share == name:
             found[name] = wilson_interval(value, texts)
         else:
             # A type of entity may be missing from a sample.

@@ -5,7 +5,7 @@ from typing import Any
 
 from unmask.errors import quoted
 from unmask.tasks.schemes import Scheme
-from unmask.training.finetune.settings import Task
+from unmask.training.finetune.tasks import TASKS, Task
 from unmask.training.run.report import counted
 
 REMEDY = "train for more steps or with a higher learning rate, or look at how often each label occurs"
@@ -35,7 +35,7 @@ def one_sided(
     if len(said) != 1 or gold == said:
         return None
     (only,) = said
-    what = counted(len(predictions), "question" if task in ("answering", "multiple_choice") else "text")
+    what = counted(len(predictions), TASKS[task].unit)
     if task == "multi_label" and not only:
         return f"{where}: the model predicts no label for any of {what}; {REMEDY}"
     if task == "answering":

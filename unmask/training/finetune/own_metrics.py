@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from unmask.errors import InvalidRequest, quoted
-from unmask.training.finetune.settings import Task
+from unmask.training.finetune.tasks import Task
 
 Metrics = Callable[[Sequence[Any], Sequence[Any]], Mapping[str, float] | float]
 """Figures by name, or one number, which has the function's name, of predictions and of gold labels. Both are

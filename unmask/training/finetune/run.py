@@ -24,7 +24,6 @@ from unmask.training.finetune.card import CardFacts, model_card
 from unmask.training.finetune.described import describe, leakage
 from unmask.training.finetune.evaluate import Predicted, figure_names, gold_labels, predicted
 from unmask.training.finetune.examples import (
-    ROLE_OF,
     Counts,
     Example,
     Preparation,
@@ -43,7 +42,6 @@ from unmask.training.finetune.result import FinetuneResult, write_result
 from unmask.training.finetune.seeds import SeedsResult, train_seeds
 from unmask.training.finetune.settings import FinetuneSettings, read_settings, settings_of_table
 from unmask.training.finetune.start import (
-    PROBLEMS,
     base_model,
     body_checkpoint,
     first_checkpoint,
@@ -52,6 +50,7 @@ from unmask.training.finetune.start import (
     task_encoder,
 )
 from unmask.training.finetune.sweep import SweepResult, train_sweep
+from unmask.training.finetune.tasks import TASKS
 from unmask.training.finetune.tested import FinalTest
 from unmask.training.finetune.trainer_names import OURS
 from unmask.training.objectives.contrastive import ContrastiveObjective
@@ -331,8 +330,8 @@ class FinetuneRun:
         settings = self.settings
         return LabeledObjective(
             encoder,
-            ROLE_OF[settings.task],
-            PROBLEMS.get(settings.task, "single_label_classification"),
+            TASKS[settings.task].role,
+            TASKS[settings.task].problem or "single_label_classification",
             class_weights=class_weights(settings, self.preparation.labels, self.counts),
             label_smoothing=settings.label_smoothing,
             r_drop=settings.r_drop,
@@ -414,7 +413,7 @@ class FinetuneRun:
             write_adapter(
                 self.objective.encoder,
                 self.checkpoint,
-                ROLE_OF[settings.task],
+                TASKS[settings.task].role,
                 made,
                 name=settings.name,
                 base=self.begun,

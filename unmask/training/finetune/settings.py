@@ -11,6 +11,7 @@ from unmask.text.memory import tables_in_memory
 from unmask.training.finetune.data_settings import DataSettings
 from unmask.training.finetune.few_shot_settings import FEW_SHOT, FewShotSettings
 from unmask.training.finetune.grid import checked_grid
+from unmask.training.finetune.tasks import Task, tasks_with
 from unmask.training.finetune.trainer_names import OURS
 from unmask.training.objectives.consistency_spec import SiftSpec
 from unmask.training.optim import OptimizerSpec, ScheduleSpec
@@ -25,19 +26,6 @@ from unmask.training.run.settings import (
 )
 from unmask.training.run.trainer_names import refuse_trainer_names
 from unmask.training.table import read_table, read_toml
-
-Task = Literal[
-    "classification", "multi_label", "regression", "tagging", "answering", "multiple_choice", "retrieval"
-]
-"""What is learned: one label of a text or pair, several labels, a number, a label of each word, where in a
-context the answer to a question is, which of several choices fits a question, or which documents answer a
-query."""
-
-READ_BY: Mapping[str, tuple[Task, ...]] = {
-    "label_smoothing": ("classification", "tagging", "multiple_choice"),
-    "class_weights": ("classification", "tagging", "multi_label"),
-}
-"""The tasks whose loss has a meaning for a setting."""
 
 OPTIMIZER: Mapping[str, Any] = {
     "learning_rate": 2e-5,
@@ -235,7 +223,8 @@ class FinetuneSettings:
             raise InvalidRequest(f"r_drop is {self.r_drop:g}; it must be at least 0 and finite")
         if not 0 <= self.label_smoothing < 1:
             raise InvalidRequest(f"label_smoothing is {self.label_smoothing}; it must be from 0 to below 1")
-        for name, tasks in READ_BY.items():
+        for name in ("label_smoothing", "class_weights"):
+            tasks = tasks_with(name)
             if getattr(self, name) and self.task not in tasks:
                 raise InvalidRequest(
                     f"{name} is {getattr(self, name)} and the task is {self.task}, whose loss has no use for "

@@ -13,8 +13,8 @@ from unmask.errors import InvalidRequest
 from unmask.families.labels import OWN, default_labels
 from unmask.families.native import NATIVE
 from unmask.spec import Classifier, PooledVector, PoolingMode, ProblemType, Reads
-from unmask.training.finetune.examples import ROLE_OF
-from unmask.training.finetune.settings import FinetuneSettings, Task
+from unmask.training.finetune.settings import FinetuneSettings
+from unmask.training.finetune.tasks import TASKS
 from unmask.training.pretrain.start import source
 from unmask.weights import Checkpoint, read_checkpoint
 from unmask.weights.build import build
@@ -24,13 +24,6 @@ from unmask.weights.write.new_checkpoint import new_checkpoint, new_encoder
 from unmask.weights.write.writable import check_written
 
 Say = Callable[[str], None]
-
-PROBLEMS: Mapping[Task, ProblemType] = {
-    "classification": "single_label_classification",
-    "multi_label": "multi_label_classification",
-    "regression": "regression",
-}
-"""The problem type of each task of a classifier of texts."""
 
 READS_OF_POOLING: Mapping[tuple[PoolingMode, ...], Reads] = {("mean",): "mean", ("cls",): "first"}
 """What the head of few-shot learning reads, by the pooling of the sentence embedding."""
@@ -65,7 +58,7 @@ def task_checkpoint(settings: FinetuneSettings, begun: Checkpoint, labels: Seque
     """
     if settings.few_shot is not None:
         return few_shot_checkpoint(body_checkpoint(settings, begun), labels)
-    return with_config(settings, begun, _label_keys(settings, labels), ROLE_OF[settings.task])
+    return with_config(settings, begun, _label_keys(settings, labels), TASKS[settings.task].role)
 
 
 def with_config(
@@ -118,15 +111,16 @@ def few_shot_checkpoint(body: Checkpoint, labels: Sequence[str]) -> Checkpoint:
 
 
 def _label_keys(settings: FinetuneSettings, labels: Sequence[str]) -> Mapping[str, Any]:
-    if settings.task in ("answering", "multiple_choice"):
+    task = TASKS[settings.task]
+    if not task.head.has_labels:
         return {}
     names = tuple(labels) or default_labels(1)
     keys: dict[str, Any] = {
         "id2label": {str(number): name for number, name in enumerate(names)},
         "label2id": {name: number for number, name in enumerate(names)},
     }
-    if settings.task in PROBLEMS:
-        keys["problem_type"] = PROBLEMS[settings.task]
+    if task.problem is not None:
+        keys["problem_type"] = task.problem
     return keys
 
 
@@ -148,7 +142,7 @@ def task_encoder(
     """
     torch.manual_seed(settings.seed)
     encoder = new_encoder(checkpoint, kernel=settings.model.kernel)
-    role = ROLE_OF[settings.task]
+    role = TASKS[settings.task].role
     if weights:
         load_weights(encoder, build(begun), role, begun, say, fitted=settings.few_shot is not None)
     head = encoder.heads[role]

@@ -18,15 +18,16 @@ from unmask.tasks.long_texts import WindowedLogits
 from unmask.tasks.tag import tag
 from unmask.text.memory import Rows, tables_in_memory
 from unmask.training.finetune.evaluate import Predicted, choices_judged, judged, read_choices, read_examples
-from unmask.training.finetune.examples import ROLE_OF, Counts, Example, Preparation, check_kinds
+from unmask.training.finetune.examples import Counts, Example, Preparation, check_kinds
 from unmask.training.finetune.grid import with_values
 from unmask.training.finetune.intervals import intervals
 from unmask.training.finetune.one_sided import one_sided
 from unmask.training.finetune.records import Gold, Labeled, read_labeled
 from unmask.training.finetune.result import FinetuneResult, write_json, written_intervals
 from unmask.training.finetune.seeds import SeedsResult
-from unmask.training.finetune.settings import FinetuneSettings, Task
+from unmask.training.finetune.settings import FinetuneSettings
 from unmask.training.finetune.sweep import SweepResult
+from unmask.training.finetune.tasks import TASKS, Task
 from unmask.training.run.callbacks import Callback
 from unmask.training.run.report import counted
 from unmask.weights import Checkpoint, Source, read_checkpoint
@@ -130,8 +131,8 @@ class FinalTest:
         self, checkpoint: Checkpoint, settings: FinetuneSettings
     ) -> tuple[Preparation, list[Example]]:
         task = settings.task
-        head = classifier_of(checkpoint.spec, ROLE_OF[task], task, checkpoint.source.name)
-        labels = () if task in ("regression", "answering", "multiple_choice") else label_names(head)
+        head = classifier_of(checkpoint.spec, TASKS[task].role, task, checkpoint.source.name)
+        labels = label_names(head) if TASKS[task].has_labels else ()
         limits = [one for one in (settings.data.max_tokens, checkpoint.max_tokens) if one is not None]
         preparation = Preparation(
             settings, labels, checkpoint.tokenizer, checkpoint.spec, min(limits, default=None)
@@ -177,8 +178,8 @@ def _predict(
         chosen = read_choices(engine, examples)
         found = choices_judged(chosen, examples)
         return [{"choice": one.index, "score": one.score, "scores": one.scores} for one in chosen], found
-    head = classifier_of(engine.spec, ROLE_OF[task], task, "the model")
-    read = read_examples(engine, ROLE_OF[task], examples)
+    head = classifier_of(engine.spec, TASKS[task].role, task, "the model")
+    read = read_examples(engine, TASKS[task].role, examples)
     found = judged(head, preparation, examples, read)
     match task:
         case "answering":
