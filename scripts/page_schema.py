@@ -3,7 +3,7 @@
     python scripts/page_schema.py            write them, as `make web` does
     python scripts/page_schema.py --check    only say whether they are up to date
 
-The first two are made from the requests that `unmask.explorer.api.requests` lists: the dataclasses of their
+The first two are made from the requests that `unmask.explorer.routes` lists: the dataclasses of their
 answers become types, and each request becomes a function that spells its path as Python does. The third is
 the table of `unmask.explorer.views` with the component of each view.
 """
@@ -17,11 +17,12 @@ import typing
 from pathlib import Path
 from typing import Any
 
-from unmask.explorer.api.page_request import Arrays, PageRequest
-from unmask.explorer.api.requests import REQUESTS
-from unmask.explorer.api.session_schemas import ModelPreview, PdfText
-from unmask.explorer.server.address import VERSION
+from unmask.explorer.page import VERSION
+from unmask.explorer.routes import REQUESTS
+from unmask.explorer.sessions.documents import PdfText
+from unmask.explorer.sessions.loading import ModelPreview
 from unmask.explorer.views import VIEWS, Group, View
+from unmask.explorer.wire.page_request import Arrays, PageRequest
 from unmask.http.errors import Failure
 
 FOLDER = Path(__file__).parents[1] / "web" / "src"

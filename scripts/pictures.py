@@ -26,7 +26,7 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from unmask.explorer.server.address import fragment
+from unmask.explorer.page import fragment
 from unmask.explorer.tour.chapters import CHAPTERS
 
 ROOT = Path(__file__).parents[1]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from unmask import errors, families, interpret
     from unmask.encoder.encoder import Encoder
     from unmask.engines.engine import Engine
-    from unmask.explorer.export.notebook import explore
+    from unmask.explorer.server.notebook import explore
     from unmask.interpret import AttentionView
     from unmask.models.adapters import AdapterModel, load_adapters
     from unmask.models.elmo import ElmoModel
@@ -52,7 +52,7 @@ _HOMES = {
     "PooledVector": "unmask.spec",
     "SequenceLayout": "unmask.text",
     "Tokenizer": "unmask.text",
-    "explore": "unmask.explorer.export.notebook",
+    "explore": "unmask.explorer.server.notebook",
     "finetune": "unmask.training.finetune.run",
     "load": "unmask.models.load",
     "load_adapters": "unmask.models.adapters",

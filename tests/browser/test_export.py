@@ -303,7 +303,7 @@ def test_python_computes_what_is_shown(page, live, monkeypatch):
 )
 def test_python_of_other_views_computes_the_api_s_numbers(page, live, monkeypatch, view, path, array):
     from unmask.explorer import Api
-    from unmask.explorer.api.binary import unpack
+    from unmask.explorer.wire.binary import unpack
 
     show(page, live.url + PLACE, view)
     result = run(python_of(page), monkeypatch)

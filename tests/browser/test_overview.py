@@ -8,7 +8,7 @@ from conftest import opened, settle
 from looking import SHORT
 from test_export import opened_file, saved
 
-from unmask.explorer.examples import EXAMPLES
+from unmask.explorer.page import EXAMPLES
 
 OLD = f"#v=2&layer=1&head=2&text={quote(SHORT)}"
 

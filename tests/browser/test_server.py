@@ -20,7 +20,7 @@ from starlette.testclient import TestClient
 from tests.support.waiting import wait_until
 from unmask.errors import InvalidRequest, UnmaskError
 from unmask.explorer import make_app, serve
-from unmask.explorer.api.binary import unpack
+from unmask.explorer.wire.binary import unpack
 
 PORT = 8123
 TOKEN = "right-token"

@@ -7,7 +7,7 @@ import pytest
 from tests.support.explorable import FakeModel
 from tests.support.waiting import HANG_SECONDS
 from unmask.explorer import Api
-from unmask.explorer.api.binary import unpack
+from unmask.explorer.wire.binary import unpack
 
 TEXT = "The river bank was muddy, so another bank was 3."
 

@@ -10,7 +10,7 @@ from tests.explorer.conftest import TEXT, Asking
 from tests.support.explorable import HEADS, LAYERS, WIDTH, FakeModel
 from unmask.errors import UnmaskError
 from unmask.explorer import Api
-from unmask.explorer.api.tiles import codes, pooled
+from unmask.explorer.wire.tiles import codes, pooled
 from unmask.interpret.attention.layer_statistics import CLASSES
 from unmask.interpret.attention.patterns import CLEAR, SHAPES, head_patterns
 from unmask.interpret.words.words import words
@@ -550,7 +550,7 @@ def test_a_fault_of_ours_is_still_a_sentence(asking, monkeypatch, capfd):
     def fault(*_):
         raise ZeroDivisionError
 
-    monkeypatch.setattr("unmask.explorer.api.describe.versions", fault)
+    monkeypatch.setattr("unmask.explorer.sessions.described.versions", fault)
     monkeypatch.setattr("unmask.explorer.routes.session.versions", fault)
     assert asking.problem("session", 500)["kind"] == "InternalError"
     assert "ZeroDivisionError" in capfd.readouterr().err

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from unmask.errors import NonFiniteResult
-from unmask.explorer.api.attention_schemas import RolloutMeta
-from unmask.explorer.api.binary import pack, unpack
+from unmask.explorer.routes.paths import RolloutMeta
+from unmask.explorer.wire.binary import pack, unpack
 
 
 def test_arrays_come_back():

@@ -9,8 +9,8 @@ import unmask
 from tests.parity.test_elmo import SMALL, random_elmo
 from tests.support.tiny import tiny_bert, write_checkpoint
 from unmask.explorer import Api
-from unmask.explorer.api.binary import unpack
 from unmask.explorer.sessions.loading import PageLoader
+from unmask.explorer.wire.binary import unpack
 from unmask.http.errors import Refused
 from unmask.interpret.geometry import cka, geometry, random_baseline, read_texts
 from unmask.weights.elmo.files import save_elmo

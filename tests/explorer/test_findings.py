@@ -9,8 +9,8 @@ from tests.support.explorable import FakeModel
 from tests.support.waiting import HANG_SECONDS
 from unmask.errors import InvalidRequest
 from unmask.explorer import Api
-from unmask.explorer.examples import EXAMPLES
 from unmask.explorer.export.views import ViewSelection, view_paths
+from unmask.explorer.page import EXAMPLES
 from unmask.explorer.sessions import texts as texts_module
 from unmask.interpret.effects.ablation import ablate_each
 from unmask.interpret.effects.target import Embedding

@@ -20,8 +20,8 @@ from tests.support.command import assert_one_sentence, run_here
 from tests.support.explorable import FakeModel
 from unmask.cli.look.gallery import gallery
 from unmask.errors import UnmaskError
-from unmask.explorer.api.tiles import codes
 from unmask.explorer.export.gallery import Card, index_page, map_picture, shades
+from unmask.explorer.wire.tiles import codes
 from unmask.interpret.figures.colors import palette
 
 SECOND = "the cat sat on the mat"
@@ -70,7 +70,7 @@ def test_every_text_has_a_page_and_a_card_and_nothing_is_computed_twice(
 
     # Again: nothing is computed, and the index is the same to the byte.
     with monkeypatch.context() as patched:
-        patched.setattr("unmask.explorer.api.api.Api", None)
+        patched.setattr("unmask.explorer.api.Api", None)
         gallery(listed, output=out, model=folder(model), json=True)
     assert json.loads(capsys.readouterr().out)["kept"] == 2
     assert (out / "index.html").read_text() == index

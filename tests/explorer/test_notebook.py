@@ -12,7 +12,7 @@ pytest.importorskip("anywidget", reason="the notebook extra is not installed")
 from unmask import explore
 from unmask.base import optional
 from unmask.errors import InvalidRequest, MissingExtra
-from unmask.explorer.api.binary import unpack
+from unmask.explorer.wire.binary import unpack
 
 
 @pytest.fixture

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from unmask.explorer.api import api as api_module
-from unmask.explorer.api.binary import unpack
-from unmask.explorer.api.change_schemas import GlobalChangeRequest
-from unmask.explorer.api.corpus_schemas import CorpusFindRequest, CorpusHeadRequest, CorpusHeadsRequest
-from unmask.explorer.api.page_request import Arrays, PageRequest
-from unmask.explorer.api.requests import REQUESTS
-from unmask.explorer.api.search_schemas import SearchIndexRequest, SearchRequest
-from unmask.explorer.api.task_schemas import TaskPredictionRequest
-from unmask.explorer.routes import ROUTES
+from unmask.explorer import api as api_module
+from unmask.explorer.routes import REQUESTS, ROUTES
+from unmask.explorer.routes.change import GlobalChangeRequest
+from unmask.explorer.routes.corpus import CorpusFindRequest, CorpusHeadRequest, CorpusHeadsRequest
+from unmask.explorer.routes.search import SearchIndexRequest
+from unmask.explorer.routes.tasks import TaskPredictionRequest
+from unmask.explorer.sessions.opened_index import SearchRequest
 from unmask.explorer.views import SAVED
+from unmask.explorer.wire.binary import unpack
+from unmask.explorer.wire.page_request import Arrays, PageRequest
 from unmask.http.requests import Request
 
 CASES = Path(__file__).parents[2] / "web" / "test" / "spelling.json"

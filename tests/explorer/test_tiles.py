@@ -9,7 +9,7 @@ from tests.explorer.conftest import Asking
 from tests.support.explorable import FakeModel
 from unmask.errors import NonFiniteResult
 from unmask.explorer import Api
-from unmask.explorer.api.tiles import (
+from unmask.explorer.wire.tiles import (
     FLOOR,
     TILE,
     coarsest_maps,

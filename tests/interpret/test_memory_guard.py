@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.support import dense
 from tests.support.specs import SPECS, random_encoder
-from unmask.explorer.api.tiles import pooled
+from unmask.explorer.wire.tiles import pooled
 from unmask.interpret import ActivationCache, AttentionStatistics, AttentionView, LayerRows
 from unmask.interpret.attention.head_distances import CELLS, head_distances
 from unmask.interpret.attention.sinks import sinks

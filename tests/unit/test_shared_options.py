@@ -72,7 +72,7 @@ def test_how_a_model_is_loaded_and_run(command, loads, tmp_path, monkeypatch):
     given = [part for name, value in plain for part in (f"--{name.replace('_', '-')}", value)]
     given += ["--ignore-tensor", "loss.weight"]
     if command == "report":
-        monkeypatch.setattr("unmask.explorer.api.api.Api", lambda loaders, **_: loaders[0][1]())
+        monkeypatch.setattr("unmask.explorer.api.Api", lambda loaders, **_: loaders[0][1]())
     name, found = loads(*COMMANDS[command], "-m", "some/model", *given, "--threads", "3")
     assert (name, found) == ("some/model", options)
     assert torch.get_num_threads() == 3

@@ -74,6 +74,14 @@ SHELVES = {
         {"pretrain"},
         {"finetune", "retrieval"},
     ),
+    "explorer": (
+        {"experiments", "page", "views", "wire"},
+        {"sessions", "tour"},
+        {"routes"},
+        {"export"},
+        {"api"},
+        {"server"},
+    ),
     "bench": (
         {"machine", "memory", "benchmark_model", "spinning", "texts", "timing", "guide"},
         {"peers"},

@@ -11,7 +11,7 @@ from unmask.explorer.server.server import make_app, serve
 from unmask.http.responses import Answer
 
 if TYPE_CHECKING:
-    from unmask.explorer.api.api import Api
+    from unmask.explorer.api import Api
 
 __all__ = ["Answer", "Api", "make_app", "serve"]
 
@@ -19,7 +19,7 @@ __all__ = ["Answer", "Api", "make_app", "serve"]
 def __getattr__(name: str) -> Any:
     # The API imports torch; the page must be there before that has come.
     if name == "Api":
-        from unmask.explorer.api.api import Api
+        from unmask.explorer.api import Api
 
         return Api
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { arrayOf, bytesOf, decode, floatsOf, integersOf } from '../src/api/binary';
 
-/** What unmask.explorer.api.binary.pack wrote for codes [[0, 1, 255]], keys [-1, 7], values [[0.5], [0.25]]. */
+/** What unmask.explorer.wire.binary.pack wrote for codes [[0, 1, 255]], keys [-1, 7], values [[0.5], [0.25]]. */
 const PACKED =
   'VU1LMsgAAAB7ImFycmF5cyI6W3sibmFtZSI6ImNvZGVzIiwiZHR5cGUiOiJ1MSIsInNoYXBlIjpbMSwzXSwib2Zmc2V0IjowfSx7Im5hbWUi' +
   'OiJrZXlzIiwiZHR5cGUiOiJpNCIsInNoYXBlIjpbMl0sIm9mZnNldCI6OH0seyJuYW1lIjoidmFsdWVzIiwiZHR5cGUiOiJmNCIsInNoYXBl' +

@@ -22,7 +22,7 @@ from unmask.cli.output import print_json, progress
 from unmask.errors import InvalidRequest, OutputError, UnmaskError
 
 if TYPE_CHECKING:
-    from unmask.explorer.api.api import Api
+    from unmask.explorer.api import Api
     from unmask.explorer.export.gallery import Card
     from unmask.explorer.export.views import ViewSelection
 
@@ -146,7 +146,7 @@ class _Writer:
 
     def _fingerprint(self, one: GalleryText) -> str:
         """What a page depends on: the text and how it is read, the weights, the package and its page."""
-        from unmask.explorer.server.static_files import STATIC
+        from unmask.explorer.page import STATIC
 
         asked: dict[str, object] = {**vars(one), "name": None, "model": one.model or self.model}
         asked["weights"] = self._weights(one.model or self.model)
@@ -167,7 +167,7 @@ class _Writer:
     @contextmanager
     def opened(self, name: str) -> Iterator["Api"]:
         """The API of one model."""
-        from unmask.explorer.api.api import Api
+        from unmask.explorer.api import Api
 
         api = Api([(name, partial(self.run.load, name))], held_texts=1, held_bytes=HELD_BYTES)
         try:
@@ -244,9 +244,9 @@ def _look(one: GalleryText, finding: dict[str, Any] | None) -> "ViewSelection":
 
 def _codes(api: "Api", read: dict[str, Any], look: "ViewSelection") -> Any:
     """The map of the head, whole: the tile of the last zoom level."""
-    from unmask.explorer.api.attention_schemas import TileRequest
-    from unmask.explorer.api.binary import unpack
-    from unmask.explorer.api.tiles import levels
+    from unmask.explorer.routes.maps import TileRequest
+    from unmask.explorer.wire.binary import unpack
+    from unmask.explorer.wire.tiles import levels
 
     level = levels(len(read["tokens"])) - 1
     path = str(TileRequest(read["id"], look.layer, look.head, level, 0, 0))

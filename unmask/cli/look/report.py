@@ -15,7 +15,7 @@ from unmask.cli.output import print_json, progress
 from unmask.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from unmask.explorer.api.api import Api
+    from unmask.explorer.api import Api
     from unmask.explorer.export.views import ViewSelection
 
 MOST_MODELS = 2
@@ -73,7 +73,7 @@ def report(
     """
     if text == STANDARD_INPUT:
         text = read_standard_input()
-    from unmask.explorer.api.api import Api
+    from unmask.explorer.api import Api
 
     names = list(dict.fromkeys(model or ["default"]))
     _check(names, run.revision, output)

@@ -1,1 +1,1 @@
-"""What leaves the explorer: saved pages, provenance lines, the page in a notebook."""
+"""What leaves the explorer: saved pages and galleries of them."""

@@ -14,7 +14,7 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.explorer.api.tiles import FLOOR
+from unmask.explorer.wire.tiles import FLOOR
 from unmask.interpret.figures.colors import COLORS, hex_color, palette
 
 CELLS = 48
@@ -49,8 +49,8 @@ def map_picture(codes_SS: NDArray[np.uint8], label: str) -> str:
     classes ``c1`` to ``c15``, which `index_page` defines for both tones.
 
     Args:
-        codes_SS: codes of attention weights, see `unmask.explorer.api.tiles.codes`. More than `CELLS` along a
-            side are made fewer, each the largest of those it stands for.
+        codes_SS: codes of attention weights, see `unmask.explorer.wire.tiles.codes`. More than `CELLS` along
+            a side are made fewer, each the largest of those it stands for.
         label: a description for screen readers.
     """
     step = math.ceil(len(codes_SS) / CELLS)

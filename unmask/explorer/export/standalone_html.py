@@ -7,9 +7,9 @@ import json
 import re
 from collections.abc import Callable, Sequence
 
-from unmask.explorer.api.session_schemas import SessionRequest, StampRequest, StateRequest, TextRequest
-from unmask.explorer.export.provenance import one_line
-from unmask.explorer.server.static_files import STATIC
+from unmask.explorer.page import STATIC
+from unmask.explorer.routes.session import SessionRequest, StampRequest, StateRequest, TextRequest
+from unmask.explorer.sessions.provenance import one_line
 from unmask.http.errors import Refused
 from unmask.http.responses import JSON, Answer
 

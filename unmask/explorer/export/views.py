@@ -7,32 +7,24 @@ from itertools import product
 from typing import Any, get_args
 
 from unmask.errors import InvalidRequest
-from unmask.explorer.api.analysis_schemas import ChapterRequest, CompareRequest, TourRequest
-from unmask.explorer.api.attention_schemas import (
-    AttributionRequest,
-    EdgesRequest,
-    HeadsRequest,
-    MeasuredFindingsRequest,
-    OverviewRequest,
-    PairEdgesRequest,
-    PatternsRequest,
-    Pool,
-    RolloutRequest,
-    Special,
-    TileRequest,
-    ValuesRequest,
-)
-from unmask.explorer.api.binary import unpack
-from unmask.explorer.api.corpus_schemas import CorpusHeadRequest, CorpusHeadsRequest, CorpusRequest
-from unmask.explorer.api.page_request import PageRequest
-from unmask.explorer.api.requests import REQUESTS
-from unmask.explorer.api.session_schemas import SessionRequest, StampRequest, StateRequest, TextRequest
-from unmask.explorer.api.task_schemas import TaskPredictionRequest
-from unmask.explorer.api.tiles import TILE
-from unmask.explorer.api.word_schemas import AblationRequest, WordMapRequest
 from unmask.explorer.export.standalone_html import MOST_PATHS, Get, saved_page
-from unmask.explorer.server.address import fragment
+from unmask.explorer.page import fragment
+from unmask.explorer.routes import REQUESTS
+from unmask.explorer.routes.compare import CompareRequest
+from unmask.explorer.routes.corpus import CorpusHeadRequest, CorpusHeadsRequest, CorpusRequest
+from unmask.explorer.routes.edges import EdgesRequest, PairEdgesRequest, Special
+from unmask.explorer.routes.findings import MeasuredFindingsRequest
+from unmask.explorer.routes.heads import HeadsRequest, PatternsRequest
+from unmask.explorer.routes.maps import OverviewRequest, Pool, TileRequest, ValuesRequest
+from unmask.explorer.routes.paths import AttributionRequest, RolloutRequest
+from unmask.explorer.routes.session import SessionRequest, StampRequest, StateRequest, TextRequest
+from unmask.explorer.routes.tasks import TaskPredictionRequest
+from unmask.explorer.routes.tour import ChapterRequest, TourRequest
+from unmask.explorer.routes.words import AblationRequest, WordMapRequest
 from unmask.explorer.views import OF_A_TEXT, SAVED
+from unmask.explorer.wire.binary import unpack
+from unmask.explorer.wire.page_request import PageRequest
+from unmask.explorer.wire.tiles import TILE
 from unmask.http.responses import Answer, accepted, plain
 from unmask.interpret.attention.pooled import Over
 from unmask.interpret.attention.view import Weight

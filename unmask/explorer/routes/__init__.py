@@ -1,40 +1,32 @@
-"""All routes of the API, one module per group."""
+"""The requests of the page: each module declares some, their answers, and the functions that answer."""
 
 from unmask.explorer.routes import (
-    analyses,
     change,
-    cloud,
     compare,
     corpus,
-    documents,
     edges,
-    export,
     findings,
     geometry,
     heads,
     maps,
-    models,
     paths,
     pretraining,
     scaling,
     search,
     session,
-    sinks,
     tasks,
     tour,
     words,
 )
 from unmask.explorer.routes.route import Route
+from unmask.explorer.wire.page_request import PageRequest
 
 ROUTES: tuple[Route, ...] = (
     *session.ROUTES,
-    *models.ROUTES,
     *findings.ROUTES,
-    *documents.ROUTES,
     *heads.ROUTES,
     *maps.ROUTES,
     *edges.ROUTES,
-    *sinks.ROUTES,
     *paths.ROUTES,
     *words.ROUTES,
     *pretraining.ROUTES,
@@ -43,10 +35,12 @@ ROUTES: tuple[Route, ...] = (
     *change.ROUTES,
     *corpus.ROUTES,
     *geometry.ROUTES,
-    *cloud.ROUTES,
-    *analyses.ROUTES,
     *scaling.ROUTES,
     *tour.ROUTES,
     *search.ROUTES,
-    *export.ROUTES,
 )
+
+REQUESTS: tuple[type[PageRequest], ...] = tuple(
+    route.request for route in ROUTES if route.request is not None
+)
+"""Those that are declared, in the order of their routes."""

@@ -1,7 +1,7 @@
 """One text in two models: aligned by its characters, their heads and their levels compared."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -9,11 +9,10 @@ import torch
 from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
-from unmask.explorer.api.analysis_schemas import Aligned, CompareMeta, CompareRequest, HeadMatch
-from unmask.explorer.api.binary import array_answer
-from unmask.explorer.routes.route import Route
-from unmask.explorer.sessions.context import AppContext
+from unmask.explorer.routes.route import AppContext, Route
 from unmask.explorer.sessions.text_session import TextSession
+from unmask.explorer.wire.binary import array_answer
+from unmask.explorer.wire.page_request import Arrays, PageRequest
 from unmask.http.requests import Request
 from unmask.http.responses import Answer
 from unmask.http.worker import Watch
@@ -25,7 +24,54 @@ from unmask.models.elmo import ElmoModel
 MOST_PAIRS = 1 << 20
 """Pairs of heads of one answer: 1,024 heads of each, more than any published encoder has; 4 MiB."""
 
-Arrays = dict[str, NDArray[Any]]
+NamedArrays = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Aligned:
+    """Characters ``start`` to ``end`` and the tokens of both texts that hold them (half-open ranges)."""
+
+    start: int
+    end: int
+    in_pair: bool
+    a: tuple[int, int]
+    b: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class HeadMatch:
+    """A head of the first model and the most similar head of the second."""
+
+    a_layer: int
+    a_head: int
+    b_layer: int
+    b_head: int
+    jsd: float
+
+
+@dataclass(frozen=True)
+class CompareMeta:
+    """Of ``compare``. ``cka`` is (levels of a, levels of b), ``distance`` (heads of a, heads of b), heads
+    counted layer by layer, or absent where ``no_distance`` says why."""
+
+    a: str
+    b: str
+    alignment: tuple[Aligned, ...]
+    matches: tuple[HeadMatch, ...]
+    cka_n: int
+    cka_note: str
+    no_distance: str | None
+
+
+@dataclass(frozen=True)
+class CompareRequest(PageRequest):
+    """One text in two models."""
+
+    path = "compare/{a}/{b}"
+    answer = Arrays[CompareMeta]
+
+    a: str
+    b: str
 
 
 def compare(context: AppContext, request: Request) -> Answer:
@@ -36,7 +82,7 @@ def compare(context: AppContext, request: Request) -> Answer:
 
     other = b.levels
 
-    def measure(levels: Sequence[object], watch: Watch) -> tuple[Arrays, CompareMeta]:
+    def measure(levels: Sequence[object], watch: Watch) -> tuple[NamedArrays, CompareMeta]:
         arrays, meta = _compared((a, b), (levels, other), found, no_distance, watch)
         return arrays, replace(meta, a=a.id, b=b.id)
 
@@ -50,8 +96,8 @@ def _compared(
     found: Alignment,
     no_distance: str | None,
     watch: Watch,
-) -> tuple[Arrays, CompareMeta]:
-    arrays: Arrays = {"cka": np.zeros((0, 0))}
+) -> tuple[NamedArrays, CompareMeta]:
+    arrays: NamedArrays = {"cka": np.zeros((0, 0))}
     n, note = 0, ""
     try:
         alike, pooled = _levels_alike(levels, found, watch)

@@ -1,24 +1,18 @@
-"""Heads over a corpus: its state, statistics of all heads, examples of one; similar heads of a text."""
+"""Heads over a corpus: its state, statistics of all heads, examples of one; similar heads of a text.
+
+Paths begin with the number of a model. ``texts`` in a request is how many texts the page knows to be done:
+answers grow with it, and a path has one answer.
+"""
 
 from dataclasses import dataclass
 
-from unmask.explorer.api.binary import array_answer
-from unmask.explorer.api.corpus_schemas import (
-    AlikeRequest,
-    CorpusFindRequest,
-    CorpusFound,
-    CorpusHead,
-    CorpusHeadRequest,
-    CorpusHeadsMeta,
-    CorpusHeadsRequest,
-    CorpusRequest,
-    PatternExamples,
-)
 from unmask.explorer.routes.compare import MOST_PAIRS
-from unmask.explorer.routes.route import Route, of_text
-from unmask.explorer.sessions.context import AppContext
+from unmask.explorer.routes.route import AppContext, Route, of_text
+from unmask.explorer.sessions.corpora import CorpusState
 from unmask.explorer.sessions.models import ModelSlot
 from unmask.explorer.sessions.text_session import TextSession
+from unmask.explorer.wire.binary import array_answer
+from unmask.explorer.wire.page_request import Arrays, PageRequest
 from unmask.http.errors import Refused, cannot
 from unmask.http.requests import Request
 from unmask.http.responses import Answer, json_answer
@@ -26,7 +20,7 @@ from unmask.interpret import AttentionView, Watch
 from unmask.interpret.attention.head_distances import HeadDistances, head_distances
 from unmask.interpret.attention.layer_statistics import CLASSES
 from unmask.interpret.attention.taxonomy import LABELS
-from unmask.interpret.corpus.measure import CorpusStatistics
+from unmask.interpret.corpus.measure import CorpusStatistics, Example
 from unmask.interpret.corpus.patterns import PATTERNS
 from unmask.interpret.corpus.search import find_examples
 from unmask.interpret.corpus.texts import MOST_TEXTS
@@ -35,6 +29,104 @@ SHOWN = 12
 """Examples of each pattern in an answer."""
 LONGEST_WORDS = 60
 """Characters of the words that are searched for."""
+
+
+@dataclass(frozen=True)
+class CorpusRequest(PageRequest):
+    """How far the corpus is read."""
+
+    path = "corpus/{model}"
+    answer = CorpusState
+    saved_in = ("head",)
+
+    model: int
+
+
+@dataclass(frozen=True)
+class CorpusHeadsMeta:
+    """Of ``heads`` of a corpus: what classes of keys and labels are called, and the texts in it."""
+
+    classes: tuple[str, ...]
+    labels: tuple[str, ...]
+    texts: int
+
+
+@dataclass(frozen=True)
+class CorpusHeadsRequest(PageRequest):
+    """Means over the queries of all texts, (L, H), and the share of texts with each label, (L, H, B)."""
+
+    path = "corpus/{model}/heads"
+    answer = Arrays[CorpusHeadsMeta]
+
+    model: int
+    texts: int
+
+
+@dataclass(frozen=True)
+class PatternExamples:
+    """The texts in which a head does one thing most, best first."""
+
+    pattern: str
+    examples: tuple[Example, ...]
+
+
+@dataclass(frozen=True)
+class CorpusHead:
+    """The examples of one head, by pattern."""
+
+    layer: int
+    head: int
+    texts: int
+    patterns: tuple[PatternExamples, ...]
+
+
+@dataclass(frozen=True)
+class CorpusHeadRequest(PageRequest):
+    """The examples of one head."""
+
+    path = "corpus/{model}/head/{layer}/{head}"
+    answer = CorpusHead
+
+    model: int
+    layer: int
+    head: int
+    texts: int
+
+
+@dataclass(frozen=True)
+class CorpusFound:
+    """The examples of a head with certain words: of ``matching`` texts that have them, ``read`` were read."""
+
+    pattern: str
+    matching: int
+    read: int
+    examples: tuple[Example, ...]
+
+
+@dataclass(frozen=True)
+class CorpusFindRequest(PageRequest):
+    """The examples of one head whose query, or key, is of a word."""
+
+    path = "corpus/{model}/find/{layer}/{head}"
+    answer = CorpusFound
+
+    model: int
+    layer: int
+    head: int
+    pattern: str = "edge"
+    query_word: str | None = None
+    key_word: str | None = None
+
+
+@dataclass(frozen=True)
+class AlikeRequest(PageRequest):
+    """``distance`` (A, A): Jensen-Shannon divergence of all heads of a model on a text, layer by layer."""
+
+    path = "texts/{text}/alike"
+    answer = Arrays[None]
+    saved_in = ("head",)
+
+    text: str
 
 
 @dataclass(frozen=True)

@@ -1,19 +1,15 @@
 """The strongest edges of a layer's heads, and what they add to the residual stream."""
 
-from typing import get_args
+from dataclasses import dataclass
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.explorer.api.attention_schemas import (
-    EdgesRequest,
-    PairEdgesRequest,
-    ResidualRequest,
-    Special,
-)
-from unmask.explorer.api.binary import array_answer
 from unmask.explorer.routes.route import Route, of_text
 from unmask.explorer.sessions.text_session import TextSession
+from unmask.explorer.wire.binary import array_answer
+from unmask.explorer.wire.page_request import Arrays, PageRequest
 from unmask.http.errors import cannot
 from unmask.http.requests import Request
 from unmask.http.responses import Answer
@@ -25,8 +21,59 @@ from unmask.interpret.attention.layer_cache import Floats, RowSums
 from unmask.interpret.attention.residual import ResidualNorms, residual_norms
 from unmask.interpret.attention.view import Weight
 
+Special = Literal["show", "hide"]
+"""Whether special tokens are part of attention; without them, the rest of each row is divided by its sum."""
+
+
 WEIGHTS: tuple[Weight, ...] = get_args(Weight)
 SPECIALS: tuple[Special, ...] = get_args(Special)
+
+
+@dataclass(frozen=True)
+class EdgesRequest(PageRequest):
+    """The top-k keys of every query of all heads of a layer, (H, N, k), -1 where there are fewer; the share
+    of each query's attention that is left out, (H, N), and what keys receive on average, (H, N).
+
+    ``special="hide"`` leaves out special tokens as queries and as keys, and divides the rest of each row by
+    its sum. ``most`` is k, so that all layers of a long text stay within `Limits.edges`.
+    """
+
+    path = "texts/{text}/edges/{layer}"
+    answer = Arrays[None]
+
+    text: str
+    layer: int
+    weight: Weight = "raw"
+    special: Special = "show"
+    most: int = TOP_K
+
+
+@dataclass(frozen=True)
+class PairEdgesRequest(PageRequest):
+    """The top-k keys of every query in each text of a pair, (2, H, N, k), with shares that sum to 1 over that
+    text, and the part of the query's attention that goes there, (2, H, N).
+
+    A share times that part is the attention. Special tokens belong to neither text, and have no edges.
+    """
+
+    path = "texts/{text}/edges/{layer}/pair"
+    answer = Arrays[None]
+
+    text: str
+    layer: int
+    weight: Weight = "raw"
+    most: int = TOP_K
+
+
+@dataclass(frozen=True)
+class ResidualRequest(PageRequest):
+    """Norms of the residual stream, (L + 1, N), and of each layer's attention output, (L, N)."""
+
+    path = "texts/{text}/residual"
+    answer = Arrays[None]
+    saved_in = ("flow",)
+
+    text: str
 
 
 def edges_of(reading: TextSession, layer: int, weight: Weight, special: Special) -> LayerEdges:

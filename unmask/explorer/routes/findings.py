@@ -1,12 +1,14 @@
 """The overview of a text: findings about heads and states, then those that are measured by further runs."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from unmask.explorer.api.attention_schemas import FindingsRequest, MeasuredFindingsRequest
-from unmask.explorer.api.describe import CAN_FILL
 from unmask.explorer.routes.queries import TargetQuery, ask, is_mask, plain_encoder, written
 from unmask.explorer.routes.route import Route, of_text, token_of
+from unmask.explorer.sessions.described import CAN_FILL
 from unmask.explorer.sessions.text_session import TextSession
+from unmask.explorer.wire.page_request import PageRequest
 from unmask.http.requests import Request
 from unmask.http.responses import Answer, json_answer
 from unmask.http.worker import Watch
@@ -16,6 +18,32 @@ from unmask.interpret.overview.effects import decided_word
 from unmask.interpret.overview.finding import Finding, Overview
 from unmask.interpret.overview.names import Names, quoted
 from unmask.interpret.overview.overview import EMBEDDING, attention_findings, measured_findings, ordered
+
+
+@dataclass(frozen=True)
+class FindingsRequest(PageRequest):
+    """What the model did with the text, from the layers that are measured: one sentence and figures each."""
+
+    path = "texts/{text}/findings"
+    answer = Overview
+    grows = True
+    saved_in = ("overview", "head")
+
+    text: str
+
+
+@dataclass(frozen=True)
+class MeasuredFindingsRequest(PageRequest):
+    """Findings that need the model to run again: ablated heads, a masked word, the similarity of layers.
+
+    ``token`` is the word that is masked; None chooses the longest word of a single token.
+    """
+
+    path = "texts/{text}/findings/measured"
+    answer = Overview
+
+    text: str
+    token: int | None = None
 
 
 def findings(reading: TextSession, request: Request) -> Answer:

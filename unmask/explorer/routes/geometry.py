@@ -1,22 +1,149 @@
-"""The geometry of each level, and word senses."""
+"""The geometry of each level, word senses, and both as clouds of points in three dimensions."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
-from unmask.explorer.api.analysis_schemas import Geometry, GeometryRequest, Senses, SensesRequest
-from unmask.explorer.routes.route import Route, of_text
-from unmask.explorer.sessions.context import AppContext
+from unmask.explorer.routes.route import AppContext, Route, of_text
 from unmask.explorer.sessions.models import ModelSlot
 from unmask.explorer.sessions.text_session import TextSession
-from unmask.http.errors import problem_of
+from unmask.explorer.wire.binary import array_answer
+from unmask.explorer.wire.page_request import Arrays, PageRequest
+from unmask.http.errors import Problem, problem_of
 from unmask.http.requests import Request
 from unmask.http.responses import Answer, json_answer
 from unmask.http.worker import Watch
 from unmask.interpret.geometry.layers import geometry
+from unmask.interpret.geometry.projection import Basis, Method, Projection, project
+from unmask.interpret.geometry.sense_cloud import SenseCloud, sense_cloud
+from unmask.interpret.geometry.values import LayerGeometry
 from unmask.interpret.geometry.word_sense_sets import shipped_senses, shipped_words
 from unmask.interpret.geometry.word_senses import SenseReport, word_senses
 
 ASIDE = ("no", "yes")
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """The shape of every level's cloud of tokens, special ones left out; level 0 is the embeddings.
+
+    ``random`` is the same text in an encoder of the same design with random weights, where that was asked
+    for; ``problem`` says why there is nothing, for instance because the text is too short.
+    """
+
+    tokens: int
+    levels: tuple[LayerGeometry, ...]
+    random: tuple[LayerGeometry, ...] | None
+    problem: Problem | None
+
+
+@dataclass(frozen=True)
+class GeometryRequest(PageRequest):
+    """The geometry of every level, with that of a random baseline where it is asked for."""
+
+    path = "texts/{text}/geometry"
+    answer = Geometry
+    saved_in = ("geometry",)
+
+    text: str
+    random: Literal["no", "yes"] = "no"
+
+
+@dataclass(frozen=True)
+class Senses:
+    """The senses of a word in one model; ``available`` lists the words with example sentences."""
+
+    model: str
+    word: str
+    available: tuple[str, ...]
+    report: SenseReport
+
+
+@dataclass(frozen=True)
+class SensesRequest(PageRequest):
+    """The senses of a word in one model; ``model`` is its number."""
+
+    path = "bank"
+    answer = Senses
+    saved_in = ("geometry",)
+
+    model: int
+    word: str = "bank"
+
+
+@dataclass(frozen=True)
+class CloudMeta:
+    """Of a cloud of points (levels, N, 3) around the mean of those fitted, with explained (levels, 3), the
+    shares of variance along the axes, unless UMAP made it."""
+
+    method: str
+    basis: str
+    fitted: int
+
+
+@dataclass(frozen=True)
+class CloudRequest(PageRequest):
+    """All tokens in three dimensions at every level; special ones do not determine the directions."""
+
+    path = "texts/{text}/cloud"
+    answer = Arrays[CloudMeta]
+    saved_in = ("geometry",)
+
+    text: str
+    method: Method = "pca"
+    basis: Basis = "own"
+
+
+@dataclass(frozen=True)
+class ReceivedRequest(PageRequest):
+    """Mean attention (L, N) that each token receives, over the heads of a layer; 0 where not measured."""
+
+    path = "texts/{text}/received"
+    answer = Arrays[None]
+    grows = True
+    saved_in = ("geometry",)
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Occurrence:
+    """One sentence with the word at ``start`` to ``end``, counted in code points; ``sense`` is a number."""
+
+    text: str
+    start: int
+    end: int
+    sense: int
+
+
+@dataclass(frozen=True)
+class SenseCloudMeta:
+    """Of the cloud of a word's occurrences: arrays as in `CloudMeta`, one point per sentence."""
+
+    model: str
+    word: str
+    senses: tuple[str, ...]
+    sentences: tuple[Occurrence, ...]
+    method: str
+    basis: str
+
+
+@dataclass(frozen=True)
+class SenseCloudRequest(PageRequest):
+    """The occurrences of a word in three dimensions at every level; ``model`` is its number."""
+
+    path = "bank/cloud"
+    answer = Arrays[SenseCloudMeta]
+    saved_in = ("geometry",)
+
+    model: int
+    word: str = "bank"
+    method: Method = "pca"
+    basis: Basis = "shared"
 
 
 def of_a_text(reading: TextSession, request: Request) -> Answer:
@@ -60,7 +187,71 @@ def model_and_word(context: AppContext, request: Request) -> tuple[ModelSlot, st
     return context.models.at(request.number("model", 0, 0, len(context.models.places) - 1)), word
 
 
+METHODS: tuple[Method, ...] = get_args(Method)
+BASES: tuple[Basis, ...] = get_args(Basis)
+
+
+def cloud(reading: TextSession, request: Request) -> Answer:
+    """``GET texts/{id}/cloud?method=pca|umap&basis=own|shared``: points (L + 1, N, 3)."""
+    method, basis = request.choice("method", METHODS), request.choice("basis", BASES)
+
+    def measure(levels: Sequence[object], watch: Watch) -> Projection:
+        special_N = reading.encoding.special
+        return project(levels, method=method, basis=basis, special_N=special_N, watch=watch)
+
+    made = reading.analyse_levels(("cloud", method, basis), measure)
+    return array_answer(_arrays(made), CloudMeta(method, basis, made.fitted))
+
+
+def sense_points(context: AppContext, request: Request) -> Answer:
+    """``GET bank/cloud?model=&word=&method=&basis=``: points (L + 1, M, 3), one of M per sentence."""
+    place, word = model_and_word(context, request)
+    method = request.choice("method", METHODS)
+    basis = request.choice("basis", BASES[::-1])
+    model = place.need_any()
+
+    def measure(watch: Watch) -> SenseCloud:
+        return sense_cloud(
+            model.encoder,
+            model.tokenizer,
+            shipped_senses(word),
+            method=method,
+            basis=basis,
+            max_tokens=model.max_tokens,
+            watch=watch,
+        )
+
+    made = context.analyses.once(("sense cloud", place.index, word, method, basis), measure)
+    names = made.given.senses
+    sentences = tuple(
+        Occurrence(one.text, one.start, one.end, names.index(one.sense)) for one in made.given.sentences
+    )
+    return array_answer(
+        _arrays(made.projection), SenseCloudMeta(place.name, word, names, sentences, method, basis)
+    )
+
+
+def received(reading: TextSession, request: Request) -> Answer:
+    """``GET texts/{id}/received``: (L, N), 0 in the layers that are not measured yet."""
+    layers = reading.layers
+    means_LN = np.zeros((len(layers), len(reading)), dtype=np.float32)
+    for number, layer in enumerate(layers):
+        if layer is not None:
+            means_LN[number] = layer.attention_received_HN.mean(0, dtype=np.float64)
+    return array_answer({"received": means_LN})
+
+
+def _arrays(made: Projection) -> dict[str, NDArray[np.floating]]:
+    found: dict[str, NDArray[np.floating]] = {"points": made.points_LN3}
+    if made.explained_L3 is not None:
+        found["explained"] = made.explained_L3
+    return found
+
+
 ROUTES = (
     Route.get(GeometryRequest, of_text(of_a_text)),
     Route.get(SensesRequest, bank),
+    Route.get(CloudRequest, of_text(cloud)),
+    Route.get(ReceivedRequest, of_text(received)),
+    Route.get(SenseCloudRequest, sense_points),
 )

@@ -1,18 +1,14 @@
-"""Statistics of all heads, and of one head token by token."""
+"""Statistics of all heads, of one head token by token, their patterns and their sinks."""
+
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.explorer.api.attention_schemas import (
-    HeadRequest,
-    HeadsMeta,
-    HeadsRequest,
-    Patterns,
-    PatternsRequest,
-)
-from unmask.explorer.api.binary import array_answer
-from unmask.explorer.routes.route import Route, head_of, of_text
+from unmask.explorer.routes.route import MAX_LISTED, Route, head_of, of_text
 from unmask.explorer.sessions.text_session import TextSession
+from unmask.explorer.wire.binary import array_answer
+from unmask.explorer.wire.page_request import Arrays, PageRequest
 from unmask.http.requests import Request
 from unmask.http.responses import Answer, json_answer
 from unmask.http.worker import Watch
@@ -20,9 +16,106 @@ from unmask.interpret import AttentionView
 from unmask.interpret.attention.distances import uniform_distance
 from unmask.interpret.attention.layer_statistics import CLASSES, LayerStatistics
 from unmask.interpret.attention.patterns import CLEAR, SHAPES, HeadPatterns, head_patterns
+from unmask.interpret.attention.sinks import EPSILON, HeadSink, TokenSink
+from unmask.interpret.attention.sinks import sinks as find
 from unmask.interpret.attention.taxonomy import LABELS, label_heads
 
 Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class HeadsMeta:
+    """Of ``heads``: what the classes of keys are called, and the labels that ``label`` counts in.
+
+    ``kinds`` has one entry a layer: softmax, or kernel for the implied weights of linear attention.
+    """
+
+    classes: tuple[str, ...]
+    labels: tuple[str, ...]
+    kinds: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class HeadsRequest(PageRequest):
+    """(L, H) of each statistic; 0 where it is not measured, or where there is no head."""
+
+    path = "texts/{text}/heads"
+    answer = Arrays[HeadsMeta]
+    grows = True
+
+    text: str
+
+
+@dataclass(frozen=True)
+class HeadRequest(PageRequest):
+    """(N,) of each statistic of one head, and its profile of distances."""
+
+    path = "texts/{text}/head/{layer}/{head}"
+    answer = Arrays[HeadsMeta]
+    saved_in = ("tokens",)
+
+    text: str
+    layer: int
+    head: int
+
+
+@dataclass(frozen=True)
+class Patterns:
+    """``scores`` of each head of a layer, in the order of ``shapes``; None where the text has no such keys.
+
+    A pattern is clear from ``clear`` on. See `unmask.interpret.attention.patterns`.
+    """
+
+    shapes: tuple[str, ...]
+    clear: float
+    scores: tuple[tuple[float | None, ...], ...]
+
+
+@dataclass(frozen=True)
+class PatternsRequest(PageRequest):
+    """How much of a vertical line, of diagonals, blocks and distant links each map of a layer has."""
+
+    path = "texts/{text}/patterns/{layer}"
+    answer = Patterns
+    saved_in = ("map",)
+
+    text: str
+    layer: int
+
+
+@dataclass(frozen=True)
+class SinkLayer:
+    """Mean mass by class of key, over a layer's heads; entries as in `Sinks.classes`."""
+
+    layer: int
+    mass: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Sinks:
+    """Attention sinks. ``baseline`` is the uniform share of a key, mean over heads;
+    ``layers_ready`` layers are in it. ``tokens`` are those above epsilon in some head, most often first."""
+
+    epsilon: float
+    baseline: float
+    layers_ready: int
+    classes: tuple[str, ...]
+    layers: tuple[SinkLayer, ...]
+    tokens: tuple[TokenSink, ...]
+    heads: tuple[HeadSink, ...]
+
+
+@dataclass(frozen=True)
+class SinksRequest(PageRequest):
+    """Attention sinks of the layers that are measured so far."""
+
+    path = "texts/{text}/sinks"
+    answer = Sinks
+    grows = True
+    saved_in = ("sinks",)
+
+    text: str
+    epsilon: float = EPSILON
 
 
 def heads(reading: TextSession, request: Request) -> Answer:
@@ -107,8 +200,38 @@ def _means(statistics: LayerStatistics) -> dict[str, Floats]:
     }
 
 
+def sinks(reading: TextSession, request: Request) -> Answer:
+    """``GET texts/{id}/sinks?epsilon=``: of the layers that are measured so far, which may be none."""
+    epsilon = request.share("epsilon", EPSILON)
+    # A layer may be added meanwhile: all of the answer is of these.
+    statistics = reading.statistics_now()
+    layers = (
+        []
+        if statistics is None
+        else [(n, layer) for n, layer in enumerate(statistics.layers) if layer is not None]
+    )
+    if statistics is None or not layers:
+        return json_answer(Sinks(epsilon, 1 / len(reading), 0, CLASSES, (), (), ()))
+    found = find(statistics, epsilon, top=MAX_LISTED)
+    return json_answer(
+        Sinks(
+            epsilon=epsilon,
+            baseline=found.baseline,
+            layers_ready=len(layers),
+            classes=CLASSES,
+            layers=tuple(
+                SinkLayer(number, tuple(layer.classes_HX.mean(axis=0, dtype=np.float64).tolist()))
+                for number, layer in layers
+            ),
+            tokens=tuple(found.tokens),
+            heads=tuple(found.heads),
+        )
+    )
+
+
 ROUTES = (
     Route.get(HeadsRequest, of_text(heads)),
     Route.get(HeadRequest, of_text(head)),
     Route.get(PatternsRequest, of_text(patterns)),
+    Route.get(SinksRequest, of_text(sinks)),
 )

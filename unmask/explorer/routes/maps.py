@@ -2,27 +2,19 @@
 
 import math
 from collections.abc import Iterator
-from typing import get_args
+from dataclasses import dataclass
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
-from unmask.explorer.api.attention_schemas import (
-    OverviewRequest,
-    Pool,
-    Special,
-    TileMeta,
-    TileRequest,
-    ValuesMeta,
-    ValuesRequest,
-)
-from unmask.explorer.api.binary import array_answer
-from unmask.explorer.api.tiles import FLOOR, TILE, Codes, codes, levels, pooled, reduced, tile_of
-from unmask.explorer.routes.edges import SPECIALS, WEIGHTS, sums_without_special, without_special
-from unmask.explorer.routes.limits import MAX_CELLS, MAX_DRAWN_CELLS, OVERVIEW_CELLS
-from unmask.explorer.routes.route import Route, head_of, of_text
+from unmask.explorer.routes.edges import SPECIALS, WEIGHTS, Special, sums_without_special, without_special
+from unmask.explorer.routes.route import MAX_CELLS, MAX_DRAWN_CELLS, OVERVIEW_CELLS, Route, head_of, of_text
 from unmask.explorer.sessions.text_session import TextSession
+from unmask.explorer.wire.binary import array_answer
+from unmask.explorer.wire.page_request import Arrays, PageRequest
+from unmask.explorer.wire.tiles import FLOOR, TILE, Codes, codes, levels, pooled, reduced, tile_of
 from unmask.http.errors import cannot
 from unmask.http.requests import Request
 from unmask.http.responses import Answer
@@ -35,9 +27,92 @@ from unmask.interpret.watch import unwatched
 from unmask.kernels import Tile
 from unmask.spec import Alibi, Disentangled, RelativePositionBias
 
+Pool = Literal["max", "mean"]
+
+
 POOLS: tuple[Pool, ...] = get_args(Pool)
 OVERS: tuple[Over, ...] = get_args(Over)
 WHOLE_PART = "all"
+
+
+@dataclass(frozen=True)
+class TileMeta:
+    """Of tiles and overviews. A cell stands for ``cell`` x ``cell`` tokens. What a code stands for is fixed:
+    0 is below ``floor`` or not allowed, c of 1..255 is exp(ln floor * (255 - c) / 254)."""
+
+    cell: int
+    tokens: int
+    pool: str
+    weight: str
+    kind: str
+    floor: float
+
+
+@dataclass(frozen=True)
+class TileRequest(PageRequest):
+    """Codes of one tile of a head's map, at most 256 x 256 cells of 2^level x 2^level tokens.
+
+    ``over`` asks for the heads of the layer, or for all heads, as one map, whatever the head; cells are
+    then pooled as heads are.
+    """
+
+    path = "texts/{text}/tiles/{layer}/{head}/{level}/{y}/{x}"
+    answer = Arrays[TileMeta]
+
+    text: str
+    layer: int
+    head: int
+    level: int
+    y: int
+    x: int
+    pool: Pool = "max"
+    weight: Weight = "raw"
+    special: Special = "show"
+    over: Over | None = None
+
+
+@dataclass(frozen=True)
+class OverviewRequest(PageRequest):
+    """Codes of small maps of all heads, of the layers that are measured."""
+
+    path = "texts/{text}/overview"
+    answer = Arrays[TileMeta]
+    grows = True
+
+    text: str
+    weight: Weight = "raw"
+    pool: Pool = "max"
+    special: Special = "show"
+
+
+@dataclass(frozen=True)
+class ValuesMeta:
+    """Of exact values: which ranges, and what is in them."""
+
+    rows: tuple[int, int]
+    columns: tuple[int, int]
+    weight: str
+    part: str
+    parts: tuple[str, ...]
+    kind: str
+
+
+@dataclass(frozen=True)
+class ValuesRequest(PageRequest):
+    """Exact probabilities of a rectangle of a head's map, or one part of its scores; ``over`` as in tiles."""
+
+    path = "texts/{text}/values/{layer}/{head}"
+    answer = Arrays[ValuesMeta]
+
+    text: str
+    layer: int
+    head: int
+    rows: tuple[int, int]
+    columns: tuple[int, int]
+    weight: Weight = "raw"
+    part: str | None = None
+    special: Special = "show"
+    over: Over | None = None
 
 
 def tile(reading: TextSession, request: Request) -> Answer:

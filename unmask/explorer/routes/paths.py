@@ -1,16 +1,11 @@
 """Attention rollout, and gradient attribution for a target."""
 
+from dataclasses import dataclass
 from typing import get_args
 
-from unmask.explorer.api.attention_schemas import (
-    AttributionRequest,
-    RelevanceMeta,
-    RolloutMeta,
-    RolloutRequest,
-)
-from unmask.explorer.api.binary import array_answer
 from unmask.explorer.routes.queries import (
     AttributionQuery,
+    Target,
     TargetQuery,
     ask,
     classes_of,
@@ -19,6 +14,8 @@ from unmask.explorer.routes.queries import (
 )
 from unmask.explorer.routes.route import Route, of_text, token_of
 from unmask.explorer.sessions.text_session import TextSession
+from unmask.explorer.wire.binary import array_answer
+from unmask.explorer.wire.page_request import Arrays, PageRequest
 from unmask.http.requests import Request
 from unmask.http.responses import Answer
 from unmask.http.worker import Watch
@@ -27,6 +24,52 @@ from unmask.interpret.effects.gradient import Attribution, attribution
 from unmask.interpret.effects.rollout import Fusion, Rollout, rollout
 
 FUSIONS: tuple[Fusion, ...] = get_args(Fusion)
+
+
+@dataclass(frozen=True)
+class RolloutMeta:
+    """Of a rollout: values (L + 1, N), level 0 the embeddings, the last the token itself (None: all)."""
+
+    token: int | None
+    fusion: str
+
+
+@dataclass(frozen=True)
+class RolloutRequest(PageRequest):
+    """Attention rollout; without a token, of all tokens weighted equally."""
+
+    path = "texts/{text}/rollout"
+    answer = Arrays[RolloutMeta]
+
+    text: str
+    token: int | None
+    fusion: Fusion
+
+
+@dataclass(frozen=True)
+class RelevanceMeta:
+    """Of an attribution: values (N,), by_layer (L, N). ``target`` names the target."""
+
+    token: int | None
+    target: str
+    words: str
+
+
+@dataclass(frozen=True)
+class AttributionRequest(PageRequest):
+    """Gradient attribution for a target; without ``id``, for the word in the text or the predicted class.
+
+    ``classes``: pairs ``token:class`` with commas between them, of a head for tokens, whose logits are added.
+    """
+
+    path = "texts/{text}/relevance"
+    answer = Arrays[RelevanceMeta]
+
+    text: str
+    token: int | None
+    target: Target
+    id: int | None = None
+    classes: str | None = None
 
 
 def of_rollout(reading: TextSession, request: Request) -> Answer:

@@ -2,12 +2,11 @@
 
 import re
 from dataclasses import dataclass
-from typing import get_args
+from typing import Literal, get_args
 
 from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest, quoted
-from unmask.explorer.api.attention_schemas import Target
-from unmask.explorer.api.task_predictions import class_names, classifiers, head_logits
+from unmask.explorer.routes.tasks import class_names, classifiers, head_logits, need_classifier
 from unmask.explorer.sessions.text_session import TextSession
 from unmask.http.errors import cannot
 from unmask.http.requests import Request
@@ -23,9 +22,12 @@ from unmask.interpret.effects.target import (
     TokenClasses,
     Word,
 )
-from unmask.spec import Classifier, PooledVector
+from unmask.spec import PooledVector
 from unmask.spec.encoder import masked_lm_role
 from unmask.text.masking import masked
+
+Target = Literal["word", "class", "embedding"]
+
 
 TARGETS: tuple[Target, ...] = get_args(Target)
 PAIRS = re.compile(r"\d{1,7}:\d{1,7}(?:,\d{1,7}:\d{1,7}){0,511}")
@@ -129,12 +131,6 @@ def written(reading: TextSession, id: int) -> str:
     """A word of the vocabulary as people write it, without the marks of its tokenizer."""
     engine = reading.model.tokenizer.engine
     return engine.decode([id], skip_special_tokens=False).strip() or engine.id_to_token(id) or f"<{id}>"
-
-
-def need_classifier(reading: TextSession) -> None:
-    """Refuse with a sentence unless the model has a classifier."""
-    if not any(isinstance(head, Classifier) for head in reading.model.spec.heads):
-        raise cannot(f"{reading.place.name} has no classifier; ask for another target")
 
 
 def _class(view: AttentionView, token: int | None, id: int | None) -> AttributionQuery:

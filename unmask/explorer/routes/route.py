@@ -1,13 +1,39 @@
-"""What a route is: a method, a path with open parts, and a function that answers."""
+"""What a route is: a method, a path with open parts, and a function that answers; what all routes share."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from unmask.explorer.api.page_request import PageRequest
-from unmask.explorer.sessions.context import AppContext
+from unmask.explorer.sessions.analyses import Analyses
+from unmask.explorer.sessions.corpora import Corpora
+from unmask.explorer.sessions.loading import PageLoader
+from unmask.explorer.sessions.models import Models
+from unmask.explorer.sessions.opened_index import OpenedIndex
+from unmask.explorer.sessions.scaling import LengthScaling
 from unmask.explorer.sessions.text_session import TextSession
+from unmask.explorer.sessions.texts import Texts
+from unmask.explorer.wire.page_request import PageRequest
 from unmask.http.requests import Request
 from unmask.http.responses import Answer
+from unmask.http.worker import Worker
+
+
+@dataclass(frozen=True)
+class AppContext:
+    """What all routes share: the models, the texts, and the worker that runs both."""
+
+    models: Models
+    texts: Texts
+    worker: Worker
+    analyses: Analyses
+    """Analyses that do not belong to a single text."""
+    wall: LengthScaling
+    index: OpenedIndex
+    corpora: Corpora
+    loader: PageLoader | None
+    """Loads models that the page names; None where it may name none."""
+    answer: Callable[[str], Answer]
+    """What the API answers to a GET of a path."""
+
 
 Handler = Callable[[AppContext, Request], Answer]
 
@@ -19,11 +45,13 @@ class Route:
     method: str
     path: str
     handler: Handler
+    request: type[PageRequest] | None = None
+    """Its declaration, if it is a GET of the page."""
 
     @classmethod
     def get(cls, request: type[PageRequest], handler: Handler) -> "Route":
         """The route of a declared request."""
-        return cls("GET", request.route(), handler)
+        return cls("GET", request.route(), handler, request)
 
     def match(self, method: str, path: tuple[str, ...]) -> tuple[str, ...] | None:
         """The open parts of a path, or None where the route is another one."""
@@ -54,3 +82,17 @@ def head_of(reading: TextSession, request: Request) -> tuple[int, int]:
 def token_of(reading: TextSession, request: Request, default: int | None = None) -> int:
     """The token that the query names."""
     return request.number("token", default, 0, len(reading) - 1)
+
+
+MAX_CELLS = 1 << 20
+"""Exact values: 1,024 x 1,024, or some rows of a very long text; 4 MiB."""
+OVERVIEW_CELLS = 32
+"""Cells along the side of a thumbnail."""
+MAX_WORDS = 2048
+"""Words along the side of a map between words: 16 MiB."""
+MAX_EDGES = 1 << 20
+"""Edges of all heads of all layers that the page asks for at once: 8 MiB in one answer a layer."""
+MAX_LISTED = 100
+"""Predictions, or sink tokens, of one answer."""
+MAX_DRAWN_CELLS = 1 << 22
+"""Probabilities of a tile that is drawn as a short question; of more, other questions go first."""

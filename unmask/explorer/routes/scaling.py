@@ -1,15 +1,26 @@
 """Length scaling: start, state, stop."""
 
+from dataclasses import dataclass
+
 from unmask.bench.scaling.settings import ScalingSettings
-from unmask.explorer.api.analysis_schemas import WallRequest
-from unmask.explorer.routes.route import Route
-from unmask.explorer.sessions.context import AppContext
+from unmask.explorer.routes.route import AppContext, Route
+from unmask.explorer.sessions.scaling import WallState
+from unmask.explorer.wire.page_request import PageRequest
 from unmask.http.errors import Refused
 from unmask.http.requests import Request
 from unmask.http.responses import Answer, json_answer
 
 MOST_SECONDS = 3600.0
 LONGEST = 65_536
+
+
+@dataclass(frozen=True)
+class WallRequest(PageRequest):
+    """How far the length-scaling measurement is."""
+
+    path = "wall"
+    answer = WallState
+    saved_in = ("wall",)
 
 
 def state(context: AppContext, request: Request) -> Answer:

@@ -1,11 +1,11 @@
 """Search: what the index holds, and the passages that it finds."""
 
+from dataclasses import dataclass
 from typing import Literal, get_args
 
-from unmask.explorer.api.search_schemas import SearchIndexRequest, SearchRequest
-from unmask.explorer.routes.limits import MAX_LISTED
-from unmask.explorer.routes.route import Route
-from unmask.explorer.sessions.context import AppContext
+from unmask.explorer.routes.route import MAX_LISTED, AppContext, Route
+from unmask.explorer.sessions.opened_index import SearchIndex, SearchRequest
+from unmask.explorer.wire.page_request import PageRequest
 from unmask.http.requests import Request
 from unmask.http.responses import Answer, json_answer
 from unmask.search.options import Mode, Unit
@@ -13,6 +13,14 @@ from unmask.search.options import Mode, Unit
 MODES: tuple[Mode, ...] = get_args(Mode)
 UNITS: tuple[Unit, ...] = get_args(Unit)
 WHY: tuple[Literal["no", "shares", "yes"], ...] = ("no", "shares", "yes")
+
+
+@dataclass(frozen=True)
+class SearchIndexRequest(PageRequest):
+    """What the index holds; asked again, it shows what was added since."""
+
+    path = "index"
+    answer = SearchIndex
 
 
 def index(context: AppContext, request: Request) -> Answer:

@@ -1,26 +1,120 @@
-"""The session, and texts: read, state, stop, resume, forget."""
+"""The session: its models, texts and PDF files; analyses in progress; stopping, resuming and forgetting."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 import unmask
-from unmask.explorer.api.describe import model_info, versions
-from unmask.explorer.api.session_schemas import (
-    Limits,
-    Session,
-    SessionRequest,
-    StampRequest,
-    StateRequest,
-    TextRequest,
+from unmask.errors import CheckpointError
+from unmask.explorer.page import EXAMPLES
+from unmask.explorer.routes.route import (
+    MAX_CELLS,
+    MAX_EDGES,
+    MAX_WORDS,
+    OVERVIEW_CELLS,
+    AppContext,
+    Route,
+    of_text,
 )
-from unmask.explorer.api.tiles import TILE
-from unmask.explorer.examples import EXAMPLES
-from unmask.explorer.export.provenance import stamp
-from unmask.explorer.routes.limits import MAX_CELLS, MAX_EDGES, MAX_WORDS, OVERVIEW_CELLS
-from unmask.explorer.routes.route import Route, of_text
-from unmask.explorer.sessions.context import AppContext
-from unmask.explorer.sessions.documents import MAX_PDF_BYTES
-from unmask.explorer.sessions.text_session import Spans, TextSession
+from unmask.explorer.sessions.analyses import Analyses, Underway, UnderwayList, name_of
+from unmask.explorer.sessions.described import ModelInfo, TextRead, model_info, versions
+from unmask.explorer.sessions.documents import MAX_PDF_BYTES, pdf_text
+from unmask.explorer.sessions.loading import PageLoader
+from unmask.explorer.sessions.provenance import Stamp, stamp
+from unmask.explorer.sessions.text_session import Spans, State, TextSession
+from unmask.explorer.wire.page_request import PageRequest
+from unmask.explorer.wire.tiles import TILE
 from unmask.http.errors import Refused
 from unmask.http.requests import MAX_BODY_BYTES, Request
 from unmask.http.responses import Answer, json_answer, no_answer
+
+
+@dataclass(frozen=True)
+class TextAnalysesRequest(PageRequest):
+    """The analyses of a text that are in progress."""
+
+    path = "texts/{text}/analyses"
+    answer = UnderwayList
+
+    text: str
+
+
+@dataclass(frozen=True)
+class AnalysesRequest(PageRequest):
+    """The analyses in progress that belong to no single text."""
+
+    path = "analyses"
+    answer = UnderwayList
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one answer, and the explorer as a whole, will hold."""
+
+    body_bytes: int
+    pdf_bytes: int
+    values_cells: int
+    tile_cells: int
+    overview_cells: int
+    words: int
+    edges: int
+    held_texts: int
+    held_bytes: int
+
+
+@dataclass(frozen=True)
+class Session:
+    """What the page requests first. ``versions`` names the packages that computed what is shown.
+
+    ``index`` is the name of the folder that can be searched, if there is one. The page reads the first of
+    ``examples`` if its address names no text. ``loads``: whether it can load other models.
+    """
+
+    version: str
+    versions: dict[str, str]
+    models: tuple[ModelInfo, ...]
+    limits: Limits
+    index: str | None
+    examples: tuple[str, ...]
+    loads: bool
+
+
+@dataclass(frozen=True)
+class SessionRequest(PageRequest):
+    """The versions, the models and the limits."""
+
+    path = "session"
+    answer = Session
+
+
+@dataclass(frozen=True)
+class TextRequest(PageRequest):
+    """One text as its model reads it."""
+
+    path = "texts/{text}"
+    answer = TextRead
+
+    text: str
+
+
+@dataclass(frozen=True)
+class StampRequest(PageRequest):
+    """What the numbers of a text are made with."""
+
+    path = "texts/{text}/stamp"
+    answer = Stamp
+
+    text: str
+
+
+@dataclass(frozen=True)
+class StateRequest(PageRequest):
+    """How far the background work on a text is."""
+
+    path = "texts/{text}/state"
+    answer = State
+
+    text: str
 
 
 def session(context: AppContext, request: Request) -> Answer:
@@ -107,6 +201,92 @@ def forget(context: AppContext, request: Request) -> Answer:
     return no_answer()
 
 
+def preview(context: AppContext, request: Request) -> Answer:
+    """``POST models/preview {name}``: its size and its architecture, before it is loaded."""
+    loader, name = _loader(context), _name(request)
+    with _refused():
+        return json_answer(loader.preview(name))
+
+
+def load(context: AppContext, request: Request) -> Answer:
+    """``POST models {name}``: load it in the background; the session says how far it is."""
+    loader, name = _loader(context), _name(request)
+    with _refused():
+        return json_answer(model_info(loader.add(context.models, name)), 202)
+
+
+@contextmanager
+def _refused() -> Iterator[None]:
+    """What is wrong with a checkpoint is no fault of the server here."""
+    try:
+        yield
+    except CheckpointError as error:
+        raise Refused(409, type(error).__name__, str(error)) from None
+
+
+def _loader(context: AppContext) -> PageLoader:
+    if context.loader is None:
+        raise Refused(
+            403, "LoadingOff", "this explorer loads no other models; name them with --model when you start it"
+        )
+    return context.loader
+
+
+def _name(request: Request) -> str:
+    name = request.json().get("name")
+    if not isinstance(name, str):
+        raise Refused(400, "BadRequest", "the body must have a string `name`")
+    return name
+
+
+MAX_NAME = 100
+"""Characters of a file's name in messages."""
+
+
+def pdf(context: AppContext, request: Request) -> Answer:
+    """``POST pdf?name=``: the text of the PDF file that is the body."""
+    return json_answer(pdf_text(request.body, request.query.get("name", "the file")[:MAX_NAME]))
+
+
+def of_a_text(reading: TextSession, request: Request) -> Answer:
+    """``GET texts/{id}/analyses``."""
+    return json_answer(_underway(reading.analyses))
+
+
+def of_no_text(context: AppContext, request: Request) -> Answer:
+    """``GET analyses``."""
+    return json_answer(_underway(context.analyses))
+
+
+def stop_of_a_text(reading: TextSession, request: Request) -> Answer:
+    """``POST texts/{id}/analyses/{name}/stop``: those of that name; what is measured of the text stays."""
+    reading.analyses.stop(request.parts[1])
+    return json_answer(_underway(reading.analyses))
+
+
+def stop_of_no_text(context: AppContext, request: Request) -> Answer:
+    """``POST analyses/{name}/stop``."""
+    context.analyses.stop(request.parts[0])
+    return json_answer(_underway(context.analyses))
+
+
+def _underway(analyses: Analyses) -> UnderwayList:
+    return UnderwayList(
+        tuple(
+            Underway(
+                name=name_of(key),
+                phase=job.phase,
+                what=job.what,
+                done=job.done,
+                total=job.total,
+                seconds=round(job.seconds, 1),
+                eta_s=None if job.eta_seconds is None else round(job.eta_seconds, 1),
+            )
+            for key, job in analyses.underway()
+        )
+    )
+
+
 ROUTES = (
     Route.get(SessionRequest, session),
     Route("POST", "texts", read),
@@ -116,4 +296,11 @@ ROUTES = (
     Route("POST", "texts/*/stop", of_text(stop)),
     Route("POST", "texts/*/go", of_text(go)),
     Route("DELETE", "texts/*", forget),
+    Route("POST", "models/preview", preview),
+    Route("POST", "models", load),
+    Route("POST", "pdf", pdf),
+    Route.get(TextAnalysesRequest, of_text(of_a_text)),
+    Route.get(AnalysesRequest, of_no_text),
+    Route("POST", "texts/*/analyses/*/stop", of_text(stop_of_a_text)),
+    Route("POST", "analyses/*/stop", stop_of_no_text),
 )

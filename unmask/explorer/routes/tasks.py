@@ -1,13 +1,264 @@
-"""What a head of the model predicts for the text."""
+"""What the heads of a model predict for a text that was read, and which logits each prediction rests on."""
 
-from unmask.explorer.api.task_predictions import prediction_of
-from unmask.explorer.api.task_schemas import TaskPrediction, TaskPredictionRequest
-from unmask.explorer.routes.queries import need_classifier
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from unmask.encoder.heads import ClassificationHead
+from unmask.errors import InvalidRequest
 from unmask.explorer.routes.route import Route, of_text
 from unmask.explorer.sessions.text_session import TextSession
+from unmask.explorer.wire.page_request import PageRequest
+from unmask.http.errors import cannot
 from unmask.http.requests import Request
 from unmask.http.responses import Answer, json_answer
 from unmask.interpret import AttentionView
+from unmask.interpret.activation_cache import ActivationCache
+from unmask.spec import Classifier
+from unmask.tasks.answer import answer
+from unmask.tasks.classify import classify, label_names, problem_of
+from unmask.tasks.long_texts import WindowedLogits
+from unmask.tasks.tag import Tagging, tag, words_of
+from unmask.text import Encoding
+from unmask.text.windows import windows
+
+TaskKind = Literal["classes", "labels", "answers"]
+
+
+ANSWERS = 3
+"""Answers that are shown, the most probable first."""
+NEEDS_PAIR = (
+    "this model answers questions about a text: read the question, and the text as the second one, to see "
+    "its answer"
+)
+NAMES = {"next_sentence": ("follows", "does not follow"), "sentence_order": ("in order", "swapped")}
+"""What the classes of heads without labels of their own mean."""
+
+
+@dataclass(frozen=True)
+class PredictedClass:
+    """One class of the text. ``id`` is its number in the head; ``score`` its probability, or a value.
+
+    ``applies``: whether the model predicts it.
+    """
+
+    label: str
+    id: int
+    score: float
+    applies: bool
+
+
+@dataclass(frozen=True)
+class PredictedSpan:
+    """A word, an entity or an answer: its tokens ``first`` to ``stop``, and its probability.
+
+    ``in_pair``: it is in the second text. The prediction rests on the logits of ``classes`` at ``tokens``:
+    the first token of each word, or the first and the last token of an answer.
+    """
+
+    label: str
+    text: str
+    first: int
+    stop: int
+    in_pair: bool
+    score: float
+    tokens: tuple[int, ...]
+    classes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class TaskPrediction:
+    """What a head of the model predicts for a text.
+
+    ``kind``: ``classes`` of the text, ``labels`` of its words, or ``answers`` in the second text to the first
+    one. ``value``: the classes are numbers of a regression or a score, not probabilities. ``spans`` are
+    entities where the labels are of entities, else words. ``note`` says why there is no prediction, or what a
+    reader must know of it. ``role`` names the head.
+    """
+
+    kind: TaskKind
+    role: str
+    value: bool
+    classes: tuple[PredictedClass, ...]
+    spans: tuple[PredictedSpan, ...]
+    note: str | None
+
+
+@dataclass(frozen=True)
+class TaskPredictionRequest(PageRequest):
+    """What the model's first head that is not for masked words predicts for a text."""
+
+    path = "texts/{text}/prediction"
+    answer = TaskPrediction
+    needs = "can_classify"
+
+    text: str
+
+
+def classifiers(cache: ActivationCache) -> dict[str, Classifier]:
+    """The classifiers of the encoder by role, the one that is asked first in front."""
+    heads = cache.encoder.heads
+    found = {role: head.spec for role, head in heads.items() if isinstance(head, ClassificationHead)}
+    return dict(sorted(found.items(), key=lambda one: one[0] not in ("sequence", "tokens", "span")))
+
+
+def class_names(head: Classifier) -> tuple[str, ...]:
+    """What the classes of a classifier mean."""
+    return NAMES.get(head.role, label_names(head))
+
+
+def head_logits(cache: ActivationCache, role: str) -> NDArray[np.float32]:
+    """The logits of a classifier for the cached text: (C,), or (N, C) of one for tokens."""
+    with torch.no_grad():
+        logits = cache.encoder.logits(role, cache.final_ND, cache.batch.layout)
+    found: NDArray[np.float32] = logits.float().cpu().numpy()
+    by_token = classifiers(cache)[role].reads in ("tokens", "tokens_and_first")
+    return found if by_token else found[0]
+
+
+def class_scores(cache: ActivationCache, encoding: Encoding, role: str) -> Mapping[str, float]:
+    """The score of each label of a classifier of texts, see `Classification.scores`."""
+    read = WindowedLogits(encoding, windows(encoding, None), [head_logits(cache, role)])
+    (found,) = classify(classifiers(cache)[role], [read])
+    return found.scores
+
+
+def prediction_of(cache: ActivationCache, encoding: Encoding, name: str) -> TaskPrediction:
+    """The prediction of the first classifier.
+
+    Args:
+        cache: the text, read whole.
+        encoding: its tokens.
+        name: what the model is called.
+
+    Raises:
+        InvalidRequest: the model has no classifier.
+    """
+    for role, head in classifiers(cache).items():
+        read = WindowedLogits(encoding, windows(encoding, None), [head_logits(cache, role)])
+        match role:
+            case "tokens":
+                return _labels(head, read)
+            case "span":
+                return _answers(head, read)
+            case "replaced":
+                return _replaced(read)
+            case _:
+                pass  # a class of a text
+        if head.reads not in ("tokens", "tokens_and_first"):
+            return _classes(head, read)
+    raise InvalidRequest(f"{name} has no classifier of texts, words or answers; ask another model")
+
+
+def _classes(head: Classifier, read: WindowedLogits) -> TaskPrediction:
+    (found,) = classify(head, [read])
+    value = problem_of(head) == "regression"
+    names = class_names(head)
+    applying = set(found.labels)
+    classes = tuple(
+        PredictedClass(shown, id, float(score), not value and label in applying)
+        for id, (shown, (label, score)) in enumerate(zip(names, found.scores.items(), strict=True))
+    )
+    note = None
+    if head.role in NAMES and read.encoding.pair is None:
+        note = "this head judges two texts; add a second text to ask it something that it was trained for"
+    return TaskPrediction("classes", head.role, value, classes, (), note)
+
+
+def _labels(head: Classifier, read: WindowedLogits) -> TaskPrediction:
+    (found,) = tag(head, [read])
+    encoding = read.encoding
+    _, words_N = words_of(encoding)
+    tokens = [np.flatnonzero(words_N == word) for word in range(len(found.words))]
+    ids = {label: id for id, label in enumerate(label_names(head))}
+    spans = []
+    for label, text, score, first, end in _groups(found):
+        own = found.words[first:end]
+        # A word's label is that of its first token.
+        classes = tuple(ids[word.label] for word in own)
+        spans.append(
+            PredictedSpan(
+                label,
+                text,
+                int(tokens[first][0]),
+                int(tokens[end - 1][-1]) + 1,
+                in_pair=False,
+                score=score,
+                tokens=tuple(int(one[0]) for one in tokens[first:end]),
+                classes=classes,
+            )
+        )
+    note = None
+    if encoding.pair is not None:
+        note = "only the words of the first text are labeled"
+    elif not spans:
+        note = "the model finds no name in this text"
+    return TaskPrediction("labels", head.role, False, (), tuple(spans), note)
+
+
+def _groups(found: Tagging) -> list[tuple[str, str, float, int, int]]:
+    """Entities, or words where labels are not of entities: label, text, probability, words from and to."""
+    if not found.has_entities:
+        return [(one.label, one.text, one.score, at, at + 1) for at, one in enumerate(found.words)]
+    starts = {one.start: at for at, one in enumerate(found.words)}
+    ends = {one.end: at + 1 for at, one in enumerate(found.words)}
+    return [(one.label, one.text, one.score, starts[one.start], ends[one.end]) for one in found.entities]
+
+
+def _replaced(read: WindowedLogits) -> TaskPrediction:
+    """The tokens that a discriminator takes for replaced ones (Clark et al. 2020)."""
+    encoding = read.encoding
+    p_N = 1 / (1 + np.exp(-read.logits[0][:, 0].astype(np.float64)))
+    spans = tuple(
+        PredictedSpan(
+            "replaced",
+            encoding.surface(token),
+            token,
+            token + 1,
+            in_pair=bool(encoding.sequence_ids[token] == 1),
+            score=float(p_N[token]),
+            tokens=(token,),
+            classes=(0,),
+        )
+        for token in np.flatnonzero((p_N > 0.5) & ~encoding.special).tolist()
+    )
+    note = None if spans else "the model takes no token for a replaced one"
+    return TaskPrediction("labels", "replaced", False, (), spans, note)
+
+
+def _answers(head: Classifier, read: WindowedLogits) -> TaskPrediction:
+    encoding = read.encoding
+    if encoding.pair is None:
+        return TaskPrediction("answers", head.role, False, (), (), NEEDS_PAIR)
+    found = answer([read], top_k=ANSWERS)
+    offsets, mine = encoding.offsets, np.flatnonzero(encoding.sequence_ids == 1)
+    spans = []
+    for one in found.answers:
+        first = int(mine[offsets[mine, 0] == one.start][0])
+        last = int(mine[offsets[mine, 1] == one.end][-1])
+        spans.append(
+            PredictedSpan(
+                "answer",
+                one.text,
+                first,
+                last + 1,
+                in_pair=True,
+                score=one.score,
+                tokens=(first, last),
+                classes=(0, 1),
+            )
+        )
+    return TaskPrediction("answers", head.role, False, (), tuple(spans), None)
+
+
+def need_classifier(reading: TextSession) -> None:
+    """Refuse with a sentence unless the model has a classifier."""
+    if not any(isinstance(head, Classifier) for head in reading.model.spec.heads):
+        raise cannot(f"{reading.place.name} has no classifier; ask for another target")
 
 
 def prediction(reading: TextSession, request: Request) -> Answer:

@@ -1,16 +1,39 @@
 """The guided tour: its chapters, and the experiments of one on the reader's words."""
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
-from unmask.explorer.api.analysis_schemas import ChapterRequest, TourRequest
-from unmask.explorer.routes.route import Route
-from unmask.explorer.sessions.context import AppContext
+from unmask.explorer.routes.route import AppContext, Route
 from unmask.explorer.tour.chapters import chapters as every_chapter
 from unmask.explorer.tour.chapters import run
+from unmask.explorer.wire.page_request import Json, PageRequest
 from unmask.http.requests import Request
 from unmask.http.responses import Answer, json_answer
 
 MOST_INDEX = 10_000
+
+
+@dataclass(frozen=True)
+class TourRequest(PageRequest):
+    """The chapters of the tour."""
+
+    path = "tour"
+    answer = Json
+    saved_in = ("tour",)
+
+
+@dataclass(frozen=True)
+class ChapterRequest(PageRequest):
+    """The experiments of a chapter on a text; ``model`` is the number of the preferred one."""
+
+    path = "tour/{chapter}"
+    answer = Json
+
+    chapter: str
+    model: int
+    text: str
+    layer: int | None = None
+    head: int | None = None
+    token: int | None = None
 
 
 def chapters(context: AppContext, request: Request) -> Answer:

@@ -1,34 +1,17 @@
 """Words: word-level maps, vocabulary fit, predictions, logit lens and head ablations."""
 
+from dataclasses import dataclass
 from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
-from unmask.explorer.api.binary import array_answer
-from unmask.explorer.api.word_schemas import (
-    Ablation,
-    AblationRequest,
-    Fill,
-    FillRequest,
-    ImportanceMeta,
-    ImportanceRequest,
-    Lens,
-    LensLayer,
-    LensRequest,
-    OwnWord,
-    VocabularyRequest,
-    WordMapRequest,
-    Words,
-    WordsMeta,
-    WordsRequest,
-)
-from unmask.explorer.routes.edges import SPECIALS, WEIGHTS
-from unmask.explorer.routes.limits import MAX_LISTED, MAX_WORDS
+from unmask.explorer.routes.edges import SPECIALS, WEIGHTS, Special
 from unmask.explorer.routes.maps import over_of
 from unmask.explorer.routes.queries import (
     AttributionQuery,
+    Target,
     TargetQuery,
     ask,
     is_mask,
@@ -37,18 +20,22 @@ from unmask.explorer.routes.queries import (
     plain_encoder,
     target_of,
 )
-from unmask.explorer.routes.route import Route, head_of, of_text, token_of
+from unmask.explorer.routes.route import MAX_LISTED, MAX_WORDS, Route, head_of, of_text, token_of
+from unmask.explorer.sessions.described import Word
 from unmask.explorer.sessions.text_session import TextSession
+from unmask.explorer.wire.binary import array_answer
+from unmask.explorer.wire.page_request import Arrays, PageRequest
 from unmask.http.errors import cannot
 from unmask.http.requests import Request
 from unmask.http.responses import Answer, json_answer
 from unmask.http.worker import Watch
 from unmask.interpret.attention.chosen_maps import ChosenMaps
-from unmask.interpret.attention.view import AttentionView
+from unmask.interpret.attention.pooled import Over
+from unmask.interpret.attention.view import AttentionView, Weight
 from unmask.interpret.effects.ablation import Effect, How, Importance, ablate, importance
 from unmask.interpret.effects.logit_lens import LogitLens as Found
 from unmask.interpret.effects.logit_lens import logit_lens
-from unmask.interpret.words.vocabulary_fit import vocabulary_fit
+from unmask.interpret.words.vocabulary_fit import VocabularyFit, vocabulary_fit
 from unmask.interpret.words.words import grouped_map
 from unmask.tasks.fill import Prediction
 from unmask.text.masking import spellings
@@ -59,6 +46,191 @@ BY_DECODER = (
     "this model predicts words with an enhanced mask decoder instead of its last layer, so there is "
     "one layer fewer"
 )
+
+
+@dataclass(frozen=True)
+class OwnWord:
+    """The actual token: its probability and its rank (1: the most likely)."""
+
+    piece: str
+    id: int
+    probability: float
+    rank: int
+
+
+@dataclass(frozen=True)
+class Fill:
+    """Predictions at one token, which is masked unless it was a mask token already; then ``own`` is None."""
+
+    token: int
+    was_mask: bool
+    own: OwnWord | None
+    predictions: tuple[Prediction, ...]
+
+
+@dataclass(frozen=True)
+class FillRequest(PageRequest):
+    """What the model would predict at a token, were it masked."""
+
+    path = "texts/{text}/fill"
+    answer = Fill
+    saved_in = ("words",)
+    needs = "can_fill"
+
+    text: str
+    token: int
+    top: int = 8
+
+
+@dataclass(frozen=True)
+class LensLayer:
+    """The MLM head's prediction after a layer; 0 is the embeddings."""
+
+    level: int
+    own: OwnWord | None
+    predictions: tuple[Prediction, ...]
+
+
+@dataclass(frozen=True)
+class Lens:
+    """The logit lens: the MLM head applied to every level's state at one token."""
+
+    token: int
+    masked: bool
+    note: str | None
+    levels: tuple[LensLayer, ...]
+
+
+@dataclass(frozen=True)
+class LensRequest(PageRequest):
+    """What the model would predict at a token after every level, were it masked."""
+
+    path = "texts/{text}/lens"
+    answer = Lens
+    saved_in = ("words",)
+    needs = "can_fill"
+
+    text: str
+    token: int
+    top: int = 5
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """The ablation of one head. ``effect`` is before minus after, in ``unit``: positive if the head helped.
+
+    ``what`` says in words what was measured; ``estimate`` is the first-order estimate, where there is one.
+    """
+
+    layer: int
+    head: int
+    token: int | None
+    how: str
+    what: str
+    unit: str
+    before: float
+    after: float
+    effect: float
+    estimate: float | None
+
+
+@dataclass(frozen=True)
+class AblationRequest(PageRequest):
+    """One head ablated; the first target that the model has, where none is given.
+
+    Without a token, the effect on the embedding of the text.
+    """
+
+    path = "texts/{text}/ablate/{layer}/{head}"
+    answer = Ablation
+
+    text: str
+    layer: int
+    head: int
+    token: int | None
+    how: How
+    target: Target | None = None
+
+
+@dataclass(frozen=True)
+class ImportanceMeta:
+    """Of ``importance``: ``values`` (L, H), first-order estimates of what each head contributes, in the sign
+    and unit of `Ablation.effect`; ``normalized``, their sizes divided by each layer's length (Michel et al.
+    2019)."""
+
+    token: int
+    what: str
+    unit: str
+
+
+@dataclass(frozen=True)
+class ImportanceRequest(PageRequest):
+    """First-order estimates of what each head contributes, for the same targets as an ablation."""
+
+    path = "texts/{text}/importance"
+    answer = Arrays[ImportanceMeta]
+    saved_in = ("words",)
+
+    text: str
+    token: int
+    target: Target | None = None
+
+
+@dataclass(frozen=True)
+class WordsMeta:
+    """Of ``words/{layer}/{head}``: values (W, W), rows and columns as `TextRead.words`. ``rule``: how tokens
+    became words."""
+
+    words: int
+    weight: str
+    rule: str
+
+
+@dataclass(frozen=True)
+class WordMapRequest(PageRequest):
+    """The map of a head between words.
+
+    ``special="hide"`` leaves out special tokens, and divides the rest of each row of tokens by its sum.
+    ``over`` asks for the heads of the layer, or for all heads, as one map of tokens first.
+    """
+
+    path = "texts/{text}/words/{layer}/{head}"
+    answer = Arrays[WordsMeta]
+
+    text: str
+    layer: int
+    head: int
+    weight: Weight = "raw"
+    special: Special = "show"
+    over: Over | None = None
+
+
+@dataclass(frozen=True)
+class Words:
+    """The words of a text and the tokens of each."""
+
+    words: tuple[Word, ...]
+
+
+@dataclass(frozen=True)
+class WordsRequest(PageRequest):
+    """The words of a text."""
+
+    path = "texts/{text}/words"
+    answer = Words
+
+    text: str
+
+
+@dataclass(frozen=True)
+class VocabularyRequest(PageRequest):
+    """How well a model's vocabulary fits a text."""
+
+    path = "texts/{text}/vocabulary"
+    answer = VocabularyFit
+    saved_in = ("tokens",)
+
+    text: str
 
 
 def spans(reading: TextSession, request: Request) -> Answer:

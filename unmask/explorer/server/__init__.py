@@ -1,1 +1,1 @@
-"""The local web server of the explorer: the application, its static files, its address."""
+"""Where the explorer runs: its local web server, and a notebook."""

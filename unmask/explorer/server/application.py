@@ -16,7 +16,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from unmask.explorer.server.page import page_routes
 from unmask.explorer.sessions.documents import MAX_PDF_BYTES, PDF
 from unmask.http.errors import Refused, own_fault, unexpected
 from unmask.http.guard import Guard
@@ -24,7 +23,14 @@ from unmask.http.requests import read_body
 from unmask.http.responses import Answer, failure, to_response
 
 if TYPE_CHECKING:
-    from unmask.explorer.api.api import Api
+    from unmask.explorer.api import Api
+
+from starlette.responses import FileResponse
+from starlette.routing import BaseRoute, Mount
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
+
+from unmask.explorer.page import STATIC
 
 PDF_PATH = "/api/pdf"
 """The one route whose body is a file."""
@@ -97,3 +103,25 @@ def build_app(make: "Callable[[], Api]", token: str, port: int) -> Starlette:
 async def _own_fault(request: Request, error: Exception) -> Response:
     """An internal error: a sentence for the page; the traceback goes to the server's log."""
     return to_response(failure(own_fault()))
+
+
+class HashedAssets(StaticFiles):
+    """Files with a content hash in their names, which browsers may cache forever."""
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        """A file with its cache header."""
+        response = await super().get_response(path, scope)
+        response.headers["Cache-Control"] = "public, max-age=31536000, immutable"
+        return response
+
+
+def page_routes() -> list[BaseRoute]:
+    """The routes ``/`` and ``/assets``."""
+
+    async def index(request: Request) -> Response:
+        return FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-cache"})
+
+    return [
+        Route("/", index, methods=["GET"]),
+        Mount("/assets", HashedAssets(directory=STATIC / "assets")),
+    ]

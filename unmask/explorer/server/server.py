@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING
 
 from unmask.base import optional
 from unmask.errors import InvalidRequest
-from unmask.explorer.examples import EXAMPLES
-from unmask.explorer.server.address import fragment
+from unmask.explorer.page import EXAMPLES, fragment
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
 
-    from unmask.explorer.api.api import Api
+    from unmask.explorer.api import Api
     from unmask.explorer.sessions.loading import PageLoader
     from unmask.explorer.sessions.models import AnyModel, Loader
     from unmask.interpret.corpus.texts import Corpus
@@ -66,7 +65,7 @@ def make_app(
     from unmask.explorer.server.application import build_app
 
     def make() -> "Api":
-        from unmask.explorer.api.api import Api
+        from unmask.explorer.api import Api
 
         given: Sequence[AnyModel | tuple[str, Loader]]
         given = models if isinstance(models, Sequence) else [models]

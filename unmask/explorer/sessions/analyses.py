@@ -3,6 +3,7 @@
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from unmask.http.errors import Refused
@@ -12,6 +13,27 @@ Value = TypeVar("Value")
 
 KEPT = 48
 """Results kept; the one unused for longest leaves first. Those still being made come on top."""
+
+
+@dataclass(frozen=True)
+class Underway:
+    """An analysis in progress. ``name``: which one, as the server calls it; ``what``: its present stage, of
+    which ``done`` of ``total`` steps are done; ``eta_s``: the seconds left of it, None until known."""
+
+    name: str
+    phase: str
+    what: str
+    done: int
+    total: int
+    seconds: float
+    eta_s: float | None
+
+
+@dataclass(frozen=True)
+class UnderwayList:
+    """The analyses in progress of a text, or of no text."""
+
+    analyses: tuple[Underway, ...]
 
 
 class Analyses:

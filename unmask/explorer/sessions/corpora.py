@@ -6,13 +6,36 @@ from functools import cached_property
 from pathlib import Path
 
 from unmask.errors import OutputError
-from unmask.explorer.api.corpus_schemas import CorpusState
 from unmask.explorer.sessions.models import Models
-from unmask.http.errors import Refused
+from unmask.http.errors import Problem, Refused
 from unmask.http.worker import Job, Watch, Worker
 from unmask.interpret.corpus.measure import CorpusStatistics, measure_corpus
 from unmask.interpret.corpus.stored import cache_file
 from unmask.interpret.corpus.texts import Corpus, corpus_of
+
+
+@dataclass(frozen=True)
+class CorpusState:
+    """How far a corpus is read by a model. ``phase``: none, waiting, running, done, stopped or failed.
+
+    ``texts`` of ``total`` are in the answers, the first ``done`` are read. ``kept``: where results are kept
+    for the next launch, or None, if they are not; ``note`` says why not. ``from_cache``: all were kept.
+    """
+
+    model: int
+    name: str
+    phase: str
+    done: int
+    texts: int
+    total: int
+    tokens: int
+    truncated: int
+    seconds: float
+    eta_s: float | None
+    from_cache: bool
+    kept: str | None
+    note: str | None
+    problem: Problem | None
 
 
 @dataclass

@@ -1,9 +1,9 @@
 """Texts of PDF files that are opened in the page. Text files are read by the page itself."""
 
 import threading
+from dataclasses import dataclass
 
 from unmask.errors import MissingExtra
-from unmask.explorer.api.session_schemas import PdfText
 from unmask.http.errors import Refused
 from unmask.search.documents.pdf import pdf_documents
 from unmask.search.documents.values import Document, Skipped
@@ -14,6 +14,15 @@ PDF = "application/pdf"
 
 _one_at_a_time = threading.Lock()
 """PDFium does not support several threads."""
+
+
+@dataclass(frozen=True)
+class PdfText:
+    """The text of a PDF file, page after page. ``without_text``: pages that hold a picture and no text."""
+
+    text: str
+    pages: int
+    without_text: int
 
 
 def pdf_text(raw: bytes, name: str) -> PdfText:

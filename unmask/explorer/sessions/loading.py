@@ -9,16 +9,39 @@ from unmask.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from unmask.encoder.elmo import ElmoSpec
-    from unmask.explorer.api.session_schemas import ModelPreview
     from unmask.explorer.sessions.models import Models, ModelSlot
     from unmask.models.elmo import ElmoModel
     from unmask.models.load import Model
+
 
 LONGEST_NAME = 1000
 BYTES: Mapping[str, int] = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "int8": 4}
 """Bytes of a weight while it is loaded; int8 is made of float32."""
 SPARE = 1.1
 """Memory that must be free, as a multiple of the weights."""
+
+
+@dataclass(frozen=True)
+class ModelPreview:
+    """A model before it is loaded. ``where``: folder, cache or hub.
+
+    ``memory_bytes``: of its weights, in the number format that it will be loaded in. ``free_bytes``: of this
+    machine, None where the system does not tell. ``download_bytes``: 0 for what is on this machine.
+    ``sentence`` says all this; ``svg`` is its architecture.
+    """
+
+    name: str
+    where: str
+    family: str
+    layers: int
+    width: int
+    parameter_count: int
+    dtype: str
+    memory_bytes: int
+    free_bytes: int | None
+    download_bytes: int
+    sentence: str
+    svg: str
 
 
 @dataclass(frozen=True)
@@ -80,7 +103,6 @@ class PageLoader:
     ) -> "ModelPreview":
         """What is known, with the memory that this takes; ``size``: layers, width, parameters."""
         from unmask.bench.scaling.limits import free_bytes
-        from unmask.explorer.api.session_schemas import ModelPreview
 
         layers, width, count = size
         memory, free = BYTES[self.dtype] * count, free_bytes()

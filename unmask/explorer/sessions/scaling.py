@@ -1,7 +1,7 @@
 """Length scaling in the background: one measurement at a time, and nothing else runs during a point."""
 
 import threading
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from unmask.bench.scaling.in_subprocess import Tick, measure_in_subprocess
@@ -9,9 +9,27 @@ from unmask.bench.scaling.one import Request
 from unmask.bench.scaling.report import ScalingPoint, to_plain
 from unmask.bench.scaling.run import run_scaling
 from unmask.bench.scaling.settings import ScalingSettings, known_ways
-from unmask.explorer.api.analysis_schemas import WallState
-from unmask.http.errors import Refused
+from unmask.explorer.wire.page_request import Json
+from unmask.http.errors import Problem, Refused
 from unmask.http.worker import Job, Watch, Worker
+
+
+@dataclass(frozen=True)
+class WallState:
+    """The length-scaling measurement. ``phase``: none, waiting, running, done, stopped or failed; ``eta_s``:
+    what is left of the seconds given; ``ways``: the kernels and libraries that may be asked for. ``points``
+    are those measured so far and ``report`` is the final report, both as in ``unmask scaling --json``."""
+
+    phase: str
+    what: str
+    done: int
+    total: int
+    seconds: float
+    eta_s: float | None
+    problem: Problem | None
+    ways: tuple[str, ...]
+    points: Json
+    report: Json
 
 
 class LengthScaling:

@@ -1,19 +1,22 @@
 """One text being read and measured in the background, and what is known of it so far."""
 
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from copy import copy
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest
-from unmask.explorer.api.describe import text_read
-from unmask.explorer.api.session_schemas import State, TextRead
-from unmask.explorer.api.tiles import coarsest_maps
 from unmask.explorer.sessions.analyses import Analyses
-from unmask.explorer.sessions.cache import Cache
+from unmask.explorer.sessions.described import TextRead, text_read
 from unmask.explorer.sessions.models import AnyModel, ModelSlot, no_attention
-from unmask.http.errors import Refused, cannot
+from unmask.explorer.wire.tiles import coarsest_maps
+from unmask.http.errors import Problem, Refused, cannot
 from unmask.http.worker import Job, Watch, Worker
 from unmask.interpret import AttentionView
 from unmask.interpret.activation_cache import ActivationCache
@@ -34,6 +37,30 @@ Spans = tuple[tuple[int, int], ...]
 
 WAIT_SECONDS = 5.0
 """How long a request waits for a text that is just being read; short texts are ready sooner."""
+
+
+@dataclass(frozen=True)
+class State:
+    """How far the background work on a text is.
+
+    ``phase``: waiting, reading, measuring, done, stopped or failed. ``readable``: exact values and tiles can
+    be asked for. ``ready``: one entry a layer, whether its statistics are there. ``eta_s`` is None until
+    there is something to go by. ``stated_bytes`` was computed before the work began; ``peak_bytes`` is the
+    most this process has grown by since then, where the system tells.
+    """
+
+    id: str
+    phase: str
+    what: str
+    done: int
+    total: int
+    ready: tuple[bool, ...]
+    readable: bool
+    seconds: float
+    eta_s: float | None
+    peak_bytes: int | None
+    stated_bytes: int
+    problem: Problem | None
 
 
 class TextSession:
@@ -278,3 +305,39 @@ def _bytes_needed(model: AnyModel, length: int, maps: int) -> int:
     if isinstance(model, ElmoModel):
         return 4 * (model.spec.layers + 1) * length * model.width
     return AttentionStatistics.bytes_needed(model.spec, length, maps=maps)
+
+
+KEPT_BYTES = 64 << 20
+"""What one text's kept answers may hold: 1,024 tiles of 256 x 256 codes."""
+
+
+class Cache:
+    """Arrays by key, up to a number of bytes; the one unused for longest leaves first."""
+
+    def __init__(self, limit: int = KEPT_BYTES) -> None:
+        self._limit = limit
+        self._kept: OrderedDict[Hashable, NDArray[Any]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable) -> NDArray[Any] | None:
+        """The array of a key, if it is still kept."""
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+            return self._kept.get(key)
+
+    def put(self, key: Hashable, array: NDArray[Any]) -> None:
+        """Keep an array; it must not be changed afterwards."""
+        with self._lock:
+            self._kept[key] = array
+            self._kept.move_to_end(key)
+            while len(self._kept) > 1 and sum(one.nbytes for one in self._kept.values()) > self._limit:
+                self._kept.popitem(last=False)
+
+    def of(self, key: Hashable, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
+        """The array of a key, made if it is not kept."""
+        found = self.get(key)
+        if found is None:
+            found = np.asarray(make())
+            self.put(key, found)
+        return found

@@ -1,4 +1,4 @@
-/** Arrays as bytes, the container "UMK2"; unmask/explorer/api/binary.py describes it. */
+/** Arrays as bytes, the container "UMK2"; unmask/explorer/wire/binary.py describes it. */
 
 const MAGIC = 0x324b4d55; // "UMK2", little-endian
 

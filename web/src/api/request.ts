@@ -1,4 +1,4 @@
-/** What a request of the page is. Its path is spelled as `unmask/explorer/api/page_request.py` spells it. */
+/** What a request of the page is. Its path is spelled as `unmask/explorer/wire/page_request.py` spells it. */
 
 import type { Arrays } from './binary';
 

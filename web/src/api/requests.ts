@@ -51,13 +51,33 @@ export const session = () =>
 export const text = (given: { text: string }) =>
   json<TextRead>({ path: 'texts/{text}' }, given);
 
+/** How far the background work on a text is. */
+export const state = (given: { text: string }) =>
+  json<State>({ path: 'texts/{text}/state' }, given);
+
 /** What the numbers of a text are made with. */
 export const stamp = (given: { text: string }) =>
   json<Stamp>({ path: 'texts/{text}/stamp' }, given);
 
-/** How far the background work on a text is. */
-export const state = (given: { text: string }) =>
-  json<State>({ path: 'texts/{text}/state' }, given);
+/** The analyses of a text that are in progress. */
+export const textAnalyses = (given: { text: string }) =>
+  json<UnderwayList>({ path: 'texts/{text}/analyses' }, given);
+
+/** The analyses in progress that belong to no single text. */
+export const analyses = () =>
+  json<UnderwayList>({ path: 'analyses' });
+
+/** What the model did with the text, from the layers that are measured: one sentence and figures each. */
+export const findings = (given: { text: string }) =>
+  json<Overview>({ path: 'texts/{text}/findings', grows: true }, given);
+
+/**
+ * Findings that need the model to run again: ablated heads, a masked word, the similarity of layers.
+ *
+ * `token` is the word that is masked; None chooses the longest word of a single token.
+ */
+export const measuredFindings = (given: { text: string; token?: number | null }) =>
+  json<Overview>({ path: 'texts/{text}/findings/measured', query: ['token'] }, given);
 
 /** (L, H) of each statistic; 0 where it is not measured, or where there is no head. */
 export const heads = (given: { text: string }) =>
@@ -66,6 +86,31 @@ export const heads = (given: { text: string }) =>
 /** (N,) of each statistic of one head, and its profile of distances. */
 export const head = (given: { text: string; layer: number; head: number }) =>
   arrays<HeadsMeta>({ path: 'texts/{text}/head/{layer}/{head}' }, given);
+
+/** How much of a vertical line, of diagonals, blocks and distant links each map of a layer has. */
+export const patterns = (given: { text: string; layer: number }) =>
+  json<Patterns>({ path: 'texts/{text}/patterns/{layer}' }, given);
+
+/** Attention sinks of the layers that are measured so far. */
+export const sinks = (given: { text: string; epsilon?: number }) =>
+  json<Sinks>({ path: 'texts/{text}/sinks', query: ['epsilon'], defaults: { epsilon: 0.3 }, grows: true }, given);
+
+/**
+ * Codes of one tile of a head's map, at most 256 x 256 cells of 2^level x 2^level tokens.
+ *
+ * `over` asks for the heads of the layer, or for all heads, as one map, whatever the head; cells are
+ * then pooled as heads are.
+ */
+export const tile = (given: { text: string; layer: number; head: number; level: number; y: number; x: number; pool?: 'max' | 'mean'; weight?: 'raw' | 'norm'; special?: 'show' | 'hide'; over?: 'layer_mean' | 'layer_max' | 'all_mean' | 'all_max' | null }) =>
+  arrays<TileMeta>({ path: 'texts/{text}/tiles/{layer}/{head}/{level}/{y}/{x}', query: ['pool', 'weight', 'special', 'over'], defaults: { pool: 'max', weight: 'raw', special: 'show' } }, given);
+
+/** Codes of small maps of all heads, of the layers that are measured. */
+export const overview = (given: { text: string; weight?: 'raw' | 'norm'; pool?: 'max' | 'mean'; special?: 'show' | 'hide' }) =>
+  arrays<TileMeta>({ path: 'texts/{text}/overview', query: ['weight', 'pool', 'special'], defaults: { weight: 'raw', pool: 'max', special: 'show' }, grows: true }, given);
+
+/** Exact probabilities of a rectangle of a head's map, or one part of its scores; `over` as in tiles. */
+export const values = (given: { text: string; layer: number; head: number; rows: [number, number]; columns: [number, number]; weight?: 'raw' | 'norm'; part?: string | null; special?: 'show' | 'hide'; over?: 'layer_mean' | 'layer_max' | 'all_mean' | 'all_max' | null }) =>
+  arrays<ValuesMeta>({ path: 'texts/{text}/values/{layer}/{head}', query: ['rows', 'columns', 'weight', 'part', 'special', 'over'], defaults: { weight: 'raw', special: 'show' } }, given);
 
 /**
  * The top-k keys of every query of all heads of a layer, (H, N, k), -1 where there are fewer; the share
@@ -90,43 +135,6 @@ export const pairEdges = (given: { text: string; layer: number; weight?: 'raw' |
 export const residual = (given: { text: string }) =>
   arrays<null>({ path: 'texts/{text}/residual' }, given);
 
-/**
- * Codes of one tile of a head's map, at most 256 x 256 cells of 2^level x 2^level tokens.
- *
- * `over` asks for the heads of the layer, or for all heads, as one map, whatever the head; cells are
- * then pooled as heads are.
- */
-export const tile = (given: { text: string; layer: number; head: number; level: number; y: number; x: number; pool?: 'max' | 'mean'; weight?: 'raw' | 'norm'; special?: 'show' | 'hide'; over?: 'layer_mean' | 'layer_max' | 'all_mean' | 'all_max' | null }) =>
-  arrays<TileMeta>({ path: 'texts/{text}/tiles/{layer}/{head}/{level}/{y}/{x}', query: ['pool', 'weight', 'special', 'over'], defaults: { pool: 'max', weight: 'raw', special: 'show' } }, given);
-
-/** Codes of small maps of all heads, of the layers that are measured. */
-export const overview = (given: { text: string; weight?: 'raw' | 'norm'; pool?: 'max' | 'mean'; special?: 'show' | 'hide' }) =>
-  arrays<TileMeta>({ path: 'texts/{text}/overview', query: ['weight', 'pool', 'special'], defaults: { weight: 'raw', pool: 'max', special: 'show' }, grows: true }, given);
-
-/** What the model did with the text, from the layers that are measured: one sentence and figures each. */
-export const findings = (given: { text: string }) =>
-  json<Overview>({ path: 'texts/{text}/findings', grows: true }, given);
-
-/**
- * Findings that need the model to run again: ablated heads, a masked word, the similarity of layers.
- *
- * `token` is the word that is masked; None chooses the longest word of a single token.
- */
-export const measuredFindings = (given: { text: string; token?: number | null }) =>
-  json<Overview>({ path: 'texts/{text}/findings/measured', query: ['token'] }, given);
-
-/** How much of a vertical line, of diagonals, blocks and distant links each map of a layer has. */
-export const patterns = (given: { text: string; layer: number }) =>
-  json<Patterns>({ path: 'texts/{text}/patterns/{layer}' }, given);
-
-/** Exact probabilities of a rectangle of a head's map, or one part of its scores; `over` as in tiles. */
-export const values = (given: { text: string; layer: number; head: number; rows: [number, number]; columns: [number, number]; weight?: 'raw' | 'norm'; part?: string | null; special?: 'show' | 'hide'; over?: 'layer_mean' | 'layer_max' | 'all_mean' | 'all_max' | null }) =>
-  arrays<ValuesMeta>({ path: 'texts/{text}/values/{layer}/{head}', query: ['rows', 'columns', 'weight', 'part', 'special', 'over'], defaults: { weight: 'raw', special: 'show' } }, given);
-
-/** Attention sinks of the layers that are measured so far. */
-export const sinks = (given: { text: string; epsilon?: number }) =>
-  json<Sinks>({ path: 'texts/{text}/sinks', query: ['epsilon'], defaults: { epsilon: 0.3 }, grows: true }, given);
-
 /** Attention rollout; without a token, of all tokens weighted equally. */
 export const rollout = (given: { text: string; token: number | null; fusion: 'mean' | 'max' | 'min' | 'norm' }) =>
   arrays<RolloutMeta>({ path: 'texts/{text}/rollout', query: ['token', 'fusion'] }, given);
@@ -138,6 +146,23 @@ export const rollout = (given: { text: string; token: number | null; fusion: 'me
  */
 export const attribution = (given: { text: string; token: number | null; target: 'word' | 'class' | 'embedding'; id?: number | null; classes?: string | null }) =>
   arrays<RelevanceMeta>({ path: 'texts/{text}/relevance', query: ['token', 'target', 'id', 'classes'] }, given);
+
+/** The words of a text. */
+export const words = (given: { text: string }) =>
+  json<Words>({ path: 'texts/{text}/words' }, given);
+
+/**
+ * The map of a head between words.
+ *
+ * `special="hide"` leaves out special tokens, and divides the rest of each row of tokens by its sum.
+ * `over` asks for the heads of the layer, or for all heads, as one map of tokens first.
+ */
+export const wordMap = (given: { text: string; layer: number; head: number; weight?: 'raw' | 'norm'; special?: 'show' | 'hide'; over?: 'layer_mean' | 'layer_max' | 'all_mean' | 'all_max' | null }) =>
+  arrays<WordsMeta>({ path: 'texts/{text}/words/{layer}/{head}', query: ['weight', 'special', 'over'], defaults: { weight: 'raw', special: 'show' } }, given);
+
+/** How well a model's vocabulary fits a text. */
+export const vocabulary = (given: { text: string }) =>
+  json<VocabularyFit>({ path: 'texts/{text}/vocabulary' }, given);
 
 /** What the model would predict at a token, were it masked. */
 export const fill = (given: { text: string; token: number; top?: number }) =>
@@ -159,22 +184,9 @@ export const ablation = (given: { text: string; layer: number; head: number; tok
 export const importance = (given: { text: string; token: number; target?: 'word' | 'class' | 'embedding' | null }) =>
   arrays<ImportanceMeta>({ path: 'texts/{text}/importance', query: ['token', 'target'] }, given);
 
-/**
- * The map of a head between words.
- *
- * `special="hide"` leaves out special tokens, and divides the rest of each row of tokens by its sum.
- * `over` asks for the heads of the layer, or for all heads, as one map of tokens first.
- */
-export const wordMap = (given: { text: string; layer: number; head: number; weight?: 'raw' | 'norm'; special?: 'show' | 'hide'; over?: 'layer_mean' | 'layer_max' | 'all_mean' | 'all_max' | null }) =>
-  arrays<WordsMeta>({ path: 'texts/{text}/words/{layer}/{head}', query: ['weight', 'special', 'over'], defaults: { weight: 'raw', special: 'show' } }, given);
-
-/** The words of a text. */
-export const words = (given: { text: string }) =>
-  json<Words>({ path: 'texts/{text}/words' }, given);
-
-/** How well a model's vocabulary fits a text. */
-export const vocabulary = (given: { text: string }) =>
-  json<VocabularyFit>({ path: 'texts/{text}/vocabulary' }, given);
+/** A step of pretraining on a text. `before`: the text in which the reader replaced words. */
+export const trainingStep = (given: { text: string; epoch?: number; before?: string | null }) =>
+  json<TrainingStep>({ path: 'texts/{text}/training', query: ['epoch', 'before'], defaults: { epoch: 1 } }, given);
 
 /** What the model's first head that is not for masked words predicts for a text. */
 export const taskPrediction = (given: { text: string }) =>
@@ -184,57 +196,17 @@ export const taskPrediction = (given: { text: string }) =>
 export const compare = (given: { a: string; b: string }) =>
   arrays<CompareMeta>({ path: 'compare/{a}/{b}' }, given);
 
-/** The geometry of every level, with that of a random baseline where it is asked for. */
-export const geometry = (given: { text: string; random?: 'no' | 'yes' }) =>
-  json<Geometry>({ path: 'texts/{text}/geometry', query: ['random'], defaults: { random: 'no' } }, given);
-
-/** The senses of a word in one model; `model` is its number. */
-export const senses = (given: { model: number; word?: string }) =>
-  json<Senses>({ path: 'bank', query: ['model', 'word'], defaults: { word: 'bank' } }, given);
-
-/** All tokens in three dimensions at every level; special ones do not determine the directions. */
-export const cloud = (given: { text: string; method?: 'pca' | 'umap'; basis?: 'own' | 'shared' }) =>
-  arrays<CloudMeta>({ path: 'texts/{text}/cloud', query: ['method', 'basis'], defaults: { method: 'pca', basis: 'own' } }, given);
-
-/** Mean attention (L, N) that each token receives, over the heads of a layer; 0 where not measured. */
-export const received = (given: { text: string }) =>
-  arrays<null>({ path: 'texts/{text}/received', grows: true }, given);
-
-/** The occurrences of a word in three dimensions at every level; `model` is its number. */
-export const senseCloud = (given: { model: number; word?: string; method?: 'pca' | 'umap'; basis?: 'own' | 'shared' }) =>
-  arrays<SenseCloudMeta>({ path: 'bank/cloud', query: ['model', 'word', 'method', 'basis'], defaults: { word: 'bank', method: 'pca', basis: 'shared' } }, given);
-
-/** The analyses of a text that are in progress. */
-export const textAnalyses = (given: { text: string }) =>
-  json<UnderwayList>({ path: 'texts/{text}/analyses' }, given);
-
-/** The analyses in progress that belong to no single text. */
-export const analyses = () =>
-  json<UnderwayList>({ path: 'analyses' });
-
-/** How far the length-scaling measurement is. */
-export const wall = () =>
-  json<WallState>({ path: 'wall' });
-
-/** The chapters of the tour. */
-export const tour = () =>
-  json<unknown>({ path: 'tour' });
-
-/** The experiments of a chapter on a text; `model` is the number of the preferred one. */
-export const chapter = (given: { chapter: string; model: number; text: string; layer?: number | null; head?: number | null; token?: number | null }) =>
-  json<unknown>({ path: 'tour/{chapter}', query: ['model', 'text', 'layer', 'head', 'token'] }, given);
-
 /** One model on two texts, aligned by their words. */
 export const textChange = (given: { before: string; after: string }) =>
   arrays<TextChangeMeta>({ path: 'change/{before}/{after}' }, given);
 
-/** One text with two choices of global tokens: what the new ones receive. */
-export const globalChange = (given: { before: string; after: string }) =>
-  arrays<GlobalChangeMeta>({ path: 'change/{before}/{after}/global' }, given);
-
 /** How much the attention of every head changed between two texts. */
 export const headChange = (given: { before: string; after: string }) =>
   arrays<HeadChangeMeta>({ path: 'change/{before}/{after}/heads' }, given);
+
+/** One text with two choices of global tokens: what the new ones receive. */
+export const globalChange = (given: { before: string; after: string }) =>
+  arrays<GlobalChangeMeta>({ path: 'change/{before}/{after}/global' }, given);
 
 /**
  * What the model would predict at a token of the second text, and in the first at the token that stands
@@ -271,9 +243,37 @@ export const corpusFind = (given: { model: number; layer: number; head: number; 
 export const alike = (given: { text: string }) =>
   arrays<null>({ path: 'texts/{text}/alike' }, given);
 
-/** A step of pretraining on a text. `before`: the text in which the reader replaced words. */
-export const trainingStep = (given: { text: string; epoch?: number; before?: string | null }) =>
-  json<TrainingStep>({ path: 'texts/{text}/training', query: ['epoch', 'before'], defaults: { epoch: 1 } }, given);
+/** The geometry of every level, with that of a random baseline where it is asked for. */
+export const geometry = (given: { text: string; random?: 'no' | 'yes' }) =>
+  json<Geometry>({ path: 'texts/{text}/geometry', query: ['random'], defaults: { random: 'no' } }, given);
+
+/** The senses of a word in one model; `model` is its number. */
+export const senses = (given: { model: number; word?: string }) =>
+  json<Senses>({ path: 'bank', query: ['model', 'word'], defaults: { word: 'bank' } }, given);
+
+/** All tokens in three dimensions at every level; special ones do not determine the directions. */
+export const cloud = (given: { text: string; method?: 'pca' | 'umap'; basis?: 'own' | 'shared' }) =>
+  arrays<CloudMeta>({ path: 'texts/{text}/cloud', query: ['method', 'basis'], defaults: { method: 'pca', basis: 'own' } }, given);
+
+/** Mean attention (L, N) that each token receives, over the heads of a layer; 0 where not measured. */
+export const received = (given: { text: string }) =>
+  arrays<null>({ path: 'texts/{text}/received', grows: true }, given);
+
+/** The occurrences of a word in three dimensions at every level; `model` is its number. */
+export const senseCloud = (given: { model: number; word?: string; method?: 'pca' | 'umap'; basis?: 'own' | 'shared' }) =>
+  arrays<SenseCloudMeta>({ path: 'bank/cloud', query: ['model', 'word', 'method', 'basis'], defaults: { word: 'bank', method: 'pca', basis: 'shared' } }, given);
+
+/** How far the length-scaling measurement is. */
+export const wall = () =>
+  json<WallState>({ path: 'wall' });
+
+/** The chapters of the tour. */
+export const tour = () =>
+  json<unknown>({ path: 'tour' });
+
+/** The experiments of a chapter on a text; `model` is the number of the preferred one. */
+export const chapter = (given: { chapter: string; model: number; text: string; layer?: number | null; head?: number | null; token?: number | null }) =>
+  json<unknown>({ path: 'tour/{chapter}', query: ['model', 'text', 'layer', 'head', 'token'] }, given);
 
 /** What the index holds; asked again, it shows what was added since. */
 export const searchIndex = () =>

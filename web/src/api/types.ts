@@ -164,19 +164,6 @@ export interface TextRead {
   global_tokens: number[];
 }
 
-/** One thing that a number depends on. */
-export interface StampLine {
-  name: string;
-  value: string;
-}
-
-/** What results of a text are made with. `load`: Python that loads the model; `date`: in UTC. */
-export interface Stamp {
-  lines: StampLine[];
-  load: string;
-  date: string;
-}
-
 /**
  * How far the background work on a text is.
  *
@@ -200,28 +187,36 @@ export interface State {
   problem: Problem | null;
 }
 
-/**
- * Of `heads`: what the classes of keys are called, and the labels that `label` counts in.
- *
- * `kinds` has one entry a layer: softmax, or kernel for the implied weights of linear attention.
- */
-export interface HeadsMeta {
-  classes: string[];
-  labels: string[];
-  kinds: string[];
+/** One thing that a number depends on. */
+export interface StampLine {
+  name: string;
+  value: string;
+}
+
+/** What results of a text are made with. `load`: Python that loads the model; `date`: in UTC. */
+export interface Stamp {
+  lines: StampLine[];
+  load: string;
+  date: string;
 }
 
 /**
- * Of tiles and overviews. A cell stands for `cell` x `cell` tokens. What a code stands for is fixed:
- * 0 is below `floor` or not allowed, c of 1..255 is exp(ln floor * (255 - c) / 254).
+ * An analysis in progress. `name`: which one, as the server calls it; `what`: its present stage, of
+ * which `done` of `total` steps are done; `eta_s`: the seconds left of it, None until known.
  */
-export interface TileMeta {
-  cell: number;
-  tokens: number;
-  pool: string;
-  weight: string;
-  kind: string;
-  floor: number;
+export interface Underway {
+  name: string;
+  phase: string;
+  what: string;
+  done: number;
+  total: number;
+  seconds: number;
+  eta_s: number | null;
+}
+
+/** The analyses in progress of a text, or of no text. */
+export interface UnderwayList {
+  analyses: Underway[];
 }
 
 /** One value of a finding's picture, with its name. */
@@ -262,6 +257,17 @@ export interface Overview {
 }
 
 /**
+ * Of `heads`: what the classes of keys are called, and the labels that `label` counts in.
+ *
+ * `kinds` has one entry a layer: softmax, or kernel for the implied weights of linear attention.
+ */
+export interface HeadsMeta {
+  classes: string[];
+  labels: string[];
+  kinds: string[];
+}
+
+/**
  * `scores` of each head of a layer, in the order of `shapes`; None where the text has no such keys.
  *
  * A pattern is clear from `clear` on. See `unmask.interpret.attention.patterns`.
@@ -270,16 +276,6 @@ export interface Patterns {
   shapes: string[];
   clear: number;
   scores: ((number | null)[])[];
-}
-
-/** Of exact values: which ranges, and what is in them. */
-export interface ValuesMeta {
-  rows: [number, number];
-  columns: [number, number];
-  weight: string;
-  part: string;
-  parts: string[];
-  kind: string;
 }
 
 /** Mean mass by class of key, over a layer's heads; entries as in `Sinks.classes`. */
@@ -323,6 +319,29 @@ export interface Sinks {
   heads: HeadSink[];
 }
 
+/**
+ * Of tiles and overviews. A cell stands for `cell` x `cell` tokens. What a code stands for is fixed:
+ * 0 is below `floor` or not allowed, c of 1..255 is exp(ln floor * (255 - c) / 254).
+ */
+export interface TileMeta {
+  cell: number;
+  tokens: number;
+  pool: string;
+  weight: string;
+  kind: string;
+  floor: number;
+}
+
+/** Of exact values: which ranges, and what is in them. */
+export interface ValuesMeta {
+  rows: [number, number];
+  columns: [number, number];
+  weight: string;
+  part: string;
+  parts: string[];
+  kind: string;
+}
+
 /** Of a rollout: values (L + 1, N), level 0 the embeddings, the last the token itself (None: all). */
 export interface RolloutMeta {
   token: number | null;
@@ -334,6 +353,46 @@ export interface RelevanceMeta {
   token: number | null;
   target: string;
   words: string;
+}
+
+/** The words of a text and the tokens of each. */
+export interface Words {
+  words: Word[];
+}
+
+/**
+ * Of `words/{layer}/{head}`: values (W, W), rows and columns as `TextRead.words`. `rule`: how tokens
+ * became words.
+ */
+export interface WordsMeta {
+  words: number;
+  weight: string;
+  rule: string;
+}
+
+/** A word of the text and its tokens. */
+export interface SplitWord {
+  text: string;
+  pieces: string[];
+  times: number;
+}
+
+/**
+ * Tokenization statistics of the words of one text.
+ *
+ * Words are those of `unmask.interpret.words.words.words` that contain a letter or digit. Special tokens are
+ * not counted; characters are code points without white space.
+ */
+export interface VocabularyFit {
+  words: number;
+  pieces: number;
+  pieces_per_word: number;
+  continued_share: number;
+  characters_per_piece: number;
+  unknown_share: number;
+  single_share: number;
+  partial_share: number;
+  most_split: SplitWord[];
 }
 
 /** The actual token: its probability and its rank (1: the most likely). */
@@ -405,43 +464,54 @@ export interface ImportanceMeta {
 }
 
 /**
- * Of `words/{layer}/{head}`: values (W, W), rows and columns as `TextRead.words`. `rule`: how tokens
- * became words.
+ * A token that was corrupted or judged. `piece` is what the model reads.
+ *
+ * `loss`: in nats; of a target of masked language modeling, or of a detector's judgement. `baseline`:
+ * the loss by word frequency alone. `probability`: of the original token, or that the token is replaced.
  */
-export interface WordsMeta {
-  words: number;
-  weight: string;
-  rule: string;
+export interface StepToken {
+  token: number;
+  piece: string;
+  corruption: string;
+  loss: number;
+  probability: number;
+  baseline: number | null;
+  predictions: Prediction[];
 }
 
-/** The words of a text and the tokens of each. */
-export interface Words {
-  words: Word[];
+/** The probability that one text follows the other: as given, swapped, and for unrelated sentences. */
+export interface PairScores {
+  task: string;
+  given: number;
+  swapped: number;
+  unrelated: number;
 }
 
-/** A word of the text and its tokens. */
-export interface SplitWord {
-  text: string;
-  pieces: string[];
-  times: number;
+/** Targets of each epoch, and the share of tokens that were predicted so far. */
+export interface EpochRow {
+  kind: string;
+  epochs: number[][];
+  ever: number[];
 }
 
 /**
- * Tokenization statistics of the words of one text.
+ * One step of pretraining on a text.
  *
- * Words are those of `unmask.interpret.words.words.words` that contain a letter or digit. Special tokens are
- * not counted; characters are code points without white space.
+ * `head`: `masked`, `replaced`, or None where the model has neither. `tokens`: the targets, or all
+ * tokens that a detector judges. `loss` is their mean, `baseline` that of a model without context (by
+ * word frequency; one probability for all tokens), `uniform` that of one that knows nothing. `note`: why
+ * there are no `rows`.
  */
-export interface VocabularyFit {
-  words: number;
-  pieces: number;
-  pieces_per_word: number;
-  continued_share: number;
-  characters_per_piece: number;
-  unknown_share: number;
-  single_share: number;
-  partial_share: number;
-  most_split: SplitWord[];
+export interface TrainingStep {
+  epoch: number;
+  head: string | null;
+  tokens: StepToken[];
+  loss: number | null;
+  baseline: number | null;
+  uniform: number | null;
+  pair: PairScores | null;
+  rows: EpochRow[];
+  note: string | null;
 }
 
 /**
@@ -520,6 +590,153 @@ export interface CompareMeta {
   cka_n: number;
   cka_note: string;
   no_distance: string | null;
+}
+
+/** A word of the first text and the word of the second that stands for it; None where there is none. */
+export interface WordPair {
+  change: string;
+  before: number | null;
+  after: number | null;
+}
+
+/** The probability of a label of the model's classifier of texts, or the value of a regression. */
+export interface ClassChange {
+  label: string;
+  before: number;
+  after: number;
+}
+
+/**
+ * Of `change`: `cosine` (L + 1, P), the states of the P words that both texts have, level by level.
+ *
+ * `pairs` has every word of both texts in order, numbered as in `TextRead.words`. `pooling`: how the
+ * embeddings, whose cosine is `embedding_cosine`, are pooled.
+ */
+export interface TextChangeMeta {
+  before: string;
+  after: string;
+  pairs: WordPair[];
+  embedding_cosine: number;
+  pooling: string;
+  classes: ClassChange[];
+}
+
+/**
+ * Of `change/heads`: `moved`, `to_removed` and `to_inserted` (L, H), see
+ * `unmask.interpret.attention.comparison.AttentionChange`; means over `queries` of the `of` words
+ * that attend.
+ */
+export interface HeadChangeMeta {
+  queries: number;
+  of: number;
+}
+
+/**
+ * Of `change/global`: `before` and `after` (L, H), the attention to `tokens`, which became
+ * global, added up over them, mean over queries.
+ */
+export interface GlobalChangeMeta {
+  tokens: number[];
+}
+
+/** A predicted word and its probability in both texts. */
+export interface ChangedPrediction {
+  piece: string;
+  text: string;
+  id: number;
+  before: number;
+  after: number;
+}
+
+/**
+ * Predictions at a token of the second text and its counterpart in the first, which are masked.
+ *
+ * `predictions` has the most likely words of either text and the two actual tokens, `own_before` and
+ * `own_after`. `same`: both texts have the same tokens once these two are masked, so nothing changes.
+ */
+export interface PredictionChange {
+  token_before: number;
+  token_after: number;
+  same: boolean;
+  own_before: number;
+  own_after: number;
+  predictions: ChangedPrediction[];
+}
+
+/**
+ * Words that the model predicts in place of the whole word of a token.
+ *
+ * `own`: the actual word, if it is one token.
+ */
+export interface Guesses {
+  token: number;
+  own: OwnWord | null;
+  predictions: Prediction[];
+}
+
+/**
+ * How far a corpus is read by a model. `phase`: none, waiting, running, done, stopped or failed.
+ *
+ * `texts` of `total` are in the answers, the first `done` are read. `kept`: where results are kept
+ * for the next launch, or None, if they are not; `note` says why not. `from_cache`: all were kept.
+ */
+export interface CorpusState {
+  model: number;
+  name: string;
+  phase: string;
+  done: number;
+  texts: number;
+  total: number;
+  tokens: number;
+  truncated: number;
+  seconds: number;
+  eta_s: number | null;
+  from_cache: boolean;
+  kept: string | null;
+  note: string | null;
+  problem: Problem | null;
+}
+
+/** Of `heads` of a corpus: what classes of keys and labels are called, and the texts in it. */
+export interface CorpusHeadsMeta {
+  classes: string[];
+  labels: string[];
+  texts: number;
+}
+
+/** One text in which a head does something, and the strongest pair of tokens in that relation. */
+export interface Example {
+  text: string;
+  source: string;
+  score: number;
+  query: [number, number];
+  key: [number, number];
+  key_piece: string;
+  weight: number;
+  query_token: number;
+  key_token: number;
+}
+
+/** The texts in which a head does one thing most, best first. */
+export interface PatternExamples {
+  pattern: string;
+  examples: Example[];
+}
+
+/** The examples of one head, by pattern. */
+export interface CorpusHead {
+  layer: number;
+  head: number;
+  texts: number;
+  patterns: PatternExamples[];
+}
+
+/** The examples of a head with certain words: of `matching` texts that have them, `read` were read. */
+export interface CorpusFound {
+  pattern: string;
+  matching: number;
+  read: number;
+  examples: Example[];
 }
 
 /**
@@ -666,25 +883,6 @@ export interface SenseCloudMeta {
 }
 
 /**
- * An analysis in progress. `name`: which one, as the server calls it; `what`: its present stage, of
- * which `done` of `total` steps are done; `eta_s`: the seconds left of it, None until known.
- */
-export interface Underway {
-  name: string;
-  phase: string;
-  what: string;
-  done: number;
-  total: number;
-  seconds: number;
-  eta_s: number | null;
-}
-
-/** The analyses in progress of a text, or of no text. */
-export interface UnderwayList {
-  analyses: Underway[];
-}
-
-/**
  * The length-scaling measurement. `phase`: none, waiting, running, done, stopped or failed; `eta_s`:
  * what is left of the seconds given; `ways`: the kernels and libraries that may be asked for. `points`
  * are those measured so far and `report` is the final report, both as in `unmask scaling --json`.
@@ -700,204 +898,6 @@ export interface WallState {
   ways: string[];
   points: unknown;
   report: unknown;
-}
-
-/** A word of the first text and the word of the second that stands for it; None where there is none. */
-export interface WordPair {
-  change: string;
-  before: number | null;
-  after: number | null;
-}
-
-/** The probability of a label of the model's classifier of texts, or the value of a regression. */
-export interface ClassChange {
-  label: string;
-  before: number;
-  after: number;
-}
-
-/**
- * Of `change`: `cosine` (L + 1, P), the states of the P words that both texts have, level by level.
- *
- * `pairs` has every word of both texts in order, numbered as in `TextRead.words`. `pooling`: how the
- * embeddings, whose cosine is `embedding_cosine`, are pooled.
- */
-export interface TextChangeMeta {
-  before: string;
-  after: string;
-  pairs: WordPair[];
-  embedding_cosine: number;
-  pooling: string;
-  classes: ClassChange[];
-}
-
-/**
- * Of `change/global`: `before` and `after` (L, H), the attention to `tokens`, which became
- * global, added up over them, mean over queries.
- */
-export interface GlobalChangeMeta {
-  tokens: number[];
-}
-
-/**
- * Of `change/heads`: `moved`, `to_removed` and `to_inserted` (L, H), see
- * `unmask.interpret.attention.comparison.AttentionChange`; means over `queries` of the `of` words
- * that attend.
- */
-export interface HeadChangeMeta {
-  queries: number;
-  of: number;
-}
-
-/** A predicted word and its probability in both texts. */
-export interface ChangedPrediction {
-  piece: string;
-  text: string;
-  id: number;
-  before: number;
-  after: number;
-}
-
-/**
- * Predictions at a token of the second text and its counterpart in the first, which are masked.
- *
- * `predictions` has the most likely words of either text and the two actual tokens, `own_before` and
- * `own_after`. `same`: both texts have the same tokens once these two are masked, so nothing changes.
- */
-export interface PredictionChange {
-  token_before: number;
-  token_after: number;
-  same: boolean;
-  own_before: number;
-  own_after: number;
-  predictions: ChangedPrediction[];
-}
-
-/**
- * Words that the model predicts in place of the whole word of a token.
- *
- * `own`: the actual word, if it is one token.
- */
-export interface Guesses {
-  token: number;
-  own: OwnWord | null;
-  predictions: Prediction[];
-}
-
-/**
- * How far a corpus is read by a model. `phase`: none, waiting, running, done, stopped or failed.
- *
- * `texts` of `total` are in the answers, the first `done` are read. `kept`: where results are kept
- * for the next launch, or None, if they are not; `note` says why not. `from_cache`: all were kept.
- */
-export interface CorpusState {
-  model: number;
-  name: string;
-  phase: string;
-  done: number;
-  texts: number;
-  total: number;
-  tokens: number;
-  truncated: number;
-  seconds: number;
-  eta_s: number | null;
-  from_cache: boolean;
-  kept: string | null;
-  note: string | null;
-  problem: Problem | null;
-}
-
-/** Of `heads` of a corpus: what classes of keys and labels are called, and the texts in it. */
-export interface CorpusHeadsMeta {
-  classes: string[];
-  labels: string[];
-  texts: number;
-}
-
-/** One text in which a head does something, and the strongest pair of tokens in that relation. */
-export interface Example {
-  text: string;
-  source: string;
-  score: number;
-  query: [number, number];
-  key: [number, number];
-  key_piece: string;
-  weight: number;
-  query_token: number;
-  key_token: number;
-}
-
-/** The texts in which a head does one thing most, best first. */
-export interface PatternExamples {
-  pattern: string;
-  examples: Example[];
-}
-
-/** The examples of one head, by pattern. */
-export interface CorpusHead {
-  layer: number;
-  head: number;
-  texts: number;
-  patterns: PatternExamples[];
-}
-
-/** The examples of a head with certain words: of `matching` texts that have them, `read` were read. */
-export interface CorpusFound {
-  pattern: string;
-  matching: number;
-  read: number;
-  examples: Example[];
-}
-
-/**
- * A token that was corrupted or judged. `piece` is what the model reads.
- *
- * `loss`: in nats; of a target of masked language modeling, or of a detector's judgement. `baseline`:
- * the loss by word frequency alone. `probability`: of the original token, or that the token is replaced.
- */
-export interface StepToken {
-  token: number;
-  piece: string;
-  corruption: string;
-  loss: number;
-  probability: number;
-  baseline: number | null;
-  predictions: Prediction[];
-}
-
-/** The probability that one text follows the other: as given, swapped, and for unrelated sentences. */
-export interface PairScores {
-  task: string;
-  given: number;
-  swapped: number;
-  unrelated: number;
-}
-
-/** Targets of each epoch, and the share of tokens that were predicted so far. */
-export interface EpochRow {
-  kind: string;
-  epochs: number[][];
-  ever: number[];
-}
-
-/**
- * One step of pretraining on a text.
- *
- * `head`: `masked`, `replaced`, or None where the model has neither. `tokens`: the targets, or all
- * tokens that a detector judges. `loss` is their mean, `baseline` that of a model without context (by
- * word frequency; one probability for all tokens), `uniform` that of one that knows nothing. `note`: why
- * there are no `rows`.
- */
-export interface TrainingStep {
-  epoch: number;
-  head: string | null;
-  tokens: StepToken[];
-  loss: number | null;
-  baseline: number | null;
-  uniform: number | null;
-  pair: PairScores | null;
-  rows: EpochRow[];
-  note: string | null;
 }
 
 /** The model of one view of the index. */

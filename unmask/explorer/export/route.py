@@ -2,11 +2,10 @@
 
 from typing import get_args
 
-from unmask.explorer.api.attention_schemas import Special
 from unmask.explorer.export.standalone_html import MOST_PATHS, saved_page
 from unmask.explorer.export.views import ViewSelection, view_paths
-from unmask.explorer.routes.route import Route
-from unmask.explorer.sessions.context import AppContext
+from unmask.explorer.routes.edges import Special
+from unmask.explorer.routes.route import AppContext, Route
 from unmask.http.errors import Refused
 from unmask.http.requests import Request
 from unmask.http.responses import Answer

@@ -11,9 +11,10 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 from unmask.errors import UnmaskError
+from unmask.explorer.export import route as export
 from unmask.explorer.routes import ROUTES
+from unmask.explorer.routes.route import AppContext
 from unmask.explorer.sessions.analyses import Analyses
-from unmask.explorer.sessions.context import AppContext
 from unmask.explorer.sessions.corpora import Corpora
 from unmask.explorer.sessions.loading import PageLoader
 from unmask.explorer.sessions.models import AnyModel, Loader, Models, ModelSlot
@@ -96,7 +97,7 @@ class Api:
         given = {**dict(parse_qsl(written, keep_blank_values=True)), **(query or {})}
         parts = tuple(unquote(part) for part in path.strip("/").split("/"))
         try:
-            for route in ROUTES:
+            for route in (*ROUTES, *export.ROUTES):
                 found = route.match(method, parts)
                 if found is not None:
                     return route.handler(self._context, Request(found, given, body))

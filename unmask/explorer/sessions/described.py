@@ -2,12 +2,13 @@
 
 import hashlib
 import unicodedata
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import assert_never
 
 import unmask
-from unmask.explorer.api.session_schemas import ModelInfo, TextRead, Token, Word
 from unmask.explorer.sessions.models import AnyModel, ModelSlot, no_attention
+from unmask.http.errors import Problem
 from unmask.interpret.words.words import Words
 from unmask.models.elmo import ElmoModel
 from unmask.spec import (
@@ -31,6 +32,97 @@ PACKAGES = ("torch", "numpy", "tokenizers")
 CAN_FILL = ("masked", "enhanced")
 """Heads that predict words."""
 NO_LAYER = "{} has no layer with attention; the views Tokens and Geometry still work"
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """One model of this explorer; sizes are 0 and lists empty until ``phase`` is ``ready``.
+
+    ``phase``: waiting, loading, ready or failed (then ``problem`` says why). ``progress``: the share of a
+    download that is there, 0 to 1, if there is one. ``heads`` and ``layer_kinds``
+    have one entry a layer. ``maps``: whether there is any attention to draw; ``no_maps`` says why not.
+    ``has_global_tokens``: whether a reader can choose words whose tokens become global.
+    """
+
+    index: int
+    name: str
+    phase: str
+    problem: Problem | None
+    progress: float | None
+    revision: str | None
+    family: str
+    dtype: str
+    parameter_count: int
+    layers: int
+    heads: tuple[int, ...]
+    width: int
+    max_tokens: int | None
+    layer_kinds: tuple[str, ...]
+    can_fill: bool
+    can_classify: bool
+    maps: bool
+    no_maps: str | None
+    has_global_tokens: bool
+
+
+@dataclass(frozen=True)
+class Token:
+    """One token; ``start`` and ``end`` count code points of its text, both 0 if ``special``.
+
+    ``word`` is its place in `TextRead.words`, if it is of one. ``category``: special, punctuation, word (the
+    first token of one) or piece (a later one).
+    """
+
+    id: int
+    piece: str
+    surface: str
+    start: int
+    end: int
+    special: bool
+    in_pair: bool
+    word: int | None
+    category: str
+
+
+@dataclass(frozen=True)
+class Word:
+    """One word of the text: its characters, and its tokens ``first`` to ``stop``."""
+
+    surface: str
+    start: int
+    end: int
+    in_pair: bool
+    first: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class TextRead:
+    """One text as a model reads it. ``id`` names it in later requests; ``heads`` has one entry a layer.
+
+    ``note`` says what a reader must know of it, such as that it is longer than any the model was trained on.
+    ``global_spans``: ranges of characters whose tokens were chosen to be global; ``global_tokens``: all that
+    are global.
+    """
+
+    id: str
+    model: str
+    model_index: int
+    revision: str | None
+    dtype: str
+    text: str
+    pair: str | None
+    text_sha256: str
+    layers: int
+    heads: tuple[int, ...]
+    total_tokens: int
+    kept_tokens: int
+    max_tokens: int | None
+    note: str | None
+    tokens: tuple[Token, ...]
+    words: tuple[Word, ...]
+    global_spans: tuple[tuple[int, int], ...]
+    global_tokens: tuple[int, ...]
 
 
 def versions() -> dict[str, str]:

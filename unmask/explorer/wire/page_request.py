@@ -1,8 +1,8 @@
 """How a request of the page is declared: its path, its parameters and its answer, in one place.
 
-A declaration is a frozen dataclass that extends `PageRequest`. It stands in one of the schemas, beside its
-answer. The route of the API, the paths that a saved page holds and the functions of
-``web/src/api/requests.ts`` are made from it, so that a path has one spelling.
+A declaration is a frozen dataclass that extends `PageRequest`. It stands beside its answer and its handler,
+in one of `unmask.explorer.routes`. The route of the API, the paths that a saved page holds and the functions
+of ``web/src/api/requests.ts`` are made from it, so that a path has one spelling.
 """
 
 import math
@@ -11,11 +11,15 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 from urllib.parse import quote
 
+Json = Any
+"""A value that another part defines; the page reads it with types of its own."""
+
+
 Meta = TypeVar("Meta")
 
 
 class Arrays(Generic[Meta]):
-    """As an answer: named arrays as bytes (`unmask.explorer.api.binary`), with a ``meta`` of that class."""
+    """As an answer: named arrays as bytes (`unmask.explorer.wire.binary`), with a ``meta`` of that class."""
 
 
 @dataclass(frozen=True)

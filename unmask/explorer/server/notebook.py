@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from unmask.base import optional
 from unmask.errors import InvalidRequest
-from unmask.explorer.server.address import fragment
+from unmask.explorer.page import fragment
 
 if TYPE_CHECKING:
     import anywidget
 
-    from unmask.explorer.api.api import Api
+    from unmask.explorer.api import Api
     from unmask.models.elmo import ElmoModel
     from unmask.models.load import Model
 
@@ -89,7 +89,7 @@ def explore(
         raise InvalidRequest("a pair was given without a text; give both")
     if not 100 <= height <= 10_000:
         raise InvalidRequest(f"height is {height} pixels; it can be 100 to 10000")
-    from unmask.explorer.api.api import Api
+    from unmask.explorer.api import Api
     from unmask.explorer.export.standalone_html import framed_page
     from unmask.models.elmo import ElmoModel
     from unmask.models.load import Model, load

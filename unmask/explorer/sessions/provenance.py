@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from urllib.parse import parse_qsl
 
-from unmask.explorer.api.describe import versions
-from unmask.explorer.api.session_schemas import Stamp, StampLine
+from unmask.explorer.sessions.described import versions
 from unmask.explorer.sessions.models import AnyModel
 from unmask.explorer.sessions.text_session import TextSession
 from unmask.families import DEFAULT_NAME
@@ -20,6 +20,23 @@ WEIGHTINGS = {
 }
 POOLINGS = {"max": "maximum of a pooled cell", "mean": "mean of a pooled cell"}
 SCALES = {"sqrt": "square-root", "linear": "linear", "log": "logarithmic"}
+
+
+@dataclass(frozen=True)
+class StampLine:
+    """One thing that a number depends on."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """What results of a text are made with. ``load``: Python that loads the model; ``date``: in UTC."""
+
+    lines: tuple[StampLine, ...]
+    load: str
+    date: str
 
 
 def stamp(reading: TextSession) -> Stamp:
