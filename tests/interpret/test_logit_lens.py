@@ -1,6 +1,7 @@
 """The lens: each level as the model's own head reads it, and the last as the model predicts."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from unmask.engines.torch_engine import TorchEngine
 from unmask.errors import InvalidRequest
 from unmask.interpret.activation_cache import ActivationCache
 from unmask.interpret.effects.logit_lens import logit_lens
-from unmask.tasks.fill import fill
+from unmask.tasks.fill import of_encodings
 from unmask.text.masking import masked
 
 TEXT = "the [MASK] bank [MASK] muddy"
@@ -81,7 +82,9 @@ def test_an_enhanced_mask_decoder_reads_the_levels_below_the_last_layer():
     found = logit_lens(cache, [2], top_k=4)
     assert found.by_decoder
     assert found.ids.shape == (1, 2, 4)
-    same_as_fill(found, fill(TorchEngine(encoder), tokenizer, [encoding], top_k=4)[0])
+    reader = SimpleNamespace(spec=encoder.spec, tokenizer=tokenizer, name="the model")
+    filled = of_encodings(reader, [encoding], top_k=4)(TorchEngine(encoder))
+    same_as_fill(found, filled[0])
     with torch.no_grad():
         state = decode_states(encoder, cache.states[0], cache.batch.layout, torch.tensor([2]))
         p = encoder.logits("enhanced", state, cache.batch.layout).softmax(-1)

@@ -2,6 +2,7 @@
 
 import threading
 from concurrent.futures import wait
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -11,13 +12,14 @@ import transformers
 import unmask
 from tests.support.adapters import write_random_adapter
 from tests.support.tiny import tiny_bert, write_checkpoint
-from unmask.serve import typed
 from unmask.serve.fields import Inputs
 from unmask.serve.metrics import Metrics
-from unmask.serve.models import Models, Ready, a_text
+from unmask.serve.models import Models, a_text
 from unmask.serve.scheduler import Scheduler, Work
 from unmask.serve.settings import Limits
 from unmask.serve.workers import Workers
+from unmask.tasks import answer, classify, fill, hidden_states, tag
+from unmask.tasks.ready import Ready
 from unmask.text import PackedBatch
 
 LATER = 1e12
@@ -49,26 +51,23 @@ def several(texts):
     return Inputs(texts, None, False)
 
 
+def states_of(served):
+    return hidden_states.of_encodings(served.texts.tokenized(TEXTS))
+
+
 def asked(models):
-    """What requests of all kinds prepare, and their results by separate models of their own."""
+    """What requests of all kinds prepare, each with its model."""
     base, mood, names, spans = (models.named(name) for name in ("base", *ADAPTERS))
     return [
-        base.embed(several(TEXTS), truncation="error", name=a_text),
-        mood.predict(TEXTS, None, truncation="error", name=a_text),
-        names_of(names),
-        typed.answers(
-            spans, "the bank", TEXTS[:1], truncate=False, name=a_text, top_k=1, max_answer_tokens=5,
-            no_answer=False, null_threshold=0.5, most_tokens=1000,
-        ),
-        typed.embed_all(base, several(TEXTS), prompt="", named=False, truncation="error", name=a_text),
-    ]  # fmt: skip
+        (base, base.embed(several(TEXTS), truncation="error", name=a_text)),
+        (mood, classify.prepare(mood.texts, TEXTS)),
+        (names, tag.prepare(names.texts, TEXTS)),
+        (spans, answer.prepare(spans.texts, ["the bank"], [TEXTS[:1]], max_answer_tokens=5)),
+        (base, states_of(base)),
+    ]
 
 
-def names_of(served):
-    return typed.entities(served, TEXTS, aggregation="first", truncate=False, name=a_text, most_tokens=1000)
-
-
-def run_together(scheduler, readies):
+def run_together(scheduler, requests):
     """Results of works that were all waiting when the thread looked for its next pass."""
     inside, gate = threading.Event(), threading.Event()
 
@@ -79,17 +78,23 @@ def run_together(scheduler, readies):
 
     scheduler.submit(Work("first", hold), ["x"], "a", LATER)
     assert inside.wait(SECONDS)
-    sent = [scheduler.submit(one.work, one.encodings, "a", LATER).future for one in readies]
+    sent = sent_to(scheduler, requests)
     gate.set()
     wait(sent, SECONDS)
-    return [finished(ready, future) for ready, future in zip(readies, sent, strict=True)]
+    return [finished(ready, future) for (_, ready), future in zip(requests, sent, strict=True)]
+
+
+def sent_to(scheduler, requests):
+    return [
+        scheduler.submit(served.work(ready), ready.encodings, "a", LATER).future for served, ready in requests
+    ]
 
 
 def finished(ready, future):
     """The results of a request, or its error."""
     if future.exception(SECONDS) is not None:
         return future.exception()
-    return ready.finish(future.result()) if ready.finish else future.result()
+    return ready.finish(future.result())
 
 
 def check(found, place):
@@ -108,7 +113,7 @@ def check(found, place):
 
 
 def test_adapters_and_tasks_share_a_pass(place, adapted):
-    metrics, models = Metrics(), Models(adapted, 2048)
+    metrics, models = Metrics(), Models(adapted, Limits(tokens_per_pass=2048))
     scheduler, passes = Scheduler(Limits(), metrics), []
     with pytest.MonkeyPatch.context() as patch:
         routed = adapted["base"].engine.routed
@@ -125,15 +130,12 @@ def test_adapters_and_tasks_share_a_pass(place, adapted):
 def test_tasks_of_one_model_share_a_pass(place):
     """A native engine, where there is one; with texts of one task alone nothing is looked up."""
     model = unmask.load(place / "words")
-    models, metrics = Models({"words": model}, 2048), Metrics()
+    models, metrics = Models({"words": model}, Limits(tokens_per_pass=2048)), Metrics()
     served = models.named("words")
     texts = ["the [MASK] bank", "a [MASK]"]
-    readies = [
-        typed.embed_all(served, several(TEXTS), prompt="", named=False, truncation="error", name=a_text),
-        typed.masked_words(served, texts, top_k=3, truncation="error", name=a_text),
-    ]
+    requests = [(served, states_of(served)), (served, fill.prepare(served.texts, texts, top_k=3))]
     scheduler = Scheduler(Limits(), metrics)
-    states, words = run_together(scheduler, readies)
+    states, words = run_together(scheduler, requests)
     scheduler.close()
     assert "unmask_pass_texts_count 2" in metrics.text()  # that of the first work, and one
     for one, theirs in zip(states, model.hidden_states(TEXTS), strict=True):
@@ -147,43 +149,49 @@ def test_tasks_of_one_model_share_a_pass(place):
 
 def test_a_worker_reads_them_together(place, adapted):
     """What a pass computes is sent to the worker by name, without the weights."""
-    models, metrics = Models(adapted, 2048), Metrics()
+    models, metrics = Models(adapted, Limits(tokens_per_pass=2048)), Metrics()
     shared = {("model", one.name): one for one in models.all}
     workers = Workers(1, shared, warm=models.warm, seconds=SECONDS)
     scheduler = Scheduler(Limits(), metrics, workers=workers)
-    readies = asked(models)
-    parts = [(one.work.reader, one.work.run, len(one.encodings)) for one in readies]
-    sent = workers.packed(partial(parts[0][0].read_together, parts), readies[0].encodings)
+    requests = asked(models)
+    works = [served.work(ready) for served, ready in requests]
+    parts = [
+        (work.reader, work.run, len(ready.encodings))
+        for work, (_, ready) in zip(works, requests, strict=True)
+    ]
+    sent = workers.packed(partial(parts[0][0].read_together, parts), requests[0][1].encodings)
     assert len(sent) < 50_000
-    futures = [scheduler.submit(one.work, one.encodings, "a", LATER).future for one in readies]
-    check([finished(ready, future) for ready, future in zip(readies, futures, strict=True)], place)
+    futures = sent_to(scheduler, requests)
+    check([finished(ready, future) for (_, ready), future in zip(requests, futures, strict=True)], place)
     scheduler.close()
     workers.close()
 
 
 def test_works_of_other_encoders_do_not_share(place, adapted):
-    models = Models(adapted | {"other": unmask.load(place / "base")}, 2048)
+    models = Models(adapted | {"other": unmask.load(place / "base")}, Limits(tokens_per_pass=2048))
     shares = [
-        models.named(name).embed(several(["a"]), truncation="error", name=a_text).work.shares
-        for name in ("base", "mood", "other")
+        served.work(served.embed(several(["a"]), truncation="error", name=a_text)).shares
+        for served in (models.named(name) for name in ("base", "mood", "other"))
     ]
     assert shares[0] == shares[1] != shares[2]
-    attention = typed.attention(models.named("other"), ["a"], truncation="error", name=a_text)
-    assert attention.work.shares != shares[2]
+    other = models.named("other")
+    alone = replace(states_of(other), reads_last_states=False)
+    assert other.work(alone).shares != shares[2]
     assert "attention" in models.named("base").tasks
     assert "attention" not in models.named("mood").tasks
 
 
 def test_a_text_that_fails_in_a_shared_pass_does_so_alone(place, adapted):
     """The results of other tasks, and those of other texts of its task, arrive."""
-    models, broken = Models(adapted, 2048), []
+    models, broken = Models(adapted, Limits(tokens_per_pass=2048)), []
 
-    def fails(texts, engine=None):
-        broken.append(engine is not None)
+    mood = models.named("mood")
+
+    def fails(engine, **_):
+        broken.append(engine is not mood.model.engine)
         raise ValueError("boom")
 
-    mood = models.named("mood").predict(["a text"], None, truncation="error", name=a_text)
-    bad = Ready(Work("bad", fails, mood.work.reader), mood.encodings)
+    bad = mood, Ready(mood.texts.tokenized(["a text"]), fails, list, "bad")
     scheduler = Scheduler(Limits(), Metrics())
     *found, failed = run_together(scheduler, [*asked(models), bad])
     scheduler.close()

@@ -153,7 +153,7 @@ def test_answers_are_bounded(client, monkeypatch):
     refused = client.post("/tokenize", json={"inputs": "a " * 70_000})
     assert refused.status_code == 413
     assert " tokens, and /tokenize answers for 65,536 at most" in refused.json()["error"]
-    monkeypatch.setattr("unmask.serve.typed.MOST_NUMBERS", 100)
+    monkeypatch.setattr("unmask.serve.routes.tei.MOST_NUMBERS", 100)
     refused = client.post("/embed_all", json={"inputs": ["the river"] * 60})
     assert refused.status_code == 413
     assert " tokens, and vectors of " in refused.json()["error"]

@@ -2,6 +2,7 @@
 
 import base64
 import json
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -34,13 +35,14 @@ def folders(tmp_path_factory):
     write_checkpoint(place / "names", tiny_bert("BertForTokenClassification", **named), sentence=False)
     write_checkpoint(place / "spans", tiny_bert("BertForQuestionAnswering"), sentence=False)
     write_checkpoint(place / "words", tiny_bert("BertForMaskedLM"), sentence=False)
+    write_checkpoint(place / "choices", tiny_bert("BertForMultipleChoice"), sentence=False)
     write_checkpoint(place / "vectors")
     return place
 
 
 @pytest.fixture(scope="module")
 def models(folders):
-    return {name: unmask.load(folders / name) for name in ("names", "spans", "words", "vectors")}
+    return {name: unmask.load(folders / name) for name in ("names", "spans", "words", "vectors", "choices")}
 
 
 @pytest.fixture(scope="module")
@@ -107,8 +109,22 @@ def test_embed_all(client, models):
     np.testing.assert_allclose(answered(client, "/embed_all", inputs=ids)[0], expected[0].numpy(), atol=1e-5)
 
 
+def test_choices(client, models):
+    """The question is read with each choice; a long one in windows, or without its end."""
+    for question, truncate in ((TEXTS[0], False), (LONG, False), (LONG, True)):
+        answer = answered(client, "/v1/choices", question=question, choices=TEXTS[1:], truncate=truncate)
+        expected = models["choices"].choose(question, TEXTS[1:], truncation="end" if truncate else "window")
+        same({name: answer[name] for name in asdict(expected)}, as_json(expected))
+    assert expected.truncated_tokens
+    assert answer["model"] == "choices"
+    assert answer["usage"]["prompt_tokens"] == expected.tokens_read
+    refused = client.post("/v1/choices", json={"question": "a", "choices": ["b"]})
+    assert refused.status_code == 400
+    assert refused.json()["error"]["message"] == "question has 1 choice; give at least two"
+
+
 def test_windows_of_more_tokens_than_may_wait_are_not_made(client, monkeypatch):
-    monkeypatch.setattr("unmask.serve.typed.in_windows", None)
+    monkeypatch.setattr("unmask.tasks.long_texts.in_windows", None)
     long = "a " * 300_000
     for path, body in (
         ("/v1/entities", {"texts": [long]}),

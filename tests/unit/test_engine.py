@@ -1,6 +1,7 @@
 """Tasks ask an engine and nothing else: here one in numpy, whose answers are known."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from unmask.spec import Classifier, MaskedLM, PooledVector
 from unmask.spec.encoder import head_of, logit_count
 from unmask.spec.heads import is_per_token
 from unmask.tasks.embed import embed
-from unmask.tasks.fill import fill
+from unmask.tasks.fill import of_encodings
 from unmask.tasks.hidden_states import hidden_states
 from unmask.tasks.logits import logits
 from unmask.text import PackedBatch
@@ -65,7 +66,8 @@ def test_tasks_run_on_any_engine():
     assert engine.batches == [[6], [4, 3]]
     for scores, one in zip(logits(engine, "masked", encodings), ids, strict=True):
         np.testing.assert_array_equal(scores.argmax(1), one + 1)
-    (masks,) = fill(engine, tokenizer, encodings[2:], top_k=1)
+    reader = SimpleNamespace(spec=SPEC, tokenizer=tokenizer, name="the model")
+    (masks,) = of_encodings(reader, encodings[2:], top_k=1)(engine)
     assert [mask.predictions[0].id for mask in masks] == [3, 5]
 
 

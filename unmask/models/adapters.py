@@ -13,20 +13,21 @@ from unmask.engines.routed import RoutedEngine
 from unmask.errors import InvalidRequest, quoted
 from unmask.families import Compat
 from unmask.models.model import Model
+from unmask.models.source import LoadedSource, LoadOptions
 from unmask.spec import Classifier
 from unmask.spec.global_tokens import pack
 from unmask.spec.heads import is_per_token
 from unmask.spec.roles import ROLES
-from unmask.tasks.answer import Answers, answer
+from unmask.tasks import Progress, answer, classify, tag
+from unmask.tasks.answer import Answers
 from unmask.tasks.batches import TOKENS_PER_PASS, batches, require_finite
-from unmask.tasks.classify import Classification, classify
-from unmask.tasks.long_texts import WindowedLogits
-from unmask.tasks.progress import Progress
-from unmask.tasks.tag import Tagging, tag
+from unmask.tasks.classify import Classification
+from unmask.tasks.reader import Name, Reader
+from unmask.tasks.ready import Ready
+from unmask.tasks.tag import Tagging
 from unmask.text import Encoding
 from unmask.text.literal import SpecialTokens
 from unmask.text.tokenizer import numbered
-from unmask.text.windows import windows
 from unmask.weights import find, read_checkpoint
 from unmask.weights.adapters.adapter import adapted, find_adapter
 from unmask.weights.build import DTYPES
@@ -96,7 +97,13 @@ def load_adapters(
                 "unmask.load(..., adapter=...) and call choose"
             )
         heads[name] = head
-    options = {"dtype": dtype, "device": device, "kernel": kernel, "compat": compat}
+    options: LoadOptions = {
+        "dtype": dtype,
+        "device": device,
+        "kernel": kernel,
+        "compat": compat,
+        "backend": None,
+    }
     return AdapterModel(base, engine, heads, checkpoints, options)
 
 
@@ -109,7 +116,7 @@ class AdapterModel:
         engine: RoutedEngine,
         heads: Mapping[str, Classifier],
         adapted: Mapping[str, Checkpoint],
-        options: Mapping[str, Any],
+        options: LoadOptions,
     ) -> None:
         self.checkpoint = base
         """The base model's checkpoint."""
@@ -118,6 +125,9 @@ class AdapterModel:
         self.heads = dict(heads)
         """The head of each adapter, by the adapter's name."""
         self._adapted, self._options = adapted, options
+        self._readers = {
+            name: Reader(checkpoint, checkpoint.source.name) for name, checkpoint in adapted.items()
+        }
 
     def model(self, adapter: str | None = None) -> Model:
         """One adapter as a `Model`, or the model without an adapter. Weights are shared, and not copied.
@@ -130,9 +140,9 @@ class AdapterModel:
         """
         if adapter is None:
             shared = self.engine.engine(None) if self.engine.one_pass else None
-            return Model(self.checkpoint, engine=shared, **self._options)
+            return Model(LoadedSource(self.checkpoint, self._options), shared)
         (number,) = self._chosen([""], [adapter])
-        return Model(self._adapted[adapter], engine=self.engine.engine(number), **self._options)
+        return Model(LoadedSource(self._adapted[adapter], self._options), self.engine.engine(number))
 
     def predict(
         self,
@@ -163,56 +173,45 @@ class AdapterModel:
             InvalidRequest: there is no adapter of that name, or the numbers of texts and names differ.
             NonFiniteResult: a logit is infinity or NaN.
         """
-        read = self._read(
-            texts, adapter_names, pairs, overlap_tokens=overlap_tokens, progress=progress, name=name
-        )
-        found: list[Prediction] = []
-        for one, chosen in zip(read, adapter_names, strict=True):
-            head = self.heads[chosen]
-            if head.role == "tokens":
-                found += tag(head, [one])
-            elif head.role == "span":
-                found.append(answer([one]))
-            else:
-                found += classify(head, [one])
-        return found
-
-    def _read(
-        self,
-        texts: Sequence[str],
-        adapter_names: Sequence[str],
-        pairs: Sequence[str | None] | None,
-        *,
-        overlap_tokens: int | None,
-        progress: Progress | None,
-        name: Callable[[int], str],
-    ) -> list[WindowedLogits]:
-        some = listed("texts", texts)
-        chosen = self._chosen(some, listed("adapter_names", adapter_names))
-        seconds = [None] * len(some) if pairs is None else listed("pairs", pairs)
-        if len(seconds) != len(some):
-            raise InvalidRequest(f"{len(seconds)} pairs were given for {len(some)} texts; give one for each")
-        tokenizer, limit = self.checkpoint.tokenizer, self.checkpoint.max_tokens
-        encodings, parts = [], []
-        for index, (text, second) in enumerate(zip(some, seconds, strict=True)):
-            called = name(index)
-            if second is None and self.heads[adapter_names[index]].role == "span":
-                raise InvalidRequest(f"{called} is a question without a context; give that in pairs")
-            both = None if second is None else [second]
-            encodings += tokenizer.encode_batch([text], both, name=partial(_always, called))
-            parts.append(windows(encodings[-1], limit, overlap_tokens, called))
-        owners = [index for index, mine in enumerate(parts) for _ in mine]
-        values = self._logits(
-            [window.encoding for mine in parts for window in mine],
-            [chosen[owner] for owner in owners],
-            progress,
-            lambda place: name(owners[place]),
-        )
-        ends = np.cumsum([0, *map(len, parts)])
-        return [
-            WindowedLogits(encoding, mine, values[start : start + len(mine)])
-            for encoding, mine, start in zip(encodings, parts, ends[:-1].tolist(), strict=True)
+        inputs = listed("texts", texts)
+        numbers = self._chosen(inputs, listed("adapter_names", adapter_names))
+        seconds = [None] * len(inputs) if pairs is None else listed("pairs", pairs)
+        if len(seconds) != len(inputs):
+            raise InvalidRequest(
+                f"{len(seconds)} pairs were given for {len(inputs)} texts; give one for each"
+            )
+        tasks = [
+            self._prepared(text, second, adapter, overlap_tokens, partial(_always, name(index)))
+            for index, (text, second, adapter) in enumerate(zip(inputs, seconds, adapter_names, strict=True))
         ]
+        owners = [index for index, ready in enumerate(tasks) for _ in ready.encodings]
+        values = iter(
+            self._logits(
+                [encoding for ready in tasks for encoding in ready.encodings],
+                [numbers[owner] for owner in owners],
+                progress,
+                lambda place: name(owners[place]),
+            )
+        )
+        return [ready.finish([next(values) for _ in ready.encodings])[0] for ready in tasks]
+
+    def _prepared(
+        self, text: str, second: str | None, adapter: str, overlap_tokens: int | None, name: Name
+    ) -> Ready[Any]:
+        """The task of an adapter for one text, whose results are those of the logits of its windows."""
+        reader = self._readers[adapter]
+        match self.heads[adapter].role:
+            case "tokens":
+                return tag.prepare(reader, [text], overlap_tokens=overlap_tokens, name=name)
+            case "span":
+                if second is None:
+                    raise InvalidRequest(f"{name(0)} is a question without a context; give that in pairs")
+                return answer.prepare(
+                    reader, [text], [[second]], overlap_tokens=overlap_tokens, name=name, context_name=name
+                )
+            case _:
+                pairs = None if second is None else [second]
+                return classify.prepare(reader, [text], pairs, overlap_tokens=overlap_tokens, name=name)
 
     def _chosen(self, texts: Sequence[str], names: Sequence[str]) -> list[int]:
         """The number of each text's adapter."""

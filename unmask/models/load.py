@@ -11,6 +11,7 @@ from unmask.engines.backend import Backend
 from unmask.errors import CheckpointNotFound, InvalidRequest, KernelError, quoted
 from unmask.families import Compat
 from unmask.models.model import Model
+from unmask.models.source import LoadedSource, LoadOptions
 from unmask.text.literal import SpecialTokens
 from unmask.weights import find, read_checkpoint
 from unmask.weights.adapters.adapter import adapted, find_adapter
@@ -159,7 +160,14 @@ def load(
     checkpoint = checkpoint.reading(special_tokens)
     if adapter is not None:
         checkpoint = adapted(checkpoint, find_adapter(adapter), compat)
-    return Model(checkpoint, dtype=number_format, device=place, kernel=kernel, compat=compat, backend=backend)
+    options: LoadOptions = {
+        "dtype": number_format,
+        "device": place,
+        "kernel": kernel,
+        "compat": compat,
+        "backend": backend,
+    }
+    return Model(LoadedSource(checkpoint, options))
 
 
 def save(model: Model, folder: str | Path, *, shard_bytes: int | None = None) -> None:

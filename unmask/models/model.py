@@ -1,30 +1,921 @@
-"""The public API of a loaded checkpoint."""
+"""A loaded checkpoint: the one class that users hold, with every task as a method."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypedDict, TypeVar, Unpack, get_args, overload
 
-from unmask.base.arguments import check_callable
-from unmask.base.arguments import whole_number as whole
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.base.arguments import check_callable, check_choice, check_flag, whole_number
+from unmask.engines.engine import Layers
+from unmask.engines.native.engine import NativeEngine
 from unmask.errors import InvalidRequest, InvalidText, quoted
-from unmask.models.pretraining import PretrainingModel
+from unmask.models.one_or_many import one_or_many
+from unmask.models.source import LoadedSource
+from unmask.spec import EncoderSpec, PooledVector, PoolingMode, TextKind
 from unmask.spec.global_tokens import GlobalTokens
-from unmask.text import Truncation
+from unmask.spec.shapes import parameter_count
+from unmask.tasks import (
+    Progress,
+    answer,
+    choose,
+    classify,
+    embed,
+    fill,
+    hidden_states,
+    multi_vectors,
+    pair_scores,
+    sparse_vectors,
+    tag,
+    zero_shot,
+)
+from unmask.tasks.answer import MAX_ANSWER_TOKENS, Answers, numbered_question
+from unmask.tasks.batches import TOKENS_PER_PASS
+from unmask.tasks.choose import Choice
+from unmask.tasks.classify import THRESHOLD, Classification, refuse_shared_query
+from unmask.tasks.fill import FilledMask
+from unmask.tasks.logits import chosen_head, logits
+from unmask.tasks.multi_vectors import TokenVectors
+from unmask.tasks.pair_scores import ScoreActivation
+from unmask.tasks.prompts import prompt_of
+from unmask.tasks.quantize import PRECISIONS, Precision, quantize
+from unmask.tasks.reader import Reader, called, several
+from unmask.tasks.ready import Ready
+from unmask.tasks.similarity import METRICS, Metric, similarity
+from unmask.tasks.sparse_vectors import WordWeights
+from unmask.tasks.tag import Tagging, Words
+from unmask.tasks.values import Aggregation, Logits, LongTexts
+from unmask.tasks.zero_shot import TEMPLATE
+from unmask.text import Encoding, Tokenizer, Truncation
+from unmask.text.literal import SpecialTokens
+from unmask.text.tokenizer import numbered
+from unmask.weights import Checkpoint, find, read_checkpoint
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
+    from unmask.encoder.encoder import Encoder
+    from unmask.engines.torch_engine import TorchEngine
     from unmask.interpret import AttentionView, Watch
     from unmask.interpret.corpus.measure import CorpusStatistics
     from unmask.interpret.corpus.texts import Corpus
+    from unmask.tasks.predict_tokens import TokenPredictions
+    from unmask.training.objectives.masking import MaskingSpec
+    from unmask.training.view.values import MaskedView, MaskEpochs, ReplacedView, SentencePairView
+
+Ids: TypeAlias = "Sequence[int] | NDArray[np.int64] | Tensor"
+"""Token ids of one sequence."""
+
+Texts = str | Sequence[str]
+"""One text or several."""
+
+Name = Callable[[int], str]
+"""How error messages name the text at an index."""
+
+Result = TypeVar("Result")
 
 
-class Model(PretrainingModel):
+class EmbedOptions(TypedDict, total=False):
+    """The options of `Model.embed` besides its prompt."""
+
+    truncation: Truncation
+    pooling: PoolingMode | None
+    normalize: bool | None
+    truncate_dim: int | None
+    precision: Precision
+    ranges: NDArray[np.float32] | None
+    tokens_per_pass: int
+    global_tokens: GlobalTokens
+    progress: Progress | None
+
+
+class ScoreOptions(TypedDict, total=False):
+    """The options of `Model.score_pairs`."""
+
+    activation: ScoreActivation
+    truncation: Truncation
+    tokens_per_pass: int
+    progress: Progress | None
+
+
+class Model:
     """A loaded encoder with its tokenizer. Made by `load`.
 
     Every method that takes a list of texts also takes one string, and then returns the result for that text
     alone. An empty list gives an empty result.
+
+    Tasks on texts of any length read a text that is too long in windows that share ``overlap_tokens`` tokens,
+    and every result says how many tokens and windows it is based on.
     """
+
+    def __init__(self, source: LoadedSource, engine: "TorchEngine | NativeEngine | None" = None) -> None:
+        self.source = source
+        """Where it comes from."""
+        self.engine: TorchEngine | NativeEngine
+        """What runs."""
+        self._trainable = False
+        if engine is None:
+            self.engine, self._trainable = source.engine()
+        else:  # it shares the weights of other models
+            self.engine = engine
+
+    def reading(self, special_tokens: SpecialTokens) -> Self:
+        """This model with the same weights, for which special tokens typed in a text are ids, or text.
+
+        Args:
+            special_tokens: ``"parse"`` or ``"text"``, as for `unmask.load`.
+
+        Raises:
+            InvalidRequest: it is neither.
+        """
+        check_choice("special_tokens", special_tokens, get_args(SpecialTokens))
+        if special_tokens == self.source.special_tokens:
+            return self
+        other = type(self)(self.source.reading(special_tokens), self.engine)
+        other._trainable = self._trainable
+        return other
+
+    def load_arguments(self) -> dict[str, Any]:
+        """The arguments of `unmask.load` that load this model in another process, from the same files.
+
+        Weights that were changed since in this process are not among them.
+        """
+        return self.source.load_arguments()
+
+    def __repr__(self) -> str:
+        return (
+            f"<unmask model {self.name}: {self.checkpoint.family.name}, {self.layer_count} layers, "
+            f"width {self.width}, {self.parameter_count:,} parameters, {self.dtype} on {self.device}>"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle and copy the model by its source, with its weights if they may have been trained."""
+        return type(self), (self.source,), self.encoder.state_dict() if self._trainable else None
+
+    def __setstate__(self, weights: "dict[str, Tensor]") -> None:
+        self.trainable_encoder().load_state_dict(weights)
+
+    # What it is.
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """The metadata read from its folder."""
+        return self.source.checkpoint
+
+    @cached_property
+    def reader(self) -> Reader:
+        """What tasks know of it before they run."""
+        return Reader(self.checkpoint, self.name)
+
+    @property
+    def name(self) -> str:
+        """The published name if known, else the folder's name; and that of its adapter."""
+        name, adapter = self.checkpoint.source.name, self.checkpoint.adapter
+        return name if adapter is None else f"{name} with the adapter {adapter.name}"
+
+    @property
+    def revision(self) -> str | None:
+        """The 40-digit commit on the hub; None for a local folder."""
+        return self.checkpoint.source.revision
+
+    @property
+    def spec(self) -> EncoderSpec:
+        """The specification of the encoder."""
+        return self.checkpoint.spec
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer, from text to ids."""
+        return self.checkpoint.tokenizer
+
+    @property
+    def max_tokens(self) -> int | None:
+        """The maximum number of tokens per text, special tokens included; None if there is no limit."""
+        return self.checkpoint.max_tokens
+
+    @property
+    def layer_count(self) -> int:
+        """L."""
+        return len(self.spec.layers)
+
+    @property
+    def head_count(self) -> int:
+        """H of the layer with the most heads."""
+        return max(layer.mixer.heads for layer in self.spec.layers)
+
+    @property
+    def width(self) -> int:
+        """D."""
+        return self.spec.width
+
+    @cached_property
+    def parameter_count(self) -> int:
+        """Trained numbers."""
+        return parameter_count(self.spec)
+
+    @property
+    def dtype(self) -> str:
+        """The number format it computes in; ``int8`` if its linear layers do."""
+        return self.engine.dtype
+
+    @property
+    def device(self) -> str:
+        """Where the weights are."""
+        return self.engine.device
+
+    # Its module.
+
+    @property
+    def encoder(self) -> "Encoder":
+        """The module that runs: optimized for inference if this machine supports it, else the plain module.
+
+        An optimized module has no gradients, and its weights use a different memory layout.
+        `trainable_encoder` returns the plain module.
+        """
+        return self.engine.encoder
+
+    def trainable_encoder(self, *, replace: bool = True) -> "Encoder":
+        """The plain `torch.nn.Module`, whose weights can be trained and have the spec's names and shapes.
+
+        It replaces the module that runs: from then on `encoder` is this module and every result of the model
+        comes from it, so training takes effect at once. A second call returns the same module. The first
+        call reads it from the checkpoint's files. For an ``int8`` model it is in float32.
+
+        Args:
+            replace: False leaves the model unchanged and reads a separate module, to compute gradients while
+                the model keeps its speed; each call then allocates the weights again. If the plain module
+                already runs, it is returned.
+
+        Raises:
+            CheckpointError: the checkpoint's files have changed since they were loaded.
+        """
+        check_flag("replace", replace)
+        if self._trainable:
+            return self.encoder
+        encoder = self.source.encoder()
+        if replace:
+            from unmask.engines.torch_engine import TorchEngine
+
+            self.engine, self._trainable = TorchEngine(encoder), True
+        return encoder
+
+    def content_digest(self) -> str:
+        """A SHA-256 of what its results depend on: weights, spec, tokenizer, number format and longest text.
+
+        Weights are read from the checkpoint's files, or from the module if it may have been trained since.
+
+        Raises:
+            CheckpointError: the checkpoint's files have changed since they were loaded.
+        """
+        return self.source.digest(self.dtype, self.encoder if self._trainable else None)
+
+    def save(self, folder: str | Path, *, shard_bytes: int | None = None) -> None:
+        """Write a checkpoint folder that `transformers` and `sentence-transformers` can also load.
+
+        ``shard_bytes``: the maximum bytes of weights per file; None writes a single file. A model that runs
+        in ``int8`` is written in float32, from the weights it was loaded from.
+        """
+        from unmask.weights.write.save import save
+
+        if not isinstance(folder, str | Path) or not str(folder):
+            raise InvalidRequest(f"folder is {quoted(folder)}; give the name of a folder to write")
+        if shard_bytes is not None:
+            whole_number("shard_bytes", shard_bytes, 1)
+        save(self.trainable_encoder(replace=False), self.checkpoint, folder, shard_bytes=shard_bytes)
+
+    # Tokens, hidden states and logits.
+
+    @one_or_many
+    def tokenize(
+        self,
+        texts: Texts,
+        pairs: Texts | None = None,
+        *,
+        truncation: Truncation = "error",
+        name: Name = numbered,
+    ) -> list[Encoding]:
+        """Tokenize each text (or pair of texts), limited to the model's maximum length.
+
+        Warns with `BeyondTraining` if a text is longer than any in training and the model can still read it.
+
+        Args:
+            texts: one text or several.
+            pairs: the second text of each pair.
+            truncation: ``"error"`` refuses a text of more than `max_tokens` tokens; ``"end"`` truncates it,
+                and the encoding reports how many tokens were dropped.
+            name: how error messages name the text at an index.
+
+        Raises:
+            TextError: a text is empty, too long, or not Unicode text.
+        """
+        return self.reader.tokenized(texts, pairs, truncation=truncation, name=name)
+
+    @one_or_many
+    def hidden_states(
+        self,
+        inputs: str | Sequence[str] | Sequence[Ids],
+        token_type_ids: Sequence[Ids] | None = None,
+        *,
+        layers: Layers = "last",
+        truncation: Truncation = "error",
+        global_tokens: GlobalTokens | Sequence[Sequence[int]] | None = "none",
+        tokens_per_pass: int = TOKENS_PER_PASS,
+    ) -> "list[Tensor]":
+        """Hidden states of each text or sequence of ids, on the CPU, float32 (float64 of a float64 model).
+
+        A list of texts or of sequences gives a list of tensors, one string gives one tensor: (N, D) for the
+        last layer, or (L + 1, N, D) for all layers, the embedding output first.
+
+        Args:
+            inputs: one text, several texts, or one list of token ids per sequence, special tokens included.
+            token_type_ids: one list per sequence of ids, 0 by default. Texts get theirs from the tokenizer.
+            layers: ``"last"`` or ``"all"``.
+            truncation: for texts, see `tokenize`.
+            global_tokens: which tokens are global, for encoders with global attention: a named choice, or
+                positions for sequences of ids. The default is none, as in the headless `transformers` models.
+            tokens_per_pass: the maximum number of tokens per forward pass.
+
+        Raises:
+            TextError: a text is empty, too long, or not Unicode text.
+            InvalidRequest: an id or token type is outside its table, or a sequence is too long.
+            NonFiniteResult: a hidden state is infinity or NaN.
+        """
+        states = self._run(
+            hidden_states.prepare(
+                self.reader,
+                inputs,
+                token_type_ids,
+                layers=layers,
+                truncation=truncation,
+                global_tokens=global_tokens,
+            ),
+            tokens_per_pass=tokens_per_pass,
+        )
+        import torch
+
+        return [torch.from_numpy(array) for array in states]
+
+    def logits(
+        self,
+        texts: Texts,
+        pairs: Texts | None = None,
+        *,
+        head: str | None = None,
+        truncation: Truncation = "error",
+        tokens_per_pass: int = TOKENS_PER_PASS,
+        global_tokens: GlobalTokens | None = None,
+    ) -> Logits:
+        """Logits of one of the encoder's heads for each text (or pair of texts).
+
+        Args:
+            texts: one text or several; one text gives the logits of a list of one.
+            pairs: the second text of each pair.
+            head: its role, such as ``"masked"`` or ``"sequence"``; optional if the encoder has one head.
+            truncation: see `tokenize`.
+            tokens_per_pass: the maximum number of tokens per forward pass.
+            global_tokens: which tokens are global, for encoders with global attention; None uses those that
+                heads of this role were trained with.
+
+        Raises:
+            TextError: a text is empty, too long, or not Unicode text.
+            InvalidRequest: the encoder has no such head.
+            NonFiniteResult: a logit is infinity or NaN.
+        """
+        role = chosen_head(self.spec, head, self.name)
+        refuse_shared_query(self.reader, pairs)
+        whole_number("tokens_per_pass", tokens_per_pass, 1)
+        encodings = self.reader.tokenized(texts, pairs, truncation=truncation)
+        return logits(
+            self.engine,
+            role,
+            encodings,
+            global_tokens=global_tokens,
+            tokens_per_pass=tokens_per_pass,
+            name=called(texts, numbered),
+        )
+
+    # Embeddings and search.
+
+    def embed(
+        self,
+        texts: Texts,
+        *,
+        truncation: Truncation = "error",
+        pooling: PoolingMode | None = None,
+        normalize: bool | None = None,
+        prompt: str | None = None,
+        prompt_name: str | None = None,
+        truncate_dim: int | None = None,
+        precision: Precision = "float32",
+        ranges: NDArray[np.float32] | None = None,
+        tokens_per_pass: int = TOKENS_PER_PASS,
+        global_tokens: GlobalTokens = "first",
+        progress: Progress | None = None,
+    ) -> NDArray[Any]:
+        """Sentence embeddings, float32: (S, E) for a list of texts, (E,) for one string.
+
+        Args:
+            texts: one text or several.
+            truncation: see `tokenize`.
+            pooling: overrides the checkpoint's pooling.
+            normalize: whether to divide by the Euclidean norm; overrides the checkpoint's setting.
+            prompt: the text to put before every text; "" for none, even if the checkpoint has a default.
+            prompt_name: the checkpoint's prompt of this name instead. If neither is given, the checkpoint's
+                default applies, if it has one.
+            truncate_dim: keep only the first dimensions of each embedding, for models trained that way. The
+                rest is not normalized again, unless ``normalize=True``.
+            precision: of the result, see `unmask.tasks.quantize.quantize`.
+            ranges: the smallest and the largest value of each dimension, (2, E), for the precisions ``int8``
+                and ``uint8``; None takes those of the result.
+            tokens_per_pass: the maximum number of tokens per forward pass; affects speed and memory, and
+                only the last bits of the embeddings.
+            global_tokens: which tokens are global, for encoders with global attention such as Longformer.
+            progress: called with (texts done, texts in all).
+
+        Raises:
+            TextError: a text is empty, too long, or not Unicode text.
+            InvalidRequest: neither the checkpoint nor the call specifies a pooling.
+            NonFiniteResult: an embedding contains infinity or NaN.
+        """
+        head = self.embedding_head(pooling, normalize, truncate_dim)
+        check_choice("precision", precision, PRECISIONS)
+        embeddings_SE = self._run(
+            embed.prepare(
+                self.reader,
+                texts,
+                head,
+                prompt=prompt,
+                prompt_name=prompt_name,
+                truncation=truncation,
+                global_tokens=global_tokens,
+            ),
+            tokens_per_pass=tokens_per_pass,
+            progress=progress,
+        )
+        result = quantize(embeddings_SE, precision, ranges)
+        return result[0] if isinstance(texts, str) else result
+
+    def embed_query(self, texts: Texts, **options: Unpack[EmbedOptions]) -> NDArray[Any]:
+        """`embed` with the checkpoint's prompt for queries, if it has one, and no other."""
+        return self.embed(texts, prompt=self._prompt("query"), **options)
+
+    def embed_document(self, texts: Texts, **options: Unpack[EmbedOptions]) -> NDArray[Any]:
+        """`embed` with the checkpoint's prompt for documents, if it has one, and no other.
+
+        It is the prompt named ``document``, else ``passage``, else ``corpus``.
+        """
+        return self.embed(texts, prompt=self._prompt("document"), **options)
+
+    def _prompt(self, kind: TextKind) -> str:
+        output = self.checkpoint.head
+        return prompt_of(output.prompts, kind) if isinstance(output, PooledVector) else ""
+
+    def embed_encodings(
+        self,
+        encodings: Sequence[Encoding],
+        head: PooledVector,
+        *,
+        prompt: str = "",
+        tokens_per_pass: int = TOKENS_PER_PASS,
+        global_tokens: GlobalTokens = "first",
+        progress: Progress | None = None,
+        name: Name = numbered,
+    ) -> NDArray[np.float32]:
+        """Embeddings (S, E) of already tokenized texts, computed by ``head``; see `embed`.
+
+        ``prompt`` is the prompt that the texts begin with; its tokens are not pooled if ``head`` says so.
+        ``name`` is how error messages name the text at an index.
+        """
+        return self._run(
+            embed.of_encodings(
+                self.reader, encodings, head, prompt=prompt, global_tokens=global_tokens, name=name
+            ),
+            tokens_per_pass=tokens_per_pass,
+            progress=progress,
+        )
+
+    def embedding_head(
+        self,
+        pooling: PoolingMode | None = None,
+        normalize: bool | None = None,
+        truncate_dim: int | None = None,
+    ) -> PooledVector:
+        """How embeddings are computed: the checkpoint's settings, with the overrides given here.
+
+        Raises:
+            InvalidRequest: neither the checkpoint nor the call specifies a pooling.
+        """
+        return embed.embedding_head(self.checkpoint.head, pooling, normalize, truncate_dim)
+
+    def similarity(self, a: Any, b: Any, *, metric: Metric = "cosine") -> NDArray[np.float32]:
+        """Pairwise similarities of ``a`` and ``b``, (A, B).
+
+        Args:
+            a: texts, embedded with the checkpoint's settings, or embeddings (A, E). A single text or vector
+                gives one row.
+            b: texts or embeddings, as for ``a``.
+            metric: ``"cosine"``, ``"dot"``, ``"euclidean"`` or ``"manhattan"``; distances are negated.
+
+        Raises:
+            InvalidRequest: there is no such metric, or the vectors do not have the same width.
+        """
+        check_choice("metric", metric, METRICS)
+        return similarity(self._vectors("a", a), self._vectors("b", b), metric)
+
+    def _vectors(self, name: str, values: Any) -> Any:
+        if isinstance(values, np.ndarray) or hasattr(values, "__torch_function__"):  # a tensor
+            return values
+        texts = several(name, values)
+        if texts and not all(isinstance(text, str) for text in texts):
+            return texts
+        return self.embed(texts)
+
+    @one_or_many
+    def multi_vectors(
+        self,
+        texts: Texts,
+        kind: TextKind = "document",
+        *,
+        max_tokens: int | None = None,
+        truncation: Truncation = "error",
+        tokens_per_pass: int = TOKENS_PER_PASS,
+        progress: Progress | None = None,
+    ) -> list[TokenVectors]:
+        """One vector for each token of each text, for late interaction (ColBERT).
+
+        The checkpoint's prompt of the kind is put before each text, short queries are expanded as it says,
+        and tokens that it skips (often punctuation in documents) get no vector.
+
+        Args:
+            texts: one text or several.
+            kind: ``"query"`` or ``"document"``.
+            max_tokens: the most tokens of a text instead of the checkpoint's limit for its kind.
+            truncation: ``"error"`` refuses a longer text; ``"end"`` drops its end.
+            tokens_per_pass: the maximum number of tokens per forward pass.
+            progress: called with (texts done, texts in all).
+
+        Raises:
+            TextError: a text is empty, too long, or not Unicode text.
+            InvalidRequest: the checkpoint does not give one vector per token.
+            NonFiniteResult: a vector contains infinity or NaN.
+        """
+        ready = multi_vectors.prepare(self.reader, texts, kind, max_tokens=max_tokens, truncation=truncation)
+        return self._run(ready, tokens_per_pass=tokens_per_pass, progress=progress)
+
+    @one_or_many
+    def sparse_vectors(
+        self,
+        texts: Texts,
+        kind: TextKind = "document",
+        *,
+        truncation: Truncation = "error",
+        tokens_per_pass: int = TOKENS_PER_PASS,
+        progress: Progress | None = None,
+    ) -> list[WordWeights]:
+        """The weights of words of the vocabulary for each text (SPLADE), those that are not 0.
+
+        The checkpoint's prompt of the kind is put before each text. Of a checkpoint that weights queries by a
+        table, no encoder runs for them.
+
+        Args:
+            texts: one text or several.
+            kind: ``"query"`` or ``"document"``.
+            truncation: see `Model.tokenize`.
+            tokens_per_pass: the maximum number of tokens per forward pass.
+            progress: called with (texts done, texts in all).
+
+        Raises:
+            TextError: a text is empty, too long, or not Unicode text.
+            InvalidRequest: the checkpoint does not give weights of words.
+            NonFiniteResult: a weight is infinity or NaN.
+        """
+        ready = sparse_vectors.prepare(self.reader, texts, kind, truncation=truncation)
+        return self._run(ready, tokens_per_pass=tokens_per_pass, progress=progress)
+
+    @overload
+    def score_pairs(  # type: ignore[overload-overlap]
+        self, queries: str, documents: str, **options: Unpack[ScoreOptions]
+    ) -> float: ...
+
+    @overload
+    def score_pairs(
+        self, queries: Texts, documents: Sequence[str], **options: Unpack[ScoreOptions]
+    ) -> NDArray[np.float32]: ...
+
+    def score_pairs(
+        self,
+        queries: Texts,
+        documents: Texts,
+        *,
+        activation: ScoreActivation = "default",
+        truncation: Truncation = "error",
+        tokens_per_pass: int = TOKENS_PER_PASS,
+        progress: Progress | None = None,
+    ) -> float | NDArray[np.float32]:
+        """The relevance of each document for its query, read together by a cross-encoder: float32, (P,).
+
+        One query and several documents make as many pairs; one query and one document give a number.
+
+        Args:
+            queries: one query, or one for each document.
+            documents: one text or several.
+            activation: ``"default"`` applies what the checkpoint says (often a sigmoid), ``"identity"``
+                gives logits and ``"sigmoid"`` numbers between 0 and 1.
+            truncation: ``"error"`` refuses a pair that is too long; ``"end"`` drops tokens from the end of
+                the longer text of the pair, then of both.
+            tokens_per_pass: the maximum number of tokens per forward pass.
+            progress: called with (pairs done, pairs in all).
+
+        Raises:
+            TextError: a text is empty, too long, or not Unicode text.
+            InvalidRequest: the checkpoint does not score pairs by one number.
+            NonFiniteResult: a score is infinity or NaN.
+        """
+        ready = pair_scores.prepare(
+            self.reader, queries, documents, activation=activation, truncation=truncation
+        )
+        scores_P = self._run(ready, tokens_per_pass=tokens_per_pass, progress=progress)
+        both = isinstance(queries, str) and isinstance(documents, str)
+        return float(scores_P[0]) if both else scores_P
+
+    # Predictions of heads.
+
+    @one_or_many
+    def classify(
+        self,
+        texts: Texts,
+        pairs: Texts | None = None,
+        *,
+        threshold: float = THRESHOLD,
+        truncation: LongTexts = "window",
+        overlap_tokens: int | None = None,
+        progress: Progress | None = None,
+        name: Name = numbered,
+    ) -> list[Classification]:
+        """The label of each text (or pair) with its probability, or the value of a regression.
+
+        Args:
+            texts: one text or several.
+            pairs: the second text of each pair. Windows over a long pair cover its second text.
+            threshold: the probability from which a label of a multi-label classifier applies.
+            truncation: ``"window"`` reads a long text in windows, ``"error"`` refuses it, and ``"end"`` drops
+                its end, which the result counts.
+            overlap_tokens: tokens shared by neighboring windows.
+            progress: called with (windows done, windows in all).
+            name: how error messages name the text at an index.
+
+        Raises:
+            TextError: a text is empty, too long, or not Unicode text.
+            InvalidRequest: the checkpoint has no classifier of texts; the error lists the heads that it has.
+            NonFiniteResult: a logit is infinity or NaN.
+        """
+        ready = classify.prepare(
+            self.reader,
+            texts,
+            pairs,
+            threshold=threshold,
+            truncation=truncation,
+            overlap_tokens=overlap_tokens,
+            name=name,
+        )
+        return self._run(ready, progress=progress)
+
+    @one_or_many
+    def zero_shot(
+        self,
+        texts: Texts,
+        candidate_labels: Sequence[str],
+        *,
+        hypothesis_template: str = TEMPLATE,
+        multi_label: bool = False,
+        threshold: float = THRESHOLD,
+        truncation: LongTexts = "window",
+        overlap_tokens: int | None = None,
+        progress: Progress | None = None,
+        name: Name = numbered,
+    ) -> list[Classification]:
+        """Classify texts by labels named here, with a checkpoint trained on natural language inference.
+
+        The score of a label is the probability that the text entails the label's hypothesis.
+
+        Args:
+            texts: one text or several.
+            candidate_labels: the labels.
+            hypothesis_template: the hypothesis of a label, which replaces ``{}``.
+            multi_label: whether several labels, or none, may apply. Each probability is then that of
+                entailment against contradiction; otherwise the probabilities of all labels sum to 1. A single
+                label is always treated as with ``multi_label``.
+            threshold: the probability from which a label applies, with ``multi_label``.
+            truncation: what to do with a text that is too long with its longest hypothesis, see `choose`.
+            overlap_tokens: tokens of a text shared by neighboring windows.
+            progress: called with (windows done, windows in all).
+            name: how error messages name the text at an index.
+
+        Raises:
+            TextError: a text is empty, too long, or not Unicode text.
+            InvalidRequest: the checkpoint has no classifier of texts with a label for entailment (the error
+                lists its heads or labels), or a label or the template cannot be used.
+            NonFiniteResult: a logit is infinity or NaN.
+        """
+        ready = zero_shot.prepare(
+            self.reader,
+            texts,
+            candidate_labels,
+            hypothesis_template=hypothesis_template,
+            multi_label=multi_label,
+            threshold=threshold,
+            truncation=truncation,
+            overlap_tokens=overlap_tokens,
+            name=name,
+        )
+        return self._run(ready, progress=progress)
+
+    @one_or_many
+    def choose(
+        self,
+        questions: Texts,
+        choices: Sequence[str] | Sequence[Sequence[str]],
+        *,
+        truncation: LongTexts = "window",
+        overlap_tokens: int | None = None,
+        progress: Progress | None = None,
+        name: Name = numbered,
+    ) -> list[Choice]:
+        """The choice that fits each question best, with the probability of every choice.
+
+        Args:
+            questions: one question (or context) or several.
+            choices: the choices of the one question, at least two; or a list of choices for each question,
+                which need not have the same number.
+            truncation: what to do with a question that is too long with one of its choices. ``"window"``
+                reads it in windows, which are the same for all choices; ``"error"`` refuses it, and ``"end"``
+                drops its end, which the result counts. Choices are always read whole.
+            overlap_tokens: tokens of a question shared by neighboring windows.
+            progress: called with (windows done, windows in all).
+            name: how error messages name the question at an index.
+
+        Raises:
+            TextError: a text is empty, too long, or not Unicode text.
+            InvalidRequest: the checkpoint has no multiple-choice head (the error lists the heads that it
+                has), or the choices are not at least two for each question.
+            NonFiniteResult: a logit is infinity or NaN.
+        """
+        ready = choose.prepare(
+            self.reader,
+            questions,
+            choices,
+            truncation=truncation,
+            overlap_tokens=overlap_tokens,
+            name=name,
+        )
+        return self._run(ready, progress=progress)
+
+    @one_or_many
+    def tag(
+        self,
+        texts: str | Sequence[str] | Sequence[Words],
+        *,
+        aggregation: Aggregation = "first",
+        truncation: LongTexts = "window",
+        overlap_tokens: int | None = None,
+        progress: Progress | None = None,
+        name: Name = numbered,
+    ) -> list[Tagging]:
+        """The label of each word, and the entities that words form, with offsets into the given text.
+
+        Args:
+            texts: one text or several; or lists of words, and then offsets are those in the words joined by
+                spaces.
+            aggregation: whether the ``"first"`` token of a word gives its label, as most taggers are trained,
+                or the ``"mean"`` of the probabilities of all its tokens.
+            truncation: see `classify`.
+            overlap_tokens: tokens shared by neighboring windows.
+            progress: called with (windows done, windows in all).
+            name: how error messages name the text at an index.
+
+        Raises:
+            TextError: a text is empty, too long, or not Unicode text.
+            InvalidRequest: the checkpoint has no head for tokens; the error lists the heads that it has.
+            NonFiniteResult: a logit is infinity or NaN.
+        """
+        ready = tag.prepare(
+            self.reader,
+            texts,
+            aggregation=aggregation,
+            truncation=truncation,
+            overlap_tokens=overlap_tokens,
+            name=name,
+        )
+        return self._run(ready, progress=progress)
+
+    @one_or_many
+    def answer(
+        self,
+        question: Texts,
+        contexts: str | Sequence[str] | Sequence[str | Sequence[str]],
+        *,
+        top_k: int = 1,
+        max_answer_tokens: int = MAX_ANSWER_TOKENS,
+        no_answer: bool = False,
+        null_threshold: float = 0.5,
+        truncation: LongTexts = "window",
+        overlap_tokens: int | None = None,
+        progress: Progress | None = None,
+        name: Name = numbered_question,
+    ) -> list[Answers]:
+        """The spans of one or several contexts that answer a question, most probable first.
+
+        Args:
+            question: one question, or several that are read together.
+            contexts: one text or several; a span's ``context`` is the index of its text. Of several
+                questions, a list with the text (or texts) of each.
+            top_k: the most answers to return.
+            max_answer_tokens: the longest answer, in tokens.
+            no_answer: whether the contexts may lack the answer, for models trained on such questions.
+            null_threshold: with ``no_answer``, return no answer if its probability exceeds this.
+            truncation: see `classify`.
+            overlap_tokens: tokens of a context shared by neighboring windows.
+            progress: called with (windows done, windows in all).
+            name: how error messages name the question at an index, if there are several.
+
+        Raises:
+            TextError: a text is empty, too long, or not Unicode text.
+            InvalidRequest: the checkpoint has no head for spans, or the question leaves no room for a window.
+            NonFiniteResult: a logit is infinity or NaN.
+        """
+        ready = answer.prepare(
+            self.reader,
+            question,
+            contexts,
+            top_k=top_k,
+            max_answer_tokens=max_answer_tokens,
+            no_answer=no_answer,
+            null_threshold=null_threshold,
+            truncation=truncation,
+            overlap_tokens=overlap_tokens,
+            name=name,
+        )
+        return self._run(ready, progress=progress)
+
+    @one_or_many
+    def fill(
+        self,
+        text: Texts,
+        *,
+        top_k: int = 5,
+        truncation: Truncation = "error",
+        global_tokens: GlobalTokens = "none",
+    ) -> list[tuple[FilledMask, ...]]:
+        """Predictions for every mask token of each text, such as [MASK]; see `unmask.tasks.fill.prepare`."""
+        ready = fill.prepare(
+            self.reader, text, top_k=top_k, truncation=truncation, global_tokens=global_tokens
+        )
+        return self._run(ready)
+
+    def predict_tokens(
+        self,
+        text: str,
+        *,
+        top_k: int = 5,
+        truncation: Truncation = "error",
+        tokens_per_pass: int = TOKENS_PER_PASS,
+        progress: Progress | None = None,
+    ) -> "TokenPredictions":
+        """The loss of every token of a text and the best guesses at its place.
+
+        From all other tokens by masking, or from the tokens before if attention is causal; see
+        `unmask.tasks.predict_tokens.predict_tokens`.
+
+        Args:
+            text: one text.
+            top_k: the number of guesses for each token.
+            truncation: whether to refuse a text longer than the model's maximum, or to drop its end.
+            tokens_per_pass: the maximum number of tokens per forward pass.
+            progress: called with (tokens done, tokens in all).
+
+        Raises:
+            TextError: the text is empty, too long, or not Unicode text.
+            InvalidRequest: the checkpoint has no masked-LM head, or an argument is out of range.
+            NonFiniteResult: a loss is infinity or NaN.
+        """
+        encoding = self._one_text("predict_tokens reads one text, so", text, truncation)
+        whole_number("tokens_per_pass", tokens_per_pass, 1)
+        check_callable("progress", progress)
+        from unmask.tasks.predict_tokens import predict_tokens
+
+        return predict_tokens(
+            self.engine,
+            self.tokenizer,
+            encoding,
+            top_k=top_k,
+            tokens_per_pass=tokens_per_pass,
+            model=self.name,
+            progress=progress,
+        )
+
+    # Attention.
 
     def attention(
         self,
@@ -33,8 +924,8 @@ class Model(PretrainingModel):
         *,
         truncation: Truncation = "error",
         global_tokens: GlobalTokens | None = None,
-        watch: Watch | None = None,
-    ) -> AttentionView:
+        watch: "Watch | None" = None,
+    ) -> "AttentionView":
         """Exact attention of one text (or pair): any rectangle of any head, without storing an N x N matrix.
 
         ``global_tokens``: which tokens are global, see `AttentionView`. ``watch``: called after each layer,
@@ -42,23 +933,19 @@ class Model(PretrainingModel):
         """
         from unmask.interpret import AttentionView
 
-        if not isinstance(text, str):
-            raise InvalidText(
-                f"the text is {quoted(text)}; attention reads one text at a time, so give a string"
-            )
         check_callable("watch", watch)
-        self._refuse_shared_query(pair)
-        (encoding,) = self._tokenized(text, pair, truncation)
+        refuse_shared_query(self.reader, pair)
+        encoding = self._one_text("attention reads one text at a time, so", text, truncation, pair)
         return AttentionView(self.encoder, encoding, global_tokens=global_tokens, watch=watch)
 
     def attention_over(
         self,
-        corpus: Corpus | str | Path | Sequence[str] | None = None,
+        corpus: "Corpus | str | Path | Sequence[str] | None" = None,
         *,
         cache: str | Path | None = None,
-        watch: Watch | None = None,
-        partial: Callable[[CorpusStatistics], None] | None = None,
-    ) -> CorpusStatistics:
+        watch: "Watch | None" = None,
+        partial: "Callable[[CorpusStatistics], None] | None" = None,
+    ) -> "CorpusStatistics":
         """Statistics of every head over a corpus, and the texts in which each does something most.
 
         Texts of more than 512 tokens, or than the model reads, are truncated and counted.
@@ -83,32 +970,206 @@ class Model(PretrainingModel):
 
         check_callable("watch", watch)
         check_callable("partial", partial)
-        found = corpus_of(corpus)
-        kept, identity = None, ""
+        texts = corpus_of(corpus)
+        file, identity = None, ""
         if cache is not None:
             identity = self.content_digest()
-            kept = cache_file(Path(cache), identity, found.sha256)
+            file = cache_file(Path(cache), identity, texts.sha256)
         return measure_corpus(
             self.encoder,
             self.tokenizer,
-            found,
+            texts,
             max_tokens=self.max_tokens,
-            cache=kept,
+            cache=file,
             identity=identity,
             watch=watch,
             partial=partial,
         )
 
-    def save(self, folder: str | Path, *, shard_bytes: int | None = None) -> None:
-        """Write a checkpoint folder that `transformers` and `sentence-transformers` can also load.
+    # What pretraining does with a text.
 
-        ``shard_bytes``: the maximum bytes of weights per file; None writes a single file. A model that runs
-        in ``int8`` is written in float32, from the weights it was loaded from.
+    def masked_view(
+        self,
+        text: str,
+        *,
+        seed: int = 0,
+        epoch: int = 1,
+        masking: "MaskingSpec | Mapping[str, Any] | None" = None,
+        top_k: int = 5,
+    ) -> "MaskedView":
+        """One step of masked language modeling on a text: what is corrupted, and the loss of each target.
+
+        Args:
+            text: one text of at most the model's maximum number of tokens.
+            seed: determines the masks, together with ``epoch``.
+            epoch: the pass over the text, from 1; each draws another mask.
+            masking: settings of masking, or a dictionary with keys of a run file's table such as
+                ``{"rate": 0.3, "mask_unit": "word"}``; None for BERT's.
+            top_k: the number of predictions for each target.
+
+        Raises:
+            TextError: the text is empty, too long, or not Unicode text.
+            InvalidRequest: the checkpoint has no masked-LM head, or an argument is out of range.
+            NonFiniteResult: a loss is infinity or NaN.
         """
-        from unmask.weights.write.save import save
+        from unmask.training.view.masked import masked_view
 
-        if not isinstance(folder, str | Path) or not str(folder):
-            raise InvalidRequest(f"folder is {quoted(folder)}; give the name of a folder to write")
-        if shard_bytes is not None:
-            whole("shard_bytes", shard_bytes, 1)
-        save(self.trainable_encoder(replace=False), self.checkpoint, folder, shard_bytes=shard_bytes)
+        encoding = self._one_text("masked_view reads one text, so", text)
+        return masked_view(
+            self.engine,
+            self.tokenizer,
+            encoding,
+            masking=_masking(masking),
+            seed=seed,
+            epoch=epoch,
+            top_k=top_k,
+            model=self.name,
+        )
+
+    def mask_epochs(
+        self,
+        text: str,
+        *,
+        epochs: int = 10,
+        static_masks: int = 10,
+        seed: int = 0,
+        masking: "MaskingSpec | Mapping[str, Any] | None" = None,
+    ) -> "MaskEpochs":
+        """Which tokens of a text are predicted in each epoch, with static and with dynamic masks.
+
+        It needs no head. See `unmask.training.view.masked.mask_epochs`.
+
+        Args:
+            text: one text.
+            epochs: the number of epochs.
+            static_masks: the number of fixed masks of the text (10 in BERT's data; 1 repeats one mask).
+            seed: determines the masks.
+            masking: see `masked_view`.
+
+        Raises:
+            TextError: the text is empty, too long, or not Unicode text.
+            InvalidRequest: the tokenizer lacks a special token, or an argument is out of range.
+        """
+        from unmask.training.view.masked import mask_epochs
+
+        encoding = self._one_text("mask_epochs reads one text, so", text)
+        return mask_epochs(
+            self.tokenizer,
+            encoding,
+            masking=_masking(masking),
+            seed=seed,
+            epochs=epochs,
+            static_masks=static_masks,
+        )
+
+    def replaced_view(
+        self,
+        text: str,
+        replacement: str | None = None,
+        *,
+        generator: "Model | str | Path | None" = None,
+        seed: int = 0,
+        epoch: int = 1,
+        masking: "MaskingSpec | Mapping[str, Any] | None" = None,
+    ) -> "ReplacedView":
+        """The probability of every token that it was replaced, by a detector (ELECTRA, DeBERTa v3).
+
+        Args:
+            text: one text.
+            replacement: the text with words replaced by the reader.
+            generator: a loaded model or a folder with a masked-LM head and the same vocabulary, whose samples
+                replace masked tokens as in training. With neither, nothing is replaced.
+            seed: determines masks and samples, together with ``epoch``.
+            epoch: the pass over the text, from 1.
+            masking: settings of masking as in `masked_view`; None for ELECTRA's.
+
+        Raises:
+            TextError: a text is empty, too long, or not Unicode text.
+            InvalidRequest: the checkpoint has no such head, the generator has another vocabulary, or both a
+                replacement and a generator are given.
+            CheckpointError: the generator cannot be loaded.
+            NonFiniteResult: a score is infinity or NaN.
+        """
+        from unmask.training.view.replaced import (
+            replaced_by_generator,
+            replaced_by_reader,
+            require_detector,
+        )
+
+        require_detector(self.spec, self.name)
+        encoding = self._one_text("replaced_view reads one text, so", text)
+        if generator is None:
+            written = None
+            if replacement is not None:
+                written = self._one_text("replaced_view reads one text, so", replacement)
+            return replaced_by_reader(self.engine, self.tokenizer, encoding, written, model=self.name)
+        if replacement is not None:
+            raise InvalidRequest("a replacement and a generator were given; give one of them")
+        if isinstance(generator, Model):
+            module, tokenizer = generator.trainable_encoder(replace=False), generator.tokenizer
+        else:
+            from unmask.weights.build import build
+
+            checkpoint = read_checkpoint(find(generator))
+            module, tokenizer = build(checkpoint), checkpoint.tokenizer
+        return replaced_by_generator(
+            self.engine,
+            self.tokenizer,
+            encoding,
+            module,
+            tokenizer,
+            masking=None if masking is None else _masking(masking),
+            seed=seed,
+            epoch=epoch,
+            model=self.name,
+        )
+
+    def sentence_pair_view(self, first: str, second: str) -> "SentencePairView":
+        """Whether the second text follows the first, by a next-sentence or sentence-order head.
+
+        The result holds both orders, and the first text before 16 unrelated sentences as a baseline.
+
+        Raises:
+            TextError: a text is empty, too long, or not Unicode text.
+            InvalidRequest: the checkpoint has no such head.
+            NonFiniteResult: a logit is infinity or NaN.
+        """
+        from unmask.training.view.pairs import pair_task, sentence_pair_view
+
+        pair_task(self.spec, self.name)
+        return sentence_pair_view(
+            self.engine,
+            self.tokenizer,
+            self._one_text("sentence_pair_view reads one text, so", first),
+            self._one_text("sentence_pair_view reads one text, so", second),
+            model=self.name,
+        )
+
+    def _run(
+        self,
+        ready: Ready[Result],
+        *,
+        tokens_per_pass: int = TOKENS_PER_PASS,
+        progress: Progress | None = None,
+    ) -> Result:
+        whole_number("tokens_per_pass", tokens_per_pass, 1)
+        check_callable("progress", progress)
+        return ready(self.engine, tokens_per_pass=tokens_per_pass, progress=progress)
+
+    def _one_text(
+        self, why: str, text: object, truncation: Truncation = "error", pair: str | None = None
+    ) -> Encoding:
+        """The only text of a method that reads one."""
+        if not isinstance(text, str):
+            raise InvalidText(f"the text is {quoted(text)}; {why} give a string")
+        (encoding,) = self.reader.tokenized(text, pair, truncation=truncation)
+        return encoding
+
+
+def _masking(masking: "MaskingSpec | Mapping[str, Any] | None") -> "MaskingSpec | None":
+    from unmask.training.objectives.masking import MaskingSpec
+    from unmask.training.table import read_table
+
+    if masking is None or isinstance(masking, MaskingSpec):
+        return masking
+    return read_table(MaskingSpec, masking, "masking")

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,50 +12,33 @@ from numpy.typing import NDArray
 from unmask.engines.engine import Engine
 from unmask.engines.native.engine import NativeEngine
 from unmask.errors import InvalidRequest
+from unmask.http.errors import Refused
 from unmask.models.load import Model
 from unmask.serve.errors import BadField
 from unmask.serve.fields import Inputs
 from unmask.serve.ids import encodings_of_ids
-from unmask.serve.scheduler import Part, Readable, Work
+from unmask.serve.scheduler import Part, Work, check_fits
+from unmask.serve.settings import Limits
 from unmask.spec import Classifier, PairScore, PooledVector, SparseVector
 from unmask.spec.encoder import masked_lm_role
 from unmask.spec.global_tokens import has_global_tokens, pack
-from unmask.tasks.classify import Classification, classifier_of, classify
-from unmask.tasks.embed import embed
-from unmask.tasks.long_texts import windowed_logits
-from unmask.tasks.pair_scores import pair_scores
-from unmask.tasks.prompts import chosen_prompt, encoded_after, prompt_of, unpooled_tokens
-from unmask.tasks.sparse_vectors import WordWeights, sparse_vectors
+from unmask.tasks import classify, embed, pair_scores, sparse_vectors
+from unmask.tasks.classify import classifier_of
+from unmask.tasks.prompts import chosen_prompt
+from unmask.tasks.reader import Reader, several
+from unmask.tasks.ready import Ready
+from unmask.tasks.sparse_vectors import WordWeights
+from unmask.tasks.values import LongTexts
 from unmask.text import Encoding, Truncation
+from unmask.text.tokenizer import numbered
 
 if TYPE_CHECKING:
     from unmask.engines.routed import RoutedEngine
 
-Task = Literal[
-    "embed",
-    "rerank",
-    "predict",
-    "embed_sparse",
-    "entities",
-    "answers",
-    "masked_words",
-    "embed_all",
-    "attention",
-]
-
-WANTED: dict[Task, str] = {
-    "embed": "embeds texts",
-    "rerank": "scores pairs of a query and a text",
-    "predict": "predicts labels of texts",
-    "embed_sparse": "gives weights of words",
-    "entities": "labels words",
-    "answers": "answers questions",
-    "masked_words": "predicts masked words",
-    "embed_all": "gives a vector for each token",
-    "attention": "has attention",
-}
-
 Name = Callable[[int], str]
+
+COUNTED_CHARACTERS = 100_000
+"""How much of a text is counted at a time."""
 
 
 def a_text(index: int) -> str:
@@ -63,23 +46,112 @@ def a_text(index: int) -> str:
     return "a text"
 
 
+_A_TEXT = Inputs(["a text"], None, True)
+
+
+def _has(model: Model, role: str, *, classes: int | None = None) -> bool:
+    """Whether it has a classifier of that role, with so many classes."""
+    return any(
+        isinstance(head, Classifier) and head.role == role and classes in (None, head.classes)
+        for head in model.spec.heads
+    )
+
+
+def _scores_pairs(model: Model) -> bool:
+    head = model.checkpoint.head
+    return isinstance(head, PairScore) and head.labels == 1
+
+
+def _predicts_words(model: Model) -> bool:
+    """Whether it has a head for masked words, and its tokenizer a mask."""
+    try:
+        masked_lm_role(model.spec, model.name)
+    except InvalidRequest:
+        return False
+    return model.tokenizer.mask_id is not None
+
+
 @dataclass(frozen=True)
-class Ready:
-    """Tokenized texts with the work to do on them."""
+class Task:
+    """What some models can do: the tasks that routes name."""
 
-    work: Work
-    encodings: Sequence[Readable]
-    """What is read, each by itself: texts, or the windows of long ones."""
-    finish: Callable[[list[Any]], list[Any]] | None = None
-    """From the results of ``encodings`` to those of the request; None if they are the same."""
-    texts: Sequence[Encoding] | None = None
-    """The whole texts, if ``encodings`` are windows of them."""
+    wanted: str
+    """What messages say that a model does which can do it."""
+    can: Callable[[Model], bool]
+    warm: "Callable[[ServedModel], Ready[Any]] | None" = None
+    """One text of it, so that the first request finds everything compiled and in memory."""
 
-    @property
-    def truncated(self) -> int:
-        """How many texts lost their end."""
-        texts = self.encodings if self.texts is None else self.texts
-        return sum(encoding.truncated_tokens > 0 for encoding in texts)
+
+TASKS: Mapping[str, Task] = {
+    "embed": Task(
+        "embeds texts",
+        lambda model: isinstance(model.checkpoint.head, PooledVector),
+        lambda served: served.embed(_A_TEXT, truncation="end", name=a_text),
+    ),
+    "rerank": Task(
+        "scores pairs of a query and a text",
+        _scores_pairs,
+        lambda served: served.rerank("a text", ["a text"], truncation="end", pair_name=a_text),
+    ),
+    "predict": Task(
+        "predicts labels of texts",
+        lambda model: _has(model, "sequence") and not _scores_pairs(model),
+        lambda served: classify.prepare(served.texts, "a text"),
+    ),
+    "embed_sparse": Task(
+        "gives weights of words",
+        lambda model: isinstance(model.checkpoint.head, SparseVector),
+        lambda served: served.embed_sparse(_A_TEXT, truncation="end", name=a_text),
+    ),
+    "entities": Task("labels words", lambda model: _has(model, "tokens")),
+    "answers": Task("answers questions", lambda model: _has(model, "span", classes=2)),
+    "choices": Task("chooses between texts", lambda model: _has(model, "choice")),
+    "masked_words": Task("predicts masked words", _predicts_words),
+    "embed_all": Task("gives a vector for each token", lambda model: True),
+    # No module has the weights of one adapter of several.
+    "attention": Task("has attention", lambda model: getattr(model.engine, "adapter", None) is None),
+}
+
+
+@dataclass(frozen=True)
+class ServedTexts(Reader):
+    """The reader of a model that refuses a request of more tokens than may wait."""
+
+    most_tokens: int
+
+    def whole(
+        self,
+        texts: str | Sequence[str],
+        pairs: str | Sequence[str] | None = None,
+        *,
+        truncation: LongTexts = "window",
+        name: Name = numbered,
+        pair_name: Name | None = None,
+    ) -> list[Encoding]:
+        """See `Reader.whole`; many tokens are counted before they are encoded, which takes much memory."""
+        if truncation == "window":
+            self._check_count(several("texts", texts if pairs is None else pairs))
+        encodings = super().whole(texts, pairs, truncation=truncation, name=name, pair_name=pair_name)
+        if truncation == "window":  # windows of more tokens than may wait would take long to make
+            check_fits(sum(map(len, encodings)), self.most_tokens)
+        return encodings
+
+    def _check_count(self, texts: Sequence[str]) -> None:
+        if sum(map(len, texts)) <= self.most_tokens:
+            return
+        engine, counted = self.tokenizer.engine, 0
+        for text in texts:
+            for start in range(0, len(text), COUNTED_CHARACTERS):
+                block = text[start : start + COUNTED_CHARACTERS].encode(errors="replace").decode()
+                # The end of a block cuts a word.
+                counted += len(engine.encode_batch_fast([block], add_special_tokens=False)[0]) - 1
+                if counted > self.most_tokens:
+                    raise Refused(
+                        413,
+                        "too_many_tokens",
+                        f"the request has more than {self.most_tokens:,} tokens, the most that may wait; "
+                        "send fewer texts",
+                    )
 
 
 class ServedModel:
@@ -88,58 +160,60 @@ class ServedModel:
     Args:
         name: the name.
         model: the model.
-        tokens_per_pass: the maximum number of tokens per forward pass.
+        limits: how many tokens a forward pass has at most, and how many may wait.
     """
 
-    def __init__(self, name: str, model: Model, tokens_per_pass: int) -> None:
-        self.name, self.model, self.tokens_per_pass = name, model, tokens_per_pass
+    def __init__(self, name: str, model: Model, limits: Limits) -> None:
+        self.name, self.model, self._tokens_per_pass = name, model, limits.tokens_per_pass
         self._routed: RoutedEngine | None = getattr(model.engine, "routed", None)
         self._adapter: int | None = getattr(model.engine, "adapter", None)
         self.encoder: Hashable = name
         """Names the encoder; models that are adapters of one have the same."""
-        head = model.checkpoint.head
-        roles = [one.role for one in model.spec.heads if isinstance(one, Classifier)]
-        found: dict[Task, bool] = {
-            "embed": isinstance(head, PooledVector),
-            "rerank": isinstance(head, PairScore) and head.labels == 1,
-            "predict": "sequence" in roles and not (isinstance(head, PairScore) and head.labels == 1),
-            "embed_sparse": isinstance(head, SparseVector),
-            "entities": "tokens" in roles,
-            "answers": any(
-                isinstance(one, Classifier) and one.role == "span" and one.classes == 2
-                for one in model.spec.heads
-            ),
-            "masked_words": _predicts_words(model),
-            "embed_all": True,
-            # No module has the weights of one adapter of several.
-            "attention": self._adapter is None,
-        }
-        self.tasks: tuple[Task, ...] = tuple(task for task, can in found.items() if can)
+        self.tasks = tuple(task for task, row in TASKS.items() if row.can(model))
         """What it can do."""
+        self._limits = limits
+
+    @cached_property
+    def texts(self) -> ServedTexts:
+        """With which tasks begin."""
+        return ServedTexts(self.model.checkpoint, self.name, self._limits.queued_tokens)
 
     @property
     def reader(self) -> "ServedModel | None":
         """It, if what it does with a text needs nothing but the text's last hidden states."""
         return None if has_global_tokens(self.model.spec) else self
 
+    def work(self, ready: Ready[Any]) -> Work:
+        """A prepared task as work for the scheduler."""
+        reader = self.reader if ready.reads_last_states else None
+        return Work((self.name, ready.key), partial(self._compute, ready.run), reader)
+
+    def _compute(self, run: Callable[..., Any], texts: Sequence[Any], engine: Engine | None = None) -> Any:
+        return run(
+            engine or self.model.engine,
+            encodings=texts,
+            tokens_per_pass=self._tokens_per_pass,
+            name=a_text,
+        )
+
     def read_together(self, parts: Sequence[Part], texts: Sequence[Any]) -> list[Any]:
-        """See `Reader`; all readers are models of its encoder."""
+        """See `Reader` of the scheduler; all readers are models of its encoder."""
         ends = np.cumsum([0, *(count for _, _, count in parts)]).tolist()
-        own = [texts[start:end] for start, end in pairwise(ends)]
+        groups = [texts[start:end] for start, end in pairwise(ends)]
         engines: Sequence[Engine]
         if self._routed is None:
             engines = [self.model.engine.with_states(pack(self.model.spec, texts, "none"))] * len(parts)
         else:
             engines = self._routed.with_states(
                 [
-                    (cast("ServedModel", reader)._adapter, pack(self.model.spec, some, "none"))
-                    for (reader, _, _), some in zip(parts, own, strict=True)
+                    (cast("ServedModel", reader)._adapter, pack(self.model.spec, group, "none"))
+                    for (reader, _, _), group in zip(parts, groups, strict=True)
                 ]
             )
         return [
             result
-            for (_, run, _), some, engine in zip(parts, own, engines, strict=True)
-            for result in run(some, engine)
+            for (_, run, _), group, engine in zip(parts, groups, engines, strict=True)
+            for result in run(group, engine)
         ]
 
     def share(self) -> None:
@@ -158,8 +232,8 @@ class ServedModel:
         prompt_name: str | None = None,
         prompt: str | None = None,
         name: Name,
-    ) -> Ready:
-        """Texts or ids whose results are rows (E,); options as of `unmask.models.load.Model.embed`.
+    ) -> Ready[NDArray[np.float32]]:
+        """Texts or ids whose results are rows (E,); options as of `unmask.models.model.Model.embed`.
 
         Token ids are read as they are, without a prompt.
         """
@@ -173,151 +247,56 @@ class ServedModel:
             )
         # What is cut from a vector of length 1 is normalized again, as OpenAI's and TEI's servers do.
         head = whole if dimensions is None else model.embedding_head(None, whole.normalize, dimensions)
-        before = chosen_prompt(head, prompt, prompt_name, self.name)
-        encodings, before = self.encoded(
-            inputs, before, named=prompt_name is not None, truncation=truncation, name=name
-        )
-        skipping = "" if head.pools_prompt else before
-        return Ready(
-            Work((self.name, "embed", head, skipping), partial(self._embed, head, before), self.reader),
-            encodings,
+        if inputs.ids is not None:
+            chosen_prompt(head, prompt, prompt_name, self.name)  # refuses one that there is not
+            return embed.of_encodings(
+                self.texts, self.of_ids(inputs, prompt_name, truncation=truncation, name=name), head
+            )
+        return embed.prepare(
+            self.texts,
+            inputs.texts,
+            head,
+            prompt=prompt,
+            prompt_name=prompt_name,
+            truncation=truncation,
+            name=name,
         )
 
-    def encoded(
-        self,
-        inputs: Inputs,
-        before: str = "",
-        *,
-        named: bool = False,
-        truncation: Truncation,
-        name: Name,
-    ) -> tuple[list[Encoding], str]:
-        """Texts after a prompt, or token ids, and the prompt that was used: none before ids.
+    def of_ids(
+        self, inputs: Inputs, prompt_name: str | None, *, truncation: Truncation, name: Name
+    ) -> list[Encoding]:
+        """Token ids as they are.
 
         Raises:
-            BadField: a prompt was ``named`` for token ids, or an id is wrong.
-            TextError: a text is refused.
+            BadField: a prompt was named for them, or an id is wrong.
+            TextError: a sequence is refused.
         """
+        if prompt_name is not None:
+            raise BadField("prompt_name", "prompt_name is for texts, and token ids were sent; leave it out")
+        return encodings_of_ids(self.model, inputs.ids or [], truncation=truncation, name=name)
+
+    def embed_sparse(self, inputs: Inputs, *, truncation: Truncation, name: Name) -> Ready[list[WordWeights]]:
+        """Texts or ids whose results are `WordWeights`."""
         if inputs.ids is not None:
-            if named:
-                raise BadField(
-                    "prompt_name", "prompt_name is for texts, and token ids were sent; leave it out"
-                )
-            return encodings_of_ids(self.model, inputs.ids, truncation=truncation, name=name), ""
-        some = [before + text if text.strip() else text for text in inputs.texts]
-        return self.model.tokenize(some, truncation=truncation, name=name), before
-
-    def _embed(
-        self, head: PooledVector, prompt: str, encodings: Sequence[Encoding], engine: Engine | None = None
-    ) -> NDArray[np.float32]:
-        return embed(
-            engine or self.model.engine,
-            head,
-            encodings,
-            skipped=unpooled_tokens(self.model.tokenizer, head, prompt),
-            tokens_per_pass=self.tokens_per_pass,
-            name=a_text,
-        )
-
-    def embed_sparse(self, inputs: Inputs, *, truncation: Truncation, name: Name) -> Ready:
-        """Texts or ids whose results are `WordWeights`, as of `unmask.models.load.Model.sparse_vectors`."""
-        head = self.model.checkpoint.head
-        assert isinstance(head, SparseVector)
-        if inputs.ids is not None:
-            encodings, _ = self.encoded(inputs, truncation=truncation, name=name)
-        else:
-            encodings = encoded_after(
-                self.model.tokenizer,
-                prompt_of(head.prompts, "document"),
-                inputs.texts,
-                max_tokens=self.model.max_tokens,
-                truncation=truncation,
-                name=name,
-            )
-        work = Work((self.name, "embed_sparse"), partial(self._embed_sparse, head), self.reader)
-        return Ready(work, encodings)
-
-    def _embed_sparse(
-        self, head: SparseVector, encodings: Sequence[Encoding], engine: Engine | None = None
-    ) -> list[WordWeights]:
-        return sparse_vectors(
-            engine or self.model.engine, head, encodings, tokens_per_pass=self.tokens_per_pass, name=a_text
-        )
+            encodings = self.of_ids(inputs, None, truncation=truncation, name=name)
+            return sparse_vectors.of_encodings(self.texts, encodings)
+        return sparse_vectors.prepare(self.texts, inputs.texts, truncation=truncation, name=name)
 
     def rerank(
-        self,
-        query: str,
-        texts: Sequence[str],
-        *,
-        truncation: Truncation,
-        pair_name: Name,
-    ) -> Ready:
-        """Pairs whose results are logits, as of `score_pairs` of a `Model` without an activation.
-
-        Answers are ordered by them, since scores near 1 are equal in float32.
-        """
-        head = self.model.checkpoint.head
-        assert isinstance(head, PairScore)
-        encodings = self.model.tokenizer.encode_batch(
-            [query] * len(texts),
-            texts,
-            max_tokens=self.model.max_tokens,
-            truncation=truncation,
-            name=lambda _: "the query",
-            pair_name=pair_name,
-        )
-        # Documents of one query share its states, which are no other text's.
-        reader = None if head.shared_query else self.reader
-        work = Work((self.name, "rerank"), partial(self._rerank, head), reader)
-        return Ready(work, encodings)
-
-    def _rerank(
-        self, head: PairScore, encodings: Sequence[Encoding], engine: Engine | None = None
-    ) -> NDArray[np.float32]:
-        return pair_scores(
-            engine or self.model.engine,
-            head,
-            encodings,
-            "identity",
-            tokens_per_pass=self.tokens_per_pass,
-            name=a_text,
-        )
-
-    def predict(
-        self, texts: Sequence[str], pairs: Sequence[str] | None, *, truncation: Truncation, name: Name
-    ) -> Ready:
-        """Texts or pairs whose results are `Classification`, as of `unmask.models.load.Model.classify`."""
-        encodings = self.model.tokenize(texts, pairs, truncation=truncation, name=name)
-        head = classifier_of(self.model.spec, "sequence", "classify texts", self.name)
-        return Ready(Work((self.name, "predict"), partial(self._predict, head), self.reader), encodings)
-
-    def _predict(
-        self, head: Classifier, encodings: Sequence[Encoding], engine: Engine | None = None
-    ) -> list[Classification]:
-        return classify(
-            head,
-            windowed_logits(
-                engine or self.model.engine,
-                "sequence",
-                encodings,
-                max_tokens=self.model.max_tokens,
-                tokens_per_pass=self.tokens_per_pass,
-                name=a_text,
-            ),
+        self, query: str, texts: Sequence[str], *, truncation: Truncation, pair_name: Name
+    ) -> Ready[NDArray[np.float32]]:
+        """Pairs whose results are logits: answers are ordered by them, since scores near 1 are equal."""
+        return pair_scores.prepare(
+            self.texts, query, texts, activation="identity", truncation=truncation, document_name=pair_name
         )
 
     def warm(self) -> None:
-        """Run each task once, so that the first request finds everything compiled and in memory."""
-        one = Inputs(["a text"], None, True)
-        jobs: dict[Task, Callable[[], Ready]] = {
-            "embed": lambda: self.embed(one, truncation="end", name=a_text),
-            "embed_sparse": lambda: self.embed_sparse(one, truncation="end", name=a_text),
-            "rerank": lambda: self.rerank("a text", ["a text"], truncation="end", pair_name=a_text),
-            "predict": lambda: self.predict(["a text"], None, truncation="end", name=a_text),
-        }
-        for task in [task for task in self.tasks if task in jobs]:
-            ready = jobs[task]()
-            ready.work.run(ready.encodings)
+        """Run tasks once, so that the first request finds everything compiled and in memory."""
+        for task in self.tasks:
+            warm = TASKS[task].warm
+            if warm is not None:
+                ready = warm(self)
+                self.work(ready).run(ready.encodings)
 
     def info(self) -> dict[str, Any]:
         """What `/info` says of the model."""
@@ -355,10 +334,10 @@ class ServedModel:
 class Models:
     """The models of a server, in the order in which they were named."""
 
-    def __init__(self, models: Mapping[str, Model], tokens_per_pass: int) -> None:
+    def __init__(self, models: Mapping[str, Model], limits: Limits) -> None:
         if not models:
             raise InvalidRequest("models is empty; name at least one")
-        self.all = tuple(ServedModel(name, model, tokens_per_pass) for name, model in models.items())
+        self.all = tuple(ServedModel(name, model, limits) for name, model in models.items())
         encoders: dict[object, Hashable] = {}
         for one in self.all:
             one.encoder = encoders.setdefault(getattr(one.model.engine, "routed", one.model.engine), one.name)
@@ -368,7 +347,7 @@ class Models:
         for one in self.all:
             one.warm()
 
-    def named(self, name: str | None, task: Task | None = None) -> ServedModel:
+    def named(self, name: str | None, task: str | None = None) -> ServedModel:
         """The model with that name, or the first that can do the task (if any) if no name is given.
 
         Raises:
@@ -386,16 +365,7 @@ class Models:
         if task is not None and task not in found.tasks:
             raise BadField(
                 "model",
-                f"{found.name} is not a model that {WANTED[task]}; it can do: {', '.join(found.tasks)}",
+                f"{found.name} is not a model that {TASKS[task].wanted}; it can do: {', '.join(found.tasks)}",
                 kind="wrong_task",
             )
         return found
-
-
-def _predicts_words(model: Model) -> bool:
-    """Whether it has a head for masked words, and its tokenizer a mask."""
-    try:
-        masked_lm_role(model.spec, model.name)
-    except InvalidRequest:
-        return False
-    return model.tokenizer.mask_id is not None

@@ -27,6 +27,7 @@ from unmask.serve.errors import BackendError, Busy, status_of
 from unmask.serve.metrics import Metrics
 from unmask.serve.settings import Limits
 from unmask.serve.workers import Worker, WorkerDied, Workers
+from unmask.tasks.ready import Readable
 
 PASSES_AHEAD = 4
 """How many passes' worth of waiting texts a pass is chosen from."""
@@ -39,16 +40,6 @@ IDLE_SECONDS = 1.0
 
 _NONE_REFUSED: tuple[float, int] = (math.inf, 0)
 """Bytes of the smallest request refused since the last pass began, and the tokens that waited then."""
-
-
-class Readable(Protocol):
-    """What a pass reads: an encoded text, or a query for an index. Its length is its price in tokens."""
-
-    def __len__(self) -> int: ...
-
-    @property
-    def truncated_tokens(self) -> int:
-        """How many tokens were dropped before the pass."""
 
 
 Run = Callable[..., Iterable[Any]]

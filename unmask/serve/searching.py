@@ -13,8 +13,9 @@ from unmask.search.request import RERANKED
 from unmask.search.store.manifest import read_pointer
 from unmask.search.values import Hit
 from unmask.serve.errors import BadField
-from unmask.serve.models import Ready, ServedModel
+from unmask.serve.models import ServedModel
 from unmask.serve.scheduler import Work
+from unmask.tasks.ready import Ready
 from unmask.text import Truncation
 
 CHARACTERS_PER_TOKEN = 4
@@ -29,6 +30,10 @@ class ServedIndex:
 
     name: str
     index: Index
+
+    def work(self, ready: Ready[Any]) -> Work:
+        """A prepared search as work for the scheduler."""
+        return Work(("search", ready.key), ready.run)
 
     def newest(self) -> Index:
         """The index as it was committed last; as it was opened if its folder cannot be read."""
@@ -125,7 +130,7 @@ def search(
     truncation: Truncation,
     reranker: ServedModel | None,
     **options: Any,
-) -> Ready:
+) -> Ready[list[Found]]:
     """A search whose only result is `Found`; options as of `unmask.Index.search`.
 
     It runs where models run, like a pass, for the price of its estimated tokens.
@@ -136,9 +141,9 @@ def search(
         raise InvalidText("query holds a lone surrogate, which is not Unicode text; remove it") from None
     if not query.strip():
         raise EmptyText("query has no words; give a text with at least one")
-    one = _Search(served, query, k, truncation, reranker, options)
-    return Ready(Work(("search", id(one)), _run), [one])  # no two share a pass
+    searched = _Search(served, query, k, truncation, reranker, options)
+    return Ready([searched], _run, list, id(searched))  # no two share a pass
 
 
 def _run(searches: Sequence[_Search]) -> list[Found]:
-    return [one.run() for one in searches]
+    return [searched.run() for searched in searches]

@@ -8,18 +8,21 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
+import numpy as np
+
 from unmask.engines.native.threads import set_thread_count, thread_count
 from unmask.errors import InvalidRequest, UnmaskError
 from unmask.models.load import Model
 from unmask.search.index import Index
 from unmask.serve.errors import BadField, Busy
 from unmask.serve.metrics import Metrics
-from unmask.serve.models import Models, Ready
+from unmask.serve.models import Models, ServedModel
 from unmask.serve.scheduler import Scheduler, Submission, Work, expired
-from unmask.serve.searching import Indexes
+from unmask.serve.searching import Indexes, ServedIndex
 from unmask.serve.settings import Limits
 from unmask.serve.tracing import Traces, otlp_exporter
 from unmask.serve.workers import Workers
+from unmask.tasks.ready import Ready
 from unmask.text import Truncation
 
 SHORT_BODY = 2048
@@ -33,7 +36,11 @@ CHARACTERS_PER_TOKEN = 16
 LARGEST_SHARE = 8
 """A request that is not tokenized yet counts at most for this part of the tokens that may wait."""
 
+AT_ONCE = (list, np.asarray)
+"""Ways to finish a task that take no time."""
+
 Value = TypeVar("Value")
+Result = TypeVar("Result")
 
 
 class Gone(Exception):
@@ -92,7 +99,7 @@ class Service:
         otlp_endpoint: str | None = None,
     ) -> None:
         self.limits, self._truncate = limits, truncate
-        self.models = Models(models, limits.tokens_per_pass)
+        self.models = Models(models, limits)
         self.indexes = Indexes(indexes or {}, [one.model for one in self.models.all])
         self.metrics = Metrics()
         # Workers are forked, so nothing above may have started a thread.
@@ -162,8 +169,10 @@ class Service:
             )
         call.size += characters - len(text)
 
-    async def run(self, call: Call, prepare: Callable[[], Ready]) -> list[Any]:
-        """The results of the texts that ``prepare`` tokenizes, in their order.
+    async def run(
+        self, call: Call, served: ServedModel | ServedIndex, prepare: Callable[[], Ready[Result]]
+    ) -> Result:
+        """The results of the task that ``prepare`` makes of a request's texts.
 
         Raises:
             UnmaskError: a text is refused, the server is full, a model failed, or the time is over.
@@ -174,15 +183,19 @@ class Service:
         # To hand a short text to a thread and back takes longer than to tokenize it.
         ready = prepare() if 0 < call.size <= SHORT_BODY else await self.aside(call, prepare)
         self.metrics.tokenize_seconds.observe(time.monotonic() - began)
-        submission = self.scheduler.submit(ready.work, ready.encodings, call.client, call.deadline, call.size)
-        found = await _result(call, submission)
+        submission = self.scheduler.submit(
+            served.work(ready), ready.encodings, call.client, call.deadline, call.size
+        )
+        results = await _result(call, submission)
         started = submission.started or submission.admitted
         call.queue_seconds += started - submission.admitted
         call.pass_seconds += time.monotonic() - started
-        call.tokens += sum(map(len, ready.encodings))
+        call.tokens += ready.tokens
         call.truncated += ready.truncated
         self.metrics.truncated.add(ready.truncated)
-        return found if ready.finish is None else await self.aside(call, partial(ready.finish, found))
+        finish = partial(ready.finish, results)
+        at_once = ready.finish in AT_ONCE or 0 < call.size <= SHORT_BODY
+        return finish() if at_once else await self.aside(call, finish)
 
     async def aside(self, call: Call, compute: Callable[[], Value]) -> Value:
         """The result of a function without a model, computed off the event loop when its client's turn comes.

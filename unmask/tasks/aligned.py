@@ -5,21 +5,27 @@ Axes: W windows of the first text; A alternatives, the second texts.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import get_args
+from functools import partial
+from typing import TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.base.arguments import check_choice
+from unmask.base.arguments import check_choice, whole_number
 from unmask.engines.engine import Engine, Floats
 from unmask.errors import InvalidRequest, TextTooLong
 from unmask.tasks.batches import TOKENS_PER_PASS
+from unmask.tasks.logits import logits_of_each
 from unmask.tasks.long_texts import Coverage, logits_of_windows
 from unmask.tasks.progress import Progress
+from unmask.tasks.reader import Name, Reader
+from unmask.tasks.ready import Ready
 from unmask.tasks.values import LongTexts
 from unmask.text import Encoding
 from unmask.text.tokenizer import numbered
 from unmask.text.windows import Window, aligned_windows, shared_room
+
+Prediction = TypeVar("Prediction")
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +62,68 @@ class AlignedLogits:
 
     parts: AlignedWindows
     logits_WAC: Floats
+
+
+def prepare_aligned(
+    reader: Reader,
+    role: str,
+    firsts: Sequence[str],
+    seconds: Sequence[Sequence[str]],
+    finish: Callable[[list[AlignedLogits]], list[Prediction]],
+    *,
+    truncation: LongTexts,
+    overlap_tokens: int | None,
+    name: Name,
+    second: str,
+) -> Ready[list[Prediction]]:
+    """A task that predicts from a sequence head's logits for each first text with each of its second texts.
+
+    ``name`` and ``second`` are how errors name a first text, and what a second one is.
+    """
+    if overlap_tokens is not None:
+        whole_number("overlap_tokens", overlap_tokens, 0)
+    places = [(index, place) for index, group in enumerate(seconds) for place in range(len(group))]
+    encodings = iter(
+        reader.whole(
+            [firsts[index] for index, _ in places],
+            [seconds[index][place] for index, place in places],
+            name=lambda row: name(places[row][0]),
+            pair_name=lambda row: f"{second} {places[row][1] + 1} of {name(places[row][0])}",
+        )
+    )
+    groups = [
+        align(
+            [next(encodings) for _ in group],
+            max_tokens=reader.max_tokens,
+            truncation=truncation,
+            overlap_tokens=overlap_tokens,
+            name=name(index),
+            second=second,
+        )
+        for index, group in enumerate(seconds)
+    ]
+    owners = [index for index, group in enumerate(groups) for windows in group.windows for _ in windows]
+
+    def predictions(values: Sequence[Floats]) -> list[Prediction]:
+        rest = iter(values)
+        return finish(
+            [
+                AlignedLogits(
+                    group,
+                    np.stack([np.stack([next(rest) for _ in windows]) for windows in group.windows], axis=1),
+                )
+                for group in groups
+            ]
+        )
+
+    return Ready(
+        [window.encoding for group in groups for windows in group.windows for window in windows],
+        partial(logits_of_each, role=role),
+        predictions,
+        ("logits", role),
+        lambda place: name(owners[place]),
+        [encoding for group in groups for encoding in group.encodings],
+    )
 
 
 def align(

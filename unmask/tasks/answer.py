@@ -7,10 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.base.arguments import listed
+from unmask.base.arguments import check_fraction, listed, whole_number
 from unmask.engines.engine import Floats
 from unmask.errors import InvalidRequest
-from unmask.tasks.long_texts import Coverage, WindowedLogits
+from unmask.tasks.classify import classifier_of
+from unmask.tasks.long_texts import Coverage, WindowedLogits, windowed
+from unmask.tasks.reader import Name, Reader
+from unmask.tasks.ready import Ready
+from unmask.tasks.values import LongTexts
 from unmask.text.windows import Window
 
 MAX_ANSWER_TOKENS = 30
@@ -40,6 +44,67 @@ class Answers(Coverage):
     """Empty if no answer is more probable than the null threshold allows."""
     null_score: float | None
     """The probability that the contexts do not contain the answer; None if the model was not asked."""
+
+
+def prepare(
+    reader: Reader,
+    question: str | Sequence[str],
+    contexts: str | Sequence[str] | Sequence[str | Sequence[str]],
+    *,
+    top_k: int = 1,
+    max_answer_tokens: int = MAX_ANSWER_TOKENS,
+    no_answer: bool = False,
+    null_threshold: float = 0.5,
+    truncation: LongTexts = "window",
+    overlap_tokens: int | None = None,
+    name: Name | None = None,
+    context_name: Name | None = None,
+) -> Ready[list[Answers]]:
+    """The answers to each question in its contexts; arguments as of `unmask.models.model.Model.answer`.
+
+    ``context_name`` is how error messages name the context at an index among those of all questions.
+    """
+    head = classifier_of(reader.spec, "span", "answer questions", reader.name)
+    if head.classes != 2:
+        raise InvalidRequest(
+            f"{reader.name} cannot answer questions, because its span head gives {head.classes} numbers "
+            "for each token instead of 2, for start and end; use another checkpoint"
+        )
+    whole_number("top_k", top_k, 1)
+    whole_number("max_answer_tokens", max_answer_tokens, 1)
+    check_fraction("null_threshold", null_threshold)
+    name = name or numbered_question
+    questions, texts, numbered_context = paired(question, contexts, name)
+    owners = [index for index, own_texts in enumerate(texts) for _ in own_texts]
+
+    def predictions(read: list[WindowedLogits]) -> list[Answers]:
+        rest = iter(read)
+        return [
+            answer(
+                [next(rest) for _ in own_texts],
+                top_k=top_k,
+                max_answer_tokens=max_answer_tokens,
+                no_answer=no_answer,
+                null_threshold=null_threshold,
+            )
+            for own_texts in texts
+        ]
+
+    return windowed(
+        "span",
+        reader.whole(
+            [questions[owner] for owner in owners],
+            [text for own_texts in texts for text in own_texts],
+            truncation=truncation,
+            name=lambda place: "the question" if isinstance(question, str) else name(owners[place]),
+            pair_name=context_name,
+        ),
+        predictions,
+        max_tokens=reader.max_tokens,
+        truncation=truncation,
+        overlap_tokens=overlap_tokens,
+        name=context_name or numbered_context,
+    )
 
 
 def numbered_question(index: int) -> str:

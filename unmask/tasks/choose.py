@@ -5,10 +5,17 @@ Axes: W windows of a question; A choices.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from unmask.tasks.aligned import AlignedLogits
-from unmask.tasks.classify import probabilities
+from unmask.base.arguments import listed
+from unmask.errors import InvalidRequest, quoted
+from unmask.tasks.aligned import AlignedLogits, prepare_aligned
+from unmask.tasks.classify import classifier_of, probabilities
 from unmask.tasks.long_texts import Coverage
+from unmask.tasks.reader import Name, Reader, called, several
+from unmask.tasks.ready import Ready
+from unmask.tasks.values import LongTexts
+from unmask.text.tokenizer import numbered
 
 
 @dataclass(frozen=True)
@@ -24,6 +31,62 @@ class Choice(Coverage):
     """Its probability."""
     scores: tuple[float, ...]
     """The probability of every choice, in the given order; they sum to 1."""
+
+
+def prepare(
+    reader: Reader,
+    questions: str | Sequence[str],
+    choices: Sequence[str] | Sequence[Sequence[str]],
+    *,
+    truncation: LongTexts = "window",
+    overlap_tokens: int | None = None,
+    name: Name = numbered,
+) -> Ready[list[Choice]]:
+    """The best choice of each question; arguments as of `unmask.models.model.Model.choose`."""
+    classifier_of(reader.spec, "choice", "choose between texts", reader.name)
+    name = called(questions, name, "the question")
+    firsts = several("questions", questions)
+    if isinstance(choices, str):
+        raise InvalidRequest(f"choices is {quoted(choices)}; give a list of strings")
+    lists = listed("choices", choices)
+    groups = _checked([lists] if isinstance(questions, str) else lists, len(firsts), name)
+    return prepare_aligned(
+        reader,
+        "choice",
+        firsts,
+        groups,
+        lambda read: choose(read, groups),
+        truncation=truncation,
+        overlap_tokens=overlap_tokens,
+        name=name,
+        second="choice",
+    )
+
+
+def _checked(lists: Sequence[Any], questions: int, name: Name) -> list[list[str]]:
+    """The choices of each question.
+
+    Raises:
+        InvalidRequest: there is not one list for each question, or a list has fewer than two choices.
+    """
+    if len(lists) != questions:
+        raise InvalidRequest(
+            f"{questions} questions and {len(lists)} lists of choices were given; give a list of choices for "
+            "each question"
+        )
+    groups = []
+    for index, choices in enumerate(lists):
+        if isinstance(choices, str):
+            raise InvalidRequest(
+                f"the choices of {name(index)} are {quoted(choices)}; give a list of strings"
+            )
+        group = listed(f"the choices of {name(index)}", choices)
+        if len(group) < 2:
+            raise InvalidRequest(
+                f"{name(index)} has {len(group)} choice{'' if len(group) == 1 else 's'}; give at least two"
+            )
+        groups.append(group)
+    return groups
 
 
 def choose(questions: Sequence[AlignedLogits], choices: Sequence[Sequence[str]]) -> list[Choice]:

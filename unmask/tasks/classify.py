@@ -5,15 +5,21 @@ Axes: W windows of a text.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import assert_never
 
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.base.arguments import check_fraction
 from unmask.errors import InvalidRequest
 from unmask.families.labels import default_labels
-from unmask.spec import Classifier, EncoderSpec, ProblemType, role_of
-from unmask.tasks.long_texts import Coverage, WindowedLogits
+from unmask.spec import Classifier, EncoderSpec, PairScore, ProblemType, role_of
+from unmask.tasks.long_texts import Coverage, WindowedLogits, windowed
+from unmask.tasks.reader import Name, Reader, called
+from unmask.tasks.ready import Ready
+from unmask.tasks.values import LongTexts
+from unmask.text.tokenizer import numbered
 
 THRESHOLD = 0.5
 """The probability from which a label of a multi-label classifier applies, by default."""
@@ -32,6 +38,46 @@ class Classification(Coverage):
     labels: tuple[str, ...]
     """The labels that apply: the one of `label`, or those of a multi-label classifier that reach the
     threshold; none of a regression."""
+
+
+def prepare(
+    reader: Reader,
+    texts: str | Sequence[str],
+    pairs: str | Sequence[str] | None = None,
+    *,
+    threshold: float = THRESHOLD,
+    truncation: LongTexts = "window",
+    overlap_tokens: int | None = None,
+    name: Name = numbered,
+) -> Ready[list[Classification]]:
+    """The label of each text (or pair); arguments as of `unmask.models.model.Model.classify`."""
+    head = classifier_of(reader.spec, "sequence", "classify texts", reader.name)
+    check_fraction("threshold", threshold)
+    refuse_shared_query(reader, pairs)
+    name = called(texts, name)
+    return windowed(
+        "sequence",
+        reader.whole(texts, pairs, truncation=truncation, name=name),
+        partial(classify, head, threshold=threshold),
+        max_tokens=reader.max_tokens,
+        truncation=truncation,
+        overlap_tokens=overlap_tokens,
+        name=name,
+    )
+
+
+def refuse_shared_query(reader: Reader, pairs: object) -> None:
+    """Refuse a task that reads pairs with full attention.
+
+    Raises:
+        InvalidRequest: pairs are given, and the checkpoint's queries attend to themselves alone.
+    """
+    head = reader.output
+    if pairs is not None and isinstance(head, PairScore) and head.shared_query:
+        raise InvalidRequest(
+            f"in {reader.checkpoint.source.name} tokens of a query do not attend to its document "
+            "(shared_query), which is built for scores of pairs alone; use score_pairs"
+        )
 
 
 def classifier_of(spec: EncoderSpec, role: str, task: str, name: str) -> Classifier:

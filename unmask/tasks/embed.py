@@ -1,17 +1,118 @@
 """Sentence embeddings of texts, as the checkpoint defines them."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.base.arguments import check_choice, check_flag, whole_number
 from unmask.engines.engine import Engine
-from unmask.spec import PooledVector
+from unmask.errors import InvalidRequest
+from unmask.spec import (
+    POOLING_MODES,
+    CheckpointOutput,
+    PooledVector,
+    PoolingMode,
+    UnitLength,
+    UnknownOutput,
+)
 from unmask.spec.global_tokens import GlobalTokens
 from unmask.tasks.batches import TOKENS_PER_PASS, require_finite, text_batches
 from unmask.tasks.progress import Progress
-from unmask.text import Encoding
+from unmask.tasks.prompts import chosen_prompt, unpooled_tokens
+from unmask.tasks.reader import Name, Reader, called, several
+from unmask.tasks.ready import Ready
+from unmask.text import Encoding, Truncation
 from unmask.text.tokenizer import numbered
+
+
+def prepare(
+    reader: Reader,
+    texts: str | Sequence[str],
+    head: PooledVector,
+    *,
+    prompt: str | None = None,
+    prompt_name: str | None = None,
+    truncation: Truncation = "error",
+    global_tokens: GlobalTokens = "first",
+    name: Name = numbered,
+) -> Ready[NDArray[np.float32]]:
+    """Sentence embeddings of texts, (S, E); arguments as of `unmask.models.model.Model.embed`.
+
+    ``head`` is what `embedding_head` gives.
+    """
+    before = chosen_prompt(head, prompt, prompt_name, reader.name)
+    encodings = reader.tokenized(
+        [
+            before + text if isinstance(text, str) and text.strip() else text
+            for text in several("texts", texts)
+        ],
+        truncation=truncation,
+        name=called(texts, name),
+    )
+    return of_encodings(
+        reader, encodings, head, prompt=before, global_tokens=global_tokens, name=called(texts, name)
+    )
+
+
+def of_encodings(
+    reader: Reader,
+    encodings: Sequence[Encoding],
+    head: PooledVector,
+    *,
+    prompt: str = "",
+    global_tokens: GlobalTokens = "first",
+    name: Name = numbered,
+) -> Ready[NDArray[np.float32]]:
+    """Embeddings of texts that are tokenized already, after the prompt that they begin with."""
+    skipped = unpooled_tokens(reader.tokenizer, head, prompt)
+    return Ready(
+        encodings,
+        partial(embed, output=head, skipped=skipped, global_tokens=global_tokens),
+        np.asarray,
+        ("embed", head, skipped, global_tokens),
+        name,
+    )
+
+
+def embedding_head(
+    published: CheckpointOutput,
+    pooling: PoolingMode | None = None,
+    normalize: bool | None = None,
+    truncate_dim: int | None = None,
+) -> PooledVector:
+    """How embeddings are computed: what the checkpoint publishes, with the overrides given here.
+
+    Raises:
+        InvalidRequest: neither the checkpoint nor the call specifies a pooling.
+    """
+    if pooling is not None:
+        check_choice("pooling", pooling, POOLING_MODES)
+    check_flag("normalize", normalize)
+    if truncate_dim is not None:
+        whole_number("truncate_dim", truncate_dim, 1)
+    if isinstance(published, PooledVector):
+        unit = published.normalize if normalize is None else normalize
+        modes = published.pooling if pooling is None else (pooling,)
+        if published.projections and len(modes) != len(published.pooling):
+            raise InvalidRequest(
+                f"pooling is {pooling}, and the layers after pooling read {len(published.pooling)} "
+                "pooled vectors side by side; leave pooling out"
+            )
+        head = replace(published, pooling=modes, normalize=unit)
+        if truncate_dim is None:
+            return head
+        if normalize is None and unit:  # the whole vector is normalized, and what is cut from it is not
+            head = replace(head, projections=(*head.projections, UnitLength()), normalize=False)
+        return replace(head, dimensions=truncate_dim)
+    if pooling is None:
+        reason = "the checkpoint gives no single vector per text"
+        reason = published.reason if isinstance(published, UnknownOutput) else reason
+        raise InvalidRequest(f"{reason}; name a pooling, for instance mean")
+    unit = isinstance(published, UnknownOutput) and published.normalize
+    return PooledVector((pooling,), unit if normalize is None else normalize, dimensions=truncate_dim)
 
 
 def embed(

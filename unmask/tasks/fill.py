@@ -1,20 +1,26 @@
 """Predict the words at a text's mask tokens."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unmask.base.arguments import whole_number
-from unmask.engines.engine import Engine
+from unmask.engines.engine import Engine, Floats
 from unmask.errors import InvalidRequest
 from unmask.spec.encoder import masked_lm_role
 from unmask.spec.global_tokens import GlobalTokens
 from unmask.tasks.batches import TOKENS_PER_PASS, require_finite, text_batches
-from unmask.text import Encoding, Tokenizer
+from unmask.tasks.progress import Progress
+from unmask.tasks.reader import Name, Reader, called
+from unmask.tasks.ready import Ready
+from unmask.text import Encoding, Tokenizer, Truncation
 from unmask.text.masking import spellings
 from unmask.text.tokenizer import numbered
+
+Ids = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -43,54 +49,107 @@ class FilledMask:
     predictions: tuple[Prediction, ...]
 
 
-def fill(
-    engine: Engine,
-    tokenizer: Tokenizer,
-    encodings: Sequence[Encoding],
+def prepare(
+    reader: Reader,
+    texts: str | Sequence[str],
     *,
     top_k: int = 5,
+    truncation: Truncation = "error",
     global_tokens: GlobalTokens = "none",
-    tokens_per_pass: int = TOKENS_PER_PASS,
-    model: str = "the model",
-    name: Callable[[int], str] = numbered,
-) -> list[tuple[FilledMask, ...]]:
-    """For each text, predictions for every mask token, each with the others still masked.
-
-    ``global_tokens`` selects the global tokens in an encoder with global attention.
-    A DeBERTa whose masked-LM head was trained on an enhanced mask decoder predicts through it.
-    Logits are computed only for masked tokens, probabilities in float32 (float64 for a float64 model).
+    name: Name = numbered,
+) -> Ready[list[tuple[FilledMask, ...]]]:
+    """For each text, predictions for every mask token; arguments as of `unmask.models.model.Model.fill`.
 
     Raises:
         InvalidRequest: the encoder has no masked-LM head, the tokenizer has no mask token, a text
             contains no mask token, or ``top_k`` is out of range.
+    """
+    name = called(texts, name)
+    encodings = reader.tokenized(texts, truncation=truncation, name=name, masks=True)
+    return of_encodings(reader, encodings, top_k=top_k, global_tokens=global_tokens, name=name)
+
+
+def of_encodings(
+    reader: Reader,
+    encodings: Sequence[Encoding],
+    *,
+    top_k: int = 5,
+    global_tokens: GlobalTokens = "none",
+    name: Name = numbered,
+) -> Ready[list[tuple[FilledMask, ...]]]:
+    """`prepare` for texts that are tokenized already, by a tokenizer that reads typed masks."""
+    role = masked_lm_role(reader.spec, reader.name)
+    top_k = whole_number("top_k", top_k, 1, reader.spec.embedding.vocabulary)
+    tokenizer = reader.tokenizer
+    masks = mask_positions(tokenizer, encodings, reader.name, name)
+
+    def predictions(values: Sequence[tuple[Floats, Ids]]) -> list[tuple[FilledMask, ...]]:
+        return [
+            tuple(
+                _filled(tokenizer, encoding, token, p_K, ids_K)
+                for token, p_K, ids_K in zip(
+                    places.tolist(), probabilities_MK.tolist(), ids_MK.tolist(), strict=True
+                )
+            )
+            for encoding, places, (probabilities_MK, ids_MK) in zip(encodings, masks, values, strict=True)
+        ]
+
+    return Ready(
+        encodings,
+        partial(
+            _most_probable, role=role, mask_id=tokenizer.mask_id, top_k=top_k, global_tokens=global_tokens
+        ),
+        predictions,
+        ("fill", top_k, global_tokens),
+        name,
+        # An enhanced mask decoder reads more than the last hidden states.
+        reads_last_states=role == "masked",
+    )
+
+
+def _most_probable(
+    engine: Engine,
+    *,
+    encodings: Sequence[Encoding],
+    role: str,
+    mask_id: int | None,
+    top_k: int,
+    global_tokens: GlobalTokens,
+    tokens_per_pass: int = TOKENS_PER_PASS,
+    progress: Progress | None = None,
+    name: Name = numbered,
+) -> list[tuple[Floats, Ids]]:
+    """For each text the probabilities and ids of the best words at its masks, (M, K), others still masked.
+
+    A DeBERTa whose masked-LM head was trained on an enhanced mask decoder predicts through it.
+    Logits are computed only for masked tokens, probabilities in float32 (float64 for a float64 model).
+
+    Raises:
         NonFiniteResult: a probability is not finite.
     """
     import torch
 
-    role = masked_lm_role(engine.spec, model)
-    top_k = whole_number("top_k", top_k, 1, engine.spec.embedding.vocabulary)
-    masks = mask_positions(tokenizer, encodings, model, name)
-    found: list[tuple[FilledMask, ...]] = [()] * len(encodings)
-    for chosen, batch in text_batches(engine.spec, encodings, global_tokens, tokens_per_pass):
+    best: dict[int, tuple[Floats, Ids]] = {}
+    for chosen, batch in text_batches(engine.spec, encodings, global_tokens, tokens_per_pass, progress):
         starts = batch.layout.offsets[:-1]
-        rows_M = np.concatenate([masks[i] + start for i, start in zip(chosen, starts, strict=True)])
+        rows_M = np.concatenate(
+            [
+                np.flatnonzero(encodings[index].ids == mask_id) + start
+                for index, start in zip(chosen, starts, strict=True)
+            ]
+        )
         logits_MV = torch.from_numpy(engine.logits(batch, role, rows_M))
         ids = logits_MV.topk(top_k).indices  # of probabilities many can be equal
         p_MK, ids_MK = logits_MV.softmax(-1).gather(-1, ids).numpy(), ids.numpy()
         of_M = batch.layout.sequence_of_T[rows_M]
         require_finite(p_MK, chosen, of_M, "a predicted probability", name=name, dtype=engine.dtype)
-        for place, index in enumerate(chosen):
-            found[index] = tuple(
-                _filled(tokenizer, encodings[index], token, p_K.tolist(), ids_K.tolist())
-                for token, p_K, ids_K in zip(
-                    masks[index].tolist(), p_MK[of_M == place], ids_MK[of_M == place], strict=True
-                )
-            )
-    return found
+        for place, index in enumerate(chosen.tolist()):
+            best[index] = p_MK[of_M == place], ids_MK[of_M == place]
+    return [best[index] for index in range(len(encodings))]
 
 
 def mask_positions(
-    tokenizer: Tokenizer, encodings: Sequence[Encoding], model: str, name: Callable[[int], str]
+    tokenizer: Tokenizer, encodings: Sequence[Encoding], model: str, name: Name
 ) -> list[NDArray[np.int64]]:
     """The positions of each text's mask tokens.
 

@@ -1,20 +1,97 @@
 """Hidden states of sequences of token ids."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.base.arguments import listed, whole_number
+from unmask.base.arguments import check_choice, listed, whole_number
 from unmask.engines.engine import Engine, Floats, Layers
 from unmask.errors import InvalidRequest, quoted
 from unmask.spec import EncoderSpec
+from unmask.spec.global_tokens import GlobalTokens, places
 from unmask.tasks.batches import TOKENS_PER_PASS, Chosen, batches, require_finite
-from unmask.text import PackedBatch
+from unmask.tasks.progress import Progress
+from unmask.tasks.reader import Name, Reader, called, several
+from unmask.tasks.ready import Ready
+from unmask.text import Encoding, PackedBatch, Truncation
 from unmask.text.tokenizer import numbered
 
 Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class IdSequence:
+    """One sequence of token ids, as `Readable`."""
+
+    ids: Ids
+    token_type_ids: Ids
+    global_tokens: Sequence[int] = ()
+    """The positions of its global tokens."""
+    truncated_tokens: int = 0
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+def prepare(
+    reader: Reader,
+    inputs: str | Sequence[str] | Sequence[Any],
+    token_type_ids: Sequence[Any] | None = None,
+    *,
+    layers: Layers = "last",
+    truncation: Truncation = "error",
+    global_tokens: GlobalTokens | Sequence[Sequence[int]] | None = "none",
+) -> Ready[list[Floats]]:
+    """Hidden states of texts or ids; arguments as of `unmask.models.model.Model.hidden_states`."""
+    check_choice("layers", layers, get_args(Layers))
+    sequences: list[Any] = several("inputs", inputs)
+    marks: Any = None if global_tokens == "none" else global_tokens
+    if sequences and isinstance(sequences[0], str):
+        if token_type_ids is not None:
+            raise InvalidRequest("token_type_ids were given with texts, which have their own; leave them out")
+        encodings = reader.tokenized(sequences, truncation=truncation, name=called(inputs, numbered))
+        marks = None if marks is None else [places(encoding, marks) for encoding in encodings]
+        sequences = [encoding.ids for encoding in encodings]
+        token_type_ids = [encoding.token_type_ids for encoding in encodings]
+    ids = checked_ids(reader.spec, sequences)
+    types = (
+        [np.zeros_like(row) for row in ids]
+        if token_type_ids is None
+        else checked_types(reader.spec, token_type_ids, ids)
+    )
+    globals_of = [()] * len(ids) if marks is None else checked_places(marks, ids)
+    return of_encodings(
+        [IdSequence(*parts) for parts in zip(ids, types, globals_of, strict=True)], layers=layers
+    )
+
+
+def of_encodings(
+    encodings: Sequence[Encoding | IdSequence], *, layers: Layers = "last", name: Name = numbered
+) -> Ready[list[Floats]]:
+    """Hidden states of texts that are tokenized already, without global tokens, or of sequences of ids."""
+    return Ready(encodings, partial(_states, layers=layers), list, ("hidden_states", layers), name)
+
+
+def _states(
+    engine: Engine,
+    *,
+    encodings: Sequence[Encoding | IdSequence],
+    layers: Layers,
+    **options: Any,
+) -> list[Floats]:
+    marks = [encoding.global_tokens for encoding in encodings if isinstance(encoding, IdSequence)]
+    return hidden_states(
+        engine,
+        [encoding.ids for encoding in encodings],
+        [encoding.token_type_ids for encoding in encodings],
+        layers=layers,
+        global_tokens=marks if any(marks) else None,
+        **options,
+    )
 
 
 def hidden_states(
@@ -25,7 +102,8 @@ def hidden_states(
     layers: Layers = "last",
     global_tokens: Sequence[Sequence[int]] | None = None,
     tokens_per_pass: int = TOKENS_PER_PASS,
-    name: Callable[[int], str] = numbered,
+    progress: Progress | None = None,
+    name: Name = numbered,
 ) -> list[Floats]:
     """The hidden states of each sequence, (N, D), or those of all layers, (L + 1, N, D).
 
@@ -36,6 +114,7 @@ def hidden_states(
         layers: see `Engine.hidden_states`.
         global_tokens: the positions of each sequence's global tokens.
         tokens_per_pass: the maximum number of tokens per forward pass.
+        progress: called with (sequences done, sequences in all).
         name: how error messages name the sequence at an index.
 
     Raises:
@@ -48,7 +127,7 @@ def hidden_states(
         )
 
     found: list[Floats | None] = [None] * len(ids)
-    for chosen, batch in batches([len(one) for one in ids], packed, tokens_per_pass):
+    for chosen, batch in batches([len(row) for row in ids], packed, tokens_per_pass, progress):
         states = engine.hidden_states(batch, layers)
         require_finite(
             states, chosen, batch.layout.sequence_of_T, "a hidden state", name=name, dtype=engine.dtype

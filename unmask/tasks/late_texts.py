@@ -32,7 +32,7 @@ class LateText:
     token_type_ids: Ids
     spans_N2: Ids
     """The characters of the given text that each token covers; -1, -1 for tokens that cover none."""
-    given: NDArray[np.bool_]
+    has_vector: NDArray[np.bool_]
     """Which tokens get a vector."""
     unattended: tuple[int, ...]
     """Positions of tokens that no token attends to."""
@@ -175,7 +175,7 @@ def _expanded(text: LateText, expansion: QueryExpansion, added: int) -> LateText
         np.append(text.ids, np.full(missing, added)),
         np.append(text.token_type_ids, np.zeros(missing, dtype=np.int64)),
         np.append(text.spans_N2, np.full((missing, 2), -1), axis=0),
-        np.append(text.given, np.ones(missing, dtype=np.bool_)),
+        np.append(text.has_vector, np.ones(missing, dtype=np.bool_)),
         () if expansion.attended else tuple(range(len(text), expansion.length)),
         text.truncated_tokens,
     )

@@ -1,6 +1,7 @@
 """Logits of one of the encoder's heads for texts."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -66,6 +67,14 @@ def logits(
         require_finite(values, chosen, rows, "a logit", name=name, dtype=engine.dtype)
         for place, index in enumerate(chosen):
             found[index] = values[batch.layout.rows(place)] if per_token else values[place : place + 1]
-    lengths = [len(one) for one in found]
+    lengths = [len(rows) for rows in found]
     offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64) if per_token else None
     return Logits(role, np.concatenate(found) if found else empty, offsets)
+
+
+def logits_of_each(
+    engine: Engine, *, role: str, encodings: Sequence[Encoding], **options: Any
+) -> list[Floats]:
+    """`logits` as a list: for each text (C,) of a sequence head, (N, C) of a token head."""
+    values = logits(engine, role, encodings, **options)
+    return [values[index] for index in range(len(encodings))]

@@ -2,22 +2,27 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import get_args
+from functools import partial
+from typing import TypeVar, get_args
 
 import numpy as np
 
-from unmask.base.arguments import check_choice
+from unmask.base.arguments import check_choice, whole_number
 from unmask.engines.engine import Engine, Floats
 from unmask.errors import TextTooLong
 from unmask.spec.global_tokens import GlobalTokens
 from unmask.tasks.batches import TOKENS_PER_PASS
-from unmask.tasks.logits import logits
+from unmask.tasks.logits import logits, logits_of_each
 from unmask.tasks.progress import Progress
+from unmask.tasks.reader import Name
+from unmask.tasks.ready import Ready
 from unmask.tasks.values import LongTexts
 from unmask.text import Encoding
 from unmask.text.tokenizer import numbered
 from unmask.text.truncation import truncated
 from unmask.text.windows import Window, windows
+
+Prediction = TypeVar("Prediction")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +114,55 @@ def windowed_logits(
         tokens_per_pass=tokens_per_pass,
         progress=progress,
         name=name,
+    )
+
+
+def windowed(
+    role: str,
+    encodings: Sequence[Encoding],
+    finish: Callable[[list[WindowedLogits]], list[Prediction]],
+    *,
+    max_tokens: int | None,
+    truncation: LongTexts = "window",
+    overlap_tokens: int | None = None,
+    name: Name = numbered,
+) -> Ready[list[Prediction]]:
+    """A task that predicts from the logits of a head for texts of any length; see `windowed_logits`.
+
+    Windows are read as texts of their own, so that a long text shares passes with others as short ones do.
+
+    Args:
+        role: the head's role.
+        encodings: whole texts, not truncated.
+        finish: from the logits of all texts to the predictions.
+        max_tokens: see `windowed_logits`, as the arguments that follow.
+        truncation: what to do with a longer text.
+        overlap_tokens: tokens shared by neighboring windows.
+        name: how error messages name the text at an index.
+    """
+    if overlap_tokens is not None:
+        whole_number("overlap_tokens", overlap_tokens, 0)
+    texts, parts = in_windows(
+        encodings, max_tokens=max_tokens, truncation=truncation, overlap_tokens=overlap_tokens, name=name
+    )
+    owners = [index for index, windows_of_text in enumerate(parts) for _ in windows_of_text]
+
+    def predictions(values: Sequence[Floats]) -> list[Prediction]:
+        rest = iter(values)
+        return finish(
+            [
+                WindowedLogits(text, windows_of_text, [next(rest) for _ in windows_of_text])
+                for text, windows_of_text in zip(texts, parts, strict=True)
+            ]
+        )
+
+    return Ready(
+        [window.encoding for windows_of_text in parts for window in windows_of_text],
+        partial(logits_of_each, role=role),
+        predictions,
+        ("logits", role),
+        lambda place: name(owners[place]),
+        texts,
     )
 
 

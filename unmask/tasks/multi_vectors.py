@@ -2,17 +2,22 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.base.arguments import check_choice, whole_number
 from unmask.engines.engine import Engine
 from unmask.errors import InvalidRequest
-from unmask.spec import MultiVector
+from unmask.spec import TEXT_KINDS, MultiVector, TextKind
 from unmask.tasks.batches import TOKENS_PER_PASS, Chosen, batches, require_finite
-from unmask.tasks.late_texts import LateText
+from unmask.tasks.late_texts import LateText, limit_of, read_texts
 from unmask.tasks.progress import Progress
-from unmask.text import PackedBatch
+from unmask.tasks.reader import Reader, called, several
+from unmask.tasks.ready import Ready
+from unmask.text import PackedBatch, Truncation
 from unmask.text.tokenizer import numbered
 
 
@@ -42,10 +47,49 @@ class TokenVectors:
         return len(self.ids_N)
 
 
+def prepare(
+    reader: Reader,
+    texts: str | Sequence[str],
+    kind: TextKind = "document",
+    *,
+    max_tokens: int | None = None,
+    truncation: Truncation = "error",
+) -> Ready[list[TokenVectors]]:
+    """One vector per token; arguments as of `unmask.models.model.Model.multi_vectors`."""
+    output = reader.output
+    if not isinstance(output, MultiVector):
+        raise InvalidRequest(
+            f"{reader.name} does not give one vector per token; use a checkpoint of ColBERT's kind"
+        )
+    check_choice("kind", kind, TEXT_KINDS)
+    check_choice("truncation", truncation, get_args(Truncation))
+    if max_tokens is not None:
+        whole_number("max_tokens", max_tokens, 1)
+    name = called(texts, numbered)
+    late_texts = read_texts(
+        reader.late_tokenizer,
+        output,
+        reader.spec,
+        several("texts", texts),
+        kind,
+        max_tokens=limit_of(output, kind, reader.max_tokens, max_tokens),
+        truncation=truncation,
+        name=name,
+    )
+    return Ready(
+        late_texts,
+        partial(multi_vectors, output=output),
+        list,
+        ("multi_vectors",),
+        name,
+        reads_last_states=False,
+    )
+
+
 def multi_vectors(
     engine: Engine,
     output: MultiVector,
-    texts: Sequence[LateText],
+    encodings: Sequence[LateText],
     *,
     tokens_per_pass: int = TOKENS_PER_PASS,
     progress: Progress | None = None,
@@ -56,25 +100,28 @@ def multi_vectors(
     Raises:
         NonFiniteResult: a vector contains infinity or NaN.
     """
-    found: dict[int, TokenVectors] = {}
+    vectors: dict[int, TokenVectors] = {}
 
     def packed(chosen: Chosen) -> PackedBatch:
-        some = [texts[index] for index in chosen]
+        texts = [encodings[index] for index in chosen]
         return PackedBatch.of_ids(
-            [one.ids for one in some],
-            [one.token_type_ids for one in some],
-            unattended=[one.unattended for one in some],
+            [text.ids for text in texts],
+            [text.token_type_ids for text in texts],
+            unattended=[text.unattended for text in texts],
         )
 
-    for chosen, batch in batches([len(text) for text in texts], packed, tokens_per_pass, progress):
-        given = np.concatenate([texts[index].given for index in chosen])
-        e_ME = engine.token_vectors(batch, output, np.flatnonzero(given))
-        counts = [int(texts[index].given.sum()) for index in chosen]
+    for chosen, batch in batches([len(text) for text in encodings], packed, tokens_per_pass, progress):
+        has_vector = np.concatenate([encodings[index].has_vector for index in chosen])
+        e_ME = engine.token_vectors(batch, output, np.flatnonzero(has_vector))
+        counts = [int(encodings[index].has_vector.sum()) for index in chosen]
         rows = np.repeat(np.arange(len(chosen)), counts)
         require_finite(e_ME, chosen, rows, "a token vector", name=name, dtype=engine.dtype)
         for index, part_NE in zip(chosen.tolist(), np.split(e_ME, np.cumsum(counts)[:-1]), strict=True):
-            text = texts[index]
-            found[index] = TokenVectors(
-                part_NE.copy(), text.ids[text.given], text.spans_N2[text.given], text.truncated_tokens
+            text = encodings[index]
+            vectors[index] = TokenVectors(
+                part_NE.copy(),
+                text.ids[text.has_vector],
+                text.spans_N2[text.has_vector],
+                text.truncated_tokens,
             )
-    return [found[index] for index in range(len(texts))]
+    return [vectors[index] for index in range(len(encodings))]

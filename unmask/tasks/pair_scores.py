@@ -1,23 +1,69 @@
 """The relevance of a document for a query, read together by a cross-encoder."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal
+from functools import partial
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.base.arguments import check_choice
 from unmask.engines.engine import Engine, Floats
+from unmask.errors import InvalidRequest
 from unmask.spec import PairScore, PooledVector
 from unmask.tasks.batches import TOKENS_PER_PASS, require_finite
 from unmask.tasks.embed import embed
 from unmask.tasks.logits import logits
 from unmask.tasks.progress import Progress
-from unmask.text import Encoding, PackedBatch
+from unmask.tasks.reader import Name, Reader, several
+from unmask.tasks.ready import Ready
+from unmask.text import Encoding, PackedBatch, Truncation
 from unmask.text.sharing import query_places
 from unmask.text.tokenizer import numbered
 
 ScoreActivation = Literal["default", "identity", "sigmoid"]
 """What makes a score of a logit: what the checkpoint says, nothing, or a sigmoid."""
+
+
+def prepare(
+    reader: Reader,
+    queries: str | Sequence[str],
+    documents: str | Sequence[str],
+    *,
+    activation: ScoreActivation = "default",
+    truncation: Truncation = "error",
+    document_name: Name | None = None,
+) -> Ready[NDArray[np.float32]]:
+    """The score of each pair, (P,); arguments as of `unmask.models.model.Model.score_pairs`.
+
+    ``document_name`` is how error messages name the document at an index.
+    """
+    output = reader.output
+    if not isinstance(output, PairScore) or output.labels != 1:
+        raise InvalidRequest(f"{reader.name} does not score pairs by one number; use a cross-encoder")
+    check_choice("activation", activation, get_args(ScoreActivation))
+    check_choice("truncation", truncation, get_args(Truncation))
+    texts = several("documents", documents)
+    one_query, one_document = isinstance(queries, str), isinstance(documents, str)
+    pairs: Any = [queries] * len(texts) if one_query else several("queries", queries)
+    encodings = reader.tokenizer.encode_batch(
+        pairs,
+        texts,
+        max_tokens=reader.max_tokens,
+        truncation=truncation,
+        name=lambda index: "the query" if one_query else f"query {index + 1}",
+        pair_name=document_name
+        or (lambda index: "the document" if one_document else f"document {index + 1}"),
+    )
+    return Ready(
+        encodings,
+        partial(pair_scores, output=output, activation=activation),
+        np.asarray,
+        ("pair_scores", activation),
+        lambda index: f"pair {index + 1}",
+        # Documents of one query share its states, which are no other text's.
+        reads_last_states=not output.shared_query,
+    )
 
 
 def pair_scores(

@@ -2,16 +2,23 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.base.arguments import check_choice
 from unmask.engines.engine import Engine
 from unmask.errors import InvalidRequest
-from unmask.spec import SparseVector
+from unmask.spec import TEXT_KINDS, SparseVector, TextKind
+from unmask.spec.encoder import masked_lm_role
 from unmask.tasks.batches import TOKENS_PER_PASS, require_finite, text_batches
 from unmask.tasks.progress import Progress
-from unmask.text import Encoding
+from unmask.tasks.prompts import encoded_after, prompt_of, words_of
+from unmask.tasks.reader import Name, Reader, called, several
+from unmask.tasks.ready import Ready
+from unmask.text import Encoding, Truncation
 from unmask.text.tokenizer import numbered
 
 
@@ -44,6 +51,65 @@ class WordWeights:
         return cls(ids, weights_V[ids], truncated_tokens)
 
 
+def prepare(
+    reader: Reader,
+    texts: str | Sequence[str],
+    kind: TextKind = "document",
+    *,
+    truncation: Truncation = "error",
+    name: Name = numbered,
+) -> Ready[list[WordWeights]]:
+    """The weights of words; arguments as of `unmask.models.model.Model.sparse_vectors`."""
+    output = sparse_output(reader)
+    static = output.static_queries and kind == "query"
+    if not static:
+        masked_lm_role(reader.spec, reader.name)
+    check_choice("kind", kind, TEXT_KINDS)
+    check_choice("truncation", truncation, get_args(Truncation))
+    name = called(texts, name)
+    encodings = encoded_after(
+        reader.tokenizer,
+        prompt_of(output.prompts, kind),
+        several("texts", texts),
+        max_tokens=None if static else reader.max_tokens,
+        truncation=truncation,
+        name=name,
+    )
+    if not static:
+        return of_encodings(reader, encodings, name)
+    for index, encoding in enumerate(encodings):
+        words_of(encoding, reader.max_tokens, truncation, name(index))  # refuses one that is too long
+    return Ready(
+        encodings,
+        partial(_from_table, output=output, max_tokens=reader.max_tokens),
+        list,
+        ("weights_of_words",),
+        name,
+        reads_last_states=False,
+    )
+
+
+def of_encodings(
+    reader: Reader, encodings: Sequence[Encoding], name: Name = numbered
+) -> Ready[list[WordWeights]]:
+    """The weights of words of texts that are tokenized already."""
+    output = sparse_output(reader)
+    return Ready(encodings, partial(sparse_vectors, output=output), list, ("sparse_vectors",), name)
+
+
+def sparse_output(reader: Reader) -> SparseVector:
+    """The output of a checkpoint that gives weights of words.
+
+    Raises:
+        InvalidRequest: it does not.
+    """
+    if not isinstance(reader.output, SparseVector):
+        raise InvalidRequest(
+            f"{reader.name} does not give weights of words; use a checkpoint of SPLADE's kind"
+        )
+    return reader.output
+
+
 def sparse_vectors(
     engine: Engine,
     output: SparseVector,
@@ -67,6 +133,14 @@ def sparse_vectors(
             dropped = encodings[index].truncated_tokens
             found[index] = WordWeights.of_dense(weights_V, output.most_words, dropped)
     return [found[index] for index in range(len(encodings))]
+
+
+def _from_table(
+    engine: Engine, *, encodings: Sequence[Encoding], output: SparseVector, max_tokens: int | None, **_: Any
+) -> list[WordWeights]:
+    """The weights of the words of queries, for which no encoder runs."""
+    ids = [words_of(encoding, max_tokens, "end", "") for encoding in encodings]
+    return weights_of_words(engine.static_weights(), output, ids)
 
 
 def weights_of_words(

@@ -5,21 +5,28 @@ Axes: W words.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.base.arguments import check_choice
+from unmask.base.arguments import check_choice, listed
 from unmask.engines.engine import Floats
 from unmask.errors import InvalidRequest
 from unmask.spec import Classifier
-from unmask.tasks.classify import label_names, probabilities
-from unmask.tasks.long_texts import Coverage, WindowedLogits
+from unmask.tasks.classify import classifier_of, label_names, probabilities
+from unmask.tasks.long_texts import Coverage, WindowedLogits, windowed
+from unmask.tasks.reader import Name, Reader, called, several
+from unmask.tasks.ready import Ready
 from unmask.tasks.schemes import Scheme, entities_of, written_in
-from unmask.tasks.values import Aggregation, SchemeName
+from unmask.tasks.values import Aggregation, LongTexts, SchemeName
 from unmask.text import Encoding
 from unmask.text.borders import word_borders
+from unmask.text.tokenizer import numbered
+
+Words = Sequence[str]
+"""The words of one text."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +104,38 @@ class Tagging(Coverage):
         labels = replace(self, scheme=scheme).labels()
         words = tuple(replace(one, label=labels[one.word]) for one in self.words)
         return replace(self, words=words, scheme=scheme)
+
+
+def prepare(
+    reader: Reader,
+    texts: str | Sequence[str] | Sequence[Words],
+    *,
+    aggregation: Aggregation = "first",
+    truncation: LongTexts = "window",
+    overlap_tokens: int | None = None,
+    name: Name = numbered,
+) -> Ready[list[Tagging]]:
+    """The label of each word of each text; arguments as of `unmask.models.model.Model.tag`."""
+    head = classifier_of(reader.spec, "tokens", "label words", reader.name)
+    check_choice("aggregation", aggregation, get_args(Aggregation))
+    name = called(texts, name)
+    inputs = several("texts", texts)
+    if inputs and not isinstance(inputs[0], str):
+        encodings = [
+            reader.tokenizer.encode_words(listed(name(index), words), name=name(index))
+            for index, words in enumerate(inputs)
+        ]
+    else:
+        encodings = reader.whole(inputs, truncation=truncation, name=name)
+    return windowed(
+        "tokens",
+        encodings,
+        partial(tag, head, aggregation=aggregation),
+        max_tokens=reader.max_tokens,
+        truncation=truncation,
+        overlap_tokens=overlap_tokens,
+        name=name,
+    )
 
 
 def tag(

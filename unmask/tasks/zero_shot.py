@@ -8,13 +8,58 @@ Axes: W windows of a text; A candidate labels.
 
 from collections.abc import Sequence
 
+from unmask.base.arguments import check_flag, check_fraction, listed
 from unmask.errors import InvalidRequest, quoted
 from unmask.spec import Classifier
-from unmask.tasks.aligned import AlignedLogits
-from unmask.tasks.classify import THRESHOLD, Classification, label_names, most_probable, probabilities
+from unmask.tasks.aligned import AlignedLogits, prepare_aligned
+from unmask.tasks.classify import (
+    THRESHOLD,
+    Classification,
+    classifier_of,
+    label_names,
+    most_probable,
+    probabilities,
+)
+from unmask.tasks.reader import Name, Reader, called, several
+from unmask.tasks.ready import Ready
+from unmask.tasks.values import LongTexts
+from unmask.text.tokenizer import numbered
 
 TEMPLATE = "This example is {}."
 """The hypothesis by default; the candidate label replaces ``{}``."""
+
+
+def prepare(
+    reader: Reader,
+    texts: str | Sequence[str],
+    candidate_labels: Sequence[str],
+    *,
+    hypothesis_template: str = TEMPLATE,
+    multi_label: bool = False,
+    threshold: float = THRESHOLD,
+    truncation: LongTexts = "window",
+    overlap_tokens: int | None = None,
+    name: Name = numbered,
+) -> Ready[list[Classification]]:
+    """Classes that are named with the texts; arguments as of `unmask.models.model.Model.zero_shot`."""
+    head = classifier_of(reader.spec, "sequence", "classify texts", reader.name)
+    classes = entailment_of(head, reader.name)
+    check_flag("multi_label", multi_label)
+    check_fraction("threshold", threshold)
+    labels = listed("candidate_labels", candidate_labels)
+    seconds = hypotheses(labels, hypothesis_template)
+    firsts = several("texts", texts)
+    return prepare_aligned(
+        reader,
+        "sequence",
+        firsts,
+        [seconds] * len(firsts),
+        lambda read: zero_shot(read, labels, classes, multi_label=bool(multi_label), threshold=threshold),
+        truncation=truncation,
+        overlap_tokens=overlap_tokens,
+        name=called(texts, name),
+        second="hypothesis",
+    )
 
 
 def hypotheses(candidate_labels: Sequence[str], template: str) -> list[str]:

@@ -84,21 +84,15 @@ def _fill_lines(
     loaded: "Model", reader: LineReader, total: int, *, top: int, truncation: Truncation, json: bool
 ) -> None:
     """Show the predictions of each line as soon as its part of the input is computed."""
-    from unmask.tasks.fill import fill as fill_encodings
+    from unmask.tasks.fill import of_encodings
 
     longest = 0
     with progress("filling", total) as report:
         while part := reader.take():
             encodings = encode_lines(loaded, part, truncation)
             longest = max(longest, *map(len, encodings))
-            filled = fill_encodings(
-                loaded.engine,
-                loaded.tokenizer,
-                encodings,
-                top_k=top,
-                model=loaded.name,
-                name=partial(line_name, part),
-            )
+            ready = of_encodings(loaded.reader, encodings, top_k=top, name=partial(line_name, part))
+            filled = ready(loaded.engine)
             for line, masks in zip(part, filled, strict=True):
                 _show(loaded, line.text, masks, _place(line), json)
             sys.stdout.flush()

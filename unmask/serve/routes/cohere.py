@@ -3,8 +3,6 @@
 import uuid
 from typing import Any
 
-import numpy as np
-
 from unmask.serve.errors import BadField
 from unmask.serve.fields import Choice, Choices, Documents, Flag, Inputs, Text, TextList, Whole
 from unmask.serve.models import ServedModel
@@ -71,6 +69,7 @@ async def rerank(service: Service, call: Call, given: Given) -> Any:
     service.repeat(call, "query", given["query"], len(texts))
     logits = await service.run(
         call,
+        served,
         lambda: served.rerank(
             given["query"],
             texts,
@@ -78,7 +77,7 @@ async def rerank(service: Service, call: Call, given: Given) -> Any:
             pair_name=named("documents", False),
         ),
     )
-    scores = activated(np.asarray(logits), "sigmoid")
+    scores = activated(logits, "sigmoid")
     order = sorted(range(len(logits)), key=lambda index: -logits[index])[: given["top_n"]]
     results: list[dict[str, Any]] = [
         {"index": index, "relevance_score": float(scores[index])} for index in order
@@ -124,17 +123,16 @@ async def _embedded(service: Service, call: Call, given: Given, kinds: list[str]
         raise BadField("truncate", "truncate is START, and only the end of a text can be dropped; use END")
     asked = None if given["truncate"] is None else given["truncate"] == "END"
     prompt = _prompt(served, given["input_type"])
-    vectors = np.stack(
-        await service.run(
-            call,
-            lambda: served.embed(
-                Inputs(given["texts"], None, False),
-                truncation=service.truncation(asked),
-                dimensions=given["output_dimension"],
-                prompt=prompt,
-                name=named("texts", False),
-            ),
-        )
+    vectors = await service.run(
+        call,
+        served,
+        lambda: served.embed(
+            Inputs(given["texts"], None, False),
+            truncation=service.truncation(asked),
+            dimensions=given["output_dimension"],
+            prompt=prompt,
+            name=named("texts", False),
+        ),
     )
     forms: dict[str, Any] = {
         "float": lambda: vectors,

@@ -49,6 +49,7 @@ async def embeddings(service: Service, call: Call, given: Given) -> Any:
     inputs = given["input"]
     found = await service.run(
         call,
+        served,
         lambda: served.embed(
             inputs,
             truncation=truncation_of(service, given),

@@ -19,6 +19,7 @@ async def found(service: Service, call: Call, given: Given) -> Any:
     explained = {"none": False, "shares": "shares", "attribution": True}[given["explain"]]
     (hits,) = await service.run(
         call,
+        served,
         lambda: search(
             served,
             given["query"],

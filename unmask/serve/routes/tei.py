@@ -2,8 +2,7 @@
 
 from typing import Any, cast
 
-import numpy as np
-
+from unmask.engines.engine import Floats
 from unmask.serve.errors import BadField
 from unmask.serve.fields import Choice, Flag, Inner, Inputs, Text, TextList, Whole
 from unmask.serve.id_fields import TextsOrIds, TextsOrPairs
@@ -19,11 +18,12 @@ from unmask.serve.routes.route import (
 )
 from unmask.serve.schemas import INTEGER, NUMBER, TEXT, VECTOR, record, rows
 from unmask.serve.service import Call, Service
-from unmask.serve.typed import embed_all
 from unmask.spec import PooledVector
+from unmask.tasks import classify, hidden_states
 from unmask.tasks.classify import Classification
 from unmask.tasks.pair_scores import activated
 from unmask.tasks.prompts import chosen_prompt
+from unmask.tasks.ready import Ready
 from unmask.tasks.similarity import similarity
 from unmask.text import Truncation
 
@@ -33,6 +33,9 @@ CUT = {
         options=("right", "left", "Right", "Left"), default="right", about="left is refused with truncate"
     ),
 }
+MOST_NUMBERS = 1 << 22
+"""How many numbers an answer with a vector for each token has: as JSON, each takes up to 13 bytes."""
+
 INPUTS = TextsOrIds(required=True, about="texts, or token ids as /tokenize gives them")
 
 
@@ -42,6 +45,7 @@ async def embed(service: Service, call: Call, given: Given) -> Any:
     inputs, truncation = given["inputs"], _truncation(service, given)
     return await service.run(
         call,
+        served,
         lambda: served.embed(
             inputs,
             truncation=truncation,
@@ -64,17 +68,27 @@ async def embed_tokens(service: Service, call: Call, given: Given) -> Any:
         raise BadField("prompt_name", f"{served.name} has no prompts; leave prompt_name out")
     else:
         prompt = ""
-    return await service.run(
-        call,
-        lambda: embed_all(
-            served,
-            inputs,
-            prompt=prompt,
-            named=prompt_name is not None,
-            truncation=truncation,
-            name=named("inputs", inputs.single),
-        ),
-    )
+    name = named("inputs", inputs.single)
+
+    def prepare() -> Ready[list[Floats]]:
+        if inputs.ids is not None:
+            encodings = served.of_ids(inputs, prompt_name, truncation=truncation, name=name)
+        else:
+            texts = [prompt + text if text.strip() else text for text in inputs.texts]
+            encodings = served.texts.tokenized(texts, truncation=truncation, name=name)
+        ready = hidden_states.of_encodings(encodings)
+        most = MOST_NUMBERS // served.model.spec.width
+        if ready.tokens > most:
+            raise BadField(
+                "inputs",
+                f"inputs have {ready.tokens:,} tokens, and vectors of {most:,} at most are answered; "
+                "send fewer texts",
+                413,
+                "too_many_tokens",
+            )
+        return ready
+
+    return await service.run(call, served, prepare)
 
 
 async def embed_sparse(service: Service, call: Call, given: Given) -> Any:
@@ -85,6 +99,7 @@ async def embed_sparse(service: Service, call: Call, given: Given) -> Any:
         raise BadField("prompt_name", "prompt_name is for embeddings; leave it out")
     found = await service.run(
         call,
+        served,
         lambda: served.embed_sparse(inputs, truncation=truncation, name=named("inputs", inputs.single)),
     )
     return [
@@ -103,6 +118,7 @@ async def rerank(service: Service, call: Call, given: Given) -> Any:
     service.repeat(call, "query", given["query"], len(texts))
     logits = await service.run(
         call,
+        served,
         lambda: served.rerank(
             given["query"],
             texts,
@@ -111,7 +127,7 @@ async def rerank(service: Service, call: Call, given: Given) -> Any:
         ),
     )
     order = sorted(range(len(logits)), key=lambda index: -logits[index])
-    scores = activated(np.asarray(logits), "identity" if given["raw_scores"] else "sigmoid")
+    scores = activated(logits, "identity" if given["raw_scores"] else "sigmoid")
     return [
         {"index": index, "score": float(scores[index])}
         | ({"text": texts[index]} if given["return_text"] else {})
@@ -132,7 +148,11 @@ async def predict(service: Service, call: Call, given: Given) -> Any:
         )
     (texts, pairs, single), truncation = given["inputs"], _truncation(service, given)
     found = await service.run(
-        call, lambda: served.predict(texts, pairs, truncation=truncation, name=named("inputs", single))
+        call,
+        served,
+        lambda: classify.prepare(
+            served.texts, texts, pairs, truncation=truncation, name=named("inputs", single)
+        ),
     )
     answers = [_labels(one)[: parameters["top_k"]] for one in found]
     # huggingface_hub's client, which alone sends parameters, takes the first of a list also for one text.
@@ -151,18 +171,17 @@ async def similar(service: Service, call: Call, given: Given) -> Any:
     def name(index: int) -> str:
         return "inputs.source_sentence" if index == 0 else f"inputs.sentences[{index - 1}]"
 
-    found = np.stack(
-        await service.run(
-            call,
-            lambda: served.embed(
-                Inputs(texts, None, False),
-                truncation=truncation,
-                prompt_name=parameters["prompt_name"],
-                name=name,
-            ),
-        )
+    embeddings_SE = await service.run(
+        call,
+        served,
+        lambda: served.embed(
+            Inputs(texts, None, False),
+            truncation=truncation,
+            prompt_name=parameters["prompt_name"],
+            name=name,
+        ),
     )
-    return similarity(found[:1], found[1:])[0]
+    return similarity(embeddings_SE[:1], embeddings_SE[1:])[0]
 
 
 def _truncation(service: Service, given: Given) -> Truncation:

@@ -1,17 +1,25 @@
-"""Typed routes under ``/v1``: entities, answers, masked words, attention. Errors are in OpenAI's form."""
+"""Typed routes under ``/v1``, such as entities, answers and attention. Errors are in OpenAI's form."""
 
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from unmask.serve import typed
-from unmask.serve.fields import Choice, Flag, Inputs, Schema, Share, Text, Texts, Whole
+from unmask.interpret.head_summary import HeadSummary
+from unmask.serve import fields
+from unmask.serve.errors import BadField
+from unmask.serve.fields import Flag, Inputs, Schema, Share, Text, TextList, Texts, Whole
 from unmask.serve.routes.openai import USAGE, usage
 from unmask.serve.routes.route import MODEL, TRUNCATE, Given, PostRoute, named, truncation_of
 from unmask.serve.schemas import TEXT, record, rows, schema_of
 from unmask.serve.service import Call, Service
+from unmask.tasks import answer, choose, fill, tag
 from unmask.tasks.answer import MAX_ANSWER_TOKENS, Answers
+from unmask.tasks.choose import Choice
 from unmask.tasks.fill import FilledMask
+from unmask.tasks.ready import Ready
 from unmask.tasks.tag import Tagging
+from unmask.tasks.values import LongTexts
+from unmask.text import Encoding
 
 TEXTS = Texts(required=True, about="one text or several; there is one result for each")
 WINDOWS = Flag(
@@ -19,22 +27,26 @@ WINDOWS = Flag(
 )
 
 
+MOST_ATTENTION_TOKENS = 1024
+"""The longest text whose attention is measured: every head's every pair of tokens is looked at."""
+
+
 async def entities(service: Service, call: Call, given: Given) -> Any:
     """The entities of each text, and the label of each of its words."""
     served = service.models.named(given["model"], "entities")
     inputs: Inputs = given["texts"]
-    found = await service.run(
+    taggings = await service.run(
         call,
-        lambda: typed.entities(
-            served,
+        served,
+        lambda: tag.prepare(
+            served.texts,
             inputs.texts,
             aggregation=given["aggregation"],
-            truncate=given["truncate"],
+            truncation=_long(given),
             name=named("texts", inputs.single),
-            most_tokens=service.limits.queued_tokens,
         ),
     )
-    return _results(call, served.name, found)
+    return _results(call, served.name, taggings)
 
 
 async def answers(service: Service, call: Call, given: Given) -> Any:
@@ -42,66 +54,121 @@ async def answers(service: Service, call: Call, given: Given) -> Any:
     served = service.models.named(given["model"], "answers")
     contexts: Inputs = given["contexts"]
     service.repeat(call, "question", given["question"], len(contexts.texts))
-    (found,) = await service.run(
+    (result,) = await service.run(
         call,
-        lambda: typed.answers(
-            served,
-            given["question"],
-            contexts.texts,
-            truncate=given["truncate"],
-            name=named("contexts", contexts.single),
-            most_tokens=service.limits.queued_tokens,
+        served,
+        lambda: answer.prepare(
+            served.texts,
+            [given["question"]],
+            [contexts.texts],
             top_k=given["top_k"],
             max_answer_tokens=given["max_answer_tokens"],
             no_answer=given["no_answer"],
             null_threshold=given["null_threshold"],
+            truncation=_long(given),
+            name=lambda _: "question",
+            context_name=named("contexts", contexts.single),
         ),
     )
-    return {"model": served.name, **asdict(found), "usage": usage(call)}
+    return {"model": served.name, **asdict(result), "usage": usage(call)}
+
+
+async def choices(service: Service, call: Call, given: Given) -> Any:
+    """The choice that fits the question best, and the probability of each."""
+    served = service.models.named(given["model"], "choices")
+    service.repeat(call, "question", given["question"], len(given["choices"]))
+    (result,) = await service.run(
+        call,
+        served,
+        lambda: choose.prepare(
+            served.texts,
+            [given["question"]],
+            [given["choices"]],
+            truncation=_long(given),
+            name=lambda _: "question",
+        ),
+    )
+    return {"model": served.name, **asdict(result), "usage": usage(call)}
 
 
 async def masked_words(service: Service, call: Call, given: Given) -> Any:
     """For each text, the most probable words at each of its mask tokens."""
     served = service.models.named(given["model"], "masked_words")
     inputs: Inputs = given["texts"]
-    found = await service.run(
+    words, top_k = served.model.spec.embedding.vocabulary, given["top_k"]
+    if top_k > words:
+        raise BadField("top_k", f"top_k is {top_k}, and the vocabulary has {words}; ask for fewer")
+    filled = await service.run(
         call,
-        lambda: typed.masked_words(
-            served,
+        served,
+        lambda: fill.prepare(
+            served.texts,
             inputs.texts,
-            top_k=given["top_k"],
+            top_k=top_k,
             truncation=truncation_of(service, given),
             name=named("texts", inputs.single),
         ),
     )
-    return _results(call, served.name, found)
+    return _results(call, served.name, filled)
+
+
+@dataclass(frozen=True)
+class TextAttention:
+    """The attention of every head on one text."""
+
+    tokens: tuple[str, ...]
+    """The vocabulary's spelling of each token."""
+    heads: tuple[HeadSummary, ...]
+    """Layer by layer."""
 
 
 async def attention(service: Service, call: Call, given: Given) -> Any:
     """For each text and head: entropy, distance, the token that receives most, and to what it relates."""
     served = service.models.named(given["model"], "attention")
     inputs: Inputs = given["texts"]
-    found = await service.run(
-        call,
-        lambda: typed.attention(
-            served,
-            inputs.texts,
-            truncation=truncation_of(service, given),
-            name=named("texts", inputs.single),
-        ),
-    )
-    return _results(call, served.name, found)
+    name = named("texts", inputs.single)
+
+    def prepare() -> Ready[list[TextAttention]]:
+        encodings = served.texts.tokenized(inputs.texts, truncation=truncation_of(service, given), name=name)
+        for index, encoding in enumerate(encodings):
+            if len(encoding) > MOST_ATTENTION_TOKENS:
+                raise BadField(
+                    "texts",
+                    f"{name(index)} has {len(encoding):,} tokens, and attention is measured over at most "
+                    f"{MOST_ATTENTION_TOKENS:,}; shorten it",
+                    413,
+                    "context_length_exceeded",
+                )
+        return Ready(encodings, _attention, list, "attention", name, reads_last_states=False)
+
+    return _results(call, served.name, await service.run(call, served, prepare))
 
 
-def _results(call: Call, model: str, found: list[Any]) -> dict[str, Any]:
-    return {"model": model, "results": found, "usage": usage(call)}
+def _attention(engine: Any, *, encodings: Sequence[Encoding], **_: Any) -> list[TextAttention]:
+    from unmask.interpret import AttentionView
+
+    return [
+        TextAttention(encoding.pieces, tuple(AttentionView(engine.encoder, encoding).summaries()))
+        for encoding in encodings
+    ]
+
+
+def _long(given: Given) -> LongTexts:
+    """What to do with texts that are too long, which are read in windows otherwise."""
+    return "end" if given["truncate"] else "window"
+
+
+def _results(call: Call, model: str, results: list[Any]) -> dict[str, Any]:
+    return {"model": model, "results": results, "usage": usage(call)}
 
 
 def _answered(kind: Any) -> Schema:
     return record(model=TEXT, results=rows(schema_of(kind)), usage=USAGE)
 
 
-_ANSWERS = schema_of(Answers)
+def _answered_once(kind: Any) -> Schema:
+    return record(model=TEXT, usage=USAGE, **schema_of(kind)["properties"])
+
 
 ROUTES = (
     PostRoute(
@@ -111,7 +178,7 @@ ROUTES = (
         {
             "texts": TEXTS,
             "model": MODEL,
-            "aggregation": Choice(
+            "aggregation": fields.Choice(
                 options=("first", "mean"), default="first", about="which tokens of a word give its label"
             ),
             "truncate": WINDOWS,
@@ -134,7 +201,19 @@ ROUTES = (
             "null_threshold": Share(default=0.5, about="no answer if its probability exceeds this"),
             "truncate": WINDOWS,
         },
-        record(model=TEXT, usage=USAGE, **_ANSWERS["properties"]),
+        _answered_once(Answers),
+    ),
+    PostRoute(
+        "/v1/choices",
+        "openai",
+        choices,
+        {
+            "question": Text(required=True),
+            "choices": TextList(required=True, about="two texts or more"),
+            "model": MODEL,
+            "truncate": WINDOWS,
+        },
+        _answered_once(Choice),
     ),
     PostRoute(
         "/v1/masked_words",
@@ -153,6 +232,6 @@ ROUTES = (
         "openai",
         attention,
         {"texts": TEXTS, "model": MODEL, "truncate": TRUNCATE},
-        _answered(typed.TextAttention),
+        _answered(TextAttention),
     ),
 )

@@ -49,7 +49,7 @@ def right_choice(record: Labeled, data: DataSettings) -> int:
 def tokenized_choices(
     record: Labeled, tokenizer: Tokenizer, data: DataSettings, max_tokens: int | None
 ) -> AlignedWindows:
-    """A question with each of its choices, as `unmask.models.choices.ChoiceModel.choose` reads them.
+    """A question with each of its choices, as `unmask.models.model.Model.choose` reads them.
 
     Raises:
         TextError: a text is empty, too long, or not Unicode text.
