@@ -10,7 +10,9 @@ from pyarrow import parquet
 
 import unmask
 from tests.support.command import assert_one_sentence, run_here
-from unmask.bulk import BatchClassifier, BatchEmbedder, BatchTagger, run_shards
+from tests.support.tiny import tiny_bert, write_checkpoint
+from unmask.bulk import BatchClassifier, BatchEmbedder, BatchPredictor, BatchTagger, run_shards
+from unmask.bulk.predictor import predicting_methods
 from unmask.errors import InvalidRequest, TextError
 
 TEXTS = [
@@ -153,6 +155,38 @@ def test_pairs_and_candidate_labels(quick, tmp_path):
         pyarrow.table({"a": ["It rains."]})
     )
     assert [one.name for one in table.schema.field("scores").type] == list(labels)
+
+
+def test_any_method_that_predicts_is_mapped(tmp_path):
+    """Answers and choices have no class of their own: the method's results say what the columns are."""
+    assert set(predicting_methods()) == {"answer", "choose", "classify", "tag", "zero_shot"}
+    answers = BatchPredictor(
+        method="answer", column="question", columns={"contexts": "text"}, load={"adapter": "answers"}
+    )
+    rows = {"question": ["Who met Tim Cook?", "Where?"], "text": [TEXTS[0], [TEXTS[0], TEXTS[2]]]}
+    wanted = unmask.load("default", adapter="answers").answer(rows["question"], rows["text"])
+    assert close(
+        pickle.loads(pickle.dumps(answers))(rows)["answers"], [as_lists(one)["answers"] for one in wanted]
+    )
+    table = answers(pyarrow.table({"question": rows["question"], "text": [TEXTS[0]] * 2}))
+    assert table.schema.field("answers").type.value_type.get_field_index("score") >= 0
+    write_checkpoint(tmp_path / "choices", tiny_bert("BertForMultipleChoice"), sentence=False)
+    choose = BatchPredictor(str(tmp_path / "choices"), method="choose", columns={"choices": "options"})
+    (tmp_path / "rows.jsonl").write_text(
+        "".join(json.dumps({"text": "the river", "options": ["a bank", "a text"]}) + "\n" for _ in range(3))
+    )
+    run_shards([str(tmp_path / "rows.jsonl")], str(tmp_path / "out"), choose, rows_per_shard=2)
+    expected = as_lists(unmask.load(tmp_path / "choices").choose("the river", ["a bank", "a text"]))
+    for row in rows_of(tmp_path / "out"):
+        assert close({name: row[name] for name in expected}, expected)
+    with pytest.raises(InvalidRequest, match="method is 'embed'; it can be 'answer', 'choose'"):
+        BatchPredictor(method="embed").check()
+    with pytest.raises(InvalidRequest, match="has no choice head"):
+        BatchPredictor(method="choose", columns={"choices": "options"}).check()
+    with pytest.raises(InvalidRequest, match="missing a required argument: 'choices'; give its arguments in"):
+        BatchPredictor(method="choose").check()
+    with pytest.raises(InvalidRequest, match="unexpected keyword argument 'treshold'"):
+        BatchPredictor(options={"treshold": 1}).check()
 
 
 def test_refusals_come_before_the_folder(quick, tmp_path):

@@ -8,6 +8,7 @@ import numpy as np
 
 from unmask.bulk.task import BatchTask, TaskOutput
 from unmask.spec import PoolingMode
+from unmask.tasks import embed
 from unmask.tasks.prompts import chosen_prompt
 from unmask.tasks.quantize import Precision, quantize
 from unmask.text import Truncation
@@ -41,22 +42,19 @@ class BatchEmbedder(BatchTask):
         head = self.loaded.embedding_head(self.pooling, self.normalize, self.truncate_dim)
         chosen_prompt(head, self.prompt, self.prompt_name, self.loaded.name)
 
-    def compute(self, given: Mapping[str, Sequence[Any]], name: Callable[[int], str]) -> TaskOutput:
+    def compute(self, rows: Mapping[str, Sequence[Any]], name: Callable[[int], str]) -> TaskOutput:
         """See `BatchTask`."""
-        texts, loaded = given[self.column], self.loaded
-        if not texts:
+        if not rows[self.column]:
             return TaskOutput({self.output_column: np.empty((0, 0), np.float32)})
-        head = loaded.embedding_head(self.pooling, self.normalize, self.truncate_dim)
-        before = chosen_prompt(head, self.prompt, self.prompt_name, loaded.name)
-        encodings = loaded.tokenizer.encode_batch(
-            [before + text if isinstance(text, str) and text.strip() else text for text in texts],
-            max_tokens=loaded.max_tokens,
+        model = self.loaded
+        ready = embed.prepare(
+            model.reader,
+            rows[self.column],
+            model.embedding_head(self.pooling, self.normalize, self.truncate_dim),
+            prompt=self.prompt,
+            prompt_name=self.prompt_name,
             truncation=self.truncation,
             name=name,
         )
-        embeddings_SE = loaded.embed_encodings(encodings, head, prompt=before, name=name)
-        return TaskOutput(
-            {self.output_column: quantize(embeddings_SE, self.precision)},
-            sum(map(len, encodings)),
-            sum(encoding.truncated_tokens > 0 for encoding in encodings),
-        )
+        embeddings_SE = quantize(ready(model.engine), self.precision)
+        return TaskOutput({self.output_column: embeddings_SE}, ready.tokens, ready.truncated)

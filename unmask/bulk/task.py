@@ -2,15 +2,14 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unmask.bulk.arrow import arrow_column, arrow_types
 from unmask.errors import InvalidRequest
-from unmask.tasks.long_texts import Coverage
 
 if TYPE_CHECKING:
     from unmask.models.load import Model
@@ -46,8 +45,10 @@ class BatchTask(ABC):
     load: Mapping[str, Any] = field(default_factory=dict)
     threads: int | None = None
 
-    result: ClassVar[type | None] = None
-    """The dataclass whose fields are the columns that are added; None if they are vectors."""
+    @property
+    def result(self) -> type | None:
+        """The dataclass whose fields are the columns that are added; None if they are vectors."""
+        return None
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -68,8 +69,8 @@ class BatchTask(ABC):
         """
 
     @abstractmethod
-    def compute(self, given: Mapping[str, Sequence[Any]], name: Callable[[int], str]) -> TaskOutput:
-        """The added columns for rows, given their values in the columns `inputs`.
+    def compute(self, rows: Mapping[str, Sequence[Any]], name: Callable[[int], str]) -> TaskOutput:
+        """The added columns for rows, from their values in the columns `inputs`.
 
         ``name`` names a row in errors.
 
@@ -99,8 +100,8 @@ class BatchTask(ABC):
 
                 set_thread_count(self.threads)
             vars(self)["_loaded"] = load(self.model, **self.load)
-        found: Model = vars(self)["_loaded"]
-        return found
+        model: Model = vars(self)["_loaded"]
+        return model
 
     def __call__(self, batch: Any) -> Any:
         """The batch with the columns `outputs`: a dictionary of arrays, a pandas data frame, an Arrow table.
@@ -138,16 +139,6 @@ class BatchTask(ABC):
         """The batches of an iterator one after the other, as ``mapInPandas`` of Spark asks for."""
         for batch in batches:
             yield self(batch)
-
-
-def predicted(results: Sequence[Coverage], names: Sequence[str]) -> TaskOutput:
-    """Predictions as columns, one for each of these fields."""
-    rows = [asdict(one) for one in results]
-    return TaskOutput(
-        {name: [row[name] for row in rows] for name in names},
-        sum(one.tokens_read for one in results),
-        sum(one.truncated_tokens > 0 for one in results),
-    )
 
 
 def _values(column: Any) -> list[Any]:
