@@ -22,7 +22,7 @@ from unmask.cli.look.gallery import gallery
 from unmask.errors import UnmaskError
 from unmask.explorer.export.gallery import Card, index_page, map_picture, shades
 from unmask.explorer.wire.tiles import codes
-from unmask.interpret.figures.colors import palette
+from unmask.interpret.figures.paper import palette
 
 SECOND = "the cat sat on the mat"
 

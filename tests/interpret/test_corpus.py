@@ -21,8 +21,7 @@ from unmask.interpret.corpus.batch import ROWS, EqualLengthBatch
 from unmask.interpret.corpus.measure import measure_corpus
 from unmask.interpret.corpus.patterns import DISTANT, PATTERNS, relations
 from unmask.interpret.corpus.search import find_examples
-from unmask.interpret.corpus.statistics import NONE, HeadTotals
-from unmask.interpret.corpus.stored import cache_file
+from unmask.interpret.corpus.statistics import NONE, HeadTotals, cache_file
 from unmask.interpret.corpus.texts import Corpus, CorpusText, read_corpus, shipped_corpus
 from unmask.interpret.watch import unwatched
 from unmask.interpret.words.words import words

@@ -8,8 +8,7 @@ from tests.interpret.test_statistics import recorded, whole_maps
 from tests.support.specs import SPECS
 from unmask.encoder.hooks import HookPoint
 from unmask.interpret.attention import rows as rows_module
-from unmask.interpret.attention.edges import layer_edges
-from unmask.interpret.attention.residual import attention_output, residual_norms
+from unmask.interpret.attention.edges import attention_output, layer_edges, residual_norms
 from unmask.interpret.attention.rows import LayerRows
 
 

@@ -10,8 +10,7 @@ from tests.support.command import assert_one_sentence, run_here
 from tests.support.explorable import FakeModel
 from unmask.errors import InvalidRequest, UnmaskError
 from unmask.interpret.figures.attention import arcs_figure, layers_figure, map_figure
-from unmask.interpret.figures.colors import palette
-from unmask.interpret.figures.paper import COLUMN, PAGE, new_figure, save_figure
+from unmask.interpret.figures.paper import COLUMN, PAGE, new_figure, palette, save_figure
 
 TEXT = "the $cat$ sat on the <mat> & a bank"
 SVG = "{http://www.w3.org/2000/svg}"

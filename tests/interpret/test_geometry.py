@@ -9,9 +9,15 @@ import pytest
 from unmask.errors import InvalidRequest, NonFiniteResult
 from unmask.interpret.geometry import geometry
 from unmask.interpret.geometry import layers as layers_module
-from unmask.interpret.geometry.dimension import gride, levina_bickel, two_nn, two_nn_slope
+from unmask.interpret.geometry.dimension import (
+    distinct,
+    gride,
+    levina_bickel,
+    neighbors,
+    two_nn,
+    two_nn_slope,
+)
 from unmask.interpret.geometry.intervals import blocks_of, student
-from unmask.interpret.geometry.neighbors import distinct, neighbors
 from unmask.interpret.geometry.spread import effective_rank, iso_score, mean_cosine, variances
 
 

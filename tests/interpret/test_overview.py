@@ -23,7 +23,7 @@ from unmask.interpret.effects.target import Embedding, Word
 from unmask.interpret.geometry.cka import cka
 from unmask.interpret.overview import effects
 from unmask.interpret.overview.effects import decided_word, most_effective_head
-from unmask.interpret.overview.layers import labels
+from unmask.interpret.overview.heads import labels
 from unmask.interpret.overview.names import percent
 from unmask.interpret.overview.overview import ORDER, attention_findings, overview
 from unmask.text.masking import masked

@@ -7,7 +7,7 @@ from tests.support import dense
 from tests.support.specs import SPECS, random_encoder
 from unmask.errors import InvalidRequest
 from unmask.interpret import ActivationCache
-from unmask.interpret.attention.segments import segment_attention
+from unmask.interpret.attention.head_distances import segment_attention
 from unmask.text import Encoding
 
 TOKENS = "s a a a s b b s"

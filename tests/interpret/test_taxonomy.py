@@ -19,9 +19,8 @@ from tests.support.tokenizers_built import of_bytes, of_pieces
 from unmask.errors import Cancelled, InvalidRequest, NonFiniteResult
 from unmask.interpret.activation_cache import ActivationCache
 from unmask.interpret.attention import head_distances as module
-from unmask.interpret.attention.assignment import assign
 from unmask.interpret.attention.attention_statistics import attention_statistics
-from unmask.interpret.attention.head_distances import compare_heads, head_distances, match_heads
+from unmask.interpret.attention.head_distances import assign, compare_heads, head_distances, match_heads
 from unmask.interpret.attention.layer_statistics import CLASSES
 from unmask.interpret.attention.taxonomy import label_heads, positional
 

@@ -965,7 +965,7 @@ class Model:
             OutputError: the cache cannot be written.
         """
         from unmask.interpret.corpus.measure import measure_corpus
-        from unmask.interpret.corpus.stored import cache_file
+        from unmask.interpret.corpus.statistics import cache_file
         from unmask.interpret.corpus.texts import corpus_of
 
         check_callable("watch", watch)

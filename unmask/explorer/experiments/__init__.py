@@ -1,24 +1,31 @@
 """The tour's experiments: functions of an encoder and a text that return measured numbers."""
 
-from unmask.explorer.experiments.alternation import Alternation, alternation
 from unmask.explorer.experiments.blur import Blur, blur, evenness
 from unmask.explorer.experiments.collapse import Collapse, collapse
-from unmask.explorer.experiments.handshake import Handshake, clearest_head, handshake
+from unmask.explorer.experiments.handshake import (
+    Handshake,
+    Pair,
+    clearest_head,
+    clearest_pair,
+    content_token,
+    handshake,
+)
 from unmask.explorer.experiments.matching import Matching, matching
 from unmask.explorer.experiments.order import Shuffled, is_unordered, shuffled, swapped
-from unmask.explorer.experiments.pairs import Pair, clearest_pair, content_token
 from unmask.explorer.experiments.positions import (
     DistancePenalty,
     Parts,
     PositionTable,
     TurnedAlike,
+    Twice,
     distance_penalty,
     parts,
     position_table,
     turned_alike,
+    twice,
 )
 from unmask.explorer.experiments.prediction import MaskedPrediction, masked_prediction
-from unmask.explorer.experiments.reach import ReachAndEffect, reach_and_effect
+from unmask.explorer.experiments.reach import Alternation, ReachAndEffect, alternation, reach_and_effect
 from unmask.explorer.experiments.recorded_text import MOST_TOKENS, RecordedText, record_text
 from unmask.explorer.experiments.scaling import (
     RandomProducts,
@@ -28,7 +35,6 @@ from unmask.explorer.experiments.scaling import (
 )
 from unmask.explorer.experiments.sinks import Sinks, sinks
 from unmask.explorer.experiments.tiles import Tiled, tiled
-from unmask.explorer.experiments.twice import Twice, twice
 from unmask.explorer.experiments.values import Values, values
 
 __all__ = [

@@ -1,7 +1,7 @@
-"""Queries and keys: from dot products to attention weights, for one head."""
+"""Queries and keys: from dot products to attention weights, for one head; the pair that is shown first."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from unmask.explorer.experiments.recorded_text import RecordedText
 from unmask.interpret.arguments import one_of
+from unmask.interpret.words.words import words
+from unmask.text import Encoding
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,3 +80,129 @@ def clearest_head(heard: RecordedText, layers: Sequence[int] | None = None) -> t
         if float(value) > best:
             best, found = float(value), (layer, int(head))
     return found
+
+
+_PRONOUNS = """
+he she it they him her them his hers its their theirs himself herself itself themselves who whom whose which
+"""
+_FUNCTION_WORDS = """
+a an the and or but nor so yet if then than as at by for from in into of off on onto out over to under up with
+without about after before because while when where there here this that these those i you we me us my your
+our is are was were be been being am do does did have has had will would can could may might must shall should
+not no very just also too all any each every some such only own same both more most
+"""
+PRONOUNS = frozenset(_PRONOUNS.split())
+"""English pronouns of the third person: their antecedent is a word that a reader can name."""
+FUNCTION_WORDS = PRONOUNS.union(_FUNCTION_WORDS.split())
+"""English words that carry little meaning of their own; in another language, only a word's length counts."""
+LEAST_LETTERS = 3
+LEAST_WEIGHT = 0.2
+"""A pronoun that gives its antecedent less than this is not shown."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A head, a query and the key that the query attends to most in this head."""
+
+    layer: int
+    head: int
+    query: int
+    key: int
+
+
+def clearest_pair(heard: RecordedText, layer: int | None = None, head: int = 0) -> Pair:
+    """A head in which a word attends most to another word that means something to a reader.
+
+    First choice: the head whose pronouns attend most to content words before them that are not their
+    neighbors, and the pronoun that does so most. Second choice: the largest weight from one content word to
+    another one that is not its neighbor; then to the same word elsewhere. If a text has none of these, the
+    choice of `clearest_head` and its largest weight. ``layer`` and ``head`` limit the choice to one head.
+    """
+    maps = [
+        (at, one, p_NN.numpy())
+        for at in (range(heard.layer_count) if layer is None else [layer])
+        for one, p_NN in enumerate(heard.probabilities(at))
+        if layer is None or one == head
+    ]
+    pronouns, contents = _words_in(heard.encoding)
+    names = {token: heard.encoding.surface(token).strip().lower() for token in contents}
+    found = _by_pronouns(maps, pronouns, contents)
+    for alike in (False, True):  # a word that attends to itself elsewhere says less
+        found = found or _by_contents(maps, names, alike)
+    return found or _largest(heard, clearest_head(heard) if layer is None else (layer, head))
+
+
+_Map = tuple[int, int, NDArray[np.float64]]
+"""Layer, head, and attention weights, (N, N)."""
+
+
+def _by_pronouns(maps: Sequence[_Map], pronouns: Sequence[int], contents: Sequence[int]) -> Pair | None:
+    best, chosen = 0.0, None
+    for at, one, p_NN in maps:
+        peaks = {
+            query: float(p_NN[query, key])
+            for query in pronouns
+            if (key := int(p_NN[query].argmax())) in contents
+            and key < query - 1
+            and p_NN[query, key] >= LEAST_WEIGHT
+        }
+        value = sum(peaks.values()) / max(1, len(pronouns))
+        if value > best:
+            query = max(peaks, key=lambda place: peaks[place])
+            best, chosen = value, Pair(at, one, query, int(p_NN[query].argmax()))
+    return chosen
+
+
+def _by_contents(maps: Sequence[_Map], names: Mapping[int, str], alike: bool) -> Pair | None:
+    best, chosen = 0.0, None
+    for at, one, p_NN in maps:
+        for query in names:
+            key = int(p_NN[query].argmax())
+            if key not in names or abs(key - query) <= 1 or (names[key] == names[query]) != alike:
+                continue
+            if p_NN[query, key] > best:
+                best, chosen = float(p_NN[query, key]), Pair(at, one, query, key)
+    return chosen
+
+
+def _largest(heard: RecordedText, place: tuple[int, int]) -> Pair:
+    """The largest weight of a query that is a word on another token, in one head."""
+    p_NN = heard.probabilities(place[0])[place[1]].numpy().copy()
+    if len(p_NN) > 1:
+        np.fill_diagonal(p_NN, -1.0)
+    special = heard.encoding.special
+    if not special.all():
+        p_NN[special] = -2.0
+    query = int(p_NN.max(1).argmax())
+    return Pair(*place, query, int(heard.probabilities(place[0])[place[1]][query].argmax()))
+
+
+def content_token(encoding: Encoding) -> int:
+    """The content word nearest to the middle that is a single token; without one, the token in the middle."""
+    _, contents = _words_in(encoding)
+    middle = (len(encoding) - 1) / 2
+    others = [token for token in range(len(encoding)) if not encoding.special[token]]
+    some = contents or [token for token in others if encoding.surface(token).isalnum()] or others or [0]
+    return min(some, key=lambda token: abs(token - middle))
+
+
+def content_tokens(encoding: Encoding) -> list[int]:
+    """All content words that are single tokens."""
+    return _words_in(encoding)[1]
+
+
+def _words_in(encoding: Encoding) -> tuple[list[int], list[int]]:
+    """The pronouns, and the content words: words of letters that are single tokens."""
+    found = words(encoding)
+    pieces: NDArray[np.int64] = np.bincount(found.of_token, minlength=len(found))
+    pronouns, contents = [], []
+    for word in range(len(found)):
+        surface = found.surface(word).strip().lower()
+        if found.special[word] or pieces[word] != 1 or not surface.isalpha():
+            continue
+        token = int(found.first_tokens[word])
+        if surface in PRONOUNS:
+            pronouns.append(token)
+        elif surface not in FUNCTION_WORDS and len(surface) >= LEAST_LETTERS:
+            contents.append(token)
+    return pronouns, contents

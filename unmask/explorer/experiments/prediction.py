@@ -11,7 +11,7 @@ from torch import Tensor
 from unmask.encoder.decoder import word_role, word_states
 from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest
-from unmask.explorer.experiments.pairs import content_token, content_tokens
+from unmask.explorer.experiments.handshake import content_token, content_tokens
 from unmask.interpret.activation_cache import ActivationCache
 from unmask.interpret.arguments import token_of
 from unmask.interpret.effects.gradient import attribution

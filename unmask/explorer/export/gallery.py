@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.explorer.wire.tiles import FLOOR
-from unmask.interpret.figures.colors import COLORS, hex_color, palette
+from unmask.interpret.figures.paper import COLORS, hex_color, palette
 
 CELLS = 48
 """Cells of a picture along a side, at most."""

@@ -26,7 +26,7 @@ from unmask.interpret.attention.comparison import (
     word_probabilities,
 )
 from unmask.interpret.attention.global_effect import attention_to
-from unmask.interpret.attention.segments import segment_attention
+from unmask.interpret.attention.head_distances import segment_attention
 from unmask.interpret.attention.view import AttentionView
 from unmask.interpret.words.word_pairs import WordPair, pair_words
 from unmask.spec import Classifier, PooledVector

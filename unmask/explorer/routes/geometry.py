@@ -19,10 +19,9 @@ from unmask.http.responses import Answer, json_answer
 from unmask.http.worker import Watch
 from unmask.interpret.geometry.layers import geometry
 from unmask.interpret.geometry.projection import Basis, Method, Projection, project
-from unmask.interpret.geometry.sense_cloud import SenseCloud, sense_cloud
 from unmask.interpret.geometry.values import LayerGeometry
 from unmask.interpret.geometry.word_sense_sets import shipped_senses, shipped_words
-from unmask.interpret.geometry.word_senses import SenseReport, word_senses
+from unmask.interpret.geometry.word_senses import SenseCloud, SenseReport, sense_cloud, word_senses
 
 ASIDE = ("no", "yes")
 

@@ -13,8 +13,7 @@ from unmask.http.requests import Request
 from unmask.http.responses import Answer, json_answer
 from unmask.http.worker import Watch
 from unmask.interpret import AttentionView
-from unmask.interpret.attention.distances import uniform_distance
-from unmask.interpret.attention.layer_statistics import CLASSES, LayerStatistics
+from unmask.interpret.attention.layer_statistics import CLASSES, LayerStatistics, uniform_distance
 from unmask.interpret.attention.patterns import CLEAR, SHAPES, HeadPatterns, head_patterns
 from unmask.interpret.attention.sinks import EPSILON, HeadSink, TokenSink
 from unmask.interpret.attention.sinks import sinks as find

@@ -10,7 +10,7 @@ from unmask.explorer.sessions.models import Models
 from unmask.http.errors import Problem, Refused
 from unmask.http.worker import Job, Watch, Worker
 from unmask.interpret.corpus.measure import CorpusStatistics, measure_corpus
-from unmask.interpret.corpus.stored import cache_file
+from unmask.interpret.corpus.statistics import cache_file
 from unmask.interpret.corpus.texts import Corpus, corpus_of
 
 

@@ -12,9 +12,8 @@ from unmask.errors import NonFiniteResult
 from unmask.interpret.activation_cache import ActivationCache
 from unmask.interpret.arguments import at_least
 from unmask.interpret.attention.head_measures import HeadMeasures, block_shape
-from unmask.interpret.attention.layer_statistics import Floats, LayerStatistics
+from unmask.interpret.attention.layer_statistics import Floats, LayerStatistics, column_classes
 from unmask.interpret.attention.rows import CELLS_AT_ONCE, LayerRows, cells_at_once
-from unmask.interpret.attention.token_classes import column_classes
 from unmask.interpret.watch import Watch, unwatched
 from unmask.interpret.workers import Tick, together
 from unmask.spec import (

@@ -1,4 +1,4 @@
-"""Distances between heads on one text, and the most similar heads of two models.
+"""Distances between heads on one text, the most similar heads of two models, and attention within a pair.
 
 Axes: A heads of the first text; B heads of the second; G groups of tokens.
 """
@@ -12,9 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unmask.errors import InvalidRequest
+from unmask.errors import InvalidRequest, NonFiniteResult
 from unmask.interpret.activation_cache import ActivationCache
-from unmask.interpret.attention.assignment import assign
 from unmask.interpret.attention.rows import LayerRows
 from unmask.interpret.watch import Watch, unwatched
 from unmask.interpret.words.alignment import align
@@ -209,3 +208,76 @@ def _entropy(p_BRG: Tensor) -> Tensor:
     """Mean over rows, (B,), float64."""
     entropy_B: Tensor = torch.special.entr(p_BRG).sum(-1).double().mean(-1)
     return entropy_B
+
+
+def assign(cost_RC: NDArray[np.float64]) -> NDArray[np.int64]:
+    """A column for every row of a matrix with R <= C, each column once, at the least total cost: (R,).
+
+    Shortest augmenting paths with potentials (Kuhn 1955, in the form of Jonker & Volgenant 1987): R times at
+    most R steps over C columns.
+
+    Raises:
+        NonFiniteResult: a cost is infinite or not a number.
+    """
+    rows, columns = cost_RC.shape
+    assert rows <= columns
+    if not np.isfinite(cost_RC).all():
+        raise NonFiniteResult("a cost to pair by is not finite")
+    row_of_C = np.full(columns + 1, -1)  # the last column is where each path begins
+    of_row_R, of_column_C = np.zeros(rows), np.zeros(columns + 1)
+    for row in range(rows):
+        row_of_C[columns], at = row, columns
+        least_C, before_C = np.full(columns, np.inf), np.full(columns, columns)
+        visited_C = np.zeros(columns + 1, dtype=np.bool_)
+        while row_of_C[at] >= 0:
+            visited_C[at] = True
+            here = row_of_C[at]
+            open_C = ~visited_C[:columns]
+            reduced_C = cost_RC[here] - of_row_R[here] - of_column_C[:columns]
+            nearer_C = open_C & (reduced_C < least_C)
+            least_C[nearer_C], before_C[nearer_C] = reduced_C[nearer_C], at
+            found = int(np.where(open_C, least_C, np.inf).argmin())
+            step = least_C[found]
+            of_row_R[row_of_C[visited_C]] += step
+            of_column_C[visited_C] -= step
+            least_C[open_C] -= step
+            at = found
+        while at != columns:
+            row_of_C[at] = row_of_C[before_C[at]]
+            at = before_C[at]
+    column_of_R = np.zeros(rows, dtype=np.int64)
+    taken_C = np.flatnonzero(row_of_C[:columns] >= 0)
+    column_of_R[row_of_C[taken_C]] = taken_C
+    return column_of_R
+
+
+def segment_attention(cache: ActivationCache, *, watch: Watch | None = None) -> NDArray[np.float64]:
+    """How much each text of a pair attends to itself, to the other and to special tokens: (L, H, 2, 3).
+
+    The third axis is the text that attends, the fourth what it attends to: the first text, the second,
+    special tokens, which belong to neither text. A row is the mean over the tokens of a text and sums to 1;
+    it is 0 where a layer has no such head.
+
+    Raises:
+        InvalidRequest: the text is not a pair, or one of its texts has no token left.
+        Cancelled: ``watch`` stopped the work.
+    """
+    encoding, watched, layers = cache.encoding, watch or unwatched, cache.layer_count
+    if encoding.pair is None:
+        raise InvalidRequest("this is a single text; attention between two texts is that of a pair")
+    groups_N = np.where(encoding.special, 2, encoding.sequence_ids == 1)
+    for text, name in enumerate(("first", "second")):
+        if not (groups_N == text).any():
+            raise InvalidRequest(f"the {name} text has no token left; truncate less, or give shorter texts")
+    heads = [cache.heads(layer) for layer in range(layers)]
+    chosen = np.array([0, 1])
+    weights = grouped_weights(
+        Grouped(cache, groups_N), chosen, 3, 0.0, lambda done: watched("reading heads", done, layers)
+    )
+    watched("reading heads", layers, layers)
+    found = np.zeros((layers, max(heads), 2, 3))
+    first = 0
+    for layer, count in enumerate(heads):
+        found[layer, :count] = weights[first : first + count].double().cpu().numpy()
+        first += count
+    return found

@@ -1,5 +1,6 @@
 """Attention statistics of one layer on one text, as arrays."""
 
+import unicodedata
 from dataclasses import dataclass
 from typing import Literal
 
@@ -7,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.interpret.activation_cache import Kind
+from unmask.text import Encoding
 
 Floats = NDArray[np.float32]
 
@@ -83,3 +85,42 @@ class LayerStatistics:
         """
         queries = max(1, len(self) - (name != "self"))
         return self.classes_HX[:, CLASSES.index(name)].astype(np.float64) * len(self) / queries
+
+
+def uniform_distance(keys_HN: NDArray[np.int32]) -> NDArray[np.float64]:
+    """Mean distance from query to key under uniform attention, in tokens, (H,).
+
+    ``keys_HN`` is the number of keys of each query. They are taken to lie around the query, evenly to both
+    sides as far as the text goes: exact for full attention and for windows, too short where single keys far
+    away are allowed too.
+    """
+    length = keys_HN.shape[-1]
+    at_N = np.arange(length)
+    side = (int(keys_HN.max()) - 1) / 2
+    whole_HN = keys_HN == length
+    before = np.where(whole_HN, at_N, np.minimum(at_N, side))
+    after = np.where(whole_HN, length - 1 - at_N, np.minimum(length - 1 - at_N, side))
+    total = before * (before + 1) / 2 + after * (after + 1) / 2
+    return np.asarray((total / (before + after + 1)).mean(axis=-1))
+
+
+Marks = NDArray[np.bool_]
+
+
+def column_classes(encoding: Encoding) -> tuple[Marks, Marks, Marks]:
+    """Which tokens are the first, special but not the first, and punctuation; (N,) each.
+
+    Punctuation has characters, spaces at its ends not counted, and every one of them is in one of Unicode's
+    categories of punctuation or symbols (P, S). Special tokens are none.
+    """
+    length = len(encoding)
+    first_N = np.arange(length) == 0
+    punctuation_N = np.array([_is_punctuation(encoding, token) for token in range(length)], dtype=np.bool_)
+    return first_N, encoding.special & ~first_N, punctuation_N
+
+
+def _is_punctuation(encoding: Encoding, token: int) -> bool:
+    if encoding.special[token]:
+        return False
+    characters = encoding.surface(token).strip()
+    return bool(characters) and all(unicodedata.category(one)[0] in "PS" for one in characters)

@@ -1,7 +1,7 @@
 """Exact attention of one text: any rectangle and statistics of every head; no N x N array is ever stored."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from unmask.interpret.arguments import at_least
 from unmask.interpret.attention.attention_statistics import MAPS, TOP_K, AttentionStatistics
 from unmask.interpret.attention.layer_cache import LayerCache
 from unmask.interpret.attention.layer_statistics import CLASSES, LayerStatistics
-from unmask.interpret.attention.pooled import Pool, pooled_rectangle
+from unmask.interpret.attention.pooled import Over, Pool, pooled_rectangle
 from unmask.interpret.attention.rectangles import probabilities, score_parts
 from unmask.interpret.attention.rows import LayerRows
 from unmask.interpret.attention.topk import filled, topk
@@ -327,3 +327,33 @@ def _bounds(part: slice, length: int) -> tuple[int, int]:
     if step != 1:
         raise InvalidRequest(f"a slice with step {step} was given; only whole stretches can be read")
     return start, max(start, end)
+
+
+@dataclass(frozen=True, eq=False)
+class ChosenMaps:
+    """The maps of a view by one weight. `unmask.interpret.words.words.word_map` reads them."""
+
+    view: AttentionView
+    weight: Weight = "raw"
+    without_N: NDArray[np.bool_] | None = None
+    """Tokens whose rows and columns are 0; the rest of each row is divided by its sum. None: none of them."""
+    over: Over | None = None
+    """The heads of the layer that is asked for, or all heads, in place of one head."""
+
+    def __len__(self) -> int:
+        return len(self.view)
+
+    def probabilities(self, layer: int, head: int, rows: slice = slice(None)) -> NDArray[np.float32]:
+        """Rows of one head, or of ``over``, (R, N)."""
+        if self.over is not None:
+            of, pool = self.over.split("_")
+            return self.view.pooled(
+                layer if of == "layer" else None, cast(Pool, pool), rows,
+                weight=self.weight, without_N=self.without_N,
+            )  # fmt: skip
+        p_RN = self.view.probabilities(layer, head, rows, weight=self.weight)
+        if self.without_N is not None:
+            p_RN[self.without_N[rows]] = 0
+            p_RN[:, self.without_N] = 0
+            p_RN /= np.maximum(p_RN.sum(-1, keepdims=True), np.finfo(p_RN.dtype).tiny)
+        return p_RN

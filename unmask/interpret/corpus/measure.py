@@ -17,8 +17,7 @@ from unmask.interpret.attention.layer_statistics import CLASSES
 from unmask.interpret.attention.taxonomy import LABELS
 from unmask.interpret.corpus.batch import EqualLengthBatch
 from unmask.interpret.corpus.patterns import PATTERNS, relations
-from unmask.interpret.corpus.statistics import EXAMPLES, NONE, HeadTotals
-from unmask.interpret.corpus.stored import read_totals, write_totals
+from unmask.interpret.corpus.statistics import EXAMPLES, NONE, HeadTotals, read_totals, write_totals
 from unmask.interpret.corpus.texts import Corpus
 from unmask.interpret.watch import Watch, unwatched
 from unmask.text import Encoding, Tokenizer

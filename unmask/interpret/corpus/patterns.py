@@ -12,9 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unmask.interpret.attention.layer_statistics import CLASSES
+from unmask.interpret.attention.layer_statistics import CLASSES, column_classes
 from unmask.interpret.attention.patterns import DISTANT
-from unmask.interpret.attention.token_classes import column_classes
 from unmask.interpret.words.words import words
 from unmask.text import Encoding
 

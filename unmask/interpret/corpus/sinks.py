@@ -15,13 +15,13 @@ from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest, UnknownArchitecture
 from unmask.interpret.activation_cache import ActivationCache
 from unmask.interpret.arguments import at_least, one_of
+from unmask.interpret.attention.layer_statistics import column_classes
 from unmask.interpret.attention.sinks import EPSILON
-from unmask.interpret.attention.token_classes import column_classes
 from unmask.interpret.corpus.batch import EqualLengthBatch
 from unmask.interpret.corpus.measure import MOST_TOKENS, batches
 from unmask.interpret.corpus.texts import Corpus
+from unmask.interpret.effects.ablation import without_values
 from unmask.interpret.effects.target import TargetScore, Word
-from unmask.interpret.effects.values import without_values
 from unmask.interpret.watch import Watch, unwatched
 from unmask.text import Encoding, Tokenizer
 from unmask.text.masking import masked

@@ -8,7 +8,6 @@ from unmask.interpret.geometry.cka import Cka, cka
 from unmask.interpret.geometry.layers import geometry
 from unmask.interpret.geometry.projection import Projection, project
 from unmask.interpret.geometry.reading import ReadTexts, random_baseline, read_texts, stretches
-from unmask.interpret.geometry.sense_cloud import SenseCloud, sense_cloud
 from unmask.interpret.geometry.values import (
     Estimate,
     LayerGeometry,
@@ -24,7 +23,15 @@ from unmask.interpret.geometry.word_sense_sets import (
     shipped_words,
     word_sense_set,
 )
-from unmask.interpret.geometry.word_senses import Null, SenseLayer, SenseReport, sense_layers, word_senses
+from unmask.interpret.geometry.word_senses import (
+    Null,
+    SenseCloud,
+    SenseLayer,
+    SenseReport,
+    sense_cloud,
+    sense_layers,
+    word_senses,
+)
 
 __all__ = [
     "Cka",

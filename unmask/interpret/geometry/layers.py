@@ -7,7 +7,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
-from unmask.interpret.geometry.dimension import gride, levina_bickel_band, two_nn, two_nn_slope
+from unmask.interpret.geometry.dimension import (
+    Neighbors,
+    distinct,
+    gride,
+    levina_bickel_band,
+    neighbors,
+    two_nn,
+    two_nn_slope,
+)
 from unmask.interpret.geometry.intervals import (
     BLOCKS,
     MOST_POINTS,
@@ -16,7 +24,6 @@ from unmask.interpret.geometry.intervals import (
     sample,
     with_interval,
 )
-from unmask.interpret.geometry.neighbors import Neighbors, distinct, neighbors
 from unmask.interpret.geometry.spread import (
     DIRECTIONS,
     effective_rank,

@@ -1,8 +1,9 @@
-"""Findings about heads, from the attention statistics of a text.
+"""Findings about single heads, about all heads together and about the sink, from the statistics of a text.
 
 Axes: W words; M queries whose word occurs more than once.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,10 +12,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.interpret.attention.distances import uniform_distance
-from unmask.interpret.attention.layer_statistics import CLASSES, LayerStatistics
+from unmask.interpret.attention.layer_statistics import CLASSES, LayerStatistics, uniform_distance
+from unmask.interpret.attention.sinks import EPSILON, Sinks
 from unmask.interpret.attention.taxonomy import HeadLabel, label_heads
-from unmask.interpret.overview.finding import Edge, Finding
+from unmask.interpret.overview.finding import Bar, Edge, Finding
 from unmask.interpret.overview.names import Names, also, head_name, percent, tokens
 
 FEWEST_TOKENS = 6
@@ -318,4 +319,102 @@ def farthest(heads: MeasuredHeads) -> Iterator[Finding]:
         baseline=even,
         layer=best[0],
         head=best[1],
+    )
+
+
+BARS = 5
+"""Tokens whose shares are given."""
+
+TIMES_EVEN = 2
+"""How many times its even share a token must receive to be told."""
+
+
+def sink(heads: MeasuredHeads, sinks: Sinks) -> Iterator[Finding]:
+    """The token that most heads attend to regardless of the query, beside its even share."""
+    total_N = np.zeros(heads.tokens)
+    for _, layer in heads.layers:
+        total_N += layer.attention_received_HN.sum(0, dtype=np.float64)
+    mass_N = total_N / heads.count
+    order = np.argsort(-mass_N, kind="stable")[:BARS].tolist()
+    token, mass, even = order[0], float(mass_N[order[0]]), sinks.baseline
+    own = [one for one in sinks.heads if one.token == token and one.mass > EPSILON]
+    if mass < TIMES_EVEN * even or not own:
+        return
+    idle = sum(one.type == "no-op" for one in own)
+    name = heads.names.token(token)
+    sentence = (
+        f"{name} is the attention sink: it receives {percent(mass)} of all attention, "
+        f"{mass / even:.1f} times its even share of {percent(even)}."
+    )
+    if idle:
+        sentence += (
+            f" In {idle} of {heads.count} heads this writes almost nothing: its value vector is short."
+        )
+    yield Finding(
+        kind="sink",
+        sentence=sentence,
+        value=mass,
+        baseline=even,
+        key=token,
+        tokens=tuple(order),
+        bars=tuple(Bar(heads.names.token(one), float(mass_N[one])) for one in order),
+    )
+
+
+MEANS = {
+    "self": "the token itself",
+    "previous": "the previous token",
+    "next": "the next token",
+    "offset": "a token at another fixed distance",
+    "special": "other special tokens",
+    "punctuation": "punctuation",
+}
+
+_OTHERS = (("diffuse", "are diffuse"), ("mixed", "have no single pattern"))
+
+CONTRAST = 0.05
+"""The least difference between the mean entropies of two layers that is told."""
+
+
+def labels(heads: MeasuredHeads) -> Iterator[Finding]:
+    """How many heads have each label of `unmask.interpret.attention.taxonomy.label_heads`."""
+    if heads.tokens < FEWEST_TOKENS or heads.count < 2:
+        return
+    counts = Counter(label.label for label in heads.labels.values())
+    names = {"first": heads.names.token(0), **MEANS}
+    ranked = counts.most_common()
+    aimed = [(count, names[label]) for label, count in ranked if label in names]
+    verbs = ["mostly attend to", *["to"] * len(aimed)]
+    parts = [f"{count} {verb} {name}" for verb, (count, name) in zip(verbs, aimed, strict=False)]
+    parts += [f"{counts[label]} {are}" for label, are in _OTHERS if counts[label]]
+    told = ", ".join(parts[:-1]) + " and " + parts[-1] if len(parts) > 1 else parts[0]
+    sentence = f"Of {heads.count} heads, {told}."
+    if counts["diffuse"] == heads.count:
+        sentence = f"All {heads.count} heads spread their attention almost evenly, as untrained weights do."
+    yield Finding(
+        kind="labels",
+        sentence=sentence,
+        value=ranked[0][1] / heads.count,
+        bars=tuple(Bar(names.get(label, label), float(count)) for label, count in ranked),
+    )
+
+
+def entropy_by_layer(heads: MeasuredHeads) -> Iterator[Finding]:
+    """The layers whose heads are the most diffuse and the most focused on average."""
+    shares = [
+        (number, float(layer.entropy_share_HN.mean(dtype=np.float64))) for number, layer in heads.layers
+    ]
+    if len(shares) < 2 or heads.tokens < FEWEST_TOKENS:
+        return
+    most, least = max(shares, key=lambda one: one[1]), min(shares, key=lambda one: one[1])
+    if most[1] - least[1] < CONTRAST:
+        return
+    yield Finding(
+        kind="layers",
+        sentence=f"The heads of layer {most[0]} spread their attention widest, with {percent(most[1])} of "
+        f"the maximum entropy on average; those of layer {least[0]} focus most, with {percent(least[1])}.",
+        value=most[1],
+        baseline=least[1],
+        layer=most[0],
+        bars=tuple(Bar(f"layer {number}", share) for number, share in shares),
     )

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.interpret.attention.token_classes import column_classes
+from unmask.interpret.attention.layer_statistics import column_classes
 from unmask.interpret.words.words import Words, words
 from unmask.text import Encoding
 from unmask.text.borders import is_word

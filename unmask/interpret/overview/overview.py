@@ -9,7 +9,7 @@ from unmask.interpret.attention.attention_statistics import AttentionStatistics
 from unmask.interpret.attention.sinks import sinks
 from unmask.interpret.attention.view import AttentionView
 from unmask.interpret.effects.target import AttributionTarget, Embedding
-from unmask.interpret.overview import effects, heads, layers, sink, states
+from unmask.interpret.overview import effects, heads, states
 from unmask.interpret.overview.finding import Finding, Overview
 from unmask.interpret.overview.names import Names
 from unmask.interpret.watch import Watch, unwatched
@@ -64,10 +64,10 @@ def attention_findings(view: AttentionView, statistics: AttentionStatistics) -> 
     if measured:
         finders = (
             *(heads.positional, heads.same_word, heads.strongest_edge, heads.punctuation),
-            *(heads.entropies, heads.farthest, layers.labels, layers.entropy_by_layer),
+            *(heads.entropies, heads.farthest, heads.labels, heads.entropy_by_layer),
         )
         found += chain.from_iterable(find(of_heads) for find in finders)
-        found += sink.sink(of_heads, sinks(statistics))
+        found += heads.sink(of_heads, sinks(statistics))
     found += chain(states.senses(view.cache, names), states.changes(view.cache), states.split_words(names))
     return Overview(view.layer_count, len(measured), ordered(found))
 

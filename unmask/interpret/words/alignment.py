@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
-from unmask.interpret.words.spans import stretch_of, texts_of, tokens_of, uncrossed
+from unmask.interpret.words.words import stretch_of, texts_of, tokens_of, uncrossed
 from unmask.text import Encoding
 
 Run = tuple[int, int]
