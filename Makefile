@@ -34,7 +34,7 @@ format: .venv/dev.stamp
 
 bench: .venv/dev.stamp
 	xz -dc $(DATA)/glue/STS-B/train.tsv.xz | cut -f 8 | tail -n +2 > .venv/bench.txt
-	$(BIN)/unmask bench peers --model default --threads 2 --texts .venv/bench.txt --count 300 --rounds 3 --no-memory
+	$(BIN)/python -m benchmarks.peers --model default --threads 2 --texts .venv/bench.txt --count 300 --rounds 3 --no-memory
 
 size: .venv/run.stamp
 	$(BIN)/python scripts/size.py

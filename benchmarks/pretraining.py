@@ -23,8 +23,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from benchmarks.ablation.plan import toml
 from benchmarks.baselines import Bigram, Sight, best_threshold, count, f1, foretell, suspicion
-from unmask.bench.ablation.plan import toml
 from unmask.training.data import ChunkStream, held_out, prepare
 from unmask.training.data.chunk import Chunk
 from unmask.training.objectives.interface import Objective

@@ -28,7 +28,7 @@ import torch
 import transformers
 
 import unmask
-from unmask.bench.texts import of_lengths
+from benchmarks.peers.workloads import of_lengths
 from unmask.text.windows import windows
 
 LABELS = ("A", "B", "C", "D")

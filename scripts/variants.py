@@ -20,10 +20,10 @@ from pathlib import Path
 
 import torch
 
-from unmask.bench.ablation.figures import measure
-from unmask.bench.ablation.plan import Data, Effort, Plan, Training, run_table, toml
-from unmask.bench.ablation.text import prepare_text
-from unmask.bench.ablation.variants import Sizes, build_variant
+from benchmarks.ablation.figures import measure
+from benchmarks.ablation.plan import Data, Effort, Plan, Training, run_table, toml
+from benchmarks.ablation.text import prepare_text
+from benchmarks.ablation.variants import Sizes, build_variant
 from unmask.families.native import to_config
 from unmask.models.load import load
 from unmask.spec import EncoderSpec, Rotary, SlidingWindow, SlidingWindowGlobal, SoftmaxAttention

@@ -5,11 +5,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from benchmarks.ablation.statistics import mean_of
 from benchmarks.claims.experiments import FREQUENCIES, Claim, Table
 from benchmarks.claims.report import Runs, figures_of
 from benchmarks.claims.results import UNTRAINED
 from unmask.base.files import whole_file
-from unmask.bench.ablation.statistics import mean_of
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999")
 """Okabe & Ito 2008."""

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.ablation.statistics import Mean, mean_of, paired
 from benchmarks.claims.experiments import CLAIMS, EXPERIMENTS, MARGIN, Claim, Comparison, Correlation, Table
 from benchmarks.claims.results import RESULTS, Result, read_all
-from unmask.bench.ablation.statistics import Mean, mean_of, paired
 from unmask.bench.texts import spearman
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 import unmask
+from benchmarks.ablation.budget import body_parameters
 from benchmarks.claims import states
 from benchmarks.claims.probe import Tagging, speed
 from benchmarks.claims.variants import POSITIONS, SIZES, TEACHERS, VARIANTS, Variant, rescaled
 from unmask.base.files import whole_file
-from unmask.bench.ablation.budget import body_parameters
 from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest
 from unmask.evaluate.probes.perplexity import unigram

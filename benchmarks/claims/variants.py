@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from unmask.bench.ablation.budget import body_parameters, fitted
-from unmask.bench.ablation.variants import Sizes
+from benchmarks.ablation.budget import body_parameters, fitted
+from benchmarks.ablation.variants import Sizes
 from unmask.spec import (
     Alibi,
     AttentionPosition,

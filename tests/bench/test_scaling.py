@@ -19,10 +19,17 @@ from unmask.bench.scaling.fit import LEAST_LENGTHS, Curve, at, fit, reach
 from unmask.bench.scaling.journal import Journal, journal_of
 from unmask.bench.scaling.limits import parse_bytes
 from unmask.bench.scaling.picture import draw, svg
-from unmask.bench.scaling.report import ScalingPoint, from_plain, read_report, write_report
+from unmask.bench.scaling.report import (
+    ScalingPoint,
+    duration,
+    findings,
+    from_plain,
+    read_report,
+    size,
+    write_report,
+)
 from unmask.bench.scaling.run import run_scaling
 from unmask.bench.scaling.settings import PROBE_SHARE, ScalingSettings, lengths_of, ways_of
-from unmask.bench.scaling.words import duration, findings, size
 from unmask.errors import InvalidRequest
 from unmask.families import FAMILIES, find_architecture
 from unmask.kernels import Tile, allowed

@@ -4,16 +4,15 @@ import json
 import os
 import stat
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from tests.support.command import assert_one_sentence, run_here
 from unmask.bench.benchmark_model import benchmark_model
-from unmask.bench.scaling import in_subprocess as apart
-from unmask.bench.scaling.in_subprocess import measure_in_subprocess
-from unmask.bench.scaling.one import Request, failure
+from unmask.bench.scaling import point as apart
+from unmask.bench.scaling.point import Request, failure, measure_in_subprocess
 from unmask.bench.scaling.report import ScalingPoint, read_report
 
 MIB = 2**20
@@ -23,15 +22,13 @@ def nothing():
     """What the parent does meanwhile."""
 
 
-def request_of(chosen, work, **changes):
+def request_of(chosen, **changes):
     """A small measurement of that subject."""
     given = Request(
         way="chosen",
         length=64,
         folder=str(chosen.folder),
-        head=asdict(chosen.head),
         max_tokens=chosen.record.max_tokens,
-        work=str(work),
         ids=tuple(range(10, 74)),
         dtype="float32",
         device="cpu",
@@ -50,14 +47,14 @@ def soon():
 def test_memory_that_runs_out_ends_one_point_and_nothing_else(tmp_path):
     """`reference` holds every score in float64: 134 MiB and more of them at 2,048 tokens."""
     with benchmark_model(None, "ettin-encoder-17m", layers=1, seed=0) as chosen:
-        free = measure_in_subprocess(request_of(chosen, tmp_path, length=2048), soon(), nothing)
+        free = measure_in_subprocess(request_of(chosen, length=2048), soon(), nothing)
         assert free.outcome == "measured"
         assert free.ran == ("tiled",)
         assert len(free.repeats) == 1  # its share of the time ended with the first
         assert 0 < free.peak_bytes < 100 * MIB < free.resting_bytes
         limit = free.resting_bytes + 100 * MIB
         lost = measure_in_subprocess(
-            request_of(chosen, tmp_path, length=2048, way="reference", memory_bytes=limit), soon(), nothing
+            request_of(chosen, length=2048, way="reference", memory_bytes=limit), soon(), nothing
         )
         assert lost.outcome == "did not fit", lost
         assert lost.repeats == ()
@@ -66,9 +63,7 @@ def test_memory_that_runs_out_ends_one_point_and_nothing_else(tmp_path):
 
 def test_a_model_that_does_not_fit_by_itself(tiny_folder, tmp_path):
     with benchmark_model(str(tiny_folder), None, layers=None, seed=0) as chosen:
-        lost = measure_in_subprocess(
-            request_of(chosen, tmp_path, length=8, memory_bytes=MIB), soon(), nothing
-        )
+        lost = measure_in_subprocess(request_of(chosen, length=8, memory_bytes=MIB), soon(), nothing)
         assert lost.outcome == "did not fit"
         assert "the loaded model alone holds" in lost.note
 
@@ -95,7 +90,7 @@ def stand_in(monkeypatch, tmp_path, script):
     monkeypatch.setattr(apart.sys, "executable", str(path))
 
 
-TINY = Request("chosen", 8, "", {}, None, "", (), "float32", "cpu", 1, 1, 0.0, None)
+TINY = Request("chosen", 8, "", None, (), "float32", "cpu", 1, 1, 0.0, None)
 
 
 @pytest.mark.parametrize(

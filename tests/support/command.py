@@ -32,8 +32,8 @@ class _Stream(io.TextIOWrapper):
         return self.bytes.getvalue().decode()
 
 
-def run_here(*arguments, stdin=b""):
-    """``unmask ARGUMENTS`` in this process."""
+def run_here(*arguments, stdin=b"", program=None):
+    """``unmask ARGUMENTS``, or another program of ours, in this process."""
     from unmask.cli.main import main
 
     out, err = _Stream(), _Stream()
@@ -50,7 +50,7 @@ def run_here(*arguments, stdin=b""):
         # Under pytest cyclopts supposes that reading sys.argv, which is replaced above, is a mistake.
         warnings.filterwarnings("ignore", "Cyclopts application invoked without tokens")
         try:
-            main()
+            main(*([] if program is None else [lambda _: program]))
         except SystemExit as stop:
             code = stop.code or 0
         finally:

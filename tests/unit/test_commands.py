@@ -245,6 +245,7 @@ def test_the_program_bounds_the_products_that_onednn_keeps(monkeypatch, name, be
     if before is not None:
         monkeypatch.setenv(name, before)
     assert run_here("models").code == 0
+    assert json.loads(run_here("models", "--json").out)[0]["name"] == "google-bert/bert-base-uncased"
     assert os.environ[name] == after
 
 

@@ -62,9 +62,8 @@ def test_commands_take_lists(tmp_path):
     """Each is refused for its values, which were read, and not for words that nothing takes."""
     for words, said in (
         (("bench", "speed", "--dtype", "float32", "float16x"), 'Invalid value "float16x" for --dtype'),
-        (("bench", "peers", "--lengths", "12", "many"), "--lengths is '12,many'"),
+        (("bench", "kernels", "--lengths", "12", "many"), "--lengths is '12,many'"),
         (("scaling", "--lengths", "12", "many"), "--lengths is '12,many'"),
-        (("ablate", "--variants", "bert", "bort", "--data", tmp_path), "there is no variant 'bort'"),
         (
             (
                 "evaluate",

@@ -187,15 +187,15 @@ def test_commands_and_their_options():
             "source", "out", "output", "role", "max_tokens", "revision", "compat", "adapter", "ignore_tensor",
             "json",
         ],
-        "models": ["task", "tokens", "device", "json"],
+        "models": ["json"],
         "kernels": [
             "model",
             "device", "dtype", "pattern", "position", "longest", "head_width", "gradients", "dropout",
             "log_sum_exp", "json",
         ],
         "scaling": [
-            *SUBJECT, "kernel", "peer", "lengths", "longest", "repeats", "seconds", "memory", "dtype",
-            "device", "restart", "picture", "show", "compare", *MEASURE,
+            *SUBJECT, "kernel", "show", "compare", *MEASURE, "lengths", "longest", "repeats", "seconds",
+            "memory", "dtype", "device", "restart", "picture",
         ],
     }  # fmt: skip
 
@@ -215,18 +215,10 @@ def groups():
 def test_groups_and_their_options():
     assert groups() == {
         "bench speed": [*SUBJECT, "size", "samples", "tokens_per_pass", "rounds", "seconds", *BENCH],
-        "bench peers": [
-            *SUBJECT, "work", "texts", "count", "lengths", "against", "peer", "memory", "starts", "load",
-            "rounds", "seconds", *BENCH,
-        ],
         "bench kernels": [
             "pattern", "position", "lengths", "radius", "heads", "head_width", "rounds", "seconds", *BENCH,
         ],
         "bench accuracy": [*SUBJECT, "texts", "count", "data", *BENCH],
-        "bench training": [
-            *SUBJECT, "tokenizer", "precision", "texts", "sequences", "steps", "longest", "compile", "rounds",
-            "seconds", *MEASURE,
-        ],
         "evaluate blimp": ["model", "data", *RUN, "score", "limit", *RESULT],
         "evaluate perplexity": [
             "model", "data", *RUN, "measure", "score", "tokens", "limit", "seed", *RESULT,
@@ -257,12 +249,6 @@ def test_groups_and_their_options():
             "data", "model", "index", "passages", "passage_tokens", "overlap_tokens", "mode", "reranker",
             "candidates", "split", "drop_same_id", *RUN, *RESULT,
         ],
-        "ablate": [
-            "variants", "seeds", "output", "data", "text", "held_out", "tokens", "batch_tokens", "width",
-            "layers", "heads", "vocabulary", "pairs", "listed", "json",
-        ],
-        "ablate cost": ["output", "variants", "rounds", "json"],
-        "ablate report": ["output", "page", "picture", "json"],
     }  # fmt: skip
 
 
@@ -332,7 +318,7 @@ def test_extras_are_the_ones_of_the_project_file():
 
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     named = project["optional-dependencies"]
-    assert set(named) == {*EXTRAS, "clients", "dev"}
+    assert set(named) == {*EXTRAS, "clients", "dev", "peers"}  # of tests and of benchmarks
     for extra, (packages, _, _) in EXTRAS.items():
         asked = {requirement.split("=")[0].split(">")[0] for requirement in named[extra]}
         assert asked == set(packages.values())

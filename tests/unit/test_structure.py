@@ -83,10 +83,9 @@ SHELVES = {
         {"server"},
     ),
     "bench": (
-        {"machine", "memory", "benchmark_model", "spinning", "texts", "timing", "guide"},
-        {"peers"},
+        {"machine", "memory", "benchmark_model", "texts", "timing"},
         {"speed"},
-        {"ablation", "scaling"},
+        {"scaling"},
     ),
 }
 """Inside a room, lowest first. Shelves on the lowest floor of a room may import each other."""
@@ -305,11 +304,8 @@ def test_torch_is_seen_behind_other_modules(tmp_path, monkeypatch):
 
 
 def test_references_are_never_imported():
-    """But by the benchmark of peers, when it is asked to run one."""
-    for name, path in modules().items():
-        later = name.startswith("bench.peers.")
-        found = imports(path, run_time_only=later)
-        assert not [imported for imported in found if imported.split(".")[0] in FOREIGN], path
+    for path in modules().values():
+        assert not [imported for imported in imports(path) if imported.split(".")[0] in FOREIGN], path
 
 
 def test_the_encoder_names_no_family():

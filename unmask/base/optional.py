@@ -59,19 +59,6 @@ EXTRAS: dict[str, Extra] = {
     "parquet": Extra(
         {"pyarrow": "pyarrow"}, "reading and writing Parquet files", "name a file of another format"
     ),
-    "peers": Extra(
-        {
-            "accelerate": "accelerate",
-            "nncf": "nncf",
-            "onnx": "onnx",
-            "onnxruntime": "onnxruntime",
-            "openvino": "openvino",
-            "sentence_transformers": "sentence-transformers",
-            "transformers": "transformers",
-        },
-        "comparing speed and memory with all other libraries",
-        "compare with those that are installed",
-    ),
     "qdrant": Extra({"qdrant_client": "qdrant-client"}, "writing an index to Qdrant", "name another format"),
     "ray": Extra(
         {"ray": "ray", "pandas": "pandas", "pyarrow": "pyarrow"},

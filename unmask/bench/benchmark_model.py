@@ -20,12 +20,10 @@ from unmask.families import Family, find_architecture
 from unmask.spec import EncoderSpec, PooledVector
 from unmask.spec.shapes import parameter_count
 from unmask.text import Tokenizer
-from unmask.text.tokenizer import TOKENIZER_FILES
 from unmask.weights import Source, find, read_checkpoint
 from unmask.weights.heads.embedding_head import to_json, write_head
 from unmask.weights.tensors import WEIGHTS
-from unmask.weights.write.new_checkpoint import new_checkpoint, new_encoder, with_tokenizer
-from unmask.weights.write.save import save, their_tensors
+from unmask.weights.write.save import their_tensors
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 SYLLABLES = tuple(a + b for a in "bcdfghjklmnprstvwxyz" for b in "aeiou")
@@ -71,8 +69,6 @@ def benchmark_model(
     layers: int | None,
     seed: int,
     revision: str | None = None,
-    pretraining: bool = False,
-    tokenizer: Path | None = None,
 ) -> Iterator[BenchmarkModel]:
     """The model to benchmark; the folder of an ``architecture`` is removed when the block ends.
 
@@ -82,12 +78,9 @@ def benchmark_model(
         layers: keep only the first layers of an architecture; None keeps all.
         seed: seed of the random weights.
         revision: revision on the hub, for ``model``.
-        pretraining: whether an architecture gets its pretraining heads.
-        tokenizer: folder of a tokenizer to use with an architecture instead of an invented vocabulary.
 
     Raises:
-        InvalidRequest: both or neither are named, there is no such architecture, or a model is given another
-            tokenizer.
+        InvalidRequest: both or neither are named, or there is no such architecture.
         CheckpointError: the model cannot be found or read.
     """
     if (model is None) == (architecture is None):
@@ -99,21 +92,15 @@ def benchmark_model(
             raise InvalidRequest(
                 "--layers shortens an --architecture; a --model is measured with all its layers"
             )
-        if tokenizer is not None:
-            raise InvalidRequest("--tokenizer is for an --architecture; a --model has its own")
         source = find(str(model), revision)
-        yield _described(source.folder, source.name, source.revision, random_weights=False)
+        yield described(source.folder, source.name, source.revision, random_weights=False)
         return
     family, published = find_architecture(architecture)
-    whole = published.pretraining if pretraining and published.pretraining else published.spec
-    spec = shortened(whole, layers)
+    spec = shortened(published.spec, layers)
     with tempfile.TemporaryDirectory(prefix="unmask-bench-") as place:
         folder = Path(place) / published.name.rpartition("/")[2]
-        if tokenizer is None:
-            write_random(folder, family, spec, seed)
-        else:
-            write_fresh(folder, family, spec, tokenizer, seed)
-        yield _described(folder, published.name, None, random_weights=True)
+        write_random(folder, family, spec, seed)
+        yield described(folder, published.name, None, random_weights=True)
 
 
 def shortened(spec: EncoderSpec, layers: int | None) -> EncoderSpec:
@@ -150,36 +137,25 @@ def write_random(folder: Path, family: Family, spec: EncoderSpec, seed: int) -> 
     save_file(their_tensors(encoder, family), folder / WEIGHTS, metadata={"format": "pt"})
 
 
-def write_fresh(folder: Path, family: Family, spec: EncoderSpec, tokenizer: Path, seed: int) -> None:
-    """Write a checkpoint folder with random weights and the tokenizer of another folder."""
-    files = {
-        name: (tokenizer / name).read_bytes() for name in TOKENIZER_FILES if (tokenizer / name).is_file()
-    }
-    if not files:
-        raise InvalidRequest(f"there is no tokenizer in {tokenizer}")
-    built = Tokenizer.from_files(files)
-    checkpoint = new_checkpoint(with_tokenizer(dict(family.write(spec)), built), built.files)
-    save(new_encoder(checkpoint, seed=seed), checkpoint, folder)
-
-
 def invented_words(size: int, padding_id: int) -> list[str]:
     """A vocabulary of the given size: special tokens, [PAD] at its id, letters, and words made of
     syllables."""
     others = [piece for piece in SPECIAL if piece != "[PAD]"]
     letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
-    made = itertools.chain(
+    words = itertools.chain(
         others,
         letters,
         (f"##{letter}" for letter in letters),
         map("".join, itertools.product(SYLLABLES, repeat=2)),
         map("".join, itertools.product(SYLLABLES, repeat=3)),
     )
-    pieces = list(itertools.islice(made, size - 1))
+    pieces = list(itertools.islice(words, size - 1))
     pieces.insert(min(padding_id, len(pieces)), "[PAD]")
     return pieces
 
 
-def _described(folder: Path, name: str, revision: str | None, *, random_weights: bool) -> BenchmarkModel:
+def described(folder: Path, name: str, revision: str | None, *, random_weights: bool) -> BenchmarkModel:
+    """The checkpoint in a folder, to measure."""
     checkpoint = read_checkpoint(Source(folder, name, revision))
     spec = checkpoint.spec
     record = ModelInfo(
@@ -192,7 +168,7 @@ def _described(folder: Path, name: str, revision: str | None, *, random_weights:
         parameter_count=parameter_count(spec),
         max_tokens=checkpoint.max_tokens,
     )
-    own = checkpoint.head
-    # Layers after pooling have weights, and a described model has none of its own.
-    head = PooledVector(own.pooling, own.normalize) if isinstance(own, PooledVector) else PooledVector()
-    return BenchmarkModel(record, folder, head)
+    head = checkpoint.head
+    # Layers after pooling have weights, which other libraries would not apply.
+    pooled = PooledVector(head.pooling, head.normalize) if isinstance(head, PooledVector) else PooledVector()
+    return BenchmarkModel(record, folder, pooled)

@@ -1,4 +1,4 @@
-"""The measuring environment: the machine, versions, the commit, and the arithmetic peak."""
+"""What every report holds: the machine, versions, the commit, the arithmetic peak, and what was left out."""
 
 import os
 import platform
@@ -62,6 +62,16 @@ class Machine:
         return f"{where} · unmask {self.unmask}{commit}, {versions} · {self.date_utc[:10]}"
 
 
+@dataclass(frozen=True)
+class LeftOut:
+    """Something that was not measured, and why."""
+
+    name: str
+    work: str
+    """The part that was not measured; empty for all of it."""
+    reason: str
+
+
 def this_machine(device: torch.device) -> Machine:
     """Describe the current environment."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -96,6 +106,12 @@ def peak_gflops(dtype: str, device: torch.device) -> float | None:
                 continue
             best = max(best or 0.0, 2 * rows * inner * columns / seconds / 1e9)
     return best
+
+
+def sentence_of(error: BaseException) -> str:
+    """The message of any error on one line; its class if the message is empty."""
+    text = " ".join(str(error).split())
+    return text if len(text) <= 300 else f"{text[:297]}..." if text else type(error).__name__
 
 
 def _products(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
+MIB = 2**20
 STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
@@ -32,17 +33,10 @@ def peak_extra_bytes(work: Callable[[], object], device: torch.device) -> int | 
         return torch.cuda.max_memory_allocated(device) - before
     if not _forget_peak():
         return None
-    held = _status_bytes("VmRSS")
+    resident = status_bytes("VmRSS")
     work()
-    return max(0, _status_bytes("VmHWM") - held)
-
-
-def peak_resident_bytes() -> int | None:
-    """The most memory that this process has held since it started; None where unknown.
-
-    Not from ``getrusage``, which on Linux begins with the peak of the process that started this one.
-    """
-    return _status_bytes("VmHWM") if STATUS.exists() else None
+    peak = status_bytes("VmHWM")
+    return None if peak is None or resident is None else max(0, peak - resident)
 
 
 def _forget_peak() -> bool:
@@ -57,7 +51,10 @@ def _forget_peak() -> bool:
     return True
 
 
-def _status_bytes(key: str) -> int:
-    found = re.search(rf"^{key}:\s+(\d+) kB", STATUS.read_text(), re.MULTILINE)
-    assert found is not None, f"{STATUS} has no {key}"
-    return int(found[1]) * 1024
+def status_bytes(key: str) -> int | None:
+    """A number of this process in ``/proc``, such as ``VmRSS``, in bytes; None where the system has none."""
+    try:
+        line = re.search(rf"^{key}:\s+(\d+) kB", STATUS.read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    return int(line[1]) * 1024 if line else None

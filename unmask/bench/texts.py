@@ -1,8 +1,6 @@
-"""Benchmark texts of chosen lengths in tokens: real ones from a file, or invented ones."""
+"""What benchmarks read: lines of a file or of invented words, random ids, and rated pairs of sentences."""
 
-import itertools
 import lzma
-from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,85 +9,6 @@ from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest, InvalidText
 from unmask.text import Tokenizer, read_lines
-
-MEDIAN_TOKENS, LONGEST_TOKENS, SPREAD = 28, 256, 0.8
-"""Lengths of mixed texts are log-normal; SPREAD is the standard deviation of the logarithm."""
-QUERY_TOKENS = 12
-LINES_AT_ONCE = 256
-
-
-@dataclass(frozen=True)
-class Texts:
-    """Texts and their lengths in the model's tokens."""
-
-    texts: tuple[str, ...]
-    tokens: tuple[int, ...]
-    """Tokens of each text, special tokens included."""
-    source: str
-
-    @property
-    def summary(self) -> str:
-        """For people."""
-        lengths = self.tokens
-        return (
-            f"{len(lengths):,} texts, {sum(lengths):,} tokens, median {int(np.median(lengths))}, "
-            f"longest {max(lengths)}, from {self.source}"
-        )
-
-
-def mixed_lengths(count: int, longest: int, seed: int) -> NDArray[np.int64]:
-    """Target lengths in tokens: median 28, at most ``longest``, in random order."""
-    rng = np.random.default_rng(seed)
-    drawn = np.exp(rng.normal(np.log(MEDIAN_TOKENS), SPREAD, count)).round()
-    lengths = np.clip(drawn, min(4, longest), longest).astype(np.int64)
-    lengths[0] = longest
-    return rng.permutation(lengths)
-
-
-def of_lengths(
-    tokenizer: Tokenizer, lengths: Sequence[int] | NDArray[np.int64], lines: Iterable[str], source: str
-) -> Texts:
-    """Texts of about these many tokens: the words of ``lines`` in their order, from the beginning again
-    when they are used up.
-
-    A text ends before the word that would make it longer than wanted, so it may have a few tokens less.
-
-    Raises:
-        InvalidRequest: there is no word in the lines.
-    """
-    special = int(tokenizer.encode("a").special.sum())
-    words = _endless(tokenizer, list(lines), source)
-    held = next(words)
-    texts: list[str] = []
-    for length in lengths:
-        chosen, left = [held[0]], int(length) - special - held[1]
-        held = next(words)
-        while held[1] <= left:
-            chosen.append(held[0])
-            left -= held[1]
-            held = next(words)
-        texts.append(" ".join(chosen))
-    longest = int(max(lengths))
-    encodings = tokenizer.encode_batch(texts, max_tokens=longest, truncation="end")
-    return Texts(tuple(texts), tuple(map(len, encodings)), source)
-
-
-def _endless(tokenizer: Tokenizer, lines: list[str], source: str) -> Iterator[tuple[str, int]]:
-    """Words of the lines, repeated endlessly, each with its number of tokens."""
-    found = False
-    for first in itertools.cycle(range(0, max(len(lines), 1), LINES_AT_ONCE)):
-        for encoding in tokenizer.encode_batch(lines[first : first + LINES_AT_ONCE]):
-            starts = encoding.offsets[~encoding.special, 0]
-            at = 0
-            for word in encoding.text.split():
-                begin = encoding.text.index(word, at)
-                at = begin + len(word)
-                count = int(((starts >= begin) & (starts < at)).sum())
-                found = found or count > 0
-                if count:
-                    yield word, count
-        if not found and first + LINES_AT_ONCE >= len(lines):
-            raise InvalidRequest(f"{source} holds no word to make texts of")
 
 
 def invented_lines(tokenizer: Tokenizer, seed: int, count: int = 4096) -> list[str]:
@@ -152,3 +71,10 @@ def spearman(left: NDArray[np.float64], right: NDArray[np.float64]) -> float:
         last = np.cumsum(counts)
         ranks.append((last - (counts - 1) / 2)[inverse])
     return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
+
+
+def random_ids(tokenizer: Tokenizer, length: int, seed: int) -> NDArray[np.int64]:
+    """Ids drawn uniformly from the vocabulary, without special tokens."""
+    special = {tokenizer.token_to_id(token) for token in tokenizer.special_tokens.values()}
+    plain = np.array([i for i in range(tokenizer.vocabulary_size) if i not in special], dtype=np.int64)
+    return np.random.default_rng([seed, length]).choice(plain, length)

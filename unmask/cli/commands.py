@@ -175,7 +175,7 @@ PANELS: dict[str, tuple[Command, ...]] = {
         Command(
             "models",
             "measure.models:models",
-            "List published checkpoints of every family, those on this machine, and adapters; or rank them.",
+            "List published checkpoints of every family, those on this machine, and adapters.",
         ),
         Command(
             "kernels",
@@ -192,17 +192,12 @@ PANELS: dict[str, tuple[Command, ...]] = {
         Command(
             "bench",
             "measure.bench:bench",
-            "Measure speed, memory and accuracy on this machine, alone or compared with other libraries.",
+            "Measure speed, memory and accuracy of numbers on this machine.",
         ),
         Command(
             "scaling",
             "measure.scaling:scaling",
             "Measure length scaling: time and peak memory, fitted as a + bN + cN², and the longest text.",
-        ),
-        Command(
-            "ablate",
-            "measure.ablate:ablate",
-            "Train variants from BERT to ModernBERT, one change at a time, and measure each effect.",
         ),
     ),
 }

@@ -3,6 +3,7 @@
 import os
 import sys
 import warnings
+from collections.abc import Callable
 from typing import NoReturn
 
 from cyclopts import App, CycloptsError, Group
@@ -44,8 +45,11 @@ def program(chosen: str | None = None) -> App:
     return app
 
 
-def main() -> None:
-    """Run the command that the arguments name; exit 0, 1 (it failed), 2 (misused) or 130 (stopped)."""
+def main(build: Callable[[str | None], App] = program, name: str = "unmask") -> None:
+    """Run the command that the arguments name; exit 0, 1 (it failed), 2 (misused) or 130 (stopped).
+
+    ``build`` makes the program, given its first argument, and ``name`` is how it is started.
+    """
     bound_caches()
     if sys.stdout is None:
         _stop(1, "standard output is closed, so no result can be shown; leave it open")
@@ -54,7 +58,7 @@ def main() -> None:
     arguments = [STANDARD_INPUT if argument == "-" else argument for argument in sys.argv[1:]]
     try:
         with warnings.catch_warnings(record=True, action="always", category=BeyondTraining) as caught:
-            program(next(iter(arguments), None))(arguments, exit_on_error=False, print_error=False)
+            build(next(iter(arguments), None))(arguments, exit_on_error=False, print_error=False)
         sys.stdout.flush()
         notes = {str(warning.message) for warning in caught if issubclass(warning.category, BeyondTraining)}
         for note in sorted(notes):
@@ -62,7 +66,7 @@ def main() -> None:
     except UnmaskError as error:
         _stop(1, str(error))
     except CycloptsError as error:
-        _stop(2, misuse(error, arguments))
+        _stop(2, misuse(error, arguments, name))
     except KeyboardInterrupt as stop:
         _stop(130, str(stop) or "stopped")
     except BrokenPipeError:

@@ -21,8 +21,8 @@ def one_line(sentence: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in said)
 
 
-def misuse(error: CycloptsError, arguments: list[str]) -> str:
-    """What was wrong with the arguments, in the terms the user typed."""
+def misuse(error: CycloptsError, arguments: list[str], program: str = "unmask") -> str:
+    """What was wrong with the arguments of the program, in the terms the user typed."""
     said = " ".join(str(error).split())
     if isinstance(error, UnknownOptionError) and arguments[0] in ("finetune", "pretrain"):
         from unmask.training.finetune.trainer_names import OURS
@@ -42,4 +42,4 @@ def misuse(error: CycloptsError, arguments: list[str]) -> str:
             said = f"{name.removeprefix('--').upper()} is missing"
         elif name in arguments[:-1] and (value := arguments[arguments.index(name) + 1]).startswith("-"):
             said = f'{name} has no value; one that begins with "-" is given as {name}={value}'
-    return f"{said} (see: unmask --help)"
+    return f"{said} (see: {program} --help)"

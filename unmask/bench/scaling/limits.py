@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from unmask.bench.memory import status_bytes
 from unmask.errors import InvalidRequest
 
 USED_SHARE = 0.9
@@ -66,7 +67,7 @@ def held_bytes(device: str = "cpu") -> int | None:
         import torch
 
         return torch.cuda.memory_allocated(torch.device(device))
-    return _status("VmRSS")
+    return status_bytes("VmRSS")
 
 
 def allow_more(more: int, device: str = "cpu") -> bool:
@@ -84,7 +85,7 @@ def allow_more(more: int, device: str = "cpu") -> bool:
         share = (torch.cuda.memory_reserved(where) + more) / total
         torch.cuda.set_per_process_memory_fraction(min(1.0, share), where)
         return True
-    held = _status("VmData")
+    held = status_bytes("VmData")
     if held is None:
         return False
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
@@ -109,11 +110,3 @@ def die_first() -> None:
             step()
         except (OSError, AttributeError):  # optional: the measurement is valid without it
             continue
-
-
-def _status(key: str) -> int | None:
-    try:
-        found = re.search(rf"^{key}:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
-    except OSError:
-        return None
-    return int(found[1]) * 1024 if found else None

@@ -13,8 +13,7 @@ from typing import Literal
 
 from unmask.base.files import whole_file
 from unmask.bench.scaling.fit import FittedCurve
-from unmask.bench.scaling.report import ScalingCurves, ScalingPoint, ScalingReport
-from unmask.bench.scaling.words import duration, size, way_title
+from unmask.bench.scaling.report import ScalingCurves, ScalingPoint, ScalingReport, duration, size, way_title
 from unmask.errors import InvalidRequest
 
 Theme = Literal["light", "dark"]

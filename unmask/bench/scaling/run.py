@@ -5,7 +5,6 @@ An implementation that did not fit, or cannot run, is not tried at longer length
 its time, extrapolated from the shorter ones, is within the budget.
 """
 
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,15 +16,13 @@ import torch
 
 from unmask.bench.benchmark_model import BenchmarkModel, benchmark_model
 from unmask.bench.machine import Machine, this_machine
-from unmask.bench.peers import PEERS
 from unmask.bench.scaling.curves import curves_of, expected_seconds, probe_length, probed
-from unmask.bench.scaling.in_subprocess import Tick, measure_in_subprocess
 from unmask.bench.scaling.journal import Journal
 from unmask.bench.scaling.limits import USED_SHARE, free_bytes
-from unmask.bench.scaling.one import IDS, Request
+from unmask.bench.scaling.point import IDS, Request, Tick, measure_in_subprocess
 from unmask.bench.scaling.report import ScalingCurves, ScalingPoint, ScalingReport, fitted
 from unmask.bench.scaling.settings import GRID_SHARE, ScalingSettings, lengths_of, ways_of
-from unmask.bench.speed.workloads import random_ids
+from unmask.bench.texts import random_ids
 from unmask.interpret.watch import Watch, unwatched
 from unmask.weights import Source, read_checkpoint
 from unmask.weights.read.fingerprint import fingerprint
@@ -44,7 +41,6 @@ class _Run:
 
     settings: ScalingSettings
     chosen: BenchmarkModel
-    work: Path
     ids: tuple[int, ...]
     threads: int
     memory_bytes: int | None
@@ -73,9 +69,7 @@ class _Run:
             way=way,
             length=length,
             folder=str(self.chosen.folder),
-            head=asdict(self.chosen.head),
             max_tokens=self.chosen.record.max_tokens,
-            work=str(self.work),
             ids=self.ids,
             dtype=self.settings.dtype,
             device=self.settings.device,
@@ -161,16 +155,13 @@ def _begun(
     name = "default" if settings.model is None and settings.architecture is None else settings.model
     watch = watch or unwatched
     watch("preparing the model", 0, 1)
-    with (
-        benchmark_model(
-            name,
-            settings.architecture,
-            layers=settings.layers,
-            seed=settings.seed,
-            revision=settings.revision,
-        ) as chosen,
-        tempfile.TemporaryDirectory(prefix="unmask-scaling-") as work,
-    ):
+    with benchmark_model(
+        name,
+        settings.architecture,
+        layers=settings.layers,
+        seed=settings.seed,
+        revision=settings.revision,
+    ) as chosen:
         record = chosen.record
         checkpoint = read_checkpoint(Source(chosen.folder, record.name, record.revision))
         limit = (
@@ -186,7 +177,6 @@ def _begun(
         yield _Run(
             settings=settings,
             chosen=chosen,
-            work=Path(work),
             ids=tuple(int(one) for one in ids),
             threads=threads,
             memory_bytes=memory if free is None else int(USED_SHARE * free),
@@ -245,10 +235,6 @@ def _probe(run: _Run) -> tuple[list[ScalingCurves], list[str]]:
 
 def _skipped(run: _Run, way: str, length: int) -> ScalingPoint | None:
     """A point without a measurement, if there is a reason to skip it."""
-    peer = next((peer for peer in PEERS if peer.name == way), None)
-    missing = None if peer is None else peer.unavailable()
-    if missing is not None:
-        return ScalingPoint(way, length, "refused", missing)
     before = run.of(way)
     ended = next((point for point in before if not point.measured), None)
     if ended is not None:

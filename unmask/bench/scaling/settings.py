@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from unmask.bench.peers import PEERS
 from unmask.errors import InvalidRequest, KernelError
 from unmask.kernels import KERNELS, AttentionRequest, choose
 from unmask.spec import EncoderSpec
@@ -35,8 +34,8 @@ class ScalingSettings:
             `unmask.bench.benchmark_model`.
         layers: keep only the first layers of ``architecture``.
         revision: revision on the hub.
-        ways: attention implementations: ``chosen``, kernels, or other libraries by their names in
-            `unmask.bench.peers`; empty selects ``chosen`` and those of `BESIDE` that support the encoder.
+        ways: attention implementations: ``chosen``, kernels, or ``others``; empty selects ``chosen`` and
+            those of `BESIDE` that support the encoder.
         lengths: in tokens; empty doubles from `SHORTEST` to ``longest``.
         longest: the last of the doubling lengths; None is `LONGEST`, or the end of the position table.
         repeats: timed calls per point, fewer if its share of the time ends.
@@ -46,6 +45,7 @@ class ScalingSettings:
         device: a torch device name.
         threads: torch threads; None keeps torch's default.
         seed: seed of weights, ids and intervals.
+        others: further implementations, which the function that measures a point knows.
     """
 
     model: str | None = None
@@ -62,6 +62,7 @@ class ScalingSettings:
     device: str = "cpu"
     threads: int | None = None
     seed: int = 0
+    others: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("repeats", "threads", "longest", "memory_bytes"):
@@ -73,7 +74,7 @@ class ScalingSettings:
         device_named(self.device)
         if any(length < 1 for length in self.lengths):
             raise InvalidRequest(f"a length is {min(self.lengths)}; it must be at least 1")
-        known = known_ways()
+        known = (*known_ways(), *self.others)
         unknown = [way for way in self.ways if way not in known]
         if unknown:
             raise InvalidRequest(
@@ -83,13 +84,7 @@ class ScalingSettings:
 
 def known_ways() -> tuple[str, ...]:
     """All names allowed in ``ways``."""
-    kernels = (kernel.capability.name for kernel in KERNELS)
-    return (CHOSEN, *kernels, *(peer.name for peer in PEERS if "documents" in peer.answers))
-
-
-def is_peer(way: str) -> bool:
-    """Whether the implementation is another library's."""
-    return any(peer.name == way for peer in PEERS)
+    return (CHOSEN, *(kernel.capability.name for kernel in KERNELS))
 
 
 def lengths_of(settings: ScalingSettings, limit: int | None) -> tuple[int, ...]:

@@ -6,14 +6,38 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from unmask.bench.benchmark_model import BenchmarkModel, ModelInfo
-from unmask.bench.machine import Machine, this_machine
-from unmask.bench.speed.report import Agreement, LeftOut, agreement, sentence_of
+from unmask.bench.machine import LeftOut, Machine, sentence_of, this_machine
 from unmask.bench.texts import ScoredPairs, invented_lines, lines_of, spearman, sts_b
 from unmask.errors import InvalidRequest, UnmaskError
 from unmask.models.load import Model, load
 from unmask.tasks.progress import Progress
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Agreement of outputs with a reference."""
+
+    largest_difference: float
+    cosine_min: float
+    """Over rows, which are embeddings of texts or states of tokens."""
+    cosine_percentile_1: float
+    cosine_mean: float
+
+
+def agreement(found: NDArray[np.float32], reference: NDArray[np.float32]) -> Agreement:
+    """Agreement of rows (S, E) with reference rows, computed in float64."""
+    left, right = found.astype(np.float64), reference.astype(np.float64)
+    lengths = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
+    cosines = (left * right).sum(1) / np.maximum(lengths, np.finfo(np.float64).tiny)
+    return Agreement(
+        largest_difference=float(np.abs(left - right).max()),
+        cosine_min=float(cosines.min()),
+        cosine_percentile_1=float(np.percentile(cosines, 1)),
+        cosine_mean=float(cosines.mean()),
+    )
 
 
 @dataclass(frozen=True)
@@ -102,9 +126,7 @@ def _texts(model: Model, path: Path | None, pairs: ScoredPairs | None, seed: int
     return invented_lines(model.tokenizer, seed), "words of the vocabulary"
 
 
-def _embed(
-    model: Model, subject: BenchmarkModel, texts: Sequence[str]
-) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+def _embed(model: Model, subject: BenchmarkModel, texts: Sequence[str]) -> NDArray[np.float32]:
     return model.embed_encodings(model.tokenize(texts, truncation="end"), subject.head)
 
 

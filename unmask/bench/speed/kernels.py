@@ -8,9 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unmask.bench.machine import Machine, peak_gflops, this_machine
-from unmask.bench.memory import peak_extra_bytes
-from unmask.bench.speed.report import MIB, LeftOut, sentence_of
+from unmask.bench.machine import LeftOut, Machine, peak_gflops, sentence_of, this_machine
+from unmask.bench.memory import MIB, peak_extra_bytes
 from unmask.bench.timing import Seconds, Spread, interleaved, ratio
 from unmask.errors import InvalidRequest
 from unmask.kernels import (

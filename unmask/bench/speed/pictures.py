@@ -1,6 +1,5 @@
 """Charts of reports: horizontal bars with their numbers, and the machine in the caption."""
 
-import itertools
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,11 +10,10 @@ from unmask.base.files import whole_file
 from unmask.base.optional import require
 from unmask.bench.speed.accuracy import AccuracyReport
 from unmask.bench.speed.kernels import KernelsReport
-from unmask.bench.speed.peers import PeersReport
 from unmask.bench.speed.speed import SpeedReport
 from unmask.errors import InvalidRequest
 
-Report = SpeedReport | PeersReport | KernelsReport | AccuracyReport
+Report = SpeedReport | KernelsReport | AccuracyReport
 
 OURS, OTHERS, LINE = "#0072B2", "#B8B8B8", "#333333"
 """Blue and gray also differ in lightness, so they can be told apart without color (Okabe & Ito 2008)."""
@@ -60,7 +58,12 @@ def check_picture(path: Path) -> None:
 
 
 def draw(report: Report, path: Path) -> None:
-    """Write the chart of a report; see `check_picture`.
+    """Write the chart of a report; see `draw_panels`."""
+    draw_panels(panels_of(report), title_of(report), report.machine.line, path)
+
+
+def draw_panels(panels: Sequence[Panel], title: str, caption: str, path: Path) -> None:
+    """Write a chart of bars; see `check_picture`.
 
     Raises:
         OutputError: the file cannot be written.
@@ -68,15 +71,14 @@ def draw(report: Report, path: Path) -> None:
     check_picture(path)
     from matplotlib.figure import Figure
 
-    panels = panels_of(report)
     heights = [PANEL_INCHES + BAR_INCHES * max(1, len(panel.bars)) for panel in panels]
     figure = Figure(figsize=(WIDTH_INCHES, sum(heights) + 0.9), layout="constrained")
     axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)
     for panel, axis in zip(panels, axes[:, 0], strict=True):
         _draw_panel(panel, axis)
-    title = textwrap.fill(title_of(report), TITLE_CHARACTERS, break_on_hyphens=False)
-    figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold", color=LINE)
-    figure.supxlabel(report.machine.line, x=0.01, ha="left", fontsize=6.5, color=LINE)
+    lines = textwrap.fill(title, TITLE_CHARACTERS, break_on_hyphens=False)
+    figure.suptitle(lines, x=0.01, ha="left", fontsize=11, fontweight="bold", color=LINE)
+    figure.supxlabel(caption, x=0.01, ha="left", fontsize=6.5, color=LINE)
     with whole_file(path) as partial:
         figure.savefig(partial, format=path.suffix[1:], dpi=160)
 
@@ -86,8 +88,6 @@ def title_of(report: Report) -> str:
     match report:
         case SpeedReport():
             return f"Tokens per second of {report.measured.title}"
-        case PeersReport():
-            return f"unmask compared with other libraries: {report.measured.title}"
         case KernelsReport():
             sizes = f"{report.heads} heads of {report.head_width}"
             return f"Attention kernels: {report.pattern} pattern, position {report.position}, {sizes}"
@@ -102,8 +102,6 @@ def panels_of(report: Report) -> list[Panel]:
     match report:
         case SpeedReport():
             return _speed(report)
-        case PeersReport():
-            return _peers(report)
         case KernelsReport():
             return _kernels(report)
         case AccuracyReport():
@@ -128,29 +126,6 @@ def _speed(report: SpeedReport) -> list[Panel]:
         ]
         longest = max(row.longest for row in report.rows if row.size == size)
         panels.append(Panel(f"{size}: up to {longest:,} tokens", "tokens per second", tuple(bars)))
-    return panels
-
-
-def _peers(report: PeersReport) -> list[Panel]:
-    panels = []
-    loads = sorted({one.load for one in report.timed})
-    for work, load in itertools.product(report.workloads, loads):
-        rows = [one for one in report.timed if (one.workload, one.load) == (work.name, load)]
-        timed = sorted(rows, key=lambda one: one.seconds.median)
-        beside = f", beside {load} spinning processes" if load else ""
-        bars = [
-            Bar(
-                one.engine,
-                one.times_as_fast.median,
-                f"{one.times_as_fast.median:.2f} x   ({one.tokens_per_second:,.0f} tokens/s)",
-                one.times_as_fast.lowest,
-                one.times_as_fast.highest,
-                ours=one.engine.startswith("unmask"),
-            )
-            for one in timed
-        ]
-        axis = f"times as fast as {work.baseline}: median of rounds, lowest and highest"
-        panels.append(Panel(f"{work.name}: {work.what}{beside}", axis, tuple(bars)))
     return panels
 
 

@@ -1,12 +1,13 @@
-"""``unmask bench``: speed, peers, kernels and accuracy, measured on this machine."""
+"""``unmask bench``: speed, kernels and accuracy, measured on this machine."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
 from unmask.cli.lists import listed
-from unmask.cli.measure.bench_options import (
+from unmask.cli.measure.options import (
     BENCH,
     SUBJECT,
     BenchOptions,
@@ -18,16 +19,19 @@ from unmask.cli.measure.bench_options import (
     TextsOption,
     numbers,
 )
-from unmask.cli.measure.bench_training import training
-from unmask.cli.output import progress
+from unmask.cli.output import console, safe, table
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from unmask.bench.speed.accuracy import AccuracyReport
+    from unmask.bench.speed.kernels import KernelsReport
+    from unmask.bench.speed.speed import SpeedReport
+    from unmask.bench.timing import Spread
 
 bench = App(
-    name="bench",
-    help="Measure speed, memory and accuracy on this machine, alone or compared with other libraries.",
-    sort_key=1000,
+    name="bench", help="Measure speed, memory and accuracy of numbers on this machine.", sort_key=1000
 )
-
-bench.command(training)
 
 
 @bench.command
@@ -47,72 +51,18 @@ def speed(
     with options.prepared(), subject.chosen(options.seed) as chosen:
         from unmask.bench.speed.speed import measure_speed
 
-        with progress("Timing", 0) as report:
-            made = measure_speed(
-                chosen,
-                dtypes=options.dtype or ["float32"],
-                sizes=size or ["short", "long"],
-                samples=samples,
-                tokens_per_pass=tokens_per_pass,
-                rounds=rounds,
-                device=options.device,
-                seed=options.seed,
-                budget_seconds=seconds,
-                progress=report,
-            )
-    options.finish(made)
-
-
-@bench.command
-def peers(
-    *,
-    subject: SubjectOptions = SUBJECT,
-    work: Annotated[
-        list[Literal["mixed", "online", "query", "document"]] | None,
-        listed("only this workload"),
-    ] = None,
-    texts: TextsOption = None,
-    count: CountOption = 1000,
-    lengths: LengthsOption = None,
-    against: Annotated[str | None, Parameter(help="the engine that ratios are relative to")] = None,
-    peer: Annotated[list[str] | None, listed("only this library")] = None,
-    memory: Annotated[
-        bool, Parameter(help="also measure peak memory of each workload, in separate processes")
-    ] = True,
-    starts: Annotated[
-        int, Parameter(help="fresh processes per engine, for cold start and its memory; 0: none")
-    ] = 3,
-    load: Annotated[
-        int, Parameter(help="also time everything beside N spinning processes, after doing it without")
-    ] = 0,
-    rounds: RoundsOption = 5,
-    seconds: SecondsOption = 120,
-    options: BenchOptions = BENCH,
-) -> None:
-    """Compare with other installed libraries: same weights and texts, alternating, outputs checked first."""
-    with options.prepared(), subject.chosen(options.seed) as chosen:
-        from unmask.bench.speed.peers import measure_peers
-
-        with progress("Comparing", 0) as report:
-            made = measure_peers(
-                chosen,
-                work or ["mixed", "online", "query"],
-                dtypes=options.dtype or ["float32", "bfloat16", "int8"],
-                texts=texts,
-                count=count,
-                lengths=numbers(lengths or ["512"]),
-                rounds=rounds,
-                against=against,
-                only=peer or (),
-                memory=memory,
-                starts=starts,
-                load=load,
-                device=options.device,
-                seed=options.seed,
-                budget_seconds=seconds,
-                progress=report,
-            )
-    options.finish(made)
+        report = options.measure(
+            "Timing",
+            measure_speed,
+            chosen,
+            dtypes=options.dtype or ["float32"],
+            sizes=size or ["short", "long"],
+            samples=samples,
+            tokens_per_pass=tokens_per_pass,
+            rounds=rounds,
+            budget_seconds=seconds,
+        )
+    _finish(options, report, _speed)
 
 
 @bench.command
@@ -137,22 +87,20 @@ def kernels(
     with options.prepared():
         from unmask.bench.speed.kernels import measure_kernels
 
-        with progress("Attending", 0) as report:
-            made = measure_kernels(
-                pattern=pattern,
-                position=position,
-                lengths=numbers(lengths or ["512", "2048"]),
-                dtypes=options.dtype or ["float32"],
-                radius=radius,
-                heads=heads,
-                head_width=head_width,
-                rounds=rounds,
-                device=options.device,
-                seed=options.seed,
-                budget_seconds=seconds,
-                progress=report,
-            )
-    options.finish(made)
+        report = options.measure(
+            "Attending",
+            measure_kernels,
+            pattern=pattern,
+            position=position,
+            lengths=numbers(lengths or ["512", "2048"]),
+            dtypes=options.dtype or ["float32"],
+            radius=radius,
+            heads=heads,
+            head_width=head_width,
+            rounds=rounds,
+            budget_seconds=seconds,
+        )
+    _finish(options, report, _kernels)
 
 
 @bench.command
@@ -168,15 +116,110 @@ def accuracy(
     with options.prepared(), subject.chosen(options.seed) as chosen:
         from unmask.bench.speed.accuracy import measure_accuracy
 
-        with progress("Embedding", 0) as report:
-            made = measure_accuracy(
-                chosen,
-                dtypes=options.dtype or ["bfloat16", "float16", "int8"],
-                texts=texts,
-                count=count,
-                data=data,
-                device=options.device,
-                seed=options.seed,
-                progress=report,
-            )
-    options.finish(made)
+        report = options.measure(
+            "Embedding",
+            measure_accuracy,
+            chosen,
+            dtypes=options.dtype or ["bfloat16", "float16", "int8"],
+            texts=texts,
+            count=count,
+            data=data,
+        )
+    _finish(options, report, _accuracy)
+
+
+def _finish(options: BenchOptions, report: Any, tabulate: Callable[[Any], "Table"]) -> None:
+    from unmask.bench.speed.pictures import draw
+
+    options.finish(report, lambda report: show(report, tabulate(report)), draw)
+
+
+def show(report: Any, *tables: "Table", notes: tuple[str, ...] = ()) -> None:
+    """Print what was measured, its tables, what was left out and why, and the machine."""
+    screen = console()
+    measured = getattr(report, "measured", None)
+    if measured is not None:
+        screen.print(safe(measured.title))
+    for note in notes:
+        screen.print(safe(note))
+    for shown in tables:
+        screen.print(shown)
+    for left_out in report.left_out:
+        work = f" on {left_out.work}" if left_out.work else ""
+        screen.print(safe(f"left out: {left_out.name}{work}: {left_out.reason}"))
+    screen.print(safe(report.machine.line))
+
+
+def spread_of(spread: "Spread | None", unit: str = "x") -> str:
+    """A median with the lowest and highest round; empty where there is none."""
+    if spread is None:
+        return ""
+    return f"{spread.median:.2f} {unit} ({spread.lowest:.2f} to {spread.highest:.2f})"
+
+
+def number_of(value: float | None, form: str) -> str:
+    """A number in this form; empty where there is none."""
+    return "" if value is None else format(value, form)
+
+
+def _speed(report: "SpeedReport") -> "Table":
+    right = ("samples", "tokens", "tokens/s", "seconds", "largest batch", "time per token to even")
+    shown = table(None, "dtype", "size", "setting", *right, right=right)
+    for row in report.rows:
+        shown.add_row(
+            row.dtype,
+            row.size,
+            row.setting,
+            f"{row.samples:,}",
+            f"{row.tokens:,}",
+            f"{row.tokens_per_second:,.0f}",
+            spread_of(row.seconds, "s"),
+            number_of(row.batch_sequences, ",d"),
+            spread_of(row.time_per_token_to_even),
+        )
+    return shown
+
+
+def _kernels(report: "KernelsReport") -> "Table":
+    right = (
+        "tokens",
+        "ms",
+        "GFLOP/s",
+        "share of peak",
+        "error",
+        "peak MiB",
+        "vs. masked SDPA",
+        "vs. rectangular",
+    )
+    shown = table(None, "kernel", "dtype", "batch", *right, right=right)
+    for row in report.rows:
+        shown.add_row(
+            row.kernel,
+            row.dtype,
+            row.batch,
+            f"{row.tokens:,}",
+            f"{1e3 * row.seconds.median:,.2f}",
+            f"{row.gflop_per_second:,.0f}",
+            number_of(row.share_of_peak, ".0%"),
+            f"{row.largest_error:.1e}",
+            number_of(row.peak_extra_mib, ",.1f"),
+            spread_of(row.times_as_fast_as_masked),
+            spread_of(row.time_per_token_to_rectangular),
+        )
+    return shown
+
+
+def _accuracy(report: "AccuracyReport") -> "Table":
+    right = ("cosine mean", "1st percentile", "min", "largest difference", "STS-B Spearman")
+    shown = table(None, "dtype", *right, right=right)
+    for row in report.rows:
+        agreement = row.agreement
+        shown.add_row(
+            row.dtype,
+            f"{agreement.cosine_mean:.6f}",
+            f"{agreement.cosine_percentile_1:.6f}",
+            f"{agreement.cosine_min:.6f}",
+            f"{agreement.largest_difference:.1e}",
+            number_of(row.sts_b_spearman, ".4f"),
+        )
+    return shown

@@ -2,14 +2,9 @@
 
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Annotated
 
-from cyclopts import Parameter
-
-from unmask.cli.measure.models_guide import Device, Task, show_guide
 from unmask.cli.options import JsonOption
 from unmask.cli.output import console, print_json, safe, table
-from unmask.errors import InvalidRequest
 
 CACHED, INSTALLED = "in the hub's cache", "installed, as default"
 HERE = {CACHED: "cached", INSTALLED: "default"}
@@ -51,23 +46,9 @@ class ModelRow:
 
 def models(
     *,
-    task: Annotated[
-        Task | None, Parameter(help="rank models for this task by recorded figures, instead of listing all")
-    ] = None,
-    tokens: Annotated[
-        int | None, Parameter(help="with --task: the length of the texts in tokens; default: 256")
-    ] = None,
-    device: Annotated[
-        Device | None, Parameter(help="with --task: where the model is to run; default: cpu")
-    ] = None,
     json: JsonOption = False,
 ) -> None:
-    """List published checkpoints of every family, those on this machine, and adapters; or rank them."""
-    if task is not None:
-        show_guide(task, 256 if tokens is None else tokens, device or "cpu", json=json)
-        return
-    if tokens is not None or device is not None:
-        raise InvalidRequest("--tokens and --device rank models for a task; name it with --task")
+    """List published checkpoints of every family, those on this machine, and adapters."""
     from importlib.util import find_spec
 
     from unmask.families import DEFAULT_NAME, DEFAULT_PACKAGE, FAMILIES

@@ -1,24 +1,132 @@
 """``unmask scaling``: time and memory versus length, fitted curves, and the longest text that fits."""
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from unmask.base.files import check_can_write
 from unmask.cli.lists import listed
-from unmask.cli.measure.bench_options import MEASURE, SUBJECT, MeasureOptions, SubjectOptions, numbers
+from unmask.cli.measure.options import SUBJECT, MeasureOptions, SubjectOptions, numbers
 from unmask.cli.options import DeviceOption, RunDtype
 from unmask.cli.output import console, plain, print_json, progress, safe, table
 from unmask.errors import InvalidRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.table import Table
 
     from unmask.bench.scaling.compare import Comparison
     from unmask.bench.scaling.report import ScalingReport
-    from unmask.bench.scaling.settings import ScalingSettings
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class ScalingOptions(MeasureOptions):
+    """What is measured of each implementation, and where the report goes."""
+
+    lengths: Annotated[
+        list[str] | None, listed("lengths in tokens; default: doubling up to --longest", "--lengths")
+    ] = None
+    longest: Annotated[
+        int | None, Parameter(name="--longest", help="the last of the doubled lengths; default: 8192")
+    ] = None
+    repeats: Annotated[int, Parameter(name="--repeats", help="timed calls per point")] = 5
+    seconds: Annotated[
+        float,
+        Parameter(name="--seconds", help="total time budget; points beyond it are skipped and reported"),
+    ] = 300
+    memory: Annotated[
+        str | None,
+        Parameter(
+            name="--memory", help="memory limit of a process, such as 8GiB; default: most of the free memory"
+        ),
+    ] = None
+    dtype: Annotated[RunDtype, Parameter(name="--dtype", help="dtype to compute in")] = "float32"
+    device: DeviceOption = "cpu"
+    restart: Annotated[
+        bool,
+        Parameter(name="--restart", negative="", help="discard the points of a stopped run with --output"),
+    ] = False
+    picture: Annotated[Path | None, Parameter(name="--picture", help="write a chart to this file, .svg")] = (
+        None
+    )
+
+    def check(self) -> None:
+        """Fail early if the output cannot be written or drawn."""
+        super().check()
+        if self.picture is not None:
+            from unmask.bench.scaling.picture import check_picture
+
+            check_can_write(self.picture)
+            check_picture(self.picture)
+
+    def measure(self, subject: SubjectOptions, ways: "Sequence[str]", **run: Any) -> "ScalingReport":
+        """Measure these implementations; none: the default ones.
+
+        ``run``: further arguments of `unmask.bench.scaling.run.run_scaling`, and ``others`` of the settings.
+        """
+        from unmask.bench.scaling.journal import journal_of
+        from unmask.bench.scaling.limits import parse_bytes
+        from unmask.bench.scaling.run import run_scaling
+        from unmask.bench.scaling.settings import ScalingSettings
+
+        settings = ScalingSettings(
+            model=subject.model,
+            architecture=subject.architecture,
+            layers=subject.layers,
+            revision=subject.revision,
+            ways=tuple(ways),
+            lengths=() if self.lengths is None else tuple(numbers(self.lengths)),
+            longest=self.longest,
+            repeats=self.repeats,
+            seconds=self.seconds,
+            memory_bytes=None if self.memory is None else parse_bytes(self.memory),
+            dtype=self.dtype,
+            device=self.device,
+            threads=self.threads,
+            seed=self.seed,
+            others=run.pop("others", ()),
+        )
+        if self.restart and self.output is None:
+            raise InvalidRequest("--restart needs --output; without it nothing was kept")
+        journal = None if self.output is None else journal_of(self.output)
+        with progress("Measuring", 0) as watch:
+            report = run_scaling(
+                settings,
+                lambda what, done, total: watch(done, total),
+                journal=journal,
+                restart=self.restart,
+                **run,
+            )
+        if journal is not None and journal.exists():
+            print(f"The points are kept in {journal}; run the same command to resume.", file=sys.stderr)
+        return report
+
+    def finish(self, report: "ScalingReport", other: "ScalingReport | None" = None) -> None:
+        """Write, draw and print a report, and its comparison with another one."""
+        from unmask.bench.scaling.compare import compare
+        from unmask.bench.scaling.picture import draw
+        from unmask.bench.scaling.report import to_plain, write_report
+
+        if self.output is not None:
+            write_report(report, self.output)
+        if self.picture is not None:
+            draw(report, self.picture)
+        comparison = None if other is None else compare(report, other)
+        if self.json:
+            value = to_plain(report)
+            print_json(value if comparison is None else {"report": value, "comparison": plain(comparison)})
+            return
+        _show(report)
+        if comparison is not None:
+            _show_comparison(comparison)
+
+
+SCALING = ScalingOptions()
 
 
 def scaling(
@@ -28,118 +136,25 @@ def scaling(
         list[str] | None,
         listed("only this kernel, or chosen for the default one"),
     ] = None,
-    peer: Annotated[
-        list[str] | None,
-        listed("also measure another library, such as 'transformers eager'"),
-    ] = None,
-    lengths: Annotated[
-        list[str] | None, listed("lengths in tokens; default: doubling up to --longest")
-    ] = None,
-    longest: Annotated[int | None, Parameter(help="the last of the doubled lengths; default: 8192")] = None,
-    repeats: Annotated[int, Parameter(help="timed calls per point")] = 5,
-    seconds: Annotated[
-        float, Parameter(help="total time budget; points beyond it are skipped and reported")
-    ] = 300,
-    memory: Annotated[
-        str | None,
-        Parameter(help="memory limit of a process, such as 8GiB; default: most of the free memory"),
-    ] = None,
-    dtype: Annotated[RunDtype, Parameter(help="dtype to compute in")] = "float32",
-    device: DeviceOption = "cpu",
-    restart: Annotated[
-        bool, Parameter(negative="", help="discard the points of a stopped run with --output")
-    ] = False,
-    picture: Annotated[Path | None, Parameter(help="write a chart to this file, .svg")] = None,
     show: Annotated[Path | None, Parameter(help="show this existing report without measuring")] = None,
     compare: Annotated[Path | None, Parameter(help="compare with this other report")] = None,
-    options: MeasureOptions = MEASURE,
+    options: ScalingOptions = SCALING,
 ) -> None:
     """Measure length scaling: time and peak memory, fitted as a + bN + cN², and the longest text.
 
     Each point is measured in a separate process, so running out of memory ends only that point.
     With --output, a stopped run is resumed. Lengths are limited by the model's positions.
     """
-    from unmask.bench.scaling.picture import check_picture, draw
-    from unmask.bench.scaling.report import read_report, write_report
+    from unmask.bench.scaling.report import read_report
 
-    _check(options.output, picture)
-    if picture is not None:
-        check_picture(picture)
+    options.check()
     other = None if compare is None else read_report(compare)
-    if show is not None:
-        made = read_report(show)
-    else:
-        from unmask.bench.scaling.limits import parse_bytes
-        from unmask.bench.scaling.settings import CHOSEN, ScalingSettings
-
-        ways = (*(kernel or ((CHOSEN,) if peer else ())), *(peer or ()))
-        settings = ScalingSettings(
-            model=subject.model,
-            architecture=subject.architecture,
-            layers=subject.layers,
-            revision=subject.revision,
-            ways=ways,
-            lengths=tuple(numbers(lengths)) if lengths is not None else (),
-            longest=longest,
-            repeats=repeats,
-            seconds=seconds,
-            memory_bytes=None if memory is None else parse_bytes(memory),
-            dtype=dtype,
-            device=device,
-            threads=options.threads,
-            seed=options.seed,
-        )
-        made = _measure(settings, options.output, restart)
-    if options.output is not None:
-        write_report(made, options.output)
-    if picture is not None:
-        draw(made, picture)
-    _tell(made, other, options.json)
-
-
-def _check(output: Path | None, picture: Path | None) -> None:
-    for path in (output, picture):
-        if path is not None:
-            check_can_write(path)
-
-
-def _measure(settings: "ScalingSettings", output: Path | None, restart: bool) -> "ScalingReport":
-    from unmask.bench.scaling.journal import journal_of
-    from unmask.bench.scaling.run import run_scaling
-
-    if restart and output is None:
-        raise InvalidRequest("--restart needs --output; without it nothing was kept")
-    journal = None if output is None else journal_of(output)
-    with progress("Measuring", 0) as report:
-        made = run_scaling(
-            settings,
-            lambda what, done, total: report(done, total),
-            journal=journal,
-            restart=restart,
-        )
-    if journal is not None and journal.exists():
-        print(f"The points are kept in {journal}; run the same command to resume.", file=sys.stderr)
-    return made
-
-
-def _tell(made: "ScalingReport", other: "ScalingReport | None", json: bool) -> None:
-    """Print a report and, if another one is given, a comparison."""
-    from unmask.bench.scaling.compare import compare
-    from unmask.bench.scaling.report import to_plain
-
-    beside = None if other is None else compare(made, other)
-    if json:
-        print_json(
-            to_plain(made) if beside is None else {"report": to_plain(made), "comparison": plain(beside)}
-        )
-        return
-    _show(made)
-    if beside is not None:
-        _show_beside(beside)
+    report = options.measure(subject, kernel or ()) if show is None else read_report(show)
+    options.finish(report, other)
 
 
 def _show(report: "ScalingReport") -> None:
-    from unmask.bench.scaling.words import findings
+    from unmask.bench.scaling.report import findings
 
     screen = console()
     screen.print(safe(report.measured.title))
@@ -150,7 +165,7 @@ def _show(report: "ScalingReport") -> None:
 
 
 def _points(report: "ScalingReport") -> "Table":
-    from unmask.bench.scaling.words import duration, size
+    from unmask.bench.scaling.report import duration, size
 
     right = ("tokens", "median", "lowest to highest", "curve", "peak memory", "memory curve")
     made = table(None, "kernel", *right, "kernels that ran, or why not", right=right)
@@ -169,8 +184,8 @@ def _points(report: "ScalingReport") -> "Table":
     return made
 
 
-def _show_beside(comparison: "Comparison") -> None:
-    from unmask.bench.scaling.words import duration, size
+def _show_comparison(comparison: "Comparison") -> None:
+    from unmask.bench.scaling.report import duration, size
 
     screen = console()
     cards = table(None, "", "this", "other")

@@ -4,8 +4,7 @@ import threading
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from unmask.bench.scaling.in_subprocess import Tick, measure_in_subprocess
-from unmask.bench.scaling.one import Request
+from unmask.bench.scaling.point import Request, Tick, measure_in_subprocess
 from unmask.bench.scaling.report import ScalingPoint, to_plain
 from unmask.bench.scaling.run import run_scaling
 from unmask.bench.scaling.settings import ScalingSettings, known_ways

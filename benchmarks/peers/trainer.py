@@ -1,0 +1,160 @@
+"""`transformers` with its `Trainer`: masked-language-model training the way its users run it."""
+
+import inspect
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from benchmarks.peers.engine import absent
+
+NOT_PREDICTED = -100
+"""The label of a token without a loss."""
+
+
+def unavailable() -> str | None:
+    """Why it cannot train; None if it can."""
+    return absent(("transformers", "accelerate"))
+
+
+class TrainerRun:
+    """A model trained by `transformers.Trainer` with DataCollatorForLanguageModeling, padding to the longest
+    text of a batch, fused AdamW, no checkpoints and no logs.
+
+    Args:
+        folder: the checkpoint folder.
+        work: an output folder for Trainer.
+        ids: the texts of a round, special tokens included.
+        sequences: texts per step.
+        autocast: whether products are in bfloat16 (``bf16=True``); otherwise everything is float32.
+        grouped: whether texts of similar length share a batch
+            (``train_sampling_strategy="group_by_length"``).
+        roles: special tokens by role, such as ``mask``.
+        masked: fraction of tokens to mask.
+        optimizer: keyword arguments of TrainingArguments.
+        seed: seed of the order of texts and of masks.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        work: Path,
+        ids: Sequence[NDArray[np.int64]],
+        *,
+        sequences: int,
+        autocast: bool,
+        grouped: bool,
+        roles: Mapping[str, str],
+        masked: float,
+        optimizer: Mapping[str, Any],
+        seed: int,
+    ) -> None:
+        import transformers
+
+        transformers.logging.set_verbosity_error()
+        transformers.logging.disable_progress_bar()
+        self.model = transformers.AutoModelForMaskedLM.from_pretrained(folder)
+        self.cells = 0
+        """Tokens and padding of all batches so far."""
+        tokenizer = transformers.PreTrainedTokenizerFast(
+            tokenizer_file=str(folder / "tokenizer.json"),
+            **{f"{role}_token": token for role, token in roles.items()},
+        )
+        tokenizer.deprecation_warnings["Asking-to-pad-a-fast-tokenizer"] = True
+        collator = transformers.DataCollatorForLanguageModeling(tokenizer, mlm_probability=masked, seed=seed)
+        self._padding = tokenizer.pad_token_id
+        self._clock = _Clock(transformers.TrainerCallback)
+        self._trainer = transformers.Trainer(
+            model=self.model,
+            args=_arguments(
+                transformers.TrainingArguments,
+                output_dir=str(work),
+                per_device_train_batch_size=sequences,
+                num_train_epochs=1,
+                use_cpu=True,
+                bf16=autocast,
+                train_sampling_strategy="group_by_length" if grouped else "random",
+                lr_scheduler_type="constant",
+                logging_strategy="no",
+                save_strategy="no",
+                report_to="none",
+                disable_tqdm=True,
+                dataloader_pin_memory=False,
+                seed=seed,
+                **optimizer,
+            ),
+            train_dataset=[{"input_ids": one.tolist()} for one in ids],
+            data_collator=self._counted(collator),
+            callbacks=[self._clock.callback],
+        )
+        self._trainer.remove_callback(transformers.PrinterCallback)
+
+    def round(self) -> float:
+        """Train on every text once; return the seconds from collating the first batch to the end of the last
+        step."""
+        self._trainer.train()
+        return self._clock.seconds
+
+    def loss(self, hidden: Sequence[NDArray[np.int64]], targets: Sequence[NDArray[np.int64]]) -> float:
+        """The loss without dropout on masked texts: the mean over predicted tokens.
+
+        Args:
+            hidden: the masked ids.
+            targets: ids to predict, `NOT_PREDICTED` elsewhere.
+        """
+        longest = max(map(len, hidden))
+
+        def rectangle(rows: Sequence[NDArray[np.int64]], fill: int) -> torch.Tensor:
+            return torch.tensor(
+                np.stack([np.pad(row, (0, longest - len(row)), constant_values=fill) for row in rows])
+            )
+
+        self.model.eval()
+        with torch.no_grad():
+            loss = self.model(
+                input_ids=rectangle(hidden, self._padding),
+                attention_mask=rectangle([np.ones_like(row) for row in hidden], 0),
+                labels=rectangle(targets, NOT_PREDICTED),
+            ).loss
+        self.model.train()
+        return float(loss)
+
+    def _counted(self, collator: Callable[..., Any]) -> Callable[..., Any]:
+        def collate(rows: list[Any]) -> Any:
+            batch = collator(rows)
+            self.cells += batch["input_ids"].numel()
+            return batch
+
+        return collate
+
+
+class _Clock:
+    """Times an epoch from inside Trainer, which excludes work before and after training."""
+
+    def __init__(self, base: type) -> None:
+        self.seconds = 0.0
+        clock = self
+
+        class Callback(base):  # type: ignore[misc]
+            """Records the start and end of an epoch."""
+
+            def on_epoch_begin(self, *_: Any, **__: Any) -> None:
+                clock.seconds = -time.perf_counter()
+
+            def on_epoch_end(self, *_: Any, **__: Any) -> None:
+                clock.seconds += time.perf_counter()
+
+        self.callback = Callback()
+
+
+def _arguments(kind: Any, **wanted: Any) -> Any:
+    """TrainingArguments; versions before 5 have another name for the grouping."""
+    known = inspect.signature(kind.__init__).parameters
+    strategy = "train_sampling_strategy"
+    if strategy not in known:
+        wanted["group_by_length"] = wanted.pop(strategy) == "group_by_length"
+    return kind(**wanted)

@@ -1,0 +1,146 @@
+"""What commands that measure this machine share: options, and the steps before and after a measurement."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+from cyclopts import Parameter
+
+from unmask.base.files import check_can_write
+from unmask.cli.lists import listed
+from unmask.cli.options import (
+    DeviceOption,
+    OutputOptions,
+    RevisionOption,
+    RunDtype,
+    ThreadsOption,
+    set_threads,
+)
+from unmask.cli.output import progress
+from unmask.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from unmask.bench.benchmark_model import BenchmarkModel
+
+Report = TypeVar("Report")
+
+LengthsOption = Annotated[list[str] | None, listed("lengths in tokens", "--lengths")]
+TextsOption = Annotated[
+    Path | None, Parameter(help="a file with one text per line; default: synthetic texts")
+]
+CountOption = Annotated[int, Parameter(help="number of texts")]
+RoundsOption = Annotated[int, Parameter(help="timed rounds, alternating between candidates")]
+SecondsOption = Annotated[float | None, Parameter(help="time budget; no new round starts after it")]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class SubjectOptions:
+    """Which model is measured."""
+
+    model: Annotated[
+        str | None, Parameter(name=["--model", "-m"], help="a checkpoint folder, a hub id, or default")
+    ] = None
+    architecture: Annotated[
+        str | None,
+        Parameter(
+            name="--architecture",
+            help="a published architecture with random weights, such as modernbert-base",
+        ),
+    ] = None
+    layers: Annotated[
+        int | None, Parameter(name="--layers", help="keep only the first N layers of an architecture")
+    ] = None
+    revision: RevisionOption = None
+
+    @contextmanager
+    def chosen(self, seed: int) -> Iterator["BenchmarkModel"]:
+        """The model that the options name, or the default; a temporary one is deleted when the block ends."""
+        from unmask.bench.benchmark_model import benchmark_model
+
+        name = "default" if self.model is None and self.architecture is None else self.model
+        with benchmark_model(
+            name,
+            self.architecture,
+            layers=self.layers,
+            seed=seed,
+            revision=self.revision,
+        ) as chosen:
+            yield chosen
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class MeasureOptions(OutputOptions):
+    """Options of every measurement."""
+
+    threads: ThreadsOption = None
+    seed: Annotated[int, Parameter(name="--seed", help="random seed of weights, texts and ids")] = 0
+
+    @contextmanager
+    def prepared(self) -> Iterator[None]:
+        """Fail early if the output cannot be written; torch's thread count is restored afterwards."""
+        import torch
+
+        self.check()
+        before = torch.get_num_threads()
+        set_threads(self.threads)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class BenchOptions(MeasureOptions):
+    """Options of benchmarks that can draw a chart."""
+
+    dtype: Annotated[list[RunDtype] | None, listed("dtype to compute in", "--dtype")] = None
+    device: DeviceOption = "cpu"
+    picture: Annotated[
+        Path | None, Parameter(name="--picture", help="write a chart to this file, .png or .svg")
+    ] = None
+
+    def check(self) -> None:
+        """Fail early if the output cannot be written or drawn."""
+        if self.picture is not None:
+            from unmask.bench.speed.pictures import check_picture
+
+            check_picture(self.picture)
+            check_can_write(self.picture)
+        super().check()
+
+    def measure(
+        self, what: str, measure: Callable[..., Report], *subject: object, **settings: object
+    ) -> Report:
+        """Call the function with these arguments, the device, the seed and a report of progress."""
+        with progress(what, 0) as report:
+            return measure(*subject, **settings, device=self.device, seed=self.seed, progress=report)
+
+    def finish(
+        self, report: Report, show: Callable[[Report], None], draw: Callable[[Report, Path], None]
+    ) -> None:
+        """Write, draw and print a report as requested."""
+        self.write(report)
+        if self.picture is not None:
+            draw(report, self.picture)
+        if not self.printed(report):
+            show(report)
+
+
+BENCH = BenchOptions()
+MEASURE = MeasureOptions()
+SUBJECT = SubjectOptions()
+
+
+def numbers(lengths: Sequence[str]) -> list[int]:
+    """The integers of ``--lengths``."""
+    try:
+        return [int(part) for part in lengths]
+    except ValueError:
+        raise InvalidRequest(
+            f"--lengths is {','.join(lengths)!r}; give integers separated by commas, such as 512,2048"
+        ) from None
