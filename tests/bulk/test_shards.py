@@ -151,7 +151,7 @@ def test_refusals_name_the_row_and_the_way_out(quick, tmp_path):
     with pytest.raises(TextError, match=r"line 3 of .*texts\.jsonl"):
         run_shards([str(path)], str(tmp_path / "out"), EMBEDDER, rows_per_shard=2)
     with pytest.raises(InvalidRequest, match="ends in none of"):
-        run_shards(["texts.csv"], str(tmp_path / "other"), EMBEDDER)
+        run_shards(["texts.xml"], str(tmp_path / "other"), EMBEDDER)
     with pytest.raises(OutputError, match="holds other files"):
         run_shards([str(path)], str(tmp_path), EMBEDDER)
     with pytest.raises(InvalidRequest, match="task is 'embed'; give a BatchTask"):
@@ -280,3 +280,37 @@ def test_workers_end_with_a_killed_parent(tmp_path):
     while alive := [pid for pid in workers if os.path.exists(f"/proc/{pid}")]:
         assert time.monotonic() < until, f"{alive} outlived their parent"
         time.sleep(0.05)
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "ndjson"])
+def test_shards_of_named_values_hold_what_those_of_json_lines_hold(quick, lines, tmp_path, ending):
+    """Names and values of CSV may have line breaks, and the last line may lack its end."""
+    path = tmp_path / f"texts.{ending}"
+    name, value = ('"a\nnote"', '"b,\r\nc"') if ending == "csv" else ("note", "b")
+    table = [["id", "text", name], *([str(number), text, value] for number, text in enumerate(TEXTS))]
+    separator = "," if ending == "csv" else "\t"
+    content = "\ufeff" + "\r\n".join(separator.join(row) for row in table)
+    path.write_bytes(Path(lines).read_bytes() if ending == "ndjson" else content.encode())
+    run_shards([lines], str(tmp_path / "a"), EMBEDDER, rows_per_shard=2)
+    found = run_shards([str(path)], str(tmp_path / "b"), EMBEDDER, rows_per_shard=2)
+    assert (found.texts, found.shards) == (5, 3)
+    for part in range(3):
+        rows, expected = (
+            list(map(json.loads, (tmp_path / run / f"part-0000{part}.jsonl").read_bytes().splitlines()))
+            for run in "ba"
+        )
+        assert [row["embedding"] for row in rows] == [row["embedding"] for row in expected]
+        assert [row["text"] for row in rows] == [row["text"] for row in expected]
+        assert [int(row["id"]) for row in rows] == [row["id"] for row in expected]
+        if ending == "csv":
+            assert {row["a\nnote"] for row in rows} == {"b,\nc"}
+
+
+def test_a_row_of_csv_is_named_as_everywhere(quick, tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("text,n\n" + "bank,1\n" * 3 + " ,2\n")
+    with pytest.raises(TextError, match=r"row 5 of .*a\.csv"):
+        run_shards([str(path)], str(tmp_path / "out"), EMBEDDER, rows_per_shard=2)
+    path.write_text("text,n\n" + "bank,1\n" * 3 + "bank\n")
+    with pytest.raises(TextError, match=r"row 5 of .*a\.csv has 1 values"):
+        run_shards([str(path)], str(tmp_path / "other"), EMBEDDER, rows_per_shard=2)

@@ -13,6 +13,7 @@ from pyarrow import parquet
 from tests.bulk.conftest import quick  # noqa: F401 - a fixture
 from tests.support.command import assert_one_sentence, run_here
 from unmask.bulk import shards
+from unmask.bulk.sources import FORMATS
 from unmask.errors import InvalidRequest
 from unmask.search.index import Index
 from unmask.text import lines as text_lines
@@ -87,7 +88,7 @@ def test_an_index_names_it_and_fails(place, name):
 
 
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize("name", [name for name in ODD if name.endswith((".txt", ".jsonl", ".parquet"))])
+@pytest.mark.parametrize("name", [name for name in ODD if name.endswith(tuple(FORMATS))])
 def test_shards_refuse_it_too(place, name):
     content, sentence = ODD[name]
     (place / name).write_bytes(content)

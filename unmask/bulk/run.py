@@ -55,8 +55,8 @@ def run_shards(
     resumes with the same call. ``manifest.json`` appears last; it lists the SHA-256 of every shard.
 
     Args:
-        sources: .txt, .jsonl or .parquet files or .lance datasets: paths, or URLs that fsspec opens. One with
-            ``*`` stands for all that match, sorted.
+        sources: .txt, .jsonl, .csv, .tsv or .parquet files or .lance datasets: paths, or URLs that fsspec
+            opens. One with ``*`` stands for all that match, sorted.
         output: a new folder, as a path or a URL.
         task: what is computed: `BatchEmbedder`, `BatchClassifier`, `BatchTagger`, or another `BatchTask`.
         engine: ``"processes"`` of this machine, or ``"ray"``.

@@ -1,22 +1,35 @@
 """Inputs of bulk runs: which rows of which file each shard holds, and how they are read."""
 
+import csv
 import hashlib
+import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 from unmask.base.optional import require
 from unmask.bulk.folder import matching, opened_input, unreadable
 from unmask.bulk.task import BatchTask
 from unmask.errors import EmptyText, InvalidRequest, InvalidText
-from unmask.text.lines import line_text
-from unmask.text.rows import json_row
+from unmask.text.lines import Stream, line_text
+from unmask.text.rows import Record, csv_rows, json_row, tsv_rows
 
-FORMATS = {".txt": ".jsonl", ".jsonl": ".jsonl", ".parquet": ".parquet", ".lance": ".parquet"}
+FORMATS = {
+    ".txt": ".jsonl",
+    ".jsonl": ".jsonl",
+    ".ndjson": ".jsonl",
+    ".csv": ".jsonl",
+    ".tsv": ".jsonl",
+    ".parquet": ".parquet",
+    ".lance": ".parquet",
+}
 """The extension of an input -> that of its shards."""
+
+NAMED: Mapping[str, Callable[[Stream], Iterator[Record]]] = {".csv": csv_rows, ".tsv": tsv_rows}
+"""Readers of files whose first row names the columns."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +43,7 @@ class Shard:
     """Counted from 0, in its input."""
     rows: int
     begin: int = 0
-    """The first byte, in files of lines; the version, of a Lance dataset."""
+    """The first byte, in files of lines, 0 with the row of names; the version, of a Lance dataset."""
     end: int = 0
 
     @property
@@ -45,8 +58,9 @@ class Shard:
 
     def row_name(self, index: int) -> str:
         """How errors name a row."""
-        what = "line" if FORMATS[self.extension] == ".jsonl" else "row"
-        return f"{what} {self.first_row + index + 1} of {self.source}"
+        what = "line" if FORMATS[self.extension] == ".jsonl" and self.extension != ".csv" else "row"
+        number = self.first_row + index + (2 if self.extension in NAMED else 1)  # after the row of names
+        return f"{what} {number} of {self.source}"
 
 
 Ranges = Iterator[tuple[int, int, int, int]]
@@ -60,7 +74,7 @@ def plan(sources: Sequence[str], rows_per_shard: int) -> tuple[list[Shard], str]
         InvalidRequest: an input cannot be read, has an unknown extension, or all are empty.
     """
     digest, shards = hashlib.sha256(), list[Shard]()
-    for source in [one for given in sources for one in matching(given)]:
+    for source in [match for pattern in sources for match in matching(pattern)]:
         extension = PurePosixPath(source).suffix
         if extension not in FORMATS:
             raise InvalidRequest(f"{source} ends in none of {', '.join(FORMATS)}; convert it to one of them")
@@ -83,6 +97,34 @@ def _line_ranges(source: str, rows_per_shard: int, digest: Any) -> Ranges:
                 first, rows, begin = first + rows, 0, end
     if rows:
         yield first, rows, begin, end
+
+
+class _Watched:
+    """The lines of a file, counted in bytes and added to a digest as they are read."""
+
+    def __init__(self, file: BinaryIO, digest: Any) -> None:
+        self.file, self.digest, self.end = file, digest, 0
+
+    def readline(self, limit: int = -1) -> bytes:
+        """The next line, or ``limit`` bytes of it."""
+        line = self.file.readline(limit)
+        self.digest.update(line)
+        self.end += len(line)
+        return line
+
+
+def _named_ranges(source: str, rows_per_shard: int, digest: Any) -> Ranges:
+    """Readers take line after line, so what was read when a row is given ends with that row."""
+    first = rows = begin = 0
+    with opened_input(source) as file:
+        watched = _Watched(file, digest)
+        for _ in NAMED[PurePosixPath(source).suffix](Stream(source, cast(BinaryIO, watched))):
+            rows += 1
+            if rows == rows_per_shard:
+                yield first, rows, begin, watched.end
+                first, rows, begin = first + rows, 0, watched.end
+    if rows:
+        yield first, rows, begin, watched.end
 
 
 def _parquet_ranges(source: str, rows_per_shard: int, digest: Any) -> Ranges:
@@ -113,6 +155,8 @@ def _lance_ranges(source: str, rows_per_shard: int, digest: Any) -> Ranges:
 
 
 _RANGES: Mapping[str, Callable[[str, int, Any], Ranges]] = {
+    ".csv": _named_ranges,
+    ".tsv": _named_ranges,
     ".parquet": _parquet_ranges,
     ".lance": _lance_ranges,
 }
@@ -144,18 +188,38 @@ def check_columns(names: Sequence[str], task: BatchTask, where: str) -> None:
 
 
 def read_rows(shard: Shard, task: BatchTask) -> Iterator[dict[str, Any]]:
-    """The rows of a shard of lines."""
+    """The rows of a shard of lines, or of comma- or tab-separated values."""
     with opened_input(shard.source) as file:
+        names = _names(file, shard.extension) if shard.extension in NAMED and shard.begin else b""
         file.seek(shard.begin)
-        lines = file.read(shard.end - shard.begin).split(b"\n")[: shard.rows]
-    for index, line in enumerate(lines):
+        content = file.read(shard.end - shard.begin)
+    if shard.extension in NAMED:
+        rows = NAMED[shard.extension](Stream(shard.source, io.BytesIO(names + content)))
+        for index, (_, values) in enumerate(rows):
+            check_columns(list(values), task, shard.row_name(index))
+            yield dict(values)
+        return
+    for index, line in enumerate(content.split(b"\n")[: shard.rows]):
         where = shard.row_name(index)
         text = line_text(line, shard.first_row + index + 1, shard.source)
         if not text.strip():
             raise EmptyText(f"{where} holds no text; remove it, which would shift the rows of a shard")
-        row = json_row(text, where) if shard.extension == ".jsonl" else {task.column: text}
+        row = {task.column: text} if shard.extension == ".txt" else json_row(text, where)
         check_columns(list(row), task, where)
         yield row
+
+
+def _names(file: BinaryIO, extension: str) -> bytes:
+    """The bytes of the row of names, which in CSV may have several lines."""
+    names = file.readline()
+    while extension == ".csv":
+        try:
+            next(csv.reader([names.decode("utf-8-sig")], strict=True))
+        except csv.Error:
+            names += file.readline()
+        else:
+            break
+    return names
 
 
 def read_table(shard: Shard, task: BatchTask) -> Any:

@@ -28,8 +28,8 @@ class BulkOptions:
         Engine | None,
         Parameter(
             name="--engine",
-            help="compute .txt, .jsonl, .parquet or .lance files by processes of this machine, or by Ray; "
-            "-o names a folder of shards",
+            help="compute .txt, .jsonl, .csv, .tsv, .parquet or .lance files by processes of this machine, "
+            "or by Ray; -o names a folder of shards",
         ),
     ] = None
     workers: Annotated[
