@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from unmask.cli.lists import listed
 from unmask.cli.main import main
-from unmask.cli.options import JsonOption
+from unmask.cli.options import JsonOption, listed
 from unmask.cli.output import console, print_json, progress, safe, table
 from unmask.errors import InvalidRequest
 

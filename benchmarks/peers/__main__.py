@@ -5,7 +5,6 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from unmask.cli.lists import listed
 from unmask.cli.main import main
 from unmask.cli.measure.options import (
     BENCH,
@@ -22,6 +21,7 @@ from unmask.cli.measure.options import (
     numbers,
 )
 from unmask.cli.measure.scaling import SCALING, ScalingOptions
+from unmask.cli.options import listed
 from unmask.cli.output import progress
 
 COMMAND = "python -m benchmarks.peers"

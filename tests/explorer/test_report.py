@@ -72,7 +72,7 @@ def test_two_models_of_one_folder_name_are_both_in_it(tmp_path):
 
 
 def test_standard_input_and_chosen_views(model, tmp_path, monkeypatch, capsys):
-    from unmask.cli.input import STANDARD_INPUT
+    from unmask.cli.streams import STANDARD_INPUT
 
     path = tmp_path / "one.html"
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode()), encoding="utf-8"))

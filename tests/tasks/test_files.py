@@ -377,7 +377,7 @@ def test_no_more_than_a_part_is_held(models, monkeypatch, small_parts):
             yield line
 
     monkeypatch.setattr(items, "read_lines", watched)
-    monkeypatch.setattr("unmask.cli.lines._is_regular", lambda stream: False)
+    monkeypatch.setattr("unmask.cli.inputs._is_regular", lambda stream: False)
     stdin = "".join(f"{text}\n" for text in TEXTS).encode()
     assert run_here("classify", "--model", models / "sequence", stdin=stdin).code == 0
     assert printed == [(number, number // PART * PART) for number in range(20)]

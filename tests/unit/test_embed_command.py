@@ -18,8 +18,8 @@ from pyarrow import parquet
 from tests.support.command import Ran, assert_one_sentence, run_here
 from tests.support.tiny import change_json
 from unmask.base.resume import ResumableFile
+from unmask.cli import inputs as lines_module
 from unmask.cli import items as items_module
-from unmask.cli import lines as lines_module
 from unmask.cli.tasks import embed_rows
 from unmask.errors import OutputError
 from unmask.text import Line
@@ -377,8 +377,8 @@ def test_a_file_name_that_is_not_utf_8(tiny_folder, lines, tmp_path):
 
 SLOW = """
 import os, time
-import unmask.cli.lines, unmask.base.resume
-unmask.cli.lines.TEXTS_PER_PART = PART
+import unmask.cli.inputs, unmask.base.resume
+unmask.cli.inputs.TEXTS_PER_PART = PART
 append = unmask.base.resume.ResumableFile.append
 
 def slow(self, content, rows):
@@ -684,8 +684,8 @@ def test_a_writer_that_looked_before_the_output_was_finished(tmp_path, monkeypat
 
 KILLED_AT_A_RENAME = """
 import os, signal
-import unmask.cli.lines
-unmask.cli.lines.TEXTS_PER_PART = 7
+import unmask.cli.inputs
+unmask.cli.inputs.TEXTS_PER_PART = 7
 replace, calls = os.replace, []
 
 def dying(*arguments):

@@ -6,7 +6,7 @@ import pytest
 from cyclopts import App, CycloptsError
 
 from tests.support.command import run_here
-from unmask.cli.lists import listed
+from unmask.cli.options import listed
 
 
 @pytest.fixture

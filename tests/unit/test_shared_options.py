@@ -9,7 +9,7 @@ from cyclopts import App
 
 from tests.support.command import assert_one_sentence, run_here
 from unmask.cli.commands import PANELS
-from unmask.cli.sentence import LONGEST, one_line
+from unmask.cli.main import LONGEST, one_line
 
 COMMANDS = {
     "look": ("look", "the river bank"),

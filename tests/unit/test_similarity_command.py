@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.support.command import assert_one_sentence, run_here
-from unmask.cli import lines as lines_module
+from unmask.cli import inputs as lines_module
 from unmask.tasks.similarity import METRICS
 
 PAIRS = [

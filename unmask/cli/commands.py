@@ -60,12 +60,12 @@ PANELS: dict[str, tuple[Command, ...]] = {
     "Look inside": (
         Command(
             "head",
-            "look.head:head",
+            "look.corpus:head",
             "Show what one head does over a corpus: its patterns, its means, and its strongest examples.",
         ),
         Command(
             "sinks",
-            "look.sinks:sinks",
+            "look.corpus:sinks",
             "Attention sinks over a corpus: which kinds of tokens receive attention, in which heads.",
         ),
         Command(
@@ -95,7 +95,7 @@ PANELS: dict[str, tuple[Command, ...]] = {
         ),
         Command(
             "watch",
-            "tasks.watch:watch",
+            "look.watch:watch",
             "Watch a step of pretraining on a text: corrupted tokens, targets and the loss of each.",
         ),
     ),
@@ -135,7 +135,7 @@ PANELS: dict[str, tuple[Command, ...]] = {
         Command("index", "search.index:index", "Make an index of documents to search, or add to one."),
         Command(
             "index-export",
-            "search.index_export:index_export",
+            "search.index:index_export",
             "Write the passages of an index and their vectors for another vector store.",
         ),
         Command(
@@ -169,7 +169,7 @@ PANELS: dict[str, tuple[Command, ...]] = {
         ),
         Command(
             "export",
-            "weights.export:export",
+            "weights.convert:export",
             "Write an encoder as an ONNX graph, for ONNX Runtime, OpenVINO and other runtimes.",
         ),
         Command(

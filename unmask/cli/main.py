@@ -1,27 +1,34 @@
 """The program: its commands, and error handling (one line and a non-zero exit code)."""
 
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable
 from typing import NoReturn
 
-from cyclopts import App, CycloptsError, Group
+from cyclopts import App, CycloptsError, Group, MissingArgumentError, UnknownOptionError, UnusedCliTokensError
 
 import unmask
 from unmask.base.onednn import bound_caches
 from unmask.cli.commands import PANELS
-from unmask.cli.input import STANDARD_INPUT
-from unmask.cli.sentence import misuse, one_line
-from unmask.cli.streams import write_everything
+from unmask.cli.streams import STANDARD_INPUT, write_everything
 from unmask.errors import BeyondTraining, UnmaskError
 
-LONGEST_SENTENCE = 3000
+LONGEST_PRINTED = 3000
 """Printed characters of an error; our longest errors list the refusal of every kernel."""
 
 
 GROUPS = {title: Group(title, sort_key=number) for number, title in enumerate(PANELS)}
 """Made once: a command that several programs of this process hold is in one panel."""
+
+
+LONGEST = 1000
+"""Maximum characters of a sentence; the middle of a longer one is omitted."""
+
+
+_BOTH_WAYS = re.compile(r"\(\w+=[^()]*?, or (--[^()]+)\)")
+"""How errors name a remedy for both interfaces: ``(truncation='end', or --truncation end)``."""
 
 
 def program(chosen: str | None = None) -> App:
@@ -85,3 +92,35 @@ def _stop(code: int, sentence: str) -> NoReturn:
     _say(sentence)
     sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - a failed flush must not be reported again at exit
     sys.exit(code)
+
+
+def one_line(sentence: str) -> str:
+    """The sentence on one printable line of bounded length."""
+    said = _BOTH_WAYS.sub(r"(\1)", sentence.replace(STANDARD_INPUT, "-"))
+    if len(said) > LONGEST:
+        said = f"{said[: LONGEST // 2]} ... {said[-LONGEST // 2 :]}"
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in said)
+
+
+def misuse(error: CycloptsError, arguments: list[str], program: str = "unmask") -> str:
+    """What was wrong with the arguments of the program, in the terms the user typed."""
+    said = " ".join(str(error).split())
+    if isinstance(error, UnknownOptionError) and arguments[0] in ("finetune", "pretrain"):
+        from unmask.training.finetune.trainer_names import OURS
+        from unmask.training.run.trainer_names import PRETRAINING, instead_of_option
+
+        names = OURS if arguments[0] == "finetune" else PRETRAINING
+        option = re.search(r"-[\w-]+", said)
+        said = said if option is None else instead_of_option(option[0], names)
+    if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
+        extra = " ".join(error.unused_tokens)
+        said = (
+            f"nothing takes {extra!r}; an option has one value unless its help says how several are separated"
+        )
+    if isinstance(error, MissingArgumentError) and error.argument is not None:
+        name = error.argument.name
+        if name not in arguments and error.argument.field_info.is_positional:
+            said = f"{name.removeprefix('--').upper()} is missing"
+        elif name in arguments[:-1] and (value := arguments[arguments.index(name) + 1]).startswith("-"):
+            said = f'{name} has no value; one that begins with "-" is given as {name}={value}'
+    return f"{said} (see: {program} --help)"

@@ -1,10 +1,11 @@
 """Options that several commands share. A dataclass here groups several options."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from cyclopts import Parameter
+from cyclopts import Parameter, Token, convert
 
 from unmask.base.files import check_can_write, whole_file
 from unmask.cli.output import plain, print_json
@@ -18,6 +19,7 @@ from unmask.text.rows import Format
 if TYPE_CHECKING:
     from unmask.models.elmo import ElmoModel
     from unmask.models.load import Model
+
 
 Dtype = Literal["float32", "bfloat16", "float16", "float64"]
 RunDtype = Literal["float32", "bfloat16", "int8", "float16", "float64"]
@@ -261,3 +263,30 @@ def set_threads(threads: int | None) -> None:
 def how_many(help: str) -> Parameter:
     """An option that says how many are shown, under the same names in every command."""
     return Parameter(name=["--top", "-k"], help=help)
+
+
+def listed(help: str, name: str | None = None, *, spaces: bool = True) -> Parameter:
+    """An option of a list, whose values do not hold commas.
+
+    Args:
+        help: what the values are.
+        name: the option; None for that of the argument.
+        spaces: False for commands whose other arguments may follow the option without a name.
+    """
+    ways = "spaces or commas" if spaces else "commas"
+    return Parameter(
+        name=name,
+        negative="",
+        consume_multiple=1 if spaces else False,
+        converter=_converted,
+        help=f"{help}; several are separated by {ways}",
+    )
+
+
+def _converted(kind: Any, tokens: Sequence[Token]) -> Any:
+    return convert(kind, [token.evolve(value=part) for token in tokens for part in parts(token.value)])
+
+
+def parts(value: str) -> list[str]:
+    """The parts of a value that commas separate."""
+    return [part.strip() for part in value.split(",") if part.strip()]

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from unmask.cli.input import STANDARD_INPUT, read_standard_input
 from unmask.cli.options import RUN, JsonOption, ModelOption, RunOptions, TruncationOption, how_many
 from unmask.cli.output import console, print_json, progress, safe, table
+from unmask.cli.streams import STANDARD_INPUT, read_standard_input
 from unmask.errors import InvalidRequest
 
 if TYPE_CHECKING:

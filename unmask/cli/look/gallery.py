@@ -4,9 +4,9 @@ import hashlib
 import json as json_
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,25 +14,50 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 import unmask
-from unmask.base.files import unwritable, whole_file
-from unmask.cli.look.gallery_texts import GalleryText, read_gallery_texts
+from unmask.base.files import check_regular, unwritable, whole_file
 from unmask.cli.look.report import HELD_BYTES, first_words, measure, write_page
 from unmask.cli.options import RUN, JsonOption, ModelOption, RunOptions, TruncationOption
 from unmask.cli.output import print_json, progress
-from unmask.errors import InvalidRequest, OutputError, UnmaskError
+from unmask.errors import InvalidRequest, InvalidText, OutputError, UnmaskError
+from unmask.text.lines import lines
+from unmask.text.rows import json_rows
 
 if TYPE_CHECKING:
     from unmask.explorer.api import Api
     from unmask.explorer.export.gallery import Card
     from unmask.explorer.export.views import ViewSelection
 
+
 RECORD = "gallery.json"
 """What was written, so that it is not computed again."""
+
+
 INDEX = "index.html"
+
+
 KINDS = ("edge", "same", "punctuation", "previous", "next")
 """Kinds of findings about a head, those about words of the text first."""
+
+
 MOST_WORDS = 160
 """Characters of a text on its card."""
+
+
+@dataclass(frozen=True)
+class GalleryText:
+    """One page that is asked for."""
+
+    text: str
+    pair: str | None = None
+    title: str | None = None
+    view: str = "overview"
+    layer: int | None = None
+    head: int | None = None
+    """Without a layer and a head, those of the finding on its card."""
+    model: str | None = None
+    """None is the model of the command."""
+    name: str = ""
+    """What errors call it: its line and its file."""
 
 
 @dataclass(frozen=True)
@@ -47,60 +72,6 @@ class Gallery:
     """Pages that were there already."""
     left: tuple[str, ...]
     """Pages of texts that are no longer in the list."""
-
-
-def gallery(
-    texts: Annotated[
-        Path,
-        Parameter(
-            help="the list: .txt with one text a line, or .jsonl with text and, if you like, pair, title, "
-            "view, layer and head, model"
-        ),
-    ],
-    *,
-    output: Annotated[Path, Parameter(name=["--output", "-o"], help="the folder to write")],
-    model: ModelOption = "default",
-    run: RunOptions = RUN,
-    title: Annotated[str, Parameter(help="the heading of the index")] = "A gallery of attention",
-    truncation: TruncationOption = "error",
-    overwrite: Annotated[
-        bool, Parameter(negative="", help="write pages again that are there already")
-    ] = False,
-    json: JsonOption = False,
-) -> None:
-    """Write a folder of saved pages, one for each text of a list, and an index.html with pictures.
-
-    Every page is one file that works offline, as those of `unmask report`. It opens on the overview, at the
-    head that links two words most. Run the command again after adding texts: pages that are there are kept.
-    """
-    listed = read_gallery_texts(texts)
-    models = {one.model or model for one in listed}
-    if run.revision is not None and len(models) > 1:
-        raise InvalidRequest(f"--revision {run.revision} was given for {len(models)} models; leave it out")
-    made = _Writer(output, run, model, truncation == "end")
-    kept = {} if overwrite else made.kept(listed)
-    missing = [one for one in listed if one not in kept]
-    with progress("pages", len(missing)) as done:
-        for name in dict.fromkeys(one.model or model for one in missing):
-            with made.opened(name) as api:
-                for one in missing:
-                    if (one.model or model) == name:
-                        kept[one] = made.page(api, one)
-                        done(len(kept) - (len(listed) - len(missing)), len(missing))
-    left = made.index([kept[one] for one in listed], title)
-    found = Gallery(
-        index=output / INDEX,
-        pages=tuple(kept[one].file for one in listed),
-        written=len(missing),
-        kept=len(listed) - len(missing),
-        left=left,
-    )
-    if json:
-        print_json(found)
-        return
-    print(f"{found.index}: {len(found.pages)} pages, {found.written} of them new; open it in a browser")
-    if left:
-        print(f"not in the list any more, and left in the folder: {', '.join(left)}")
 
 
 class _Writer:
@@ -222,6 +193,60 @@ class _Writer:
             partial_file.write_text(json_.dumps({"pages": pages}, indent=1) + "\n", encoding="utf-8")
 
 
+def gallery(
+    texts: Annotated[
+        Path,
+        Parameter(
+            help="the list: .txt with one text a line, or .jsonl with text and, if you like, pair, title, "
+            "view, layer and head, model"
+        ),
+    ],
+    *,
+    output: Annotated[Path, Parameter(name=["--output", "-o"], help="the folder to write")],
+    model: ModelOption = "default",
+    run: RunOptions = RUN,
+    title: Annotated[str, Parameter(help="the heading of the index")] = "A gallery of attention",
+    truncation: TruncationOption = "error",
+    overwrite: Annotated[
+        bool, Parameter(negative="", help="write pages again that are there already")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Write a folder of saved pages, one for each text of a list, and an index.html with pictures.
+
+    Every page is one file that works offline, as those of `unmask report`. It opens on the overview, at the
+    head that links two words most. Run the command again after adding texts: pages that are there are kept.
+    """
+    listed = read_gallery_texts(texts)
+    models = {one.model or model for one in listed}
+    if run.revision is not None and len(models) > 1:
+        raise InvalidRequest(f"--revision {run.revision} was given for {len(models)} models; leave it out")
+    made = _Writer(output, run, model, truncation == "end")
+    kept = {} if overwrite else made.kept(listed)
+    missing = [one for one in listed if one not in kept]
+    with progress("pages", len(missing)) as done:
+        for name in dict.fromkeys(one.model or model for one in missing):
+            with made.opened(name) as api:
+                for one in missing:
+                    if (one.model or model) == name:
+                        kept[one] = made.page(api, one)
+                        done(len(kept) - (len(listed) - len(missing)), len(missing))
+    left = made.index([kept[one] for one in listed], title)
+    found = Gallery(
+        index=output / INDEX,
+        pages=tuple(kept[one].file for one in listed),
+        written=len(missing),
+        kept=len(listed) - len(missing),
+        left=left,
+    )
+    if json:
+        print_json(found)
+        return
+    print(f"{found.index}: {len(found.pages)} pages, {found.written} of them new; open it in a browser")
+    if left:
+        print(f"not in the list any more, and left in the folder: {', '.join(left)}")
+
+
 def _finding(api: "Api", text_id: str) -> dict[str, Any] | None:
     """The finding of a card: about this text rather than one that is the same for every text."""
     findings: list[dict[str, Any]] = api.ask(f"texts/{text_id}/findings")["findings"]
@@ -272,3 +297,66 @@ def _slug(title: str) -> str:
 def _cut_short(text: str) -> str:
     words = " ".join(text.split())
     return words if len(words) <= MOST_WORDS else f"{words[: MOST_WORDS - 1].rstrip()}…"
+
+
+def read_gallery_texts(path: Path) -> tuple[GalleryText, ...]:
+    """The texts of a ``.jsonl`` file, or of a file with one text a line; blank lines are left out.
+
+    Raises:
+        InvalidText: a line is not UTF-8, no JSON object, or has a key or a value that does not fit; the error
+            names the line.
+        InvalidRequest: the file cannot be read or has no text.
+    """
+    check_regular(path, InvalidRequest)
+    found = tuple(_of_json(path) if path.suffix == ".jsonl" else _of_lines(path))
+    if not found:
+        raise InvalidRequest(
+            f"{path} has no text; write one text a line, or .jsonl with a text in each object"
+        )
+    seen: dict[GalleryText, str] = {}
+    for one in found:
+        known = seen.setdefault(GalleryText(**{**vars(one), "name": "", "title": None}), one.name)
+        if known != one.name:
+            raise InvalidText(f"{one.name} asks for the same page as {known}; leave one of them out")
+    return found
+
+
+def _of_lines(path: Path) -> Iterator[GalleryText]:
+    for number, line in lines(path):
+        if line.strip():
+            yield GalleryText(line.strip(), name=f"line {number} of {path}")
+
+
+def _of_json(path: Path) -> Iterator[GalleryText]:
+    for place, row in json_rows(path):
+        yield _checked(row, str(place))
+
+
+def _checked(row: Mapping[str, Any], name: str) -> GalleryText:
+    known = [field.name for field in fields(GalleryText) if field.name != "name"]
+    unknown = [key for key in row if key not in known]
+    if unknown:
+        raise InvalidText(f"{name} has a key {unknown[0]!r}; there are {', '.join(known)}")
+    for key in ("text", "pair", "title", "view", "model"):
+        value = row.get(key)
+        if value is not None and not (isinstance(value, str) and value.strip()):
+            raise InvalidText(f"{name}: {key} is {value!r}; it must be text")
+    for key in ("layer", "head"):
+        value = row.get(key)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+            raise InvalidText(f"{name}: {key} is {value!r}; it must be a number from 0")
+    if row.get("text") is None:
+        raise InvalidText(f'{name} has no "text"')
+    if (row.get("layer") is None) != (row.get("head") is None):
+        raise InvalidText(f"{name} names a layer or a head alone; name both or neither")
+    view, views = row.get("view"), _views()
+    if view is not None and view not in views:
+        raise InvalidText(f"{name}: there is no view {view!r}; there are {', '.join(views)}")
+    return GalleryText(**{key: value for key, value in row.items() if value is not None}, name=name)
+
+
+def _views() -> tuple[str, ...]:
+    """Views of one text by one model, which a page of a gallery can open on."""
+    from unmask.explorer.views import VIEWS
+
+    return tuple(view.id for view in VIEWS if view.needs == "text")

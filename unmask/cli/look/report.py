@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from unmask.base.files import check_can_write
-from unmask.cli.input import STANDARD_INPUT, read_standard_input
 from unmask.cli.options import RUN, JsonOption, RunOptions, TruncationOption
 from unmask.cli.output import print_json, progress
+from unmask.cli.streams import STANDARD_INPUT, read_standard_input
 from unmask.errors import InvalidRequest
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
-from unmask.cli.lists import listed
 from unmask.cli.measure.options import (
     BENCH,
     SUBJECT,
@@ -19,6 +18,7 @@ from unmask.cli.measure.options import (
     TextsOption,
     numbers,
 )
+from unmask.cli.options import listed
 from unmask.cli.output import console, safe, table
 
 if TYPE_CHECKING:

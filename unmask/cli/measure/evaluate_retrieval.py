@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from unmask.cli.lists import listed
-from unmask.cli.options import OUTPUT, RUN, OutputOptions, RunOptions
+from unmask.cli.options import OUTPUT, RUN, OutputOptions, RunOptions, listed
 from unmask.cli.output import console, progress, safe, table
 from unmask.cli.search.index import model_names
 from unmask.search.options import Mode

@@ -7,9 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from unmask.cli.lists import listed
 from unmask.cli.measure.evaluate_tables import show_classes, show_entities, show_report, show_squad
-from unmask.cli.options import OUTPUT, RUN, JsonOption, ModelOption, OutputOptions, RunOptions, set_threads
+from unmask.cli.options import (
+    OUTPUT,
+    RUN,
+    JsonOption,
+    ModelOption,
+    OutputOptions,
+    RunOptions,
+    listed,
+    set_threads,
+)
 from unmask.cli.output import print_json, progress
 from unmask.cli.tasks.predict import OverlapOption
 from unmask.errors import InvalidRequest

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 from cyclopts import Parameter
 
 from unmask.base.files import check_can_write
-from unmask.cli.lists import listed
 from unmask.cli.options import (
     DeviceOption,
     OutputOptions,
     RevisionOption,
     RunDtype,
     ThreadsOption,
+    listed,
     set_threads,
 )
 from unmask.cli.output import progress

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from unmask.base.files import check_can_write
-from unmask.cli.lists import listed
 from unmask.cli.measure.options import SUBJECT, MeasureOptions, SubjectOptions, numbers
-from unmask.cli.options import DeviceOption, RunDtype
+from unmask.cli.options import DeviceOption, RunDtype, listed
 from unmask.cli.output import console, plain, print_json, progress, safe, table
 from unmask.errors import InvalidRequest
 

@@ -1,4 +1,4 @@
-"""``unmask index``: make an index of documents, add to it, check it."""
+"""``unmask index`` and ``index-export``: make an index of documents, add to it, check it, export it."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,13 +12,14 @@ from unmask.cli.options import RUN, JsonOption, RunOptions
 from unmask.cli.output import console, print_json, progress, safe, table
 from unmask.errors import CorruptIndex, EmptyText, InvalidRequest, UnmaskError
 from unmask.search.documents.values import MAX_DOCUMENT_BYTES
-from unmask.search.options import Chunking, Stemmer
+from unmask.search.options import Chunking, Stemmer, StoreFormat
 
 if TYPE_CHECKING:
     from unmask.search.index import Index
     from unmask.search.settings import IndexSettings
     from unmask.search.values import Added
     from unmask.text.literal import SpecialTokens
+
 
 LISTED = 10
 """Names of documents that are printed; --json has all. Everything that was skipped is named."""
@@ -359,3 +360,43 @@ def _list(what: str, names: list[str], most: int = LISTED) -> None:
         print(f"  {safe(name)}")
     if len(names) > most:
         print(f"  and {len(names) - most:,} more; --json lists all")
+
+
+def index_export(
+    index: Annotated[Path, Parameter(help="the folder of an index")],
+    /,
+    *,
+    output: Annotated[
+        str,
+        Parameter(
+            name=["--output", "-o"],
+            help="what to write, which must not exist: a file for parquet, the address of a server or a "
+            "folder for qdrant, else a folder",
+        ),
+    ],
+    format: Annotated[StoreFormat, Parameter(help="the store, or the format of the file")],
+    name: Annotated[
+        str, Parameter(help="the collection of Qdrant, the table of PostgreSQL, the index of OpenSearch")
+    ] = "passages",
+    json: JsonOption = False,
+) -> None:
+    """Write the passages of an index and their vectors for another vector store.
+
+    Every passage gets its document, its characters in it, its text, the metadata and the vector. What is
+    written appears whole or not at all. No model is loaded. The API key of a Qdrant server is read from
+    QDRANT_API_KEY.
+    """
+    from unmask.search.index import Index
+
+    opened = Index.open(index)
+    with progress("writing passages", opened.passages) as report:
+        made = opened.export(output, format, name=name, progress=report)
+    if json:
+        print_json(made)
+        return
+    print(
+        f"{made.passages:,} passages of {made.documents:,} documents are in {made.output}, with vectors of "
+        f"{made.dimensions:,} numbers made by {made.model.name}"
+    )
+    if made.views_left_out:
+        print(f"not written: {', '.join(made.views_left_out)}")

@@ -9,9 +9,9 @@ from cyclopts import Parameter
 
 from unmask.bulk.engines import Engine
 from unmask.bulk.run import ROWS_PER_SHARD, run_shards
-from unmask.cli.input import STANDARD_INPUT
 from unmask.cli.options import RunOptions
 from unmask.cli.output import print_json, progress
+from unmask.cli.streams import STANDARD_INPUT
 from unmask.errors import InvalidRequest
 from unmask.text import Blank
 

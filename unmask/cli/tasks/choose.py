@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 from cyclopts import Parameter
 
 from unmask.base.optional import require
-from unmask.cli.input import STANDARD_INPUT
 from unmask.cli.items import Columns, Item, item_reader
 from unmask.cli.options import RUN, BlankOption, JsonOption, ModelOption, RunOptions
 from unmask.cli.output import plain, safe
+from unmask.cli.streams import STANDARD_INPUT
 from unmask.cli.tasks.predict import (
     FILE,
     FileOptions,

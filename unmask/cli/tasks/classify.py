@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from unmask.cli.input import STANDARD_INPUT
 from unmask.cli.items import Item, pair_of, text_of
 from unmask.cli.options import RUN, JsonOption, ModelOption, RunOptions
 from unmask.cli.output import plain, safe
+from unmask.cli.streams import STANDARD_INPUT
 from unmask.cli.tasks.bulk import BULK, BulkOptions, task_settings
 from unmask.cli.tasks.predict import (
     FILE,

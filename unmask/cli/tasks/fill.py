@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from unmask.cli.input import STANDARD_INPUT
-from unmask.cli.items import text_reader
-from unmask.cli.lines import (
+from unmask.cli.inputs import (
     Inputs,
     LineReader,
     encode_lines,
@@ -18,6 +16,7 @@ from unmask.cli.lines import (
     survey,
     warn_beyond_training,
 )
+from unmask.cli.items import text_reader
 from unmask.cli.options import (
     RUN,
     BlankOption,
@@ -29,6 +28,7 @@ from unmask.cli.options import (
     how_many,
 )
 from unmask.cli.output import console, print_json, progress, safe, table
+from unmask.cli.streams import STANDARD_INPUT
 from unmask.errors import InvalidRequest
 from unmask.text import Line, Truncation
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from unmask.base.resume import ResumableFile
-from unmask.cli.input import STANDARD_INPUT
+from unmask.cli.inputs import Inputs, LineReader, Survey, line_name, require_texts, survey
 from unmask.cli.items import Columns, Item, Read, format_of, item_reader
-from unmask.cli.lines import Inputs, LineReader, Survey, line_name, require_texts, survey
 from unmask.cli.options import BlankOption, FieldOption, FormatOption, RunOptions
 from unmask.cli.output import json_line, on_terminal, print_aligned, progress
+from unmask.cli.streams import STANDARD_INPUT
 from unmask.cli.tasks.bulk import BulkOptions, run_bulk
 from unmask.errors import InvalidRequest, InvalidText
 from unmask.tasks import Progress

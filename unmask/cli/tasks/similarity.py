@@ -9,15 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from unmask.cli.input import STANDARD_INPUT
-from unmask.cli.lines import (
-    Inputs,
-    LineReader,
-    encode_lines,
-    line_name,
-    require_texts,
-    warn_beyond_training,
-)
+from unmask.cli.inputs import Inputs, LineReader, encode_lines, line_name, require_texts, warn_beyond_training
 from unmask.cli.options import (
     RUN,
     BlankOption,
@@ -28,6 +20,7 @@ from unmask.cli.options import (
     TruncationOption,
 )
 from unmask.cli.output import print_json, progress
+from unmask.cli.streams import STANDARD_INPUT
 from unmask.errors import EmptyText, InvalidRequest, InvalidText
 from unmask.tasks.prompts import chosen_prompt
 from unmask.tasks.similarity import Metric

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from unmask.cli.input import STANDARD_INPUT
 from unmask.cli.items import Item
 from unmask.cli.options import RUN, JsonOption, ModelOption, RunOptions
 from unmask.cli.output import plain, safe
+from unmask.cli.streams import STANDARD_INPUT
 from unmask.cli.tasks.bulk import BULK, BulkOptions, task_settings
 from unmask.cli.tasks.predict import (
     FILE,

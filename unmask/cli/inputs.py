@@ -1,4 +1,4 @@
-"""Lines from files and standard input, streamed: checked in a first pass, then read in parts."""
+"""Lines of files and standard input, streamed: checked in a first pass, then read in parts."""
 
 import hashlib
 import os
@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO
 
-from unmask.cli.input import STANDARD_INPUT, standard_input
+from unmask.cli.streams import STANDARD_INPUT, standard_input
 from unmask.errors import BeyondTraining, EmptyText, InvalidRequest, InvalidText, OutputError
 from unmask.text import Encoding, Line, Truncation
 from unmask.text.lines import DAMAGED, decompressed, refuse_device
@@ -22,8 +22,11 @@ from unmask.text.lines import DAMAGED, decompressed, refuse_device
 if TYPE_CHECKING:
     from unmask.models.load import Model
 
+
 TEXTS_PER_PART = 2048
 """Texts between two journal entries: the most that a stop can lose, and the unit sorted by length."""
+
+
 CHARACTERS_PER_PART = 2_000_000
 """Character limit of a part, which bounds memory: tokenizing a character takes up to 200 bytes."""
 
@@ -134,39 +137,12 @@ class Inputs:
         self._stack.close()
 
 
-@contextmanager
-def _readable(name: str) -> Iterator[None]:
-    try:
-        yield
-    except DAMAGED as error:
-        raise InvalidText(f"cannot read {name}: {getattr(error, 'strerror', None) or error}") from None
-
-
-def _is_regular(stream: BinaryIO) -> bool:
-    try:
-        return stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
-    except OSError:
-        return stream.seekable()  # a buffer in memory
-
-
 @dataclass(frozen=True)
 class Survey:
     """Result of the first pass over all lines."""
 
     texts: int
     digest: str
-
-
-def survey(inputs: Inputs) -> Survey:
-    """Check every line, as far as is possible without a tokenizer, and count them.
-
-    Raises:
-        TextError: a line is blank or invalid.
-    """
-    reader = LineReader(inputs.lines())
-    while reader.take():
-        pass
-    return Survey(reader.done, reader.digest())
 
 
 class LineReader:
@@ -208,6 +184,33 @@ class LineReader:
     def _next(self) -> Line | None:
         line, self._left_over = self._left_over, None
         return next(self._lines, None) if line is None else line
+
+
+@contextmanager
+def _readable(name: str) -> Iterator[None]:
+    try:
+        yield
+    except DAMAGED as error:
+        raise InvalidText(f"cannot read {name}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _is_regular(stream: BinaryIO) -> bool:
+    try:
+        return stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
+    except OSError:
+        return stream.seekable()  # a buffer in memory
+
+
+def survey(inputs: Inputs) -> Survey:
+    """Check every line, as far as is possible without a tokenizer, and count them.
+
+    Raises:
+        TextError: a line is blank or invalid.
+    """
+    reader = LineReader(inputs.lines())
+    while reader.take():
+        pass
+    return Survey(reader.done, reader.digest())
 
 
 def require_texts(count: int) -> None:
