@@ -292,17 +292,17 @@ def test_questions_of_a_parquet_file(choice, tmp_path):
         "choose", "--model", choice[1].checkpoint.source.folder, "--file", tmp_path / "a.parquet"
     )
     assert "row 1 of" in wrong.err
-    assert "has no key 'question'" in wrong.err
+    assert "has no 'question'; set --question-field to one of: sent, ends" in wrong.err
 
 
 @pytest.mark.parametrize(
     ("arguments", "stdin", "sentence"),
     [
-        ([], b"[1]\n", "line 1 of <stdin> is not a JSON object; give one with the keys question and choices"),
-        ([], b"{\n", "line 1 of <stdin> is not a JSON object"),
-        ([], b'{"question": "a"}\n', "has no key 'choices'; name another of its keys with --choices-field"),
+        ([], b"[1]\n", "line 1 of <stdin> is not a JSON object"),
+        ([], b"{\n", "line 1 of <stdin> is not JSON, of which each line must hold one object"),
+        ([], b'{"question": "a"}\n', "has no 'choices'; set --choices-field to one of: question"),
         ([], b'{"question": "a", "choices": "b"}\n', "has 'b' under 'choices'; give a list of strings"),
-        ([], b'{"question": 1, "choices": []}\n', "has 1 under 'question'; give a string"),
+        ([], b'{"question": 1, "choices": []}\n', "has no text under 'question'; give a string"),
         ([], b'{"question": "a", "choices": ["b"]}\n', "line 1 of <stdin> has 1 choice; give at least two"),
         (["a"], b"", "give a question together with its choices"),
         (["--choice", "a"], b"", "give a question together with its choices"),

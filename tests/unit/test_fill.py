@@ -112,9 +112,9 @@ def test_a_bad_line_of_a_file_is_found_before_the_model_is_loaded(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "stdin", "parts"),
     [
-        ((), b"", ("a text or --file",)),
+        ((), b"", ("there is no text in the input",)),
         (("the [MASK]", "--file", "x"), b"", ("a text or --file",)),
-        (("the [MASK]", "--field", "t"), b"", ("--field and --blank are for lines",)),
+        (("the [MASK]", "--field", "t"), b"", ("--field, --format and --blank are for lines",)),
         (("-",), b"", ("no text in the input",)),
         (("-",), b"the [MASK]\n\n", ("line 2 of <stdin> holds no text", "--blank skip")),
         (("-",), b"the [MASK] " * 30, ("line 1 of <stdin>", "tokens")),

@@ -113,8 +113,12 @@ def test_truncated_texts(tiny_folder, tiny_model):
         (("-",), b"the\tbank\nthe bank\n", ("line 2 of <stdin> has 0 tabs", "--fields")),
         (("-",), b"the\tbank\ta\n", ("line 1 of <stdin> has 2 tabs",)),
         (("-",), b"the\t \n", ("line 1 of <stdin> holds a blank text",)),
-        (("-", "--fields", "a", "b"), b'{"a": "the"}\n', ("line 1 of <stdin> has no string under 'b'",)),
-        (("-", "--fields", "a", "b"), b"[]\n", ("line 1 of <stdin> has no string under 'a'",)),
+        (
+            ("-", "--fields", "a", "b"),
+            b'{"a": "the"}\n',
+            ("line 1 of <stdin> has no 'b'; set --fields to one of: a",),
+        ),
+        (("-", "--fields", "a", "b"), b"[]\n", ("line 1 of <stdin> is not a JSON object",)),
         (("-", "--fields", "a", "b"), b"the\tbank\n", ("line 1 of <stdin> is not JSON",)),
     ],
 )

@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO
@@ -228,29 +227,42 @@ def line_name(lines: Sequence[Line], index: int) -> str:
     return str(lines[index])
 
 
-def encode_lines(
-    loaded: "Model", lines: Sequence[Line], truncation: Truncation, prompt: str = ""
-) -> list[Encoding]:
-    """Tokenize the lines, each after a prompt.
+class LongestText:
+    """Tokenizes the texts of a command, and says once that the longest is longer than any in training."""
 
-    Raises:
-        TextError: a text has no words, or is too long with ``truncation="error"``.
-    """
-    return loaded.tokenizer.encode_batch(
-        [prompt + line.text if line.text.strip() else line.text for line in lines],
-        max_tokens=loaded.max_tokens,
-        truncation=truncation,
-        name=partial(line_name, lines),
-    )
+    def __init__(self) -> None:
+        self._tokens = 0
+        self._trained: int | None = None
 
+    def encode(
+        self,
+        loaded: "Model",
+        texts: Sequence[str],
+        truncation: Truncation,
+        name: Callable[[int], str],
+        prompt: str = "",
+    ) -> list[Encoding]:
+        """Tokenize texts, each after a prompt; errors call them by ``name``.
 
-def warn_beyond_training(loaded: "Model", longest: int) -> None:
-    """Warn, once for all texts of a command, if the longest has more tokens than any text in training."""
-    trained = loaded.checkpoint.trained_tokens
-    if trained is not None and longest > trained:
-        warnings.warn(
-            f"the longest text has {longest} tokens and the model was trained on at most {trained}; "
-            "it is not truncated",
-            BeyondTraining,
-            stacklevel=3,
+        Raises:
+            TextError: a text has no words, or is too long with ``truncation="error"``.
+        """
+        encodings = loaded.tokenizer.encode_batch(
+            [prompt + text if text.strip() else text for text in texts],
+            max_tokens=loaded.max_tokens,
+            truncation=truncation,
+            name=name,
         )
+        self._tokens = max(self._tokens, *map(len, encodings))
+        self._trained = loaded.checkpoint.trained_tokens
+        return encodings
+
+    def warn(self) -> None:
+        """Warn if the longest text has more tokens than any text in training."""
+        if self._trained is not None and self._tokens > self._trained:
+            warnings.warn(
+                f"the longest text has {self._tokens} tokens and the model was trained on at most "
+                f"{self._trained}; it is not truncated",
+                BeyondTraining,
+                stacklevel=2,
+            )

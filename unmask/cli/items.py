@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
 from unmask.base.optional import require
-from unmask.errors import EmptyText, InvalidRequest, InvalidText
+from unmask.errors import EmptyText, InvalidRequest, InvalidText, quoted
 from unmask.text import Blank, Line, read_lines
 from unmask.text.layouts import (
     CONLLU_COLUMNS,
@@ -34,8 +34,15 @@ class Item(Line):
     """The second text of a pair, or the context of a question."""
     id: str = ""
     """The id of a question."""
+    choices: tuple[str, ...] = ()
+    """The choices of a question."""
     sentence: Sentence | None = None
     """The lines of a CoNLL file that its words are from."""
+
+    @property
+    def shown(self) -> str:
+        """The text, or its words with spaces between them."""
+        return self.value if isinstance(self.value, str) else " ".join(self.value)
 
     def __str__(self) -> str:
         return self.where
@@ -55,6 +62,14 @@ class Columns:
     tabs: bool = False
     """Lines are two texts with a tab between them."""
     id: str | None = None
+    choices: str | None = None
+    """A column of lists, or the names of several columns, separated by commas."""
+    options: tuple[str, str] = ("--field", "--pair-field")
+    """What names the columns of the two texts, or of a question and its choices, on the command line."""
+
+    def option(self, column: str) -> str:
+        """How to name another column instead of this one."""
+        return self.options[column not in (self.text, "text")]
 
 
 def format_of(name: str, given: Format | None, allowed: tuple[Format, ...]) -> Format:
@@ -129,11 +144,11 @@ def text_reader(given: Format | None, field: str | None, blank: Blank) -> Read:
 def _lines(stream: BinaryIO, name: str, columns: Columns, blank: Blank) -> Iterator[Item]:
     for line in read_lines(stream, name, field=columns.text, blank=blank):
         place = {"source": name, "line": line.number}
-        value, second = pair_of(line.text, str(line)) if columns.tabs else (line.text, None)
+        value, second = pair_of(line.text, str(line), columns) if columns.tabs else (line.text, None)
         yield Item(line.text, name, line.number, str(line), place, value, second)
 
 
-def pair_of(text: str, where: str) -> tuple[str, str]:
+def pair_of(text: str, where: str, columns: Columns) -> tuple[str, str]:
     """The two texts of a line.
 
     Raises:
@@ -141,7 +156,10 @@ def pair_of(text: str, where: str) -> tuple[str, str]:
     """
     parts = text.split("\t")
     if len(parts) != 2:
-        raise InvalidText(f"{where} has {len(parts) - 1} tabs; write two texts with one tab between them")
+        raise InvalidText(
+            f"{where} has {len(parts) - 1} tabs; write two texts with one tab between them, or name the "
+            f"columns of a table with {columns.options[1]}"
+        )
     return parts[0], parts[1]
 
 
@@ -149,10 +167,11 @@ def _records(rows: Iterator[Record], name: str, columns: Columns, blank: Blank) 
     ids = _Ids()
     for place, row in rows:
         where = str(place)
-        value = _text(row, "field", columns.text or "text", where)
-        second = None if columns.pair is None else _text(row, "pair-field", columns.pair, where)
+        value = _text(row, columns.text or "text", where, columns)
+        second = None if columns.pair is None else _text(row, columns.pair, where, columns)
         if isinstance(second, tuple):
             raise InvalidText(f"{where} has a list under {columns.pair!r}; give a string")
+        choices = () if columns.choices is None else _choices(row, columns.choices, where, columns)
         if not "".join(value).strip():
             if blank == "skip":
                 continue
@@ -161,20 +180,36 @@ def _records(rows: Iterator[Record], name: str, columns: Columns, blank: Blank) 
         if columns.id:
             check_text(identity, f"id at {where}")
             ids.add(identity, where)
-        whole = json.dumps([value, second, identity])
+        whole = json.dumps([value, second, identity, *([choices] if choices else [])])
         shown = {"source": name, place.unit: place.number}
-        yield Item(whole, name, place.number, where, shown, value, second, identity)
+        yield Item(whole, name, place.number, where, shown, value, second, identity, choices)
 
 
-def _text(row: Mapping[str, Any], option: str, column: str, where: str) -> str | tuple[str, ...]:
+def _value(row: Mapping[str, Any], column: str, where: str, columns: Columns) -> Any:
     if column not in row:
-        raise InvalidRequest(f"{where} has no {column!r}; set --{option} to one of: {', '.join(row)}")
-    value = row[column]
+        option = columns.option(column)
+        way_out = f"set {option} to one of" if option else "name a column so; it has"
+        raise InvalidRequest(f"{where} has no {column!r}; {way_out}: {', '.join(row)}")
+    return row[column]
+
+
+def _text(row: Mapping[str, Any], column: str, where: str, columns: Columns) -> str | tuple[str, ...]:
+    value = _value(row, column, where, columns)
     if isinstance(value, str):
         return value
     if isinstance(value, list) and all(isinstance(word, str) for word in value):
         return tuple(value)
     raise InvalidText(f"{where} has no text under {column!r}; give a string, or a list of words")
+
+
+def _choices(row: Mapping[str, Any], names: str, where: str, columns: Columns) -> tuple[str, ...]:
+    """The list in a column, or the texts of several columns."""
+    several = names not in row and "," in names
+    value = [_value(row, name.strip(), where, columns) for name in names.split(",")] if several else None
+    choices = _value(row, names, where, columns) if value is None else value
+    if not isinstance(choices, list) or not all(isinstance(choice, str) for choice in choices):
+        raise InvalidText(f"{where} has {quoted(choices)} under {quoted(names)}; give a list of strings")
+    return tuple(choices)
 
 
 def _sentences(stream: BinaryIO, name: str, columns: Columns) -> Iterator[Item]:

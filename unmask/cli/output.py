@@ -1,17 +1,19 @@
 """Output of results: tables, JSON, and progress for a terminal or a log."""
 
+import io
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from pathlib import PurePath
 from typing import Any, TextIO
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.table import Table
+from rich.text import Text
 
 from unmask.tasks.progress import Progress
 
@@ -33,33 +35,91 @@ def console(width: int = 500) -> Console:
     return Console(width=None if on_terminal() else width, highlight=False, soft_wrap=True)
 
 
-def table(title: str | None, *columns: str, right: tuple[str, ...] = ()) -> Table:
-    """An empty table in the style of every command."""
+def for_programs(*parts: RenderableType, width: int = 500) -> str:
+    """What `console` prints outside a terminal."""
+    screen = Console(file=io.StringIO(), width=width, highlight=False, soft_wrap=True, color_system=None)
+    with screen.capture() as printed:
+        for part in parts:
+            screen.print(part)
+    return printed.get()
+
+
+def table(
+    title: str | None, *columns: str, right: tuple[str, ...] = (), rows: Iterable[Sequence[str]] = ()
+) -> Table:
+    """A table in the style of every command; ``right`` names the columns of numbers."""
     made = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for column in columns:
         made.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*row)
     return made
 
 
-def print_aligned(heading: str, rows: str) -> None:
-    """Print a text, and below it rows of cells that tabs separate, in columns."""
-    words = " ".join(heading.split())
-    shown = words if len(words) <= LONGEST_HEADING else f"{words[:LONGEST_HEADING]}…"
-    columns = Table.grid(padding=(0, 2))
-    for row in filter(None, rows.splitlines()):
-        cells = row.split("\t")
-        while len(columns.columns) < len(cells):
-            columns.add_column(overflow="fold")
-        columns.add_row(*map(safe, cells))
+def print_legend(legend: str) -> None:
+    """Print what the columns of a table mean, below it."""
+    console().print(f"\n[dim]{legend}[/dim]")
+
+
+def print_prediction(
+    heading: Text, rows: Sequence[Sequence[str | Text]] | None, styles: Sequence[str] = ()
+) -> None:
+    """Print a text, and below it what was predicted, in columns.
+
+    Args:
+        heading: the text.
+        rows: the cells of each prediction; None if the heading says all.
+        styles: of each column.
+    """
     screen = console()
-    screen.print(f"[bold]{safe(shown)}[/bold]")
-    screen.print(Padding(columns if columns.row_count else "[dim]nothing[/dim]", (0, 0, 0, 2), expand=False))
+    screen.print(heading)
+    if rows is None:
+        return
+    columns = Table.grid(padding=(0, 2))
+    for place in range(max(map(len, rows), default=0)):
+        columns.add_column(overflow="fold", style=styles[place] if place < len(styles) else "")
+    for row in rows:
+        columns.add_row(*(Text(printable(cell)) if isinstance(cell, str) else cell for cell in row))
+    screen.print(Padding(columns if rows else "[dim]nothing[/dim]", (0, 0, 0, 2), expand=False))
+
+
+def marked(text: str, spans: Iterable[tuple[int, int]] = (), style: str = "bold cyan") -> Text:
+    """The beginning of a text on one line, with some of its parts in a style, which do not overlap."""
+    line, place, beginning = Text(), 0, text[:LONGEST_HEADING]
+    for start, end in sorted(spans):
+        line.append(_on_one_line(beginning[place:start]), "bold")
+        line.append(_on_one_line(beginning[start:end]), style)
+        place = end
+    line.append(_on_one_line(beginning[place:]), "bold")
+    return line.append("…") if len(text) > LONGEST_HEADING else line
+
+
+def around(text: str, start: int, end: int, beside: int = 40) -> Text:
+    """A part of a text, with some characters before and after it."""
+    line = Text("…" if start > beside else "", "dim")
+    line.append(_on_one_line(text[max(0, start - beside) : start]), "dim")
+    line.append(_on_one_line(text[start:end]), "bold cyan")
+    line.append(_on_one_line(text[end : end + beside]), "dim")
+    return line.append("…" if end + beside < len(text) else "", "dim")
+
+
+def _on_one_line(text: str) -> str:
+    return printable("".join(" " if c.isspace() else c for c in text))
+
+
+def tabbed(rows: Iterable[Sequence[str]]) -> str:
+    """Rows of cells for programs: lines with tabs, in which nothing else is a tab or the end of a line."""
+    return "".join("\t".join(map(printable, row)) + "\n" for row in rows)
+
+
+def printable(text: str) -> str:
+    """A text without characters that control a terminal or end a line: they are escaped."""
+    return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)
 
 
 def safe(text: str) -> str:
-    """A text made safe to print: markup and unprintable characters are escaped."""
-    printable = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)
-    return printable.replace("[", "\\[")
+    """A printable text in which nothing is markup of a console."""
+    return printable(text).replace("[", "\\[")
 
 
 def print_json(value: object, stream: TextIO | None = None) -> None:

@@ -2,27 +2,39 @@
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from cyclopts import Parameter
+from rich.text import Text
 
 from unmask.base.files import check_can_write, whole_file
-from unmask.cli.items import Columns, Item, format_of, item_reader
+from unmask.cli.items import Columns, Item, format_of
 from unmask.cli.options import RUN, FormatOption, JsonOption, ModelOption, RunOptions, how_many
-from unmask.cli.output import json_line, plain, print_json, progress, safe
+from unmask.cli.output import (
+    around,
+    json_line,
+    marked,
+    on_terminal,
+    plain,
+    print_json,
+    print_prediction,
+    printable,
+    progress,
+    tabbed,
+)
 from unmask.cli.streams import STANDARD_INPUT, read_standard_input
 from unmask.cli.tasks.predict import (
     FILE,
     FileOptions,
-    Given,
     Job,
     LongTextsOption,
+    Name,
     OverlapOption,
-    named,
+    Shown,
     over_windows,
-    predict_items,
+    predict,
+    source_of,
 )
 from unmask.errors import InvalidRequest, InvalidText
 from unmask.tasks import Progress
@@ -36,41 +48,6 @@ if TYPE_CHECKING:
 
 ADAPTER = "answers"
 """The adapter of the default model that answers questions."""
-
-
-@dataclass(frozen=True)
-class Shown:
-    """How the answers to a question are shown."""
-
-    json: bool
-    squad: bool
-    null_threshold: float
-
-    def row(self, loaded: "Model", item: Item, found: "Answers") -> str:
-        """The lines of one question."""
-        if self.squad:
-            return json_line(self._squad(item, found))
-        if self.json:
-            return named(loaded, item, **{"id": item.id, "question": item.value, **plain(found)})
-        start = safe(item.id)
-        if not found.answers:
-            null = "" if found.null_score is None else f"\t{found.null_score:.4f}"
-            return f"{start}\tno answer{null}\n"
-        return "".join(
-            f"{start}\t{one.score:.4f}\t{one.start}\t{one.end}\t{safe(one.text)}\n" for one in found.answers
-        )
-
-    def _squad(self, item: Item, found: "Answers") -> dict[str, Any]:
-        best = [
-            {"text": one.text, "probability": one.score, "start": one.start, "end": one.end}
-            for one in found.answers
-        ]
-        null = found.null_score
-        answered = best and (null is None or null <= self.null_threshold)
-        if null is not None:
-            best.append({"text": "", "probability": null, "start": 0, "end": 0})
-            best.sort(key=lambda one: -float(str(one["probability"])))
-        return {"id": item.id, "text": found.answers[0].text if answered else "", "nbest": best}
 
 
 def answer(
@@ -107,7 +84,7 @@ def answer(
     nbest: Annotated[
         Path | None, Parameter(help="with --squad: also write the --top best answers to this file")
     ] = None,
-    out: FileOptions = FILE,
+    target: FileOptions = FILE,
     json: JsonOption = False,
 ) -> None:
     """Find the answer to a question in texts of any length, or to every question of a file.
@@ -128,53 +105,105 @@ def answer(
     if questions is None:
         if question is None:
             raise InvalidRequest("there is no question; give --question TEXT, or --questions FILE")
-        if squad or nbest or out.output or format:
+        if squad or nbest or target.output or format:
             raise InvalidRequest("--output, --squad, --nbest and --format are for --questions FILE")
         texts = [*contexts, *(_read(name) for name in file or ())] or [_read(STANDARD_INPUT)]
         loaded = run.load(model, ADAPTER)
         with progress("answering", 0) as report:
             within = over_windows(report, "the text" if len(texts) == 1 else "all of the texts")
             found = loaded.answer(question, texts, progress=within, **options)
-        _show(question, found, json)
+        _show(question, texts, found, json)
         return
     if question is not None or contexts or file:
         raise InvalidRequest("--questions names a file with questions and contexts; give no others beside it")
-    check_places(out.output, squad, nbest)
-    name = questions
-    form = format_of("" if name == STANDARD_INPUT else name, format, ("squad", *TABLES))
-    columns = Columns(None) if form == "squad" else Columns("question", "context", id="id")
-    shown = Shown(json=json or out.json, squad=squad, null_threshold=null_threshold)
+    check_places(target.output, squad, nbest)
 
-    def predict(
-        loaded: "Model", items: Sequence[Item], name: Callable[[int], str], progress: Progress
+    def predicted(
+        loaded: "Model", items: Sequence[Item], name: Name, progress: Progress
     ) -> "Sequence[Answers]":
-        # The n-best file has the answers below the threshold too; `Shown` applies it.
-        given = {**options, "null_threshold": 1.0} if squad else options
+        # The n-best file has the answers below the threshold too; `_of_squad` applies it.
+        thresholds = {"null_threshold": 1.0} if squad else {}
         return loaded.answer(
-            [str(item.value) for item in items],
+            [item.shown for item in items],
             [str(item.second) for item in items],
             progress=progress,
             name=name,
-            **given,
+            **options | thresholds,
         )
 
-    settings = (*options.items(), shown)
-    finish = finished(nbest) if squad else None
-    predict_items(
-        Job("answering", run, model, predict, shown.row, settings, finish, ADAPTER),
-        Given(name, form, item_reader(form, columns, "error")),
-        out,
+    def lines(item: Item, result: "Answers") -> str:
+        if squad:
+            return json_line(_of_squad(item, result, null_threshold))
+        return tabbed((item.id, *cells) for cells in _cells(result, of_several=False))
+
+    job = Job(
+        verb="answering",
+        run=run,
+        model=model,
+        predict=predicted,
+        lines=lines,
+        details=lambda item, result: {"id": item.id, "question": item.value, **plain(result)},
+        shown=lambda item, result: _shown(item.shown, [str(item.second)], result),
+        json=(json or target.json) and not squad,
+        settings=(*options.items(), squad),
+        finish=finished(nbest) if squad else None,
+        default_adapter=ADAPTER,
     )
+    formats: tuple[Format, ...] = ("squad", *TABLES)
+    form = format_of("" if questions == STANDARD_INPUT else questions, format, formats)
+    columns = Columns(None) if form == "squad" else Columns("question", "context", id="id", options=("", ""))
+    predict(job, source_of(questions, form, formats, columns), target)
 
 
-def _show(question: str, found: "Answers", json: bool) -> None:
+def _cells(result: "Answers", *, of_several: bool) -> list[tuple[str, ...]]:
+    """The cells of each answer, or that there is none; ``of_several`` contexts the number is one of them."""
+    if not result.answers:
+        return [("no answer",) if result.null_score is None else ("no answer", f"{result.null_score:.4f}")]
+    return [
+        (f"{best.score:.4f}", *[str(best.context)][:of_several], str(best.start), str(best.end), best.text)
+        for best in result.answers
+    ]
+
+
+def _shown(question: str, contexts: Sequence[str], result: "Answers") -> Shown:
+    """The question, and each answer with what stands around it."""
+    if not result.answers:
+        return Shown(marked(question), _cells(result, of_several=False))
+    rows: list[Sequence[str | Text]] = [
+        (
+            f"{best.score:.4f}",
+            Text(printable(best.text), "bold cyan"),
+            *([f"text {best.context}"] if len(contexts) > 1 else []),
+            f"{best.start} to {best.end}",
+            around(contexts[best.context], best.start, best.end),
+        )
+        for best in result.answers
+    ]
+    return Shown(marked(question), rows, ("", "", "dim"))
+
+
+def _show(question: str, contexts: Sequence[str], result: "Answers", json: bool) -> None:
     if json:
-        print_json({"question": question, **plain(found)})
-        return
-    for one in found.answers:
-        print(f"{one.score:.4f}\t{one.context}\t{one.start}\t{one.end}\t{safe(one.text)}")
-    if not found.answers:
-        print("no answer" + (f"\t{found.null_score:.4f}" if found.null_score is not None else ""))
+        print_json({"question": question, **plain(result)})
+    elif on_terminal():
+        shown = _shown(question, contexts, result)
+        print_prediction(shown.heading, shown.rows, shown.styles)
+    else:
+        print(tabbed(_cells(result, of_several=True)), end="")
+
+
+def _of_squad(item: Item, result: "Answers", null_threshold: float) -> dict[str, Any]:
+    """The answers as the files of SQuAD's evaluation have them."""
+    best = [
+        {"text": span.text, "probability": span.score, "start": span.start, "end": span.end}
+        for span in result.answers
+    ]
+    null = result.null_score
+    answered = best and (null is None or null <= null_threshold)
+    if null is not None:
+        best.append({"text": "", "probability": null, "start": 0, "end": 0})
+        best.sort(key=lambda span: -float(str(span["probability"])))
+    return {"id": item.id, "text": result.answers[0].text if answered else "", "nbest": best}
 
 
 def _read(name: str) -> str:

@@ -1,14 +1,13 @@
 """``unmask classify``: the label of a text or pair, or of each input of a file."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from unmask.cli.items import Item, pair_of, text_of
+from unmask.cli.items import Item, text_of
 from unmask.cli.options import RUN, JsonOption, ModelOption, RunOptions
-from unmask.cli.output import plain, safe
-from unmask.cli.streams import STANDARD_INPUT
+from unmask.cli.output import marked, plain, tabbed
 from unmask.cli.tasks.bulk import BULK, BulkOptions, task_settings
 from unmask.cli.tasks.predict import (
     FILE,
@@ -17,11 +16,11 @@ from unmask.cli.tasks.predict import (
     InputOptions,
     Job,
     LongTextsOption,
+    Name,
     OverlapOption,
+    Shown,
     TextOption,
-    named,
-    predict_items,
-    predict_text,
+    predict,
 )
 from unmask.errors import InvalidRequest
 from unmask.tasks import Progress
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 def classify(
     text: TextOption = None,
     *,
-    given: InputOptions = INPUT,
+    source: InputOptions = INPUT,
     pair_field: Annotated[
         str | None, Parameter(help="column (or key) of the second text of each pair, in a table")
     ] = None,
@@ -61,7 +60,7 @@ def classify(
     ] = False,
     truncation: LongTextsOption = "window",
     overlap_tokens: OverlapOption = None,
-    file: FileOptions = FILE,
+    target: FileOptions = FILE,
     bulk: BulkOptions = BULK,
     json: JsonOption = False,
 ) -> None:
@@ -85,7 +84,7 @@ def classify(
         if pairs:
             raise InvalidRequest("--pairs is for lines with a tab; with --engine, give --pair-field instead")
         task = BatchClassifier(
-            **task_settings(model, run, given.field, given.blank),
+            **task_settings(model, run, source.field, source.blank),
             pair_column=pair_field,
             candidate_labels=None if labels is None else tuple(labels),
             hypothesis_template=hypothesis_template or TEMPLATE,
@@ -94,12 +93,11 @@ def classify(
             truncation=truncation,
             overlap_tokens=overlap_tokens,
         )
-        file.run_bulk(task, given.files(text), bulk, json=json)
+        target.run_bulk(task, source.files(text), bulk, json=json)
         return
-    json = json or file.json
 
-    def predict(
-        loaded: "Model", items: Sequence[Item], name: Callable[[int], str], progress: Progress
+    def predicted(
+        loaded: "Model", items: Sequence[Item], name: Name, progress: Progress
     ) -> "Sequence[Classification]":
         texts = [text_of(item) for item in items]
         if labels is not None:
@@ -127,43 +125,47 @@ def classify(
             name=name,
         )
 
-    def row(loaded: "Model", item: Item, found: "Classification") -> str:
-        if not json:
-            return _row(found, labels is None)
+    def details(item: Item, result: "Classification") -> dict[str, object]:
         pair = {} if item.second is None or pairs else {"pair": item.second}
-        shown = item.text if pairs else item.value
-        return named(loaded, item, text=shown, **pair, **plain(found))
+        return {"text": item.text if pairs else item.value, **pair, **plain(result)}
 
-    settings = (threshold, truncation, overlap_tokens, labels, hypothesis_template, multi_label, json)
-    job = Job("classifying", run, model, predict, row, settings, in_tabs=not json)
-    if text is not None and text != STANDARD_INPUT:
-        given.refuse_for_a_text()
-        first, second = pair_of(text, "the text") if pairs else (text, None)
-        predict_text(job, Item(text, "", 0, "the text", None, first, second))
-    else:
-        predict_items(job, given.given(("lines", *TABLES), pair_field, pairs), file)
+    def cells(result: "Classification") -> tuple[str, ...]:
+        """The value of a regression alone; or the labels that apply, and the largest probability."""
+        if labels is None and len(result.scores) == 1:
+            return (f"{result.score:.4f}",)
+        return ", ".join(result.labels) or "none", f"{result.score:.4f}"
+
+    def shown(item: Item, result: "Classification") -> Shown:
+        texts = str(item.value) if item.second is None else f"{item.value}  |  {item.second}"
+        return Shown(marked(texts), [cells(result)], ("bold cyan",))
+
+    job = Job(
+        verb="classifying",
+        run=run,
+        model=model,
+        predict=predicted,
+        lines=lambda _, result: tabbed([cells(result)]),
+        details=details,
+        shown=shown,
+        json=json or target.json,
+        settings=(threshold, truncation, overlap_tokens, labels, hypothesis_template, multi_label),
+    )
+    predict(job, source.items(text, ("lines", *TABLES), pair_field, pairs), target)
 
 
 def _candidates(
-    given: str | None, template: str | None, *, multi_label: bool, pairs: bool
+    names: str | None, template: str | None, *, multi_label: bool, pairs: bool
 ) -> list[str] | None:
     """The labels of zero-shot classification; None without them.
 
     Raises:
         InvalidRequest: an option belongs to them and they are not given, or the reverse.
     """
-    if given is None:
+    if names is None:
         if template is not None or multi_label:
             option = "--multi-label" if template is None else "--hypothesis-template"
             raise InvalidRequest(f"{option} is given without --candidate-labels; name the labels too")
         return None
     if pairs:
         raise InvalidRequest("--pairs or --pair-field and --candidate-labels are both given; leave one out")
-    return [label.strip() for label in given.split(",")]
-
-
-def _row(found: "Classification", of_head: bool) -> str:
-    """The value of a regression alone; or the labels that apply, and the largest probability."""
-    if of_head and len(found.scores) == 1:
-        return f"{found.score:.4f}\n"
-    return f"{safe(', '.join(found.labels) or 'none')}\t{found.score:.4f}\n"
+    return [label.strip() for label in names.split(",")]

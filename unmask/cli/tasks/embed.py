@@ -13,16 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from unmask.base.resume import ResumableFile
-from unmask.cli.inputs import (
-    Inputs,
-    LineReader,
-    Survey,
-    encode_lines,
-    line_name,
-    require_texts,
-    survey,
-    warn_beyond_training,
-)
+from unmask.cli.inputs import Inputs, LineReader, LongestText, Survey, line_name, require_texts, survey
 from unmask.cli.items import format_of, text_reader
 from unmask.cli.options import (
     RUN,
@@ -35,10 +26,10 @@ from unmask.cli.options import (
     RunOptions,
     TruncationOption,
 )
-from unmask.cli.output import print_json, progress
+from unmask.cli.output import on_terminal, print_json, progress
 from unmask.cli.streams import STANDARD_INPUT
 from unmask.cli.tasks.bulk import BULK, BulkOptions, run_bulk, task_settings
-from unmask.cli.tasks.embed_rows import FORMATS, NUMBERS, RowFormat, extension_of
+from unmask.cli.tasks.embed_rows import FORMATS, NUMBERS, Preview, RowFormat, extension_of
 from unmask.errors import InvalidRequest, InvalidText, TextTooLong
 from unmask.tasks import Progress
 from unmask.tasks.prompts import chosen_prompt
@@ -95,14 +86,12 @@ class Tally:
     """Counters of a run."""
 
     tokens: int = 0
-    longest: int = 0
     truncated_texts: int = 0
     truncated: list[TruncatedText] = field(default_factory=list)
 
     def add(self, line: Line, encoding: Encoding) -> None:
         """Count one text."""
         self.tokens += len(encoding)
-        self.longest = max(self.longest, len(encoding))
         if encoding.truncated_tokens:
             self.truncated_texts += 1
             if len(self.truncated) < LISTED:
@@ -130,7 +119,7 @@ class EmbedRun:
         self.form, self.prompt, self.precision = form, prompt, precision
         self.total = survey.texts if survey else 0
         """0 if unknown."""
-        self.metrics = Tally()
+        self.metrics, self.longest = Tally(), LongestText()
 
     def fingerprint(self, of_settings: str, truncation: Truncation, rows: int) -> str:
         """Fingerprint of the first rows; the reader advances to their end."""
@@ -162,17 +151,21 @@ class EmbedRun:
 
     def _encode(self, part: list[Line]) -> list[Encoding]:
         try:
-            return encode_lines(self.loaded, part, self.truncation, self.prompt)
+            return self._encoded(part, self.truncation)
         except TextTooLong as error:
             raise self._with_others(error, part) from None
+
+    def _encoded(self, part: list[Line], truncation: Truncation) -> list[Encoding]:
+        texts = [line.text for line in part]
+        return self.longest.encode(self.loaded, texts, truncation, partial(line_name, part), self.prompt)
 
     def _with_others(self, error: TextTooLong, part: list[Line]) -> TextTooLong:
         """The error of the first overlong text, with the number of overlong texts after it."""
         long, checked, parts = 0, 0, 1
         while part:
-            found = [one.truncated_tokens > 0 for one in encode_lines(self.loaded, part, "end", self.prompt)]
-            checked += len(found) - (0 if long else found.index(True))
-            long += sum(found)
+            overlong = [encoding.truncated_tokens > 0 for encoding in self._encoded(part, "end")]
+            checked += len(overlong) - (0 if long else overlong.index(True))
+            long += sum(overlong)
             part = self.reader.take() if parts < PARTS_CHECKED else []
             parts += 1
         if long == 1:
@@ -281,7 +274,8 @@ def embed(
         head = loaded.embedding_head(pooling, normalize, truncate_dim)
         before = chosen_prompt(head, prompt, prompt_name, loaded.name)
         width = quantized_width(head.width(loaded.spec), precision)
-        form = FORMATS[extension](given.sources, width, NUMBERS[precision])
+        form_of = Preview if output is None and on_terminal() else FORMATS[extension]
+        form = form_of(given.sources, width, NUMBERS[precision])
         work = EmbedRun(
             loaded,
             head,
@@ -298,7 +292,7 @@ def embed(
         else:
             settings = (extension, run.dtype, run.compat, run.kernel, head, before, precision)
             resumed = _write(work, output, settings, overwrite=overwrite, restart=restart)
-    warn_beyond_training(loaded, work.metrics.longest)
+    work.longest.warn()
     _report(_summary(work, resumed, time.perf_counter() - start, output), json)
 
 

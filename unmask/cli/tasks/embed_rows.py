@@ -15,8 +15,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from rich.table import Table
 
 from unmask.base.optional import require
+from unmask.cli.output import console, marked
 from unmask.errors import InvalidRequest
 from unmask.text import Encoding, Line
 
@@ -72,7 +74,27 @@ class JsonLines(RowFormat):
             }
             for line, encoding, row in zip(lines, encodings, embeddings_SE, strict=True)
         )
-        return "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in objects).encode()
+        return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in objects).encode()
+
+
+class Preview(RowFormat):
+    """A line for people: the length of each vector, its first numbers, and the text."""
+
+    def rows(
+        self, lines: Sequence[Line], encodings: Sequence[Encoding], embeddings_SE: NDArray[Any]
+    ) -> bytes:
+        """The bytes of the given rows."""
+        shown = Table.grid(padding=(0, 2))
+        for style in ("bold cyan", "dim", ""):
+            shown.add_column(style=style, no_wrap=True)
+        for line, row in zip(lines, embeddings_SE, strict=True):
+            numbers = " ".join(f"{number:.{0 if number.dtype.kind in 'iu' else 3}f}" for number in row[:3])
+            norm = float(np.linalg.norm(row.astype(np.float64)))
+            shown.add_row(f"{self.width} numbers, norm {norm:.3f}", f"{numbers} …", marked(line.text))
+        screen = console()
+        with screen.capture() as printed:
+            screen.print(shown)
+        return printed.get().encode()
 
 
 class Matrix(RowFormat):

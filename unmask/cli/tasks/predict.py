@@ -1,27 +1,31 @@
-"""Predictions for a text, or for every input of a file or of standard input: streamed, and resumable."""
+"""Predictions for a text, or for every input of a file or of standard input: streamed, and resumable.
+
+A command that predicts declares a `Job`, and `predict` runs it.
+"""
 
 import hashlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
 from cyclopts import Parameter
+from rich.text import Text
 
 from unmask.base.resume import ResumableFile
 from unmask.cli.inputs import Inputs, LineReader, Survey, line_name, require_texts, survey
-from unmask.cli.items import Columns, Item, Read, format_of, item_reader
+from unmask.cli.items import Columns, Item, Read, format_of, item_reader, pair_of
 from unmask.cli.options import BlankOption, FieldOption, FormatOption, RunOptions
-from unmask.cli.output import json_line, on_terminal, print_aligned, progress
+from unmask.cli.output import json_line, on_terminal, print_prediction, progress
 from unmask.cli.streams import STANDARD_INPUT
 from unmask.cli.tasks.bulk import BulkOptions, run_bulk
 from unmask.errors import InvalidRequest, InvalidText
 from unmask.tasks import Progress
 from unmask.tasks.values import LongTexts
-from unmask.text.rows import Format
+from unmask.text.rows import Blank, Format
 from unmask.weights.read.fingerprint import fingerprint
 
 if TYPE_CHECKING:
@@ -54,16 +58,26 @@ class InputOptions:
     field: FieldOption = None
     blank: BlankOption = "error"
 
-    def given(self, formats: tuple[Format, ...], pair: str | None = None, tabs: bool = False) -> "Given":
-        """The input's name and reader.
+    def items(
+        self, text: str | None, formats: tuple[Format, ...], pair: str | None = None, tabs: bool = False
+    ) -> "Source | Item":
+        """The text of the command line, or the name and the reader of an input.
+
+        Args:
+            text: that of the command line, if there is one.
+            formats: those that the command reads.
+            pair: the column of second texts.
+            tabs: whether a text, or a line, is two with a tab between them.
 
         Raises:
             InvalidRequest: the format does not exist, or an option does not fit it.
         """
-        # Lines with a tab are read as such whatever the ending of the file's name.
-        form = format_of(self.file or "", self.format or ("lines" if tabs else None), formats)
         columns = Columns(self.field, pair, tabs)
-        return Given(self.file or STANDARD_INPUT, form, item_reader(form, columns, self.blank))
+        if text is not None and text != STANDARD_INPUT:
+            self.refuse_for_a_text()
+            return typed(text, *pair_of(text, "the text", columns)) if tabs else typed(text, text)
+        # Lines with a tab are read as such whatever the ending of the file's name.
+        return source_of(self.file, self.format or ("lines" if tabs else None), formats, columns, self.blank)
 
     def refuse_for_a_text(self) -> None:
         """Refuse what has no meaning for a text on the command line.
@@ -122,7 +136,7 @@ FILE = FileOptions()
 
 
 @dataclass(frozen=True)
-class Given:
+class Source:
     """An input."""
 
     name: str
@@ -130,110 +144,153 @@ class Given:
     read: Read
 
 
+def source_of(
+    file: str | None,
+    given: Format | None,
+    formats: tuple[Format, ...],
+    columns: Columns,
+    blank: Blank = "error",
+) -> Source:
+    """A file, or standard input for None, and its reader.
+
+    Raises:
+        InvalidRequest: the format does not exist, or the columns do not fit it.
+    """
+    name = file or STANDARD_INPUT
+    form = format_of("" if name == STANDARD_INPUT else name, given, formats)
+    return Source(name, form, item_reader(form, columns, blank))
+
+
+def typed(text: str, value: str, second: str | None = None, choices: tuple[str, ...] = ()) -> Item:
+    """A text of the command line."""
+    return Item(text, "", 0, "the text", None, value, second, choices=choices)
+
+
+Name = Callable[[int], str]
+"""How errors name an input."""
+Result = TypeVar("Result")
+
+
 @dataclass(frozen=True)
-class Job:
-    """What a command computes for each input, and how it writes it."""
+class Shown:
+    """How people see a prediction: see `print_prediction`."""
+
+    heading: Text
+    rows: Sequence[Sequence[str | Text]] | None
+    styles: Sequence[str] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job(Generic[Result]):
+    """A command: what it computes for each input, and how that is shown to programs and to people."""
 
     verb: str
     run: RunOptions
     model: str
-    predict: Callable[["Model", Sequence[Item], Callable[[int], str], Progress], Sequence[Any]]
-    """Computes the predictions for some inputs; errors name them by the third argument."""
-    row: Callable[["Model", Item, Any], str]
-    """The lines that show a prediction, with their line ends."""
+    predict: Callable[["Model", Sequence[Item], Name, Progress], Sequence[Result]]
+    """Computes the predictions for some inputs."""
+    lines: Callable[[Item, Result], str]
+    """What a program reads: lines of cells that tabs separate."""
+    details: Callable[[Item, Result], Mapping[str, object]]
+    """What --json has beside the model and the place."""
+    shown: Callable[[Item, Result], Shown] | None = None
+    """What people see; None for the lines."""
+    json: bool = False
+    facts: Mapping[str, object] = field(default_factory=dict)
+    """What --json has of the command itself."""
     settings: tuple[object, ...] = ()
     """Options that the rows depend on."""
     finish: Callable[[Path, Path], None] | None = None
     """Makes the finished file (the second path) from the rows (the first)."""
     default_adapter: str | None = None
     """The adapter of the model "default" if none is named."""
-    in_tabs: bool = False
-    """Rows are cells separated by tabs, which a terminal shows in columns."""
 
     def load(self) -> "Model":
         """Load the model."""
         return self.run.load(self.model, self.default_adapter)
 
+    def row(self, loaded: "Model", item: Item, result: Result) -> str:
+        """The lines of a prediction, with their line ends."""
+        if not self.json:
+            return self.lines(item, result)
+        named = {"model": loaded.name, "revision": loaded.revision, **self.facts, **(item.place or {})}
+        return json_line({**named, **self.details(item, result)})
 
-def named(loaded: "Model", item: Item, **result: object) -> str:
-    """A prediction as a line of JSON: model, place and result."""
-    return json_line({"model": loaded.name, "revision": loaded.revision, **(item.place or {}), **result})
-
-
-def predict_text(job: Job, item: Item) -> None:
-    """Print the prediction for one text."""
-    loaded = job.load()
-    with progress(job.verb, 0) as report:
-        (one,) = job.predict(loaded, [item], lambda _: "the text", over_windows(report, "the text"))
-    _print(job, loaded, item, one)
-
-
-def _print(job: Job, loaded: "Model", item: Item, prediction: Any) -> None:
-    rows = job.row(loaded, item, prediction)
-    if job.in_tabs and item.sentence is None and on_terminal():
-        heading = item.value if isinstance(item.value, str) else " ".join(item.value)
-        print_aligned(heading, rows)
-    else:
-        sys.stdout.write(rows)
+    def show(self, loaded: "Model", item: Item, result: Result) -> None:
+        """Print a prediction."""
+        if self.json or self.shown is None or not on_terminal():
+            sys.stdout.write(self.row(loaded, item, result))
+        else:
+            shown = self.shown(item, result)
+            print_prediction(shown.heading, shown.rows, shown.styles)
 
 
-def predict_items(job: Job, given: Given, file: FileOptions) -> None:
-    """Write the prediction for every input, in order, as soon as its part of the input is computed.
+def predict(job: Job[Any], source: Source | Item, file: FileOptions = FILE) -> None:
+    """Print the prediction for one text, or write that of every input, as soon as its part is computed.
 
     Raises:
         TextError: an input is blank, invalid or too long.
+        InvalidRequest: an output file is named for one text.
         OutputError: the output exists, was begun with another input or options, or cannot be written.
     """
+    if isinstance(source, Item):
+        if file.output is not None:
+            raise InvalidRequest("--output is for lines; leave it out, or give --file FILE")
+        loaded = job.load()
+        with progress(job.verb, 0) as report:
+            (result,) = job.predict(loaded, [source], lambda _: "the text", over_windows(report, "the text"))
+        job.show(loaded, source, result)
+        return
     output = file.output
     with Inputs(
-        [given.name],
-        given.read,
+        [source.name],
+        source.read,
         reread=output is not None,
         beside=None if output is None else output.parent,
     ) as inputs:
-        found = survey(inputs) if inputs.rereadable else None
-        if found is not None:
-            require_texts(found.texts)
+        surveyed = survey(inputs) if inputs.rereadable else None
+        if surveyed is not None:
+            require_texts(surveyed.texts)
         loaded = job.load()
         reader = LineReader(inputs.lines())
         if output is None:
-            with progress(job.verb, found.texts if found else 0) as report:
-                for items, predictions in _predicted(job, loaded, reader, found, report):
-                    for item, prediction in zip(items, predictions, strict=True):
-                        _print(job, loaded, item, prediction)
+            with progress(job.verb, surveyed.texts if surveyed else 0) as report:
+                for items, results in _predicted(job, loaded, reader, surveyed, report):
+                    for item, result in zip(items, results, strict=True):
+                        job.show(loaded, item, result)
                     sys.stdout.flush()
             require_texts(reader.done)
             return
-        assert found is not None
-        resumed = _write(job, loaded, reader, found, file)
+        assert surveyed is not None
+        resumed = _write(job, loaded, reader, surveyed, file)
     earlier = f", {resumed:,} of them by an earlier run" if resumed else ""
     print(f"{reader.done:,} inputs{earlier}, in {output}")
 
 
-def _write(job: Job, loaded: "Model", reader: LineReader, found: Survey, file: FileOptions) -> int:
+def _write(job: Job[Any], loaded: "Model", reader: LineReader, surveyed: Survey, file: FileOptions) -> int:
     """Write rows to a file; return how many an earlier run had written."""
     assert file.output is not None
     run = job.run
     of_settings = fingerprint(
-        loaded.checkpoint, (job.verb, run.dtype, run.compat, run.kernel, run.device, *job.settings)
+        loaded.checkpoint, (job.verb, run.dtype, run.compat, run.kernel, run.device, *job.settings, job.json)
     )
     with ExitStack() as stack:
         target = stack.enter_context(
             ResumableFile(
                 file.output,
                 partial(_fingerprint, of_settings, reader),
-                found.texts,
+                surveyed.texts,
                 finish=job.finish,
                 overwrite=file.overwrite,
                 restart=file.restart,
             )
         )
         resumed = target.rows_done
-        report = stack.enter_context(progress(job.verb, found.texts))
-        for items, predictions in _predicted(job, loaded, reader, found, report):
-            rows = "".join(job.row(loaded, item, one) for item, one in zip(items, predictions, strict=True))
+        report = stack.enter_context(progress(job.verb, surveyed.texts))
+        for items, results in _predicted(job, loaded, reader, surveyed, report):
+            rows = "".join(job.row(loaded, *pair) for pair in zip(items, results, strict=True))
             target.append(rows.encode(), len(items))
-        if reader.digest() != found.digest:
+        if reader.digest() != surveyed.digest:
             raise InvalidText("the input changed while it was read; run the command again")
     return resumed
 
@@ -245,10 +302,10 @@ def _fingerprint(of_settings: str, reader: LineReader, rows: int) -> str:
 
 
 def _predicted(
-    job: Job, loaded: "Model", reader: LineReader, found: Survey | None, report: Progress
+    job: Job[Any], loaded: "Model", reader: LineReader, surveyed: Survey | None, report: Progress
 ) -> Iterator[tuple[list[Item], Sequence[Any]]]:
     """Inputs with their predictions, part by part."""
-    total = found.texts if found else 0
+    total = surveyed.texts if surveyed else 0
     while True:
         first, part = reader.done, reader.take()
         if not part:
@@ -262,12 +319,12 @@ def _predicted(
 
 def over_windows(report: Progress, name: str) -> Progress:
     """Reports the windows of one text, and says once how many there are of a long one, such as a book."""
-    told = False
+    noted = False
 
     def windows(done: int, of: int) -> None:
-        nonlocal told
-        if of >= MANY_WINDOWS and not told:
-            told = True
+        nonlocal noted
+        if of >= MANY_WINDOWS and not noted:
+            noted = True
             print(
                 f"note: {name} is read in {of:,} windows; --truncation end reads its beginning alone",
                 file=sys.stderr,

@@ -1,37 +1,36 @@
 """``unmask similarity``: how similar two texts are, or the two texts on each line of a file."""
 
-import json as json_format
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 from cyclopts import Parameter
+from rich.text import Text
 
-from unmask.cli.inputs import Inputs, LineReader, encode_lines, line_name, require_texts, warn_beyond_training
+from unmask.cli.inputs import LongestText
+from unmask.cli.items import Columns, Item
 from unmask.cli.options import (
     RUN,
     BlankOption,
+    FormatOption,
     JsonOption,
     ModelOption,
     PoolingOption,
     RunOptions,
     TruncationOption,
 )
-from unmask.cli.output import print_json, progress
+from unmask.cli.output import marked
 from unmask.cli.streams import STANDARD_INPUT
-from unmask.errors import EmptyText, InvalidRequest, InvalidText
+from unmask.cli.tasks.predict import FILE, FileOptions, Job, Name, Shown, Source, predict, source_of, typed
+from unmask.errors import EmptyText, InvalidRequest
+from unmask.tasks import Progress
 from unmask.tasks.prompts import chosen_prompt
 from unmask.tasks.similarity import Metric
-from unmask.text import Encoding, Line, Truncation, read_lines
+from unmask.text import Blank, Line
+from unmask.text.rows import TABLES, Format, format_by_name
 
 if TYPE_CHECKING:
     from unmask.models.load import Model
-    from unmask.spec import PooledVector
-
-Fields = tuple[str, str]
-"""The JSON keys of the two texts of a pair."""
 
 
 def similarity(
@@ -43,6 +42,7 @@ def similarity(
     file: Annotated[
         str | None, Parameter(help="read this file instead: two texts per line, separated by a tab")
     ] = None,
+    format: FormatOption = None,
     model: ModelOption = "default",
     run: RunOptions = RUN,
     metric: Annotated[
@@ -51,32 +51,61 @@ def similarity(
     truncation: TruncationOption = "error",
     blank: BlankOption = "error",
     fields: Annotated[
-        Fields | None,
-        Parameter(negative="", help="read each line as JSON and take the texts under these two keys"),
+        tuple[str, str] | None,
+        Parameter(negative="", help="take the texts from these two columns of a table; lines are then JSON"),
     ] = None,
     pooling: PoolingOption = None,
+    target: FileOptions = FILE,
     json: JsonOption = False,
 ) -> None:
     """Compare the embeddings of two texts, or of the two texts on every line of a file.
 
-    Prints one score per pair, or with --json one JSON object. Lines are streamed: a file may have any size.
+    Prints one score per pair, or with --json one JSON object. Input of any size is streamed. To resume a
+    stopped run with --output, give the same command again.
     """
     source = _source(text, other, file)
+    if source is None and (fields is not None or blank != "error" or format is not None):
+        raise InvalidRequest(
+            "--fields and --blank are for lines, as --format is; leave them out, or give --file FILE"
+        )
+    longest = LongestText()
+
+    def predicted(loaded: "Model", items: Sequence[Item], name: Name, _: Progress) -> list[float]:
+        head = loaded.embedding_head(pooling)
+        prompt = chosen_prompt(head, None, None, loaded.name)
+
+        def named(index: int) -> str:
+            return name(index // 2) if source is not None else ("the first text", "the second text")[index]
+
+        pairs = [text or "" for item in items for text in (item.shown, item.second)]
+        encodings = longest.encode(loaded, pairs, truncation, named, prompt)
+        embeddings_SE = loaded.embed_encodings(encodings, head, prompt=prompt, name=named)
+        return [
+            float(loaded.similarity(a_E, b_E, metric=metric)[0, 0])
+            for a_E, b_E in zip(embeddings_SE[::2], embeddings_SE[1::2], strict=True)
+        ]
+
+    def shown(item: Item, score: float) -> Shown:
+        line = Text(f"{score:7.4f}  ", "bold cyan").append_text(marked(item.shown))
+        return Shown(line.append("  |  ", "dim").append_text(marked(item.second or "")), None)
+
+    job = Job(
+        verb="comparing",
+        run=run,
+        model=model,
+        predict=predicted,
+        lines=lambda _, score: f"{score:.4f}\n",
+        details=lambda item, score: {"text": item.value, "other": item.second, "score": score},
+        shown=shown,
+        json=json or target.json,
+        settings=(metric, truncation, pooling),
+        facts={"metric": metric},
+    )
     if source is None:
-        assert text is not None
-        assert other is not None
-        if fields is not None or blank != "error":
-            raise InvalidRequest("--fields and --blank are for lines; leave them out, or give --file FILE")
-        loaded = run.load(model)
-        scorer = _Scorer(loaded, loaded.embedding_head(pooling), metric, json)
-        scorer.compare_two(text, other, truncation)
-        return
-    with Inputs([source], partial(read_lines, blank=blank), reread=False) as given:
-        # Every line of a file is checked before the model is loaded.
-        total = sum(bool(_pair(line, fields)) for line in given.lines()) if given.rereadable else 0
-        loaded = run.load(model)
-        scorer = _Scorer(loaded, loaded.embedding_head(pooling), metric, json)
-        scorer.compare_lines(LineReader(given.lines()), fields, truncation, total)
+        predict(job, typed(f"{text}\t{other}", text or "", other), target)
+    else:
+        predict(job, _pairs(source, format, fields, blank), target)
+    longest.warn()
 
 
 def _source(text: str | None, other: str | None, file: str | None) -> str | None:
@@ -96,94 +125,27 @@ def _source(text: str | None, other: str | None, file: str | None) -> str | None
             raise InvalidRequest("give two texts, or --file FILE or - for lines with two texts each")
 
 
-def _pair(line: Line, fields: Fields | None) -> tuple[Line, Line]:
-    """The two texts of a line.
+def _pairs(name: str, given: Format | None, fields: tuple[str, str] | None, blank: Blank) -> Source:
+    """The pairs of a file or of standard input, of which neither text is blank.
 
     Raises:
-        InvalidText: it is not two texts separated by a tab, or not a JSON object with them.
-        EmptyText: a text of the pair is blank.
+        InvalidRequest: the columns of a table are not named.
     """
+    if fields is None and given not in (None, "lines"):
+        raise InvalidRequest(f"--format is {given}, which has columns; name two of them with --fields")
+    form = given or format_by_name("" if name == STANDARD_INPUT else name)
     if fields is None:
-        texts = line.text.split("\t")
-        if len(texts) != 2:
-            raise InvalidText(
-                f"{line} has {len(texts) - 1} tabs; write two texts with one tab between them, or name the "
-                "keys of JSON lines with --fields"
-            )
+        form, columns = "lines", Columns(None, tabs=True, options=("--fields", "--fields"))
     else:
-        texts = _under_keys(line, fields)
-    if not all(text.strip() for text in texts):
-        raise EmptyText(f"{line} holds a blank text; give two texts, or remove the line")
-    first, second = (replace(line, text=text) for text in texts)
-    return first, second
+        form = "jsonl" if form == "lines" else form
+        columns = Columns(*fields, options=("--fields", "--fields"))
+    source = source_of(name, form, ("lines", *TABLES), columns, blank)
 
+    def read(stream: BinaryIO, where: str) -> Iterator[Line]:
+        for item in source.read(stream, where):
+            assert isinstance(item, Item)
+            if not item.shown.strip() or not (item.second or "").strip():
+                raise EmptyText(f"{item} holds a blank text; give two texts, or remove the line")
+            yield item
 
-def _under_keys(line: Line, fields: Fields) -> list[str]:
-    try:
-        record = json_format.loads(line.text)
-    except (ValueError, RecursionError) as error:
-        raise InvalidText(f"{line} is not JSON: {error}") from None
-    texts = []
-    for key in fields:
-        text = record.get(key) if isinstance(record, dict) else None
-        if not isinstance(text, str):
-            raise InvalidText(f"{line} has no string under {key!r}; name other keys with --fields")
-        texts.append(text)
-    return texts
-
-
-@dataclass(frozen=True)
-class _Scorer:
-    """Compares pairs of texts and prints the scores."""
-
-    loaded: "Model"
-    head: "PooledVector"
-    metric: Metric
-    json: bool
-
-    @property
-    def prompt(self) -> str:
-        """What the checkpoint puts before every text."""
-        return chosen_prompt(self.head, None, None, self.loaded.name)
-
-    def compare_two(self, text: str, other: str, truncation: Truncation) -> None:
-        name = ("the first text", "the second text").__getitem__
-        before = self.prompt
-        texts = [before + one if one.strip() else one for one in (text, other)]
-        encodings = self.loaded.tokenize(texts, truncation=truncation, name=name)
-        (score,) = self._scores(encodings, name)
-        self._show(text, other, score, {})
-
-    def compare_lines(
-        self, reader: LineReader, fields: Fields | None, truncation: Truncation, total: int
-    ) -> None:
-        """Show the score of each line as soon as its part of the input is computed."""
-        longest = 0
-        with progress("comparing", total) as report:
-            while part := reader.take():
-                texts = [text for line in part for text in _pair(line, fields)]
-                encodings = encode_lines(self.loaded, texts, truncation, self.prompt)
-                longest = max(longest, *map(len, encodings))
-                scores = self._scores(encodings, partial(line_name, texts))
-                for first, second, score in zip(texts[::2], texts[1::2], scores, strict=True):
-                    self._show(first.text, second.text, score, {"source": first.source, "line": first.number})
-                sys.stdout.flush()
-                report(reader.done, total)
-        require_texts(reader.done)
-        warn_beyond_training(self.loaded, longest)
-
-    def _scores(self, encodings: Sequence[Encoding], name: Callable[[int], str]) -> list[float]:
-        """The score of each two consecutive texts."""
-        embeddings_SE = self.loaded.embed_encodings(encodings, self.head, prompt=self.prompt, name=name)
-        return [
-            float(self.loaded.similarity(a_E, b_E, metric=self.metric)[0, 0])
-            for a_E, b_E in zip(embeddings_SE[::2], embeddings_SE[1::2], strict=True)
-        ]
-
-    def _show(self, text: str, other: str, score: float, place: Mapping[str, object]) -> None:
-        """Print one score; ``place`` is where the pair was read, for JSON."""
-        if not self.json:
-            print(f"{score:.4f}")
-            return
-        named = {"model": self.loaded.name, "revision": self.loaded.revision, "metric": self.metric}
-        print_json({**named, **place, "text": text, "other": other, "score": score})
+    return replace(source, read=read)

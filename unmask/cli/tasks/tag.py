@@ -1,6 +1,6 @@
 """``unmask tag``: the entities of a text, or the label of each of its words."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -8,8 +8,7 @@ from cyclopts import Parameter
 
 from unmask.cli.items import Item
 from unmask.cli.options import RUN, JsonOption, ModelOption, RunOptions
-from unmask.cli.output import plain, safe
-from unmask.cli.streams import STANDARD_INPUT
+from unmask.cli.output import marked, plain, tabbed
 from unmask.cli.tasks.bulk import BULK, BulkOptions, task_settings
 from unmask.cli.tasks.predict import (
     FILE,
@@ -18,11 +17,12 @@ from unmask.cli.tasks.predict import (
     InputOptions,
     Job,
     LongTextsOption,
+    Name,
     OverlapOption,
+    Shown,
+    Source,
     TextOption,
-    named,
-    predict_items,
-    predict_text,
+    predict,
 )
 from unmask.errors import InvalidRequest
 from unmask.tasks import Progress
@@ -42,7 +42,7 @@ ADAPTER = "names"
 def tag(
     text: TextOption = None,
     *,
-    given: InputOptions = INPUT,
+    source: InputOptions = INPUT,
     model: ModelOption = "default",
     run: RunOptions = RUN,
     aggregation: Annotated[
@@ -61,7 +61,7 @@ def tag(
     ] = None,
     truncation: LongTextsOption = "window",
     overlap_tokens: OverlapOption = None,
-    file: FileOptions = FILE,
+    target: FileOptions = FILE,
     bulk: BulkOptions = BULK,
     json: JsonOption = False,
 ) -> None:
@@ -81,93 +81,108 @@ def tag(
         if conll:
             raise InvalidRequest("--conll is for lines; with --engine, leave it out")
         task = BatchTagger(
-            **task_settings(model, run, given.field, given.blank, ADAPTER),
+            **task_settings(model, run, source.field, source.blank, ADAPTER),
             words=words,
             scheme=scheme,
             aggregation=aggregation,
             truncation=truncation,
             overlap_tokens=overlap_tokens,
         )
-        file.run_bulk(task, given.files(text), bulk, json=json)
+        target.run_bulk(task, source.files(text), bulk, json=json)
         return
-    json = json or file.json
+    as_json = json or target.json
 
-    def predict(
-        loaded: "Model", items: Sequence[Item], name: Callable[[int], str], progress: Progress
+    def predicted(
+        loaded: "Model", items: Sequence[Item], name: Name, progress: Progress
     ) -> "Sequence[Tagging]":
         options: dict[str, Any] = {
             "aggregation": aggregation,
             "truncation": truncation,
             "overlap_tokens": overlap_tokens,
         }
-        found = _tagged(loaded, items, name, progress, options)
-        return found if scheme is None else [one.in_scheme(scheme) for one in found]
+        results = _tagged(loaded, items, name, progress, options)
+        return results if scheme is None else [result.in_scheme(scheme) for result in results]
 
-    def row(loaded: "Model", item: Item, found: "Tagging") -> str:
-        if json:
-            result = plain(found)
-            if not words:
-                del result["words"]
-            shown = item.value if isinstance(item.value, str) else " ".join(item.value)
-            return named(loaded, item, text=shown, **result)
+    def details(item: Item, result: "Tagging") -> dict[str, object]:
+        values = plain(result)
+        if not words:
+            del values["words"]
+        return {"text": item.shown, **values}
+
+    def spans(result: "Tagging") -> "Sequence[TaggedWord | Entity]":
+        return result.words if words or not result.has_entities else result.entities
+
+    def lines(item: Item, result: "Tagging") -> str:
         if conll or item.sentence is not None:
-            return _conll(item, found)
-        return _table(found.words if words or not found.has_entities else found.entities)
+            return _conll(item, result)
+        return tabbed(map(_cells, spans(result))) + "\n"
 
-    settings = (aggregation, words, conll, scheme, truncation, overlap_tokens, json)
+    def shown(item: Item, result: "Tagging") -> Shown:
+        labeled = spans(result)
+        entities = [(span.start, span.end) for span in labeled] if result.has_entities and not words else ()
+        return Shown(marked(item.shown, entities), list(map(_cells, labeled)), ("dim", "dim", "bold cyan"))
+
+    items = source.items(text, ("lines", *TABLES, "conll", "conllu"))
+    if (
+        isinstance(items, Source)
+        and truncation == "end"
+        and not as_json
+        and (conll or items.format == "conll")
+    ):
+        raise InvalidRequest(
+            "--truncation end would leave words of a CoNLL file without a label; use window, or --json"
+        )
+    in_columns = isinstance(items, Source) and items.format == "conll"
     job = Job(
-        "tagging", run, model, predict, row, settings, default_adapter=ADAPTER, in_tabs=not json and not conll
+        verb="tagging",
+        run=run,
+        model=model,
+        predict=predicted,
+        lines=lines,
+        details=details,
+        shown=None if conll or in_columns else shown,
+        json=as_json,
+        settings=(aggregation, words, conll, scheme, truncation, overlap_tokens),
+        default_adapter=ADAPTER,
     )
-    if text is not None and text != STANDARD_INPUT:
-        given.refuse_for_a_text()
-        predict_text(job, Item(text, "", 0, "the text", None, text))
-    else:
-        source = given.given(("lines", *TABLES, "conll", "conllu"))
-        if truncation == "end" and not json and (conll or source.format == "conll"):
-            raise InvalidRequest(
-                "--truncation end would leave words of a CoNLL file without a label; use window, or --json"
-            )
-        predict_items(job, source, file)
+    predict(job, items, target)
 
 
 def _tagged(
     loaded: "Model",
     items: Sequence[Item],
-    name: Callable[[int], str],
+    name: Name,
     progress: Progress,
     options: Mapping[str, Any],
 ) -> "list[Tagging]":
-    """The predictions for texts and for lists of words, in the given order."""
-    found: dict[int, Tagging] = {}
+    """The predictions for texts and for lists of words, in the order of the items."""
+    results: dict[int, Tagging] = {}
     for kind in (str, tuple):
         chosen = [index for index, item in enumerate(items) if isinstance(item.value, kind)]
         values: list[Any] = [items[index].value for index in chosen]
         called = partial(_called, name, chosen)
         tagged = loaded.tag(values, progress=progress, name=called, **options) if values else []
-        found |= zip(chosen, tagged, strict=True)
-    return [found[index] for index in range(len(items))]
+        results |= zip(chosen, tagged, strict=True)
+    return [results[index] for index in range(len(items))]
 
 
-def _called(name: Callable[[int], str], chosen: Sequence[int], index: int) -> str:
+def _called(name: Name, chosen: Sequence[int], index: int) -> str:
     return name(chosen[index])
 
 
-def _table(shown: "Sequence[TaggedWord | Entity]") -> str:
-    rows = (
-        f"{one.start}\t{one.end}\t{safe(one.label)}\t{one.score:.4f}\t{safe(one.text)}\n" for one in shown
-    )
-    return "".join(rows) + "\n"
+def _cells(span: "TaggedWord | Entity") -> tuple[str, ...]:
+    return str(span.start), str(span.end), span.label, f"{span.score:.4f}", span.text
 
 
-def _conll(item: Item, found: "Tagging") -> str:
+def _conll(item: Item, result: "Tagging") -> str:
     """A word per line with its label last, after the columns that the input has."""
     if item.sentence is None:
-        given = item.value
-        lines = [one.text for one in found.words] if isinstance(given, str) else list(given)
+        typed = isinstance(item.value, str)
+        lines = [word.text for word in result.words] if typed else list(item.value)
         before: Sequence[str] = ()
     else:
         lines, before = list(item.sentence.lines), item.sentence.before
-    rows = [_with_column(line, label) for line, label in zip(lines, found.labels(len(lines)), strict=True)]
+    rows = [_with_column(line, label) for line, label in zip(lines, result.labels(len(lines)), strict=True)]
     starts = [_with_column(line, "O") + "\n" for line in before]
     return "".join(row + "\n" for row in (*starts, *rows, ""))
 
