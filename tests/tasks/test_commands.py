@@ -1,5 +1,6 @@
 """`unmask classify`, `tag`, `answer` and `finetune` on the command line."""
 
+import io
 import json
 import re
 from contextlib import nullcontext
@@ -9,6 +10,7 @@ import pytest
 import unmask
 from tests.support.command import run_here
 from tests.support.tiny import tiny_bert, write_tokenizer
+from unmask.cli.output import beside, printable, progress
 
 
 def lines(ran):
@@ -111,6 +113,68 @@ def test_a_terminal_shows_columns_below_the_text(models, monkeypatch):
         assert run_here(*tag[:3], *options, text).out == out
     heading, *_ = run_here(*tag[:3], "the \x1b[31mriver [bold] bank").out.splitlines()
     assert heading == r"the \u001b[31mriver [bold] bank", "a text cannot control the terminal"
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_what_is_printed_beside_a_bar_of_progress_stays_where_it_belongs(monkeypatch):
+    """A bar on a terminal does not take the results that go to a file."""
+    out, err = io.StringIO(), Terminal()
+    monkeypatch.setattr("sys.stdout", out)
+    monkeypatch.setattr("sys.stderr", err)
+    with progress("reading", 3) as report:
+        report(1, 3)
+        with beside(report):
+            print("a result")
+        report(3, 3)
+    assert out.getvalue() == "a result\n"
+    assert "reading" in err.getvalue()
+    assert "a result" not in err.getvalue()
+
+
+def people(monkeypatch, *arguments):
+    """The lines that a command shows on a terminal."""
+    with monkeypatch.context() as patch:
+        for module in ("output", "tasks.predict", "tasks.answer", "tasks.embed"):
+            patch.setattr(f"unmask.cli.{module}.on_terminal", lambda: True)
+        ran = run_here(*arguments)
+    assert ran.code == 0, ran.err
+    assert "\x1b" not in ran.out, "a text cannot control the terminal"
+    return ran.out.splitlines()
+
+
+HOSTILE = "the \x1b[31mriver [bold]\tbank"
+CLEAN = r"the \u001b[31mriver [bold] bank"
+
+
+def test_people_see_the_question_and_what_stands_around_an_answer(models, monkeypatch):
+    given = ("answer", HOSTILE, "--question", HOSTILE, "-m", models / "span")
+    score, context, start, end, text = run_here(*given).out.removesuffix("\n").split("\t")
+    assert (context, text) == ("0", printable(HOSTILE[int(start) : int(end)]))
+    heading, row = people(monkeypatch, *given)
+    assert heading == CLEAN
+    cells = [text, f"{start} to {end}", CLEAN]
+    assert [cell in row for cell in cells] == [True] * 3
+    assert row.strip().startswith(score)
+
+
+def test_people_see_both_texts_beside_their_similarity(models, monkeypatch):
+    given = ("similarity", HOSTILE, "bank", "-m", models / "tokens", "--pooling", "mean")
+    (line,) = people(monkeypatch, *given)
+    assert line == f"{float(run_here(*given).out):7.4f}  {CLEAN}  |  bank"
+
+
+def test_people_see_a_summary_of_each_vector(models, monkeypatch, tmp_path):
+    (tmp_path / "a.txt").write_text(f"bank\n{HOSTILE}\n")
+    given = ("embed", tmp_path / "a.txt", "-m", models / "sequence", "--pooling", "mean")
+    shown = people(monkeypatch, *given)
+    for line, text, row in zip(shown, ("bank", CLEAN), lines(run_here(*given)), strict=True):
+        assert line.startswith("30 numbers, norm ")
+        assert " ".join(f"{number:.3f}" for number in row["embedding"][:3]) in line
+        assert line.rstrip().endswith(text)
 
 
 def test_answer(models, tmp_path):

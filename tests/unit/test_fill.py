@@ -49,6 +49,36 @@ def test_the_command_shows_the_same(folder):
             assert one.piece in shown
 
 
+def test_people_see_the_masks_in_the_text_and_their_words_in_columns(folder, monkeypatch):
+    filled = unmask.load(folder).fill(TEXT, top_k=2)
+    monkeypatch.setattr("unmask.cli.tasks.predict.on_terminal", lambda: True)
+    heading, *rows = run_here("fill", TEXT, "-m", folder, "--top", "2").out.splitlines()
+    assert heading == TEXT
+    expected = [
+        [*([str(number)] if place == 0 else []), f"{best.probability:.4f}", best.text.strip(), best.piece]
+        for number, mask in enumerate(filled, start=1)
+        for place, best in enumerate(mask.predictions)
+    ]
+    assert [row.split() for row in rows] == expected
+    shown = run_here("fill", TEXT, "-m", folder, "--json").out
+    monkeypatch.undo()
+    assert shown == run_here("fill", TEXT, "-m", folder, "--json").out
+
+
+def test_predictions_of_a_file_are_written_whole(folder, tmp_path):
+    (tmp_path / "a.csv").write_text("n,text\n1,the [MASK]\n2,[MASK] bank\n")
+    given = ("fill", "--file", tmp_path / "a.csv", "-m", folder, "--json")
+    ran = run_here(*given, "-o", tmp_path / "out")
+    assert (ran.code, ran.out) == (0, f"2 inputs, in {tmp_path / 'out'}\n")
+    assert (tmp_path / "out").read_text() == run_here(*given).out
+    assert [(row["row"], row["text"]) for row in objects(run_here(*given))] == [
+        (2, "the [MASK]"),
+        (3, "[MASK] bank"),
+    ]
+    piped = run_here("fill", "-m", folder, "--json", stdin=b"the [MASK]\n")
+    assert [row["text"] for row in objects(piped)] == ["the [MASK]"]
+
+
 def objects(ran):
     assert ran.code == 0, ran.err
     return [json.loads(line) for line in ran.out.splitlines()]

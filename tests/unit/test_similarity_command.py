@@ -2,7 +2,9 @@
 
 import json
 
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from tests.support.command import assert_one_sentence, run_here
 from unmask.cli import inputs as lines_module
@@ -132,3 +134,19 @@ def test_a_bad_line_of_a_file_is_found_before_the_model_is_loaded(pairs, tmp_pat
     pairs.write_bytes(TABBED + b"the bank\n")
     ran = run_here("similarity", "--file", pairs, "-m", tmp_path / "nowhere")
     assert_one_sentence(ran, f"line {len(PAIRS) + 1} of {pairs} has 0 tabs")
+
+
+def test_every_table_gives_its_two_columns(tiny_folder, tiny_model, tmp_path):
+    scores = expected(tiny_model)
+    rows = [{"left": a, "right": b} for a, b in PAIRS]
+    (tmp_path / "a.csv").write_text("left,right\n" + "".join(f'"{a}","{b}"\n' for a, b in PAIRS))
+    (tmp_path / "a.tsv").write_text("left\tright\n" + TABBED.decode())
+    (tmp_path / "a.json").write_text(json.dumps(rows))
+    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "a.parquet")
+    for name in ("a.csv", "a.tsv", "a.json", "a.parquet"):
+        given = ("similarity", "--file", tmp_path / name, "--fields", "left", "right", "-m", tiny_folder)
+        found = objects(run_here(*given, "--json"))
+        assert [row["score"] for row in found] == pytest.approx(scores, abs=2e-5)
+        assert [(row["text"], row["other"]) for row in found] == PAIRS
+        assert run_here(*given, "-o", tmp_path / f"{name}.out").out == f"5 inputs, in {tmp_path / name}.out\n"
+        assert (tmp_path / f"{name}.out").read_text() == run_here(*given).out

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import PurePath
 from typing import Any, TextIO
 
@@ -83,24 +83,24 @@ def print_prediction(
     screen.print(Padding(columns if rows else "[dim]nothing[/dim]", (0, 0, 0, 2), expand=False))
 
 
-def marked(text: str, spans: Iterable[tuple[int, int]] = (), style: str = "bold cyan") -> Text:
-    """The beginning of a text on one line, with some of its parts in a style, which do not overlap."""
+def marked(text: str, spans: Iterable[tuple[int, int]] = (), *, bold: bool = True) -> Text:
+    """The beginning of a text on one line; ``spans``, which do not overlap, are in another color."""
     line, place, beginning = Text(), 0, text[:LONGEST_HEADING]
     for start, end in sorted(spans):
-        line.append(_on_one_line(beginning[place:start]), "bold")
-        line.append(_on_one_line(beginning[start:end]), style)
+        line.append(_on_one_line(beginning[place:start]), "bold" if bold else "")
+        line.append(_on_one_line(beginning[start:end]), "bold cyan")
         place = end
-    line.append(_on_one_line(beginning[place:]), "bold")
+    line.append(_on_one_line(beginning[place:]), "bold" if bold else "")
     return line.append("…") if len(text) > LONGEST_HEADING else line
 
 
-def around(text: str, start: int, end: int, beside: int = 40) -> Text:
-    """A part of a text, with some characters before and after it."""
-    line = Text("…" if start > beside else "", "dim")
-    line.append(_on_one_line(text[max(0, start - beside) : start]), "dim")
+def around(text: str, start: int, end: int, most: int = 40) -> Text:
+    """A part of a text, with up to ``most`` characters before and after it."""
+    line = Text().append("…" if start > most else "", "dim")
+    line.append(_on_one_line(text[max(0, start - most) : start]), "dim")
     line.append(_on_one_line(text[start:end]), "bold cyan")
-    line.append(_on_one_line(text[end : end + beside]), "dim")
-    return line.append("…" if end + beside < len(text) else "", "dim")
+    line.append(_on_one_line(text[end : end + most]), "dim")
+    return line.append("…" if end + most < len(text) else "", "dim")
 
 
 def _on_one_line(text: str) -> str:
@@ -157,9 +157,11 @@ def progress(what: str, total: int) -> Iterator[Progress]:
     if sys.stderr.isatty():
         from rich.progress import Progress as Bars
 
-        with Bars(console=Console(stderr=True), transient=True) as bars:
-            task = bars.add_task(what, total=total or None)
-            yield lambda done, of: bars.update(task, completed=done, total=of or None)
+        # The library would send what is printed meanwhile to standard error, also if it is meant for a file.
+        with Bars(
+            console=Console(stderr=True), transient=True, redirect_stdout=False, redirect_stderr=False
+        ) as bars:
+            yield _Bar(bars, bars.add_task(what, total=total or None))
         return
     start = last = time.monotonic()
 
@@ -172,3 +174,28 @@ def progress(what: str, total: int) -> Iterator[Progress]:
             print(f"{what}: {done:,}{left}", file=sys.stderr, flush=True)
 
     yield report
+
+
+@dataclass(frozen=True)
+class _Bar:
+    """Reports progress to a bar, which is out of the way while results are printed to the same terminal."""
+
+    bars: Any
+    task: Any
+
+    def __call__(self, done: int, of: int) -> None:
+        self.bars.update(self.task, completed=done, total=of or None)
+
+
+@contextmanager
+def beside(report: Progress) -> Iterator[None]:
+    """Print results while there may be a bar of progress."""
+    bars = report.bars if isinstance(report, _Bar) and on_terminal() else None
+    if bars is not None:
+        bars.stop()
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        if bars is not None:
+            bars.start()

@@ -26,7 +26,7 @@ from unmask.cli.options import (
     RunOptions,
     TruncationOption,
 )
-from unmask.cli.output import on_terminal, print_json, progress
+from unmask.cli.output import beside, on_terminal, print_json, progress
 from unmask.cli.streams import STANDARD_INPUT
 from unmask.cli.tasks.bulk import BULK, BulkOptions, run_bulk, task_settings
 from unmask.cli.tasks.embed_rows import FORMATS, NUMBERS, Preview, RowFormat, extension_of
@@ -300,8 +300,9 @@ def _print(run: EmbedRun) -> int:
     """Write rows to standard output as soon as they are computed."""
     with progress("embedding", run.total) as report:
         for content, _ in run.rows(report):
-            sys.stdout.buffer.write(content)
-            sys.stdout.buffer.flush()
+            with beside(report):
+                sys.stdout.buffer.write(content)
+                sys.stdout.buffer.flush()
     require_texts(run.reader.done)
     return 0
 

@@ -82,13 +82,15 @@ def _lines(item: Item, masks: "Masks") -> str:
 
 
 def _shown(item: Item, masks: "Masks") -> Shown:
-    rows: list[Sequence[str | Text]] = []
-    for number, mask in enumerate(masks, start=1):
-        if len(masks) > 1:
-            where = f"{item.shown[mask.start : mask.end]} {number}"
-            rows.append((Text(printable(where), "bold cyan"),))
-        rows += [
-            (f"{best.probability:.4f}", Text(printable(best.text), "bold cyan"), best.piece)
-            for best in mask.predictions
-        ]
-    return Shown(marked(item.shown, [(mask.start, mask.end) for mask in masks]), rows, ("", "", "dim"))
+    """The best words of each mask, after its number if there are several."""
+    rows: list[Sequence[str | Text]] = [
+        (
+            *([str(number) if place == 0 else ""] if len(masks) > 1 else []),
+            f"{best.probability:.4f}",
+            Text(printable(best.text.strip() or best.text), "bold cyan"),
+            Text(printable(best.piece), "dim"),
+        )
+        for number, mask in enumerate(masks, start=1)
+        for place, best in enumerate(mask.predictions)
+    ]
+    return Shown(marked(item.shown, [(mask.start, mask.end) for mask in masks]), rows)

@@ -19,7 +19,7 @@ from unmask.base.resume import ResumableFile
 from unmask.cli.inputs import Inputs, LineReader, Survey, line_name, require_texts, survey
 from unmask.cli.items import Columns, Item, Read, format_of, item_reader, pair_of
 from unmask.cli.options import BlankOption, FieldOption, FormatOption, RunOptions
-from unmask.cli.output import json_line, on_terminal, print_prediction, progress
+from unmask.cli.output import beside, json_line, on_terminal, print_prediction, progress
 from unmask.cli.streams import STANDARD_INPUT
 from unmask.cli.tasks.bulk import BulkOptions, run_bulk
 from unmask.errors import InvalidRequest, InvalidText
@@ -256,9 +256,9 @@ def predict(job: Job[Any], source: Source | Item, file: FileOptions = FILE) -> N
         if output is None:
             with progress(job.verb, surveyed.texts if surveyed else 0) as report:
                 for items, results in _predicted(job, loaded, reader, surveyed, report):
-                    for item, result in zip(items, results, strict=True):
-                        job.show(loaded, item, result)
-                    sys.stdout.flush()
+                    with beside(report):
+                        for item, result in zip(items, results, strict=True):
+                            job.show(loaded, item, result)
             require_texts(reader.done)
             return
         assert surveyed is not None

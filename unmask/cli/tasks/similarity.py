@@ -86,8 +86,9 @@ def similarity(
         ]
 
     def shown(item: Item, score: float) -> Shown:
-        line = Text(f"{score:7.4f}  ", "bold cyan").append_text(marked(item.shown))
-        return Shown(line.append("  |  ", "dim").append_text(marked(item.second or "")), None)
+        first, second = (marked(text or "", bold=False) for text in (item.shown, item.second))
+        line = Text().append(f"{score:7.4f}", "bold cyan").append("  ").append_text(first)
+        return Shown(line.append("  |  ", "dim").append_text(second), None)
 
     job = Job(
         verb="comparing",
