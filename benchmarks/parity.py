@@ -32,7 +32,8 @@ from unmask.training.finetune.metrics import class_figures, number_figures
 from unmask.training.finetune.records import Labeled, read_labeled
 from unmask.training.finetune.run import finetune
 from unmask.training.finetune.settings import FinetuneSettings
-from unmask.training.finetune.start import first_checkpoint, task_checkpoint, task_encoder
+from unmask.training.finetune.start import task_checkpoint, task_encoder
+from unmask.training.run.base_model import first_checkpoint
 from unmask.weights.write.save import save
 
 TASKS = ("mrpc", "rte", "stsb", "cola")

@@ -17,10 +17,10 @@ from tests.training.runs import lines, write_run, write_texts
 from tests.training.test_stored import small_files
 from unmask.errors import InvalidRequest
 from unmask.training.pretrain import joined, pretrain, read_run
-from unmask.training.pretrain.export import write_model
 from unmask.training.pretrain.run import Run
 from unmask.training.run.callbacks import Callback
 from unmask.training.run.distributed import check_batches
+from unmask.training.run.export import write_model
 from unmask.training.run.ranks import Ranks
 
 pytestmark = pytest.mark.skipif(not distributed.is_available(), reason="torch without torch.distributed")

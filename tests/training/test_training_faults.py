@@ -199,7 +199,7 @@ def test_a_kill_after_the_last_checkpoint_leaves_none_too_many(place, monkeypatc
     path = write_run(place, steps=3, checkpoints={"every": 1, "keep": 1})
     with monkeypatch.context() as patch:
         patch.setattr("unmask.training.run.trainer.prune", lambda *_: None)
-        patch.setattr("unmask.training.pretrain.run.export", killed)
+        patch.setattr("unmask.training.run.run.export", killed)
         with pytest.raises(Ended):
             train(path)
     assert [step for step, _ in steps_of(place / "run/checkpoints")] == [1, 2, 3]

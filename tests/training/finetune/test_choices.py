@@ -17,8 +17,9 @@ from unmask.training.finetune.examples import Counts, Preparation
 from unmask.training.finetune.records import Labeled, read_labeled
 from unmask.training.finetune.run import finetune
 from unmask.training.finetune.settings import settings_of_table
-from unmask.training.finetune.start import first_checkpoint, task_checkpoint, task_encoder
+from unmask.training.finetune.start import task_checkpoint, task_encoder
 from unmask.training.objectives.labeled import LabeledObjective
+from unmask.training.run.base_model import first_checkpoint
 from unmask.weights.write.save import save
 
 WORDS = ["the", "river", "bank", "was", "muddy", "a", "text", "another"]

@@ -14,7 +14,8 @@ from tests.support.tiny import tiny_bert, write_tokenizer
 from unmask.errors import InvalidRequest, InvalidText, UnmaskError
 from unmask.training.finetune.run import FinetuneRun, finetune
 from unmask.training.finetune.settings import settings_of_table
-from unmask.training.finetune.start import first_checkpoint, task_checkpoint, task_encoder
+from unmask.training.finetune.start import task_checkpoint, task_encoder
+from unmask.training.run.base_model import first_checkpoint
 from unmask.training.run.callbacks import Callback
 from unmask.training.run.ranks import Ranks
 from unmask.training.run.stopping import Stopped

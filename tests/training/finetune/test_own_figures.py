@@ -198,3 +198,11 @@ def test_the_program_predicts_it_and_refuses_what_it_cannot_read(place, tmp_path
     assert [one["text"] for one in lines(result.predictions)] == ["the river", "a bank"]
     with pytest.raises(InvalidText, match="has the label 'damp', which is none of 'dry', 'wet'"):
         unmask.finetune(run, test="unknown.tsv")
+
+
+def test_a_test_file_with_an_unknown_label_is_refused_before_training(place, tmp_path, unseen):
+    out = tmp_path / "run"
+    with pytest.raises(InvalidText, match="has the label 'damp', which is none of 'dry', 'wet'"):
+        unmask.finetune(table(out, max_steps=2), base=place, test=unseen / "unknown.tsv")
+    assert not (out / "log.jsonl").exists()
+    assert not (out / "model").exists()

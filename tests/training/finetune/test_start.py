@@ -6,7 +6,8 @@ import torch
 from tests.training.finetune.test_finetune import Heard, place, table
 from unmask.training.finetune.run import finetune
 from unmask.training.finetune.settings import settings_of_table
-from unmask.training.finetune.start import first_checkpoint, task_checkpoint, task_encoder
+from unmask.training.finetune.start import task_checkpoint, task_encoder
+from unmask.training.run.base_model import first_checkpoint
 from unmask.weights.build import build
 
 __all__ = ["place"]

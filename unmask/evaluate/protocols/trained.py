@@ -17,9 +17,9 @@ from unmask.evaluate.protocols.protocol import (
 from unmask.evaluate.protocols.protocol_report import ProtocolReport, columns_of
 from unmask.evaluate.protocols.protocol_runs import TaskFiles, seeds_given
 from unmask.evaluate.protocols.protocols import Protocol
-from unmask.training.pretrain.run import exclusive_lock
 from unmask.training.run.callbacks import Callback
 from unmask.training.run.listeners import listener
+from unmask.training.run.run import exclusive_lock
 from unmask.training.run.settings import Device
 
 GIVEN = "These are scores on the data given, with the model of every seed."

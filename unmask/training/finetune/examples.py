@@ -25,6 +25,7 @@ from unmask.training.finetune.data_settings import DataSettings
 from unmask.training.finetune.records import Gold, Labeled
 from unmask.training.finetune.settings import FinetuneSettings
 from unmask.training.finetune.tasks import TASKS, Task
+from unmask.weights import Checkpoint
 
 _WHOLE_NUMBER = re.compile("-?[0-9]{1,18}")
 
@@ -207,6 +208,14 @@ class Preparation:
             if found is not None:
                 bounds = np.array(found, dtype=np.int64)
         return self._item(window.encoding, bounds)
+
+
+def preparation_for(
+    settings: FinetuneSettings, labels: Sequence[str], checkpoint: Checkpoint, spec: EncoderSpec
+) -> Preparation:
+    """The preparation for a checkpoint, whose texts are as long as both settings and checkpoint allow."""
+    limits = [limit for limit in (settings.data.max_tokens, checkpoint.max_tokens) if limit is not None]
+    return Preparation(settings, labels, checkpoint.tokenizer, spec, min(limits, default=None))
 
 
 def word_targets(encoding: Encoding, classes_W: NDArray[np.int64]) -> NDArray[np.int64]:

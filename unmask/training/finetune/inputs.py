@@ -12,10 +12,9 @@ from pathlib import Path
 from unmask.training.data.labeled import digest_of
 from unmask.training.finetune.records import Labeled, read_labeled
 from unmask.training.finetune.settings import FinetuneSettings
-from unmask.training.finetune.start import first_checkpoint
-from unmask.training.pretrain.start import source
 from unmask.training.retrieval.records import Collection, Ranked, read_collection, read_ranked
 from unmask.training.retrieval.teacher import read_texts
+from unmask.training.run.base_model import first_checkpoint, source
 from unmask.weights import read_checkpoint
 from unmask.weights.read.fingerprint import fingerprint
 

@@ -13,9 +13,9 @@ from unmask.training.finetune.best import LOWER_IS_BETTER
 from unmask.training.finetune.inputs import UNCHANGED, inputs_of
 from unmask.training.finetune.result import RESULT, FinetuneResult, read_result, write_json
 from unmask.training.finetune.settings import FinetuneSettings
-from unmask.training.pretrain.run import exclusive_lock
 from unmask.training.run.callbacks import Callback
 from unmask.training.run.ranks import Ranks
+from unmask.training.run.run import exclusive_lock
 
 
 @dataclass(frozen=True)

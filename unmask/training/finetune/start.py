@@ -1,8 +1,7 @@
 """The encoder of a fine-tuning run: a checkpoint's weights with a head for the task."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,38 +14,17 @@ from unmask.families.native import NATIVE
 from unmask.spec import Classifier, PooledVector, PoolingMode, ProblemType, Reads
 from unmask.training.finetune.settings import FinetuneSettings
 from unmask.training.finetune.tasks import TASKS
-from unmask.training.pretrain.start import source
-from unmask.weights import Checkpoint, read_checkpoint
+from unmask.training.run.base_model import load_shared_tensors
+from unmask.training.run.callbacks import Say
+from unmask.weights import Checkpoint
 from unmask.weights.build import build
 from unmask.weights.heads.classes import with_heads
 from unmask.weights.write.adapter_export import LowRank, add_low_rank
 from unmask.weights.write.new_checkpoint import new_checkpoint, new_encoder
 from unmask.weights.write.writable import check_written
 
-Say = Callable[[str], None]
-
 READS_OF_POOLING: Mapping[tuple[PoolingMode, ...], Reads] = {("mean",): "mean", ("cls",): "first"}
 """What the head of few-shot learning reads, by the pooling of the sentence embedding."""
-
-
-def first_checkpoint(settings: FinetuneSettings, base: Path) -> Checkpoint:
-    """The checkpoint that a run starts from.
-
-    Raises:
-        CheckpointNotFound: there is none of that name.
-        CheckpointError: it cannot be used.
-    """
-    model = settings.model
-    return read_checkpoint(source(model.start_from, base), ignore_tensors=model.ignore_tensors)
-
-
-def base_model(settings: FinetuneSettings, base: Path) -> str:
-    """The name of the checkpoint that a run starts from; of a folder its own name, or that of its run."""
-    name = settings.model.start_from
-    folder = (base / name).resolve()
-    if not folder.is_dir():
-        return name
-    return folder.parent.name if folder.name == "model" else folder.name
 
 
 def task_checkpoint(settings: FinetuneSettings, begun: Checkpoint, labels: Sequence[str]) -> Checkpoint:
@@ -173,36 +151,24 @@ def load_weights(
 ) -> None:
     """Load the other encoder's weights, but its head of that role only for the same task, and never if the
     new head is ``fitted``."""
-    ours, theirs = encoder.state_dict(), other.state_dict()
-    prefix, name = f"heads.{role}.", begun.source.folder
-    mine, before = (_head(one, role) for one in (encoder, other))
-    if fitted:
-        theirs = {tensor: value for tensor, value in theirs.items() if not tensor.startswith(prefix)}
-    elif before is not None and before == mine:
+    stored = other.state_dict()
+    prefix, name = f"heads.{role}.", str(begun.source.folder)
+    wanted, before = (_head(candidate, role) for candidate in (encoder, other))
+    is_same = before is not None and before == wanted
+    if before is not None and (fitted or not is_same):
+        stored = {tensor: value for tensor, value in stored.items() if not tensor.startswith(prefix)}
+    if is_same and not fitted:
         say(f"the head of {name} for {before} is trained further, because the task is the same")
-    elif before is not None:
-        theirs = {tensor: value for tensor, value in theirs.items() if not tensor.startswith(prefix)}
-        say(f"the head of {name} for {before} is left out, and the run starts with a new one for {mine}")
-    for tensor in ours.keys() & theirs.keys():
-        if ours[tensor].shape != theirs[tensor].shape:
-            raise InvalidRequest(
-                f"model.config gives {tensor} the shape {list(ours[tensor].shape)}, and in {name} it has "
-                f"{list(theirs[tensor].shape)}; keep the sizes of the checkpoint"
-            )
-    replaced = prefix if fitted or before is not None else ()
-    new = sorted(
-        {
-            tensor.rpartition(".")[0]
-            for tensor in ours
-            if tensor not in theirs and not tensor.startswith(replaced)
-        }
-    )
-    left = sorted({tensor.split(".")[1] for tensor in theirs if tensor not in ours and "heads." in tensor})
-    if new:
-        say(f"{name} has no {', '.join(new)}; the run starts with new weights there")
-    if left:
-        say(f"the heads of {name} that the task does not use are left out: {', '.join(left)}")
-    encoder.load_state_dict({tensor: theirs.get(tensor, ours[tensor]) for tensor in ours})
+    elif before is not None and not fitted:
+        say(f"the head of {name} for {before} is left out, and the run starts with a new one for {wanted}")
+    new, unused = load_shared_tensors(encoder, stored, name)
+    expected = prefix if fitted or before is not None else ()
+    layers = sorted({tensor.rpartition(".")[0] for tensor in new if not tensor.startswith(expected)})
+    heads = sorted({tensor.split(".")[1] for tensor in unused if "heads." in tensor})
+    if layers:
+        say(f"{name} has no {', '.join(layers)}; the run starts with new weights there")
+    if heads:
+        say(f"the heads of {name} that the task does not use are left out: {', '.join(heads)}")
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,10 @@ from unmask.training.finetune.inputs import UNCHANGED, inputs_of
 from unmask.training.finetune.result import RESULT, FinetuneResult, read_result, write_json
 from unmask.training.finetune.seeds import SeedsResult
 from unmask.training.finetune.settings import FinetuneSettings
-from unmask.training.finetune.start import first_checkpoint
-from unmask.training.pretrain.run import exclusive_lock
+from unmask.training.run.base_model import first_checkpoint
 from unmask.training.run.callbacks import Callback
 from unmask.training.run.ranks import Ranks
+from unmask.training.run.run import exclusive_lock
 
 if TYPE_CHECKING:
     from optuna import Study, Trial

@@ -18,7 +18,7 @@ from unmask.tasks.long_texts import WindowedLogits
 from unmask.tasks.tag import tag
 from unmask.text.memory import Rows, tables_in_memory
 from unmask.training.finetune.evaluate import Predicted, choices_judged, judged, read_choices, read_examples
-from unmask.training.finetune.examples import Counts, Example, Preparation, check_kinds
+from unmask.training.finetune.examples import Counts, Example, Preparation, check_kinds, preparation_for
 from unmask.training.finetune.grid import with_values
 from unmask.training.finetune.intervals import intervals
 from unmask.training.finetune.one_sided import one_sided
@@ -30,7 +30,7 @@ from unmask.training.finetune.sweep import SweepResult
 from unmask.training.finetune.tasks import TASKS, Task
 from unmask.training.run.callbacks import Callback
 from unmask.training.run.report import counted
-from unmask.weights import Checkpoint, Source, read_checkpoint
+from unmask.weights import Source, read_checkpoint
 from unmask.weights.build import build
 
 PREDICTIONS, FIGURES = "test.jsonl", "test.json"
@@ -104,7 +104,12 @@ class FinalTest:
             OutputError: the disk is full or read-only.
         """
         checkpoint = read_checkpoint(Source(result.folder, result.name))
-        preparation, examples = self._examples(checkpoint, settings)
+        head = classifier_of(
+            checkpoint.spec, TASKS[settings.task].role, settings.task, checkpoint.source.name
+        )
+        labels = label_names(head) if TASKS[settings.task].has_labels else ()
+        preparation = preparation_for(settings, labels, checkpoint, checkpoint.spec)
+        examples = self.examples(preparation)
         rows, found = _predict(TorchEngine(build(checkpoint).eval()), preparation, examples)
         out = result.folder.parent
         predictions = out / PREDICTIONS
@@ -127,20 +132,17 @@ class FinalTest:
             test_intervals={f"test/{name}": one for name, one in between.items()},
         )
 
-    def _examples(
-        self, checkpoint: Checkpoint, settings: FinetuneSettings
-    ) -> tuple[Preparation, list[Example]]:
-        task = settings.task
-        head = classifier_of(checkpoint.spec, TASKS[task].role, task, checkpoint.source.name)
-        labels = label_names(head) if TASKS[task].has_labels else ()
-        limits = [one for one in (settings.data.max_tokens, checkpoint.max_tokens) if one is not None]
-        preparation = Preparation(
-            settings, labels, checkpoint.tokenizer, checkpoint.spec, min(limits, default=None)
-        )
+    def examples(self, preparation: Preparation) -> list[Example]:
+        """The texts as a run reads them; called before it trains, because they may be refused.
+
+        Raises:
+            TextError: a text is empty, too long, or not Unicode text.
+            InvalidText: a label is none of the model's.
+        """
         records = self.records
         if not self.labeled:
-            records = [_with_some_label(one, task, labels) for one in records]
-        return preparation, preparation.examples(records, Counts())
+            records = [_with_some_label(record, preparation.task, preparation.labels) for record in records]
+        return preparation.examples(records, Counts())
 
 
 def _unlabeled(record: Labeled, task: Task) -> bool:

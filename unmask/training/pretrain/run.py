@@ -1,48 +1,30 @@
 """From run settings to a trained checkpoint folder: start or resume a run."""
 
-import fcntl
-import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torch import bfloat16
-
-from unmask.base.files import unwritable
 from unmask.encoder.compiled import compile_blocks
 from unmask.encoder.encoder import Encoder
-from unmask.encoder.trained_linear import train_with_onednn
-from unmask.errors import OutputError
-from unmask.text import Tokenizer
+from unmask.training.data.stream import ChunkStream
 from unmask.training.objectives.build import build_objective
 from unmask.training.objectives.interface import Objective
-from unmask.training.optim import Ema, build_optimizer
+from unmask.training.optim import Ema
 from unmask.training.pretrain.branch import start_with_moments
-from unmask.training.pretrain.export import check_encoders, check_place, export, read_card, write_model
-from unmask.training.pretrain.run_text import RunText, read_text
-from unmask.training.pretrain.start import (
-    choose_device,
-    longest,
-    run_encoder,
-    run_inputs,
-    run_objective,
-    run_tokenizer,
-)
+from unmask.training.pretrain.run_text import read_text
+from unmask.training.pretrain.start import longest, run_encoder, run_inputs, run_objective, run_tokenizer
+from unmask.training.run import run
 from unmask.training.run.callbacks import Callback
-from unmask.training.run.checkpoint import Snapshot
-from unmask.training.run.distributed import check_batches, is_sharded, shard
+from unmask.training.run.distributed import check_batches, shard
 from unmask.training.run.listeners import listener
-from unmask.training.run.loop import Loop
+from unmask.training.run.loop_settings import LoopSettings
 from unmask.training.run.ranks import Ranks
 from unmask.training.run.recompute import recompute_layers
 from unmask.training.run.report import plan
+from unmask.training.run.run import Evaluation, locked_folder, read_settings_and_base
 from unmask.training.run.settings import RunSettings, read_run, run_of_table
-from unmask.training.run.sharded import newest_for_all
-from unmask.training.run.state import refuse_changes
-from unmask.training.run.trainer import Trainer
 from unmask.training.run.trainer_names import PRETRAINING, refuse_keywords
 from unmask.training.vocabulary import Vocabulary
 
@@ -93,19 +75,13 @@ def train(
         Stopped: SIGINT or SIGTERM was received; a checkpoint of the last complete step is written.
     """
     refuse_keywords("unmask.train", others, PRETRAINING)
-    if isinstance(settings, Path | str):
-        base = Path(settings).parent if base is None else base
-        settings = read_run(Path(settings))
-    elif isinstance(settings, Mapping):
-        settings = run_of_table(settings)
-    base = Path() if base is None else Path(base)
-    ranks = ranks or Ranks()
-    ranks = replace(ranks, device=choose_device(settings.device, ranks.local))
+    settings, base = read_settings_and_base(settings, base, read_run, run_of_table)
+    ranks = (ranks or Ranks()).on(settings.device)
     check_batches(settings, ranks)
     out = base / settings.out
-    with listener(callback, first=ranks.first) as told, exclusive_lock(out) if ranks.first else nullcontext():
-        result = Run(settings, base, out, ranks, told).train()
-        told.end(result)
+    with listener(callback, first=ranks.first) as listening, locked_folder(out, ranks):
+        result = Run(settings, base, out, ranks, listening).train()
+        listening.end(result)
         return result
 
 
@@ -114,138 +90,79 @@ def pretrain(path: Path, *, ranks: Ranks | None = None, callback: Callback | Non
     return train(path, ranks=ranks, callback=callback)
 
 
-class Run:
-    """A run with its parts, at its newest intact checkpoint.
+class Run(run.Run[RunSettings, Result]):
+    """A pretraining run, see `unmask.training.run.run.Run`.
 
     Text is tokenized last, because that takes longest: everything else is checked before.
-
-    Args:
-        settings: settings of the run.
-        base: the folder that paths in the settings are relative to.
-        out: the run's folder.
-        ranks: the processes of the run.
-        callback: receives progress.
     """
 
-    def __init__(
-        self, settings: RunSettings, base: Path, out: Path, ranks: Ranks, callback: Callback
-    ) -> None:
-        self.settings = settings
-        self.base, self.out = base, out
-        self.ranks = ranks
-        self.callback = callback
-        found = self._found()
-        begun = found is not None
-        tokenizer = ranks.first_alone(lambda: run_tokenizer(settings, base, out, callback.say, begun=begun))
-        self.checkpoint, encoder = run_encoder(settings, base, tokenizer, callback.say, weights=found is None)
-        parameters = sum(one.numel() for one in encoder.parameters())
-        objective = self._objective(encoder, tokenizer)
-        optimizer = build_optimizer(objective, settings.optimizer)
-        average = settings.averaging
-        averages = Ema(objective, decay=average.decay, warm_up=average.warm_up) if average else None
-        text = read_text(
-            settings,
-            base,
-            tokenizer,
-            ranks,
+    def build(self, *, resumed: bool) -> Objective[Any, Any]:
+        """The tokenizer, trained if the run has none, the encoder, and the objective."""
+        settings, base, say = self.settings, self.base, self.callback.say
+        self.tokenizer = self.ranks.first_alone(
+            lambda: run_tokenizer(settings, base, self.out, say, begun=resumed)
+        )
+        self.checkpoint, encoder = run_encoder(settings, base, self.tokenizer, say, weights=not resumed)
+        self.parameters = sum(parameter.numel() for parameter in encoder.parameters())
+        table, vocabulary = run_objective(settings, base), Vocabulary.of(self.tokenizer)
+        return build_objective(table, encoder, vocabulary, self.checkpoint.family)
+
+    def prepare(self, objective: Objective[Any, Any]) -> None:
+        """Also distribute it over processes."""
+        super().prepare(objective)
+        shard(objective, self.settings, self.ranks)
+
+    def averages(self, objective: Objective[Any, Any]) -> Ema | None:
+        """Those of the settings."""
+        average = self.settings.averaging
+        return Ema(objective, decay=average.decay, warm_up=average.warm_up) if average else None
+
+    def batches(self, objective: Objective[Any, Any]) -> ChunkStream:
+        """Those of the run's text."""
+        self.text = read_text(
+            self.settings,
+            self.base,
+            self.tokenizer,
+            self.ranks,
             extra_tokens=objective.extra_tokens,
             limit=longest(self.checkpoint.spec),
-            callback=callback,
-        )
-        # Examples are prepared ahead if the device computes in parallel with the host.
-        ahead = ranks.device.type != "cpu"
-        self.loop = Loop(
-            settings.loop,
-            objective,
-            text.batches,
-            optimizer=optimizer,
-            averages=averages,
-            ranks=ranks,
-            ahead=ahead,
-        )
-        self.loop.inputs = run_inputs(settings, base)
-        self.trainer = self._trainer(text)
-        for sentence in plan(settings, text.sets, self.loop, parameters):
-            callback.say(sentence)
-        if found is not None:
-            self.trainer.restore(found)
-        elif settings.model.moments:
-            start_with_moments(settings.model, base, self.loop, callback.say)
-        self._set_up_steps()
-
-    def train(self) -> Result:
-        """Take all remaining steps, then export."""
-        loop, settings = self.loop, self.settings
-        figures = self.trainer.train()
-        if self.ranks.first or is_sharded(loop.objective):
-            export(loop, settings, self.checkpoint, self.out / "model", base=self.base, held_out=figures)
-        return Result(settings.name, self.out / "model", loop.step, loop.tokens, loop.fill_ratio, figures)
-
-    def _found(self) -> Snapshot | None:
-        """The newest intact checkpoint of the run; impossible requests are refused before it is read."""
-        settings = self.settings
-        check_place(self.out / "model", settings.name)
-        if settings.card is not None:
-            read_card(settings.card, self.base)
-        found = newest_for_all(self.out / "checkpoints", self.ranks, self.callback.say)
-        if found is not None:
-            refuse_changes(settings, found.state["settings"], self.out)
-        return found
-
-    def _objective(self, encoder: Encoder, tokenizer: Tokenizer) -> Objective[Any, Any]:
-        """The objective in training mode, on its device, in its dtype, and distributed over processes."""
-        settings = self.settings
-        table = run_objective(settings, self.base)
-        objective: Objective[Any, Any] = build_objective(
-            table, encoder, Vocabulary.of(tokenizer), self.checkpoint.family
-        )
-        check_encoders(objective, self.checkpoint)
-        if settings.precision == "bfloat16":
-            objective.to(bfloat16)
-        objective.to(self.ranks.device).train()
-        shard(objective, settings, self.ranks)
-        return objective
-
-    def _trainer(self, text: RunText) -> Trainer:
-        settings = self.settings
-        return Trainer(
-            self.loop,
-            partial(self.loop.evaluate, text.held_out) if text.held_out else None,
-            settings=settings,
-            evaluation=settings.evaluation,
-            checkpoints=settings.checkpoints,
-            log=settings.log,
-            out=self.out,
-            # Not a method of the run: a reference cycle would keep text files open.
-            write=partial(write_model, self.loop, self.checkpoint),
             callback=self.callback,
         )
+        return self.text.batches
 
-    def _set_up_steps(self) -> None:
-        """Set up what changes how steps are computed but not their results, after weights are loaded."""
+    def loop_settings(self) -> LoopSettings:
+        """Those of the run file."""
+        return self.settings.loop
+
+    def evaluation(self) -> Evaluation:
+        """The objective's figures on held-out text."""
+        outside = self.text.held_out
+        return Evaluation(partial(self.loop.evaluate, outside) if outside else None, self.settings.evaluation)
+
+    def inputs(self) -> Mapping[str, str]:
+        """The checkpoints that the run starts from and learns from."""
+        return run_inputs(self.settings, self.base)
+
+    def plan(self) -> Iterable[str]:
+        """Model, text, batches and work."""
+        return plan(self.settings, self.text.sets, self.loop, self.parameters)
+
+    def begin(self) -> None:
+        """Start with the moments of another run's checkpoint, if the settings say so."""
+        if self.settings.model.moments:
+            start_with_moments(self.settings.model, self.base, self.loop, self.callback.say)
+
+    def optimize_steps(self) -> None:
+        """Also recompute activations and compile blocks, if the settings say so."""
         if self.settings.recomputes:
             recompute_layers(self.loop.objective)
-        if self.ranks.device.type == "cpu":
-            train_with_onednn(self.loop.objective)
+        super().optimize_steps()
         if self.settings.compile:
             for part in self.loop.objective.modules():
                 if isinstance(part, Encoder):
                     compile_blocks(part)
 
-
-@contextmanager
-def exclusive_lock(out: Path) -> Iterator[None]:
-    """Lock the run's folder for this process."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        handle = os.open(out / ".lock", os.O_CREAT | os.O_RDWR, 0o644)
-    except OSError as error:
-        raise unwritable(out, error) from None
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise OutputError(f"another process is using the run in {out}; wait for it, or stop it") from None
-        yield
-    finally:
-        os.close(handle)
+    def finish(self, figures: Mapping[str, float]) -> Result:
+        """Export the last weights, or their averages."""
+        loop, folder = self.loop, self.export(figures)
+        return Result(self.settings.name, folder, loop.step, loop.tokens, loop.fill_ratio, figures)

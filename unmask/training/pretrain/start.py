@@ -1,6 +1,6 @@
-"""The start of a run: its tokenizer, its encoder, and resolving its paths."""
+"""The start of a pretraining run: its tokenizer, its encoder, and the text that they are for."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -11,7 +11,7 @@ import torch
 from unmask.base.files import read_bytes, replaced_folder
 from unmask.base.stores import is_url
 from unmask.encoder.encoder import Encoder
-from unmask.errors import CheckpointNotFound, InvalidRequest, UnmaskError
+from unmask.errors import InvalidRequest, UnmaskError
 from unmask.families import family_of, published_config
 from unmask.spec import EncoderSpec, PooledVector
 from unmask.spec.config import WITHOUT_EFFECT
@@ -21,9 +21,10 @@ from unmask.training.data import sample, train_tokenizer
 from unmask.training.data.labeled import digest_of
 from unmask.training.data.sources import format_of, input_files
 from unmask.training.objectives.build import saved_spec, trained_heads
-from unmask.training.run.checkpoint import MANIFEST
-from unmask.training.run.settings import Device, RunSettings
-from unmask.weights import Checkpoint, Source, find, read_checkpoint
+from unmask.training.run.base_model import first_checkpoint, load_shared_tensors, source
+from unmask.training.run.callbacks import Say
+from unmask.training.run.settings import RunSettings
+from unmask.weights import Checkpoint, read_checkpoint
 from unmask.weights.build import build
 from unmask.weights.heads.classes import with_heads
 from unmask.weights.read.fingerprint import fingerprint
@@ -31,36 +32,11 @@ from unmask.weights.write.for_others import without_length
 from unmask.weights.write.new_checkpoint import check_config, new_checkpoint, new_encoder, with_tokenizer
 from unmask.weights.write.writable import check_written
 
-Say = Callable[[str], None]
-
 MADE_OF = "made-of.sha256"
 """Beside a tokenizer that a run trained: the SHA-256 of its text and settings."""
 
 LEAST_TOKENS = 3
 """Tokens of the shortest text: one between two special tokens."""
-
-
-def choose_device(wanted: Device, local: int = 0) -> torch.device:
-    """The device of a process.
-
-    Args:
-        wanted: the device in the run file.
-        local: the process's local rank; each process has its own CUDA device.
-
-    Raises:
-        InvalidRequest: cuda is requested and not available, or there are fewer devices than processes.
-    """
-    there = torch.cuda.is_available()
-    if wanted == "cuda" and not there:
-        raise InvalidRequest("device is cuda, and torch finds no CUDA device here; use cpu or auto")
-    if not there or wanted == "cpu":
-        return torch.device("cpu")
-    if local >= torch.cuda.device_count():
-        raise InvalidRequest(
-            f"process {local + 1} of this machine has no CUDA device, of which there are "
-            f"{torch.cuda.device_count()}; start fewer processes, or set device to cpu"
-        )
-    return torch.device("cuda", local)
 
 
 def run_tokenizer(
@@ -282,20 +258,11 @@ def load_matching_weights(encoder: Encoder, other: Encoder, name: str, say: Say)
     Raises:
         InvalidRequest: a tensor's shape differs.
     """
-    ours, theirs = encoder.state_dict(), other.state_dict()
-    for tensor in ours.keys() & theirs.keys():
-        if ours[tensor].shape != theirs[tensor].shape:
-            raise InvalidRequest(
-                f"model.config gives {tensor} the shape {list(ours[tensor].shape)}, and in {name} it has "
-                f"{list(theirs[tensor].shape)}; keep the sizes of the checkpoint"
-            )
-    fresh_ones = [tensor for tensor in ours if tensor not in theirs]
-    if fresh_ones:
-        say(f"{name} has no {_listed(fresh_ones)}; the run starts with new weights there")
-    left = [tensor for tensor in theirs if tensor not in ours]
-    if left:
-        say(f"{_listed(left)} of {name} are not in this run's encoder and are left out")
-    encoder.load_state_dict({tensor: theirs.get(tensor, ours[tensor]) for tensor in ours})
+    new, unused = load_shared_tensors(encoder, other.state_dict(), name)
+    if new:
+        say(f"{name} has no {_listed(new)}; the run starts with new weights there")
+    if unused:
+        say(f"{_listed(unused)} of {name} are not in this run's encoder and are left out")
 
 
 def run_objective(settings: RunSettings, base: Path) -> dict[str, Any]:
@@ -316,38 +283,6 @@ def run_inputs(settings: RunSettings, base: Path) -> dict[str, str]:
     if isinstance(teacher, str):
         read[f"{contents} the teacher"] = read_checkpoint(source(teacher, base))
     return {name: fingerprint(checkpoint, ()) for name, checkpoint in read.items()}
-
-
-def first_checkpoint(settings: RunSettings, base: Path) -> Checkpoint:
-    """The checkpoint that ``model.start_from`` names.
-
-    Raises:
-        CheckpointNotFound: there is none of that name.
-        CheckpointError: it cannot be used.
-    """
-    model = settings.model
-    assert model.start_from is not None
-    return read_checkpoint(source(model.start_from, base), ignore_tensors=model.ignore_tensors)
-
-
-def source(name: str, base: Path) -> Source:
-    """A checkpoint that a run file names: a folder relative to the file, or a hub id.
-
-    For a run's checkpoint, this is the model in it.
-
-    Raises:
-        CheckpointNotFound: there is no such folder relative to the run file.
-    """
-    folder = base / name
-    if folder.is_dir():
-        inner = folder / "model" if (folder / MANIFEST).is_file() else folder
-        return Source(inner, folder.resolve().name)
-    if Path(name).is_dir():
-        raise CheckpointNotFound(
-            f"{folder} is not a folder; paths in a run file are relative to the file's folder, "
-            f"not to {Path.cwd()}"
-        )
-    return find(name)
 
 
 def _listed(names: Mapping[str, Any] | list[str] | tuple[str, ...]) -> str:

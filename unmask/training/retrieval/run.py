@@ -1,109 +1,89 @@
 """From settings to a trained retriever: start or resume a run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
+from typing import Any
 
 from torch import nn
 
-from unmask.base.files import replaced_folder
 from unmask.encoder.heads import StaticWeights
-from unmask.encoder.trained_linear import train_with_onednn
 from unmask.errors import InvalidRequest
 from unmask.training.data.labeled import LabeledBatches
 from unmask.training.data.ranking import RankingBatches
-from unmask.training.finetune.best import BestModel, check_metric
+from unmask.training.finetune.best import check_metric
 from unmask.training.finetune.inputs import ranked_inputs
-from unmask.training.finetune.parts import new_loop, newest_checkpoint, planned, steps_of
 from unmask.training.finetune.result import FinetuneResult
-from unmask.training.finetune.settings import FinetuneSettings
-from unmask.training.finetune.start import base_model, first_checkpoint
-from unmask.training.pretrain.export import export, write_model
+from unmask.training.finetune.supervised import SupervisedRun, TrainingBatches
+from unmask.training.objectives.interface import Objective
 from unmask.training.retrieval.card import retriever_card
 from unmask.training.retrieval.evaluate import DevSet, dev_figures, dev_set
 from unmask.training.retrieval.figures import FIGURES
 from unmask.training.retrieval.records import Ranked, read_collection, read_ranked
 from unmask.training.retrieval.settings import STATIC_RATE
-from unmask.training.retrieval.start import retriever, retriever_checkpoint
+from unmask.training.retrieval.start import RetrievalObjective, retriever, retriever_checkpoint
 from unmask.training.retrieval.teacher import Vectors, read_texts, stored_vectors, teacher_vectors
 from unmask.training.retrieval.texts import RetrievalTexts, TextCounts
-from unmask.training.run.callbacks import Callback
+from unmask.training.run.base_model import base_model_name, first_checkpoint
 from unmask.training.run.loop import evaluating
-from unmask.training.run.ranks import Ranks
 from unmask.training.run.report import counted
-from unmask.training.run.settings import EvaluationSettings
-from unmask.training.run.trainer import Trainer
-from unmask.weights import Source, read_checkpoint
-from unmask.weights.build import build
 
 
-class RetrievalRun:
-    """The run of a retriever with its parts, at its newest intact checkpoint.
+class RetrievalRun(SupervisedRun):
+    """The run of a retriever, see `SupervisedRun`."""
 
-    Args:
-        settings: settings of the run.
-        base: the folder that paths in the settings are relative to.
-        out: the run's folder.
-        ranks: the processes of the run.
-        callback: receives progress.
-    """
+    evaluates_at_start = True
 
-    def __init__(
-        self, settings: FinetuneSettings, base: Path, out: Path, ranks: Ranks, callback: Callback
-    ) -> None:
+    objective: RetrievalObjective
+    dev: DevSet | None
+
+    def build(self, *, resumed: bool) -> RetrievalObjective:
+        """Records or vectors of a teacher, the checkpoint, tokenized texts, and the objective."""
+        settings, say = self.settings, self.callback.say
         assert settings.retrieval is not None
-        self.settings, self.retrieval = settings, settings.retrieval
-        self.base, self.out, self.ranks, self.callback = base, out, ranks, callback
-        self.described: list[str] = []
-        """What was said about the data."""
-        found = newest_checkpoint(settings, base, out, ranks, callback)
+        self.retrieval = settings.retrieval
         check_metric(settings.evaluation.metric, FIGURES)
-        begun = first_checkpoint(settings, base)
-        records, vectors = self._read()
+        begun = first_checkpoint(settings, self.base)
+        self.records, vectors = self._read()
         taught = None if vectors is None else vectors.shape[1]
+        self.unit = "item" if vectors is None else "text"
         self.checkpoint = retriever_checkpoint(settings, begun, taught)
-        self.texts = RetrievalTexts(settings, self.checkpoint, partial(callback.tokenizing, "training data"))
-        self.batches = self._batches(records, vectors)
-        steps = steps_of(settings, self.batches)
+        self.texts = RetrievalTexts(
+            settings, self.checkpoint, partial(self.callback.tokenizing, "training data")
+        )
+        self.training = self._batches(self.records, vectors)
         self.objective = retriever(
-            settings, self.checkpoint, begun, callback.say, steps=steps, weights=found is None
+            settings, self.checkpoint, begun, say, steps=self.steps, weights=not resumed
         )
-        self.loop = new_loop(
-            settings, self.objective, self.checkpoint, self.batches, ranks, own_rates=self._own_rates()
-        )
-        self.dev = self._dev(records)
-        self.best = BestModel(
-            settings.evaluation.metric, settings.evaluation.patience, out / "best", self._keep_best
-        )
-        self.trainer = self._trainer()
-        callback.say(planned(settings, self.batches, "item" if vectors is None else "text", ranks))
-        self.loop.inputs = ranked_inputs(settings, base, records, self.dev.collection if self.dev else None)
-        if found is not None:
-            self.best.restore(out / "log.jsonl", found.step)
-            self.trainer.restore(found)
-        if ranks.device.type == "cpu":
-            train_with_onednn(self.loop.objective)
+        return self.objective
 
-    def train(self) -> FinetuneResult:
-        """Take all remaining steps, then export the best weights, or the last."""
-        settings, loop = self.settings, self.loop
-        figures = self.trainer.train()
-        step = loop.step
-        if self.best.best is not None and self.best.step != step:
-            step = self.best.step
-            self._restore_best()
-            figures = self._evaluate()
-        folder = self.out / "model"
-        card = retriever_card(
-            settings,
-            base_model(settings, self.base),
-            self.described,
-            best_step=step,
-            steps=loop.step,
-            figures=figures,
-        )
-        export(loop, settings, self.checkpoint, folder, base=self.base, held_out=figures, written_card=card)
-        return FinetuneResult(settings.name, folder, loop.step, step, dict(figures))
+    def learning_rates(self, objective: Objective[Any, Any]) -> Mapping[nn.Parameter, float]:
+        """That of a table of weights of words, which few steps at an encoder's rate would leave as it is."""
+        rate = self.retrieval.query_learning_rate or STATIC_RATE
+        layers = self.objective.encoder.output
+        return {layer.weight: rate for layer in layers if isinstance(layer, StaticWeights)}
+
+    def batches(self, objective: Objective[Any, Any]) -> TrainingBatches:
+        """Those that `build` made; dev data are read now."""
+        self.dev = self._dev(self.records)
+        return super().batches(objective)
+
+    def inputs(self) -> Mapping[str, str]:
+        """Records or texts, dev data, the first checkpoint, and the teacher."""
+        judged = self.dev.collection if self.dev else None
+        return ranked_inputs(self.settings, self.base, self.records, judged)
+
+    def dev_figures(self) -> dict[str, float]:
+        """Those of rankings of the dev documents."""
+        assert self.dev is not None
+        with evaluating(self.objective):
+            return dev_figures(self.objective, self.dev)
+
+    def finish_best(self, figures: Mapping[str, float], step: int) -> FinetuneResult:
+        """With a card."""
+        settings, steps = self.settings, self.loop.step
+        name = base_model_name(settings.model.start_from, self.base)
+        card = retriever_card(settings, name, self.described, best_step=step, steps=steps, figures=figures)
+        return FinetuneResult(settings.name, self.export(figures, card), steps, step, dict(figures))
 
     def _read(self) -> tuple[list[Ranked] | list[str], Vectors | None]:
         """The training data, and of distillation the teacher's vector of each text."""
@@ -123,7 +103,7 @@ class RetrievalRun:
         if vectors is not None:
             counts = TextCounts()
             taught = self.texts.taught([one for one in records if isinstance(one, str)], vectors, counts)
-            self._describe([*counts.described("train"), f"train: {len(taught):,} vectors of the teacher"])
+            self.describe([*counts.described("train"), f"train: {len(taught):,} vectors of the teacher"])
             return LabeledBatches(
                 taught,
                 batch_size=settings.batch_size,
@@ -133,7 +113,7 @@ class RetrievalRun:
         queries, documents = TextCounts(), TextCounts()
         ranked = [one for one in records if isinstance(one, Ranked)]
         items = self.texts.items(ranked, queries, documents)
-        self._describe(
+        self.describe(
             [
                 f"train: {counted(len(items), 'pair')} of a query and a document that answers it, with "
                 f"{counted(sum(len(item.documents) - 1 for item in items), 'given negative')}",
@@ -149,13 +129,6 @@ class RetrievalRun:
             distinct=self.retrieval.distinct,
         )
 
-    def _own_rates(self) -> dict[nn.Parameter, float]:
-        """Learning rates of parameters that have one of their own: a table of weights of words, which a few
-        steps at an encoder's rate would leave as it is."""
-        rate = self.retrieval.query_learning_rate or STATIC_RATE
-        layers = self.objective.encoder.output
-        return {layer.weight: rate for layer in layers if isinstance(layer, StaticWeights)}
-
     def _dev(self, records: list[Ranked] | list[str]) -> DevSet | None:
         data = self.settings.data
         if not data.dev:
@@ -163,57 +136,12 @@ class RetrievalRun:
         found = read_collection(data.dev, data, self.base, self.retrieval.dev_documents)
         if not found.queries:
             raise InvalidRequest(f"data.dev has no queries: {', '.join(data.dev)}; leave it out")
-        self._describe(
+        self.describe(
             [f"dev: {len(found.queries):,} different queries, {len(found.documents):,} different documents"]
         )
         trained = {one.query if isinstance(one, Ranked) else one for one in records}
         shared = sum(query in trained for query in found.queries)
         if shared:
             of = f"{shared:,} of {len(found.queries):,} queries"
-            self._describe([f"dev: {of} {'is' if shared == 1 else 'are'} also trained on"])
+            self.describe([f"dev: {of} {'is' if shared == 1 else 'are'} also trained on"])
         return dev_set(found, self.texts)
-
-    def _describe(self, sentences: Sequence[str]) -> None:
-        self.described += sentences
-        for sentence in sentences:
-            self.callback.say(sentence)
-
-    def _trainer(self) -> Trainer:
-        settings = self.settings
-        return Trainer(
-            self.loop,
-            self._evaluate_and_keep if self.dev else None,
-            settings=settings,
-            evaluation=EvaluationSettings(
-                every=settings.evaluation.every or self.batches.steps_per_epoch, at_start=True
-            ),
-            checkpoints=settings.checkpoints,
-            log=settings.log,
-            out=self.out,
-            write=partial(write_model, self.loop, self.checkpoint),
-            callback=self.callback,
-            finished=lambda: self.best.stop,
-        )
-
-    def _evaluate(self) -> dict[str, float]:
-        """Figures on the dev data; every process computes the same ones."""
-        assert self.dev is not None
-        with evaluating(self.objective):
-            figures = dev_figures(self.objective, self.dev)
-        return {f"dev/{name}": value for name, value in figures.items()}
-
-    def _evaluate_and_keep(self) -> Mapping[str, float]:
-        figures = self._evaluate()
-        if self.loop.step:  # the checkpoint that the run starts from is never the best one
-            plain = {name.removeprefix("dev/"): value for name, value in figures.items()}
-            self.best.evaluated(plain, self.loop.step)
-        return figures
-
-    def _keep_best(self, folder: Path) -> None:
-        if self.ranks.first:
-            with replaced_folder(folder) as made:
-                write_model(self.loop, self.checkpoint, made)
-
-    def _restore_best(self) -> None:
-        kept = build(read_checkpoint(Source(self.best.folder, self.settings.name)))
-        self.objective.encoder.load_state_dict(kept.state_dict())

@@ -23,7 +23,7 @@ from unmask.spec import (
 from unmask.tasks.prompts import prompt_of
 from unmask.text import Tokenizer
 from unmask.training.finetune.settings import FinetuneSettings
-from unmask.training.finetune.start import Say, load_weights, task_checkpoint, task_encoder, with_config
+from unmask.training.finetune.start import load_weights, task_checkpoint, task_encoder, with_config
 from unmask.training.objectives.init_from_teacher import init_from_teacher
 from unmask.training.objectives.retrieval_dense import DenseObjective
 from unmask.training.objectives.retrieval_distillation import VectorDistillation
@@ -32,6 +32,7 @@ from unmask.training.objectives.retrieval_reranker import RerankerObjective
 from unmask.training.objectives.retrieval_sparse import SparseObjective
 from unmask.training.objectives.retrieval_spec import PairLoss, VectorLoss
 from unmask.training.retrieval.settings import RetrievalSettings
+from unmask.training.run.callbacks import Say
 from unmask.weights import Checkpoint
 from unmask.weights.build import build
 from unmask.weights.heads.multi_vector_files import PUNCTUATION

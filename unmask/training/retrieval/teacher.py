@@ -18,9 +18,9 @@ from unmask.tasks.embed import embed
 from unmask.text.memory import Rows
 from unmask.training.finetune.data_settings import DataSettings
 from unmask.training.finetune.records import labeled_files, table_rows
-from unmask.training.finetune.start import Say
-from unmask.training.pretrain.start import source
 from unmask.training.retrieval.records import NEGATIVES
+from unmask.training.run.base_model import source
+from unmask.training.run.callbacks import Say
 from unmask.weights import read_checkpoint
 from unmask.weights.build import build
 from unmask.weights.read.fingerprint import fingerprint

@@ -9,6 +9,9 @@ from unmask.errors import InvalidRequest, quoted
 ARGUMENTS: Mapping[str, int] = {"say": 1, "tokenizing": 3, "step": 1, "evaluation": 1, "end": 1}
 """The methods of a callback, with the number of their arguments."""
 
+Say = Callable[[str], None]
+"""Receives a sentence, such as `Callback.say`."""
+
 
 class Callback:
     """What a run tells. Each method does nothing, so a subclass has only those that it needs, and

@@ -1,11 +1,14 @@
 """The processes that share a run, and sums over them; a single process needs no torchrun."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import torch
 from torch import distributed
+
+from unmask.errors import InvalidRequest
+from unmask.training.run.settings import Device
 
 Made = TypeVar("Made")
 
@@ -47,6 +50,24 @@ class Ranks:
         told = torch.tensor(value if self.first else 0)
         distributed.all_reduce(told, group=self.waiting)
         return int(told)
+
+    def on(self, wanted: Device) -> "Ranks":
+        """The same process with its device: that of the settings; each process has its own CUDA device.
+
+        Raises:
+            InvalidRequest: cuda is requested and not available, or there are fewer devices than processes.
+        """
+        available = torch.cuda.is_available()
+        if wanted == "cuda" and not available:
+            raise InvalidRequest("device is cuda, and torch finds no CUDA device here; use cpu or auto")
+        if not available or wanted == "cpu":
+            return replace(self, device=torch.device("cpu"))
+        if self.local >= torch.cuda.device_count():
+            raise InvalidRequest(
+                f"process {self.local + 1} of this machine has no CUDA device, of which there are "
+                f"{torch.cuda.device_count()}; start fewer processes, or set device to cpu"
+            )
+        return replace(self, device=torch.device("cuda", self.local))
 
     def wait(self) -> None:
         """Wait until all processes have reached this point."""

@@ -1,0 +1,161 @@
+"""What every fine-tuning run has, whatever it learns: epochs, figures on dev data, and the best weights."""
+
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from unmask.base.files import replaced_folder
+from unmask.encoder.encoder import Encoder
+from unmask.training.data.labeled import LabeledBatches
+from unmask.training.data.ranking import RankingBatches
+from unmask.training.finetune.best import BestModel
+from unmask.training.finetune.grid import FREE
+from unmask.training.finetune.result import FinetuneResult
+from unmask.training.finetune.settings import FinetuneSettings
+from unmask.training.objectives.interface import Objective
+from unmask.training.run.callbacks import Callback
+from unmask.training.run.checkpoint import Snapshot
+from unmask.training.run.export import write_model
+from unmask.training.run.loop_settings import LoopSettings, TextBatchSettings
+from unmask.training.run.ranks import Ranks
+from unmask.training.run.report import counted
+from unmask.training.run.run import Evaluation, Run
+from unmask.training.run.settings import EvaluationSettings
+from unmask.weights import Source, read_checkpoint
+from unmask.weights.build import build
+
+TrainingBatches = LabeledBatches | RankingBatches
+
+
+class SupervisedRun(Run[FinetuneSettings, FinetuneResult]):
+    """A run that learns from records and chooses its weights by figures on dev data.
+
+    See `unmask.training.run.run.Run`.
+    """
+
+    free = FREE
+    unit = "text"
+    """What a batch consists of, in the plan."""
+    evaluates_at_start = False
+    """Whether the weights that the run begins with are evaluated."""
+
+    training: TrainingBatches
+    """The batches; set by `build`."""
+    dev: Any
+    """The dev data, None or empty if there are none; set by `build`."""
+
+    def __init__(
+        self, settings: FinetuneSettings, base: Path, out: Path, ranks: Ranks, callback: Callback
+    ) -> None:
+        self.described: list[str] = []
+        """What was said about the data."""
+        super().__init__(settings, base, out, ranks, callback)
+
+    @abstractmethod
+    def dev_figures(self) -> dict[str, float]:
+        """Figures of the present weights on the dev data; every process computes the same ones."""
+
+    @abstractmethod
+    def finish_best(self, figures: Mapping[str, float], step: int) -> FinetuneResult:
+        """Export the weights of a step, whose figures on the dev data are given."""
+
+    @property
+    def encoder(self) -> Encoder:
+        """The encoder that is trained."""
+        return self.loop.objective.encoders()[""]
+
+    def batches(self, objective: Objective[Any, Any]) -> TrainingBatches:
+        """Those that `build` made."""
+        return self.training
+
+    def loop_settings(self) -> LoopSettings:
+        """Steps of whole batches."""
+        settings = self.settings
+        return LoopSettings(
+            self.steps,
+            TextBatchSettings(settings.batch_size, settings.micro_batches),
+            settings.optimizer,
+            settings.schedule,
+            settings.precision,
+            settings.seed,
+            faults=settings.faults,
+        )
+
+    @property
+    def steps(self) -> int:
+        """Those that the settings name, or their epochs in whole steps, at least one."""
+        settings = self.settings
+        if settings.max_steps is not None:
+            return settings.max_steps
+        return max(1, round(settings.epochs * self.training.steps_per_epoch))
+
+    def plan(self) -> Iterable[str]:
+        """Epochs, steps and batches, in a sentence."""
+        settings, each = self.settings, self.training.steps_per_epoch
+        epochs = settings.epochs if settings.max_steps is None else round(settings.max_steps / each, 3)
+        yield (
+            f"{settings.name}: {epochs:g} {'epoch' if epochs == 1 else 'epochs'} of "
+            f"{counted(each, 'step')}, {self.steps:,} in all, of "
+            f"{counted(settings.batch_size, self.unit)}, in {settings.precision} on {self.ranks.device.type}"
+        )
+
+    def evaluation(self) -> Evaluation:
+        """After every epoch, or as often as the settings say."""
+        wanted = self.settings.evaluation
+        self.best = BestModel(wanted.metric, wanted.patience, self.out / "best", self._keep_best)
+        return Evaluation(
+            self._evaluate_and_keep if self.dev else None,
+            EvaluationSettings(
+                every=wanted.every or self.training.steps_per_epoch, at_start=self.evaluates_at_start
+            ),
+            lambda: self.best.stop,
+        )
+
+    def restore(self, newest: Snapshot) -> None:
+        """Also the best figure so far."""
+        self.best.restore(self.out / "log.jsonl", newest.step)
+        super().restore(newest)
+
+    def finish(self, figures: Mapping[str, float]) -> FinetuneResult:
+        """Export the best weights, or the last."""
+        step = self.loop.step
+        if self.best.best is not None and self.best.step != step:
+            step = self.best.step
+            self.read_weights(self.best.folder)
+            figures = self._evaluate()
+        return self.finish_best(figures, step)
+
+    def describe(self, sentences: Sequence[str]) -> None:
+        """Say sentences about the data, which the card repeats."""
+        self.described += sentences
+        for sentence in sentences:
+            self.callback.say(sentence)
+
+    def write_weights(self, folder: Path) -> None:
+        """Write the present weights into a new folder."""
+        write_model(self.loop, self.checkpoint, folder)
+
+    def read_weights(self, folder: Path) -> None:
+        """Load what `write_weights` wrote."""
+        stored = build(read_checkpoint(Source(folder, self.settings.name)))
+        self.encoder.load_state_dict(stored.state_dict())
+
+    def _evaluate(self) -> dict[str, float]:
+        return {f"dev/{name}": value for name, value in self.dev_figures().items()}
+
+    def _evaluate_and_keep(self) -> dict[str, float]:
+        figures = self.dev_figures()
+        if self.loop.step:  # the weights that the run begins with are never the best ones
+            self.best.evaluated(figures, self.loop.step)
+        return {f"dev/{name}": value for name, value in figures.items()}
+
+    def _keep_best(self, folder: Path) -> None:
+        if self.ranks.first:
+            with replaced_folder(folder) as partial:
+                self.write_weights(partial)
+
+
+def without_dev(figures: Mapping[str, float]) -> dict[str, float]:
+    """Figures by the names that they have in a task: ``accuracy`` for ``dev/accuracy``."""
+    return {name.removeprefix("dev/"): value for name, value in figures.items()}
