@@ -26,7 +26,7 @@ from unmask.errors import UnmaskError
 from unmask.tasks.progress import Progress
 from unmask.text import Tokenizer
 from unmask.training.data import ChunkStream
-from unmask.training.data.chunk import Chunk
+from unmask.training.data.batches import Chunk
 from unmask.training.objectives.build import build_objective
 from unmask.training.objectives.interface import Objective
 from unmask.training.optim import OptimizerSpec, build_optimizer, clip_gradients

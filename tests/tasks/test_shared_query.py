@@ -18,7 +18,7 @@ from unmask.kernels.tile import Tile, allowed, scores
 from unmask.spec import check_shared_query
 from unmask.text.batch import PackedBatch
 from unmask.text.sharing import query_places, share_queries
-from unmask.training.objectives.retrieval_passes import parts_of
+from unmask.training.objectives.retrieval_example import parts_of
 from unmask.weights.write.save import save
 
 ENCODERS = ("post-norm", "rotary-windows", "alibi-shared", "disentangled-own", "relative", "grouped")

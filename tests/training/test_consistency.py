@@ -19,8 +19,8 @@ from unmask.training.objectives.consistency import (
     label_divergence,
     number_divergence,
 )
-from unmask.training.objectives.consistency_spec import SiftSpec
 from unmask.training.objectives.labeled import LabeledObjective
+from unmask.training.objectives.specs import SiftSpec
 
 CASES = {
     "classification": ("sequence", "single_label_classification"),

@@ -36,7 +36,7 @@ from unmask.training.data import (
     write_shards,
 )
 from unmask.training.data.chunking import Chunker, TokenBoundaries, sentences, units
-from unmask.training.data.order import key_of, permute, permute_each
+from unmask.training.data.epochs import key_of, permute, permute_each
 from unmask.training.data.packing import pack
 from unmask.training.data.sampling import SourceCursor, draw, shares
 from unmask.training.data.writing import tokenized

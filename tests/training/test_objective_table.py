@@ -6,9 +6,9 @@ import pytest
 
 from unmask.errors import UnmaskError
 from unmask.training.objectives.build import read_objective
-from unmask.training.objectives.distillation_spec import MINILM, MINILM_V2
 from unmask.training.objectives.masking import MaskingSpec
 from unmask.training.objectives.replaced import DEBERTA_V3, ReplacedSpec
+from unmask.training.objectives.specs import MINILM, MINILM_V2
 
 TAUGHT = {"kind": "distillation", "teacher": "t"}
 ELECTRA = ReplacedSpec(masking=MaskingSpec(rate=0.2, replacement="electra"))

@@ -27,7 +27,7 @@ from unmask.training.run.checkpoint import steps_of
 from unmask.training.run.flops import peak_flops
 from unmask.training.run.loop import Loop, MetricAccumulator
 
-RUN_MODULE = importlib.import_module("unmask.training.pretrain.run")
+RUN_MODULE = importlib.import_module("unmask.training.run.run")
 
 
 # --- it learns -----------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from unmask.training.run.checkpoint import steps_of
 from unmask.training.run.loop import Loop
 from unmask.training.run.settings import read_run
 
-RUN_MODULE = importlib.import_module("unmask.training.pretrain.run")
+RUN_MODULE = importlib.import_module("unmask.training.run.run")
 
 
 # --- going on ------------------------------------------------------------------------------------------

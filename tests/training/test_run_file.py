@@ -27,7 +27,7 @@ from unmask.training import train
 from unmask.training.pretrain import pretrain, read_run
 from unmask.training.run.loop_settings import BatchSettings
 
-RUN_MODULE = importlib.import_module("unmask.training.pretrain.run")
+RUN_MODULE = importlib.import_module("unmask.training.run.run")
 
 
 MODERN = {

@@ -293,7 +293,7 @@ def test_layers_that_are_computed_again_have_the_same_gradients_for_less_memory(
     from tests.training.toy import chunks, with_heads
     from unmask.training.objectives.masked import MaskedLanguageModel
     from unmask.training.objectives.masking import MaskingSpec
-    from unmask.training.run.recompute import recompute_layers
+    from unmask.training.pretrain.run import recompute_layers
 
     encoder = random_encoder(with_heads(SPECS[name]), seed=0)
     objective = MaskedLanguageModel(encoder, vocabulary(), MaskingSpec()).train()

@@ -14,7 +14,7 @@ from unmask.training import train
 from unmask.training.run.checkpoint import steps_of
 from unmask.training.run.flops import Peak
 from unmask.training.run.loop import Loop
-from unmask.training.run.tensorboard import Board
+from unmask.training.run.trackers import Board
 
 # --- numbers -------------------------------------------------------------------------------------------
 

@@ -12,12 +12,11 @@ import unmask
 from tests.support.command import run_here
 from tests.support.tiny import VOCABULARY, tiny_bert, write_checkpoint, write_tokenizer
 from unmask.errors import InvalidRequest, TextTooLong, UnmaskError
-from unmask.training.data.chunk import Chunk
+from unmask.training.data.batches import Chunk
 from unmask.training.objectives.masked import MaskedLanguageModel
 from unmask.training.objectives.masking import MaskingSpec
 from unmask.training.objectives.replaced import ReplacedSpec, ReplacedTokenDetection
-from unmask.training.view.chunk import draw_of, vocabulary_of
-from unmask.training.view.frequency import frequency_losses
+from unmask.training.view.text import draw_of, frequency_losses, vocabulary_of
 
 TEXT = "the river bank was muddy, a text was another text!"
 SIZES = {

@@ -4,7 +4,7 @@ import json
 import math
 from pathlib import Path
 
-from unmask.training.finetune.best import BestModel
+from unmask.training.finetune.supervised import BestModel
 
 
 def best(written: list[Path], patience: int = 0) -> BestModel:

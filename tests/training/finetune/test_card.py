@@ -12,8 +12,7 @@ from tests.training.finetune.test_methods import METHODS
 from unmask.engines.torch_engine import TorchEngine
 from unmask.errors import InvalidRequest
 from unmask.training.finetune.card import CardFacts, model_card
-from unmask.training.finetune.evaluate import evaluate, predicted
-from unmask.training.finetune.intervals import intervals
+from unmask.training.finetune.evaluate import evaluate, intervals, predicted
 from unmask.training.finetune.metrics import class_figures
 from unmask.training.finetune.run import FinetuneRun, finetune
 from unmask.training.finetune.settings import settings_of_table

@@ -10,8 +10,8 @@ from tests.support.places import REPOSITORY, default_folder
 from tests.training.test_pretrain_docs import keys
 from unmask.training.finetune import settings
 from unmask.training.finetune.data_settings import DataSettings
-from unmask.training.finetune.few_shot_settings import FewShotSettings
-from unmask.training.objectives.consistency_spec import SiftSpec
+from unmask.training.finetune.settings import FewShotSettings
+from unmask.training.objectives.specs import SiftSpec
 from unmask.training.optim import OptimizerSpec, ScheduleSpec
 from unmask.training.retrieval.settings import RetrievalSettings
 from unmask.training.run.loop_settings import FaultSettings

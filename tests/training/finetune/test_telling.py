@@ -10,9 +10,8 @@ import unmask
 from tests.support.command import assert_one_sentence, run_here
 from tests.training.finetune.test_finetune import place, table
 from unmask.errors import InvalidRequest, MissingExtra, OutputError
-from unmask.training.finetune.one_sided import one_sided
-from unmask.training.run.callbacks import ARGUMENTS
-from unmask.training.run.listeners import listener
+from unmask.training.finetune.described import one_sided
+from unmask.training.run.callbacks import ARGUMENTS, listener
 from unmask.training.run.stopping import Stopped
 from unmask.training.run.trainer import Trainer
 

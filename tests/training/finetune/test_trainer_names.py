@@ -10,9 +10,8 @@ import unmask
 from tests.support.command import assert_one_sentence, run_here
 from unmask.errors import InvalidRequest
 from unmask.training.finetune.settings import FinetuneSettings, settings_of_table
-from unmask.training.finetune.trainer_names import OURS
 from unmask.training.run.settings import RunSettings, run_of_table
-from unmask.training.run.trainer_names import PRETRAINING
+from unmask.training.run.trainer_names import OURS, PRETRAINING
 
 TABLE = {"name": "m", "task": "classification", "model": {"start_from": "m"}, "data": {"train": ["t.tsv"]}}
 

@@ -14,10 +14,10 @@ from tests.support.tiny import tiny_bert, write_checkpoint
 from unmask.spec import PooledVector
 from unmask.spec.global_tokens import has_global_tokens
 from unmask.training.data.ranking import RankedTexts, TokenizedText
-from unmask.training.objectives import retrieval_passes as passes
+from unmask.training.objectives import retrieval_example as passes
 from unmask.training.objectives.retrieval_dense import DenseObjective
 from unmask.training.objectives.retrieval_example import prepared
-from unmask.training.objectives.retrieval_spec import RankingSpec
+from unmask.training.objectives.specs import RankingSpec
 
 ROWS = [
     ("the river", "a muddy bank", "another text", "the bank"),

@@ -10,7 +10,7 @@ import pytest
 from tests.support.places import REPOSITORY, default_folder, shared
 from unmask.training.finetune.run import finetune
 from unmask.training.finetune.settings import read_settings, settings_of_table
-from unmask.training.objectives.retrieval_spec import RegularizerSpec
+from unmask.training.objectives.specs import RegularizerSpec
 from unmask.training.retrieval.settings import LOSSES, Kind
 from unmask.training.run.events import read_events
 

@@ -13,7 +13,7 @@ from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest
 from unmask.spec import Classifier
 from unmask.training.data.ranking import RankedTexts
-from unmask.training.objectives import retrieval_passes as passes
+from unmask.training.objectives import retrieval_example as passes
 from unmask.training.objectives.retrieval_reranker import RerankerObjective
 
 QUERIES, DOCUMENTS = 3, 4

@@ -111,7 +111,7 @@ def glue(
     set_threads(threads)
     numbers = _seeds(seeds)
     from unmask.evaluate.protocols.glue import evaluate_glue
-    from unmask.training.run.printed import ProgressPrinter
+    from unmask.training.run.callbacks import ProgressPrinter
 
     teller = ProgressPrinter()
     try:
@@ -303,7 +303,7 @@ class _Evaluation:
         set_threads(self.run.threads)
         from unmask.evaluate.protocols.protocol_runs import data_settings
         from unmask.evaluate.protocols.trained import evaluate_trained
-        from unmask.training.run.printed import ProgressPrinter
+        from unmask.training.run.callbacks import ProgressPrinter
 
         given = {key: value for key, value in self.keys.items() if value is not None}
         data = data_settings(merged(protocol.run.get("data", {}), given), self.data)

@@ -28,7 +28,7 @@ def finetune(
     Paths in the file are relative to it. torchrun starts several processes: torchrun -m unmask finetune FILE.
     """
     from unmask.training.finetune.settings import read_settings
-    from unmask.training.run.printed import ProgressPrinter
+    from unmask.training.run.callbacks import ProgressPrinter
 
     teller = ProgressPrinter()
     settings = settings_or_path(run, read_settings, teller)

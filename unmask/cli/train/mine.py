@@ -42,7 +42,7 @@ def mine(
     """
     from unmask.search.mining import MiningSettings
     from unmask.search.mining import mine as find
-    from unmask.training.run.printed import ProgressPrinter
+    from unmask.training.run.callbacks import ProgressPrinter
 
     settings = MiningSettings(
         num_negatives,

@@ -27,7 +27,7 @@ def pretrain(
     For several processes, use torchrun: torchrun --nproc-per-node=2 -m unmask pretrain run.toml
     """
     from unmask.training.pretrain import read_run
-    from unmask.training.run.printed import ProgressPrinter
+    from unmask.training.run.callbacks import ProgressPrinter
 
     teller = ProgressPrinter()
     settings = settings_or_path(run, read_run, teller)

@@ -15,8 +15,7 @@ from unmask.evaluate.protocols.protocol import (
 from unmask.evaluate.protocols.protocol_report import ProtocolReport, TaskReport
 from unmask.evaluate.protocols.protocol_runs import TaskFiles, official_files, seeds_given
 from unmask.evaluate.protocols.protocols import Protocol, read_protocol, tasks_of
-from unmask.training.run.callbacks import Callback
-from unmask.training.run.listeners import listener
+from unmask.training.run.callbacks import Callback, listener
 from unmask.training.run.run import exclusive_lock
 from unmask.training.run.settings import Device
 

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from unmask.base.intervals import Interval, percentile_interval, sample_counts
 from unmask.training.finetune.calibration import calibration_figures
-from unmask.training.finetune.evaluate import entity_scorer
-from unmask.training.finetune.intervals import intervals
+from unmask.training.finetune.evaluate import entity_scorer, intervals
 from unmask.training.finetune.metrics import class_figures
 
 

@@ -22,9 +22,8 @@ from unmask.tasks.schemes import Scheme, entities_of
 from unmask.tasks.tag import tag
 from unmask.training.finetune.calibration import calibration_figures
 from unmask.training.finetune.data_settings import DataSettings
-from unmask.training.finetune.evaluate import predicted, read_examples
+from unmask.training.finetune.evaluate import intervals, predicted, read_examples
 from unmask.training.finetune.examples import Counts, Example, Preparation, check_kinds, label_name
-from unmask.training.finetune.intervals import intervals
 from unmask.training.finetune.metrics import class_figures, entity_figures
 from unmask.training.finetune.records import Labeled, read_labeled
 from unmask.training.finetune.settings import FinetuneSettings, ModelSettings

@@ -1,7 +1,21 @@
-"""The training loop's interface to sources of micro-batches."""
+"""What the training loop reads: an interface to sources of micro-batches, and the chunk of running text."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, eq=False)
+class Chunk:
+    """A stretch of running text, as ids without special tokens."""
+
+    ids: NDArray[np.int64]
+    document: int
+    """Chunks of one document share this number."""
+
 
 Item_co = TypeVar("Item_co", covariant=True)
 

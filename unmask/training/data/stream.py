@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
-from unmask.training.data.chunk import Chunk
-from unmask.training.data.epochs import EpochOrder
-from unmask.training.data.order import key_of, permute
+from unmask.training.data.batches import Chunk
+from unmask.training.data.epochs import EpochOrder, key_of, permute
 from unmask.training.data.packing import pack
 from unmask.training.data.sampling import SampledChunks, SourceCursor, draw, shares
 from unmask.training.data.shards import ShardSet

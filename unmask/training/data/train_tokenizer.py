@@ -1,8 +1,10 @@
 """Train tokenizers: WordPiece, byte-level BPE and unigram, each with the rules of a model family."""
 
+import importlib
+import io
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, assert_never, get_args
@@ -10,9 +12,10 @@ from typing import Any, Literal, assert_never, get_args
 import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
+from unmask.base.optional import require
 from unmask.errors import InvalidRequest
+from unmask.text import Tokenizer
 from unmask.training.data.sources import SourceSpec, documents
-from unmask.training.data.unigram import train_unigram
 
 Kind = Literal["wordpiece", "bpe", "unigram"]
 
@@ -208,3 +211,69 @@ def _settings(max_tokens: int | None, mask: AddedToken) -> dict[str, bytes]:
         name: (json.dumps(value, indent=2, sort_keys=True) + "\n").encode()
         for name, value in (("tokenizer_config.json", config), ("special_tokens_map.json", named))
     }
+
+
+THREADS = 4
+"""Sums are accumulated per thread, so the number of threads affects the last digits of the scores."""
+
+
+def train_unigram(
+    texts: Iterable[str], size: int, lowercase: bool, special: Mapping[str, str]
+) -> tokenizers.Tokenizer:
+    """Train a unigram vocabulary (Kudo 2018) with ALBERT's normalization (Lan et al. 2020).
+
+    Args:
+        texts: each line is a sentence.
+        size: maximum vocabulary size, special tokens included.
+        lowercase: whether to lowercase text.
+        special: the token of each role, in the order of ids.
+
+    Raises:
+        InvalidRequest: ``size`` is too small for the letters of the text, or there is no text.
+        MissingExtra: the packages are not installed.
+    """
+    require("sentencepiece")
+    trainer = importlib.import_module("sentencepiece").SentencePieceTrainer
+    model = io.BytesIO()
+    try:
+        trainer.train(
+            sentence_iterator=_lines(texts, lowercase=lowercase),
+            model_writer=model,
+            model_type="unigram",
+            vocab_size=size,
+            hard_vocab_limit=False,
+            pad_id=0,
+            unk_id=1,
+            bos_id=-1,
+            eos_id=-1,
+            pad_piece=special["pad"],
+            unk_piece=special["unk"],
+            control_symbols=[special["cls"], special["sep"], special["mask"]],
+            max_sentence_length=2**30,
+            num_threads=THREADS,
+            minloglevel=2,
+        )
+    except (RuntimeError, OSError) as error:
+        reason = str(error).splitlines()[0].rpartition("] ")[2]
+        raise InvalidRequest(f"no unigram vocabulary of {size} tokens can be trained: {reason}") from None
+    config = {
+        "tokenizer_class": "AlbertTokenizer",
+        "do_lower_case": lowercase,
+        **{f"{role}_token": token for role, token in special.items()},
+    }
+    files = {"spiece.model": model.getvalue(), "tokenizer_config.json": json.dumps(config).encode()}
+    return Tokenizer.from_files(files).engine
+
+
+def _lines(texts: Iterable[str], *, lowercase: bool) -> Iterator[str]:
+    """Sentences, normalized as the tokenizer will normalize them."""
+    steps = [
+        normalizers.Replace("``", '"'),
+        normalizers.Replace("''", '"'),
+        normalizers.NFKD(),
+        normalizers.StripAccents(),
+        *([normalizers.Lowercase()] if lowercase else []),
+    ]
+    clean = normalizers.Sequence(steps)
+    for text in texts:
+        yield from (clean.normalize_str(line) for line in text.splitlines() if line.strip())

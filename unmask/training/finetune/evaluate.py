@@ -1,4 +1,4 @@
-"""Figures of an encoder on labeled examples, predicted as any text is: packed, and in windows where long."""
+"""Figures of an encoder on labeled examples, and their intervals; texts are predicted packed, in windows."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -7,6 +7,7 @@ from typing import Any, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.base.intervals import Interval, percentile_interval, samples, wilson_interval
 from unmask.engines.engine import Engine
 from unmask.spec import Classifier
 from unmask.tasks.aligned import aligned_logits
@@ -41,7 +42,7 @@ class Predicted:
 
     scores: Scores
     predictions: Sequence[Any]
-    """For each example as in `unmask.training.finetune.own_metrics.Metrics`."""
+    """For each example as in `unmask.training.finetune.metrics.Metrics`."""
     labels: Sequence[Any]
 
     def figures(self) -> dict[str, float]:
@@ -240,3 +241,26 @@ def _answers(read: Sequence[WindowedLogits], examples: Sequence[Example]) -> Pre
     gold = [tuple(text for text, _ in example.gold.answers) for example in examples]
     exact_S, overlap_S = np.array([answer_scores(*pair) for pair in zip(gold, found, strict=True)]).T
     return Predicted(lambda some: answer_figures(exact_S[some], overlap_S[some]), found, gold)
+
+
+def intervals(scores: Scores, texts: int, task: Task) -> dict[str, Interval]:
+    """The interval of every figure.
+
+    That of a share of texts is Wilson's (1927); those of other figures are between percentiles of their
+    values on samples of the texts with replacement (bootstrap).
+
+    Args:
+        scores: figures of a selection of texts.
+        texts: number of texts.
+        task: decides which figure is a share of texts.
+    """
+    whole = scores(np.arange(texts))
+    drawn = [scores(chosen) for chosen in samples(texts)]
+    found = {}
+    for name, value in whole.items():
+        if TASKS[task].share == name:
+            found[name] = wilson_interval(value, texts)
+        else:
+            # A type of entity may be missing from a sample.
+            found[name] = percentile_interval([one[name] for one in drawn if name in one])
+    return found

@@ -13,11 +13,10 @@ from unmask.encoder.encoder import Encoder
 from unmask.engines.torch_engine import TorchEngine
 from unmask.errors import InvalidRequest
 from unmask.training.data.labeled import LabeledBatches
-from unmask.training.finetune.best import check_metric
 from unmask.training.finetune.calibration import calibrate
 from unmask.training.finetune.card import CardFacts, model_card
-from unmask.training.finetune.described import describe, leakage
-from unmask.training.finetune.evaluate import Predicted, figure_names, gold_labels, predicted
+from unmask.training.finetune.described import describe, leakage, one_sided
+from unmask.training.finetune.evaluate import Predicted, figure_names, gold_labels, intervals, predicted
 from unmask.training.finetune.examples import (
     Counts,
     Example,
@@ -28,9 +27,7 @@ from unmask.training.finetune.examples import (
 )
 from unmask.training.finetune.few_shot import FewShot, few_texts, figures_before, write_body
 from unmask.training.finetune.inputs import labeled_inputs
-from unmask.training.finetune.intervals import intervals
-from unmask.training.finetune.one_sided import one_sided
-from unmask.training.finetune.own_metrics import Metrics, OwnMetrics
+from unmask.training.finetune.metrics import Metrics, OwnMetrics
 from unmask.training.finetune.records import Labeled, ReadingNotes, in_both_orders, read_labeled
 from unmask.training.finetune.result import FinetuneResult, write_result
 from unmask.training.finetune.seeds import SeedsResult, train_seeds
@@ -41,22 +38,20 @@ from unmask.training.finetune.start import (
     task_checkpoint,
     task_encoder,
 )
-from unmask.training.finetune.supervised import SupervisedRun, without_dev
+from unmask.training.finetune.supervised import SupervisedRun, check_metric, without_dev
 from unmask.training.finetune.sweep import SweepResult, train_sweep
 from unmask.training.finetune.tasks import TASKS
 from unmask.training.finetune.tested import FinalTest
-from unmask.training.finetune.trainer_names import OURS
 from unmask.training.objectives.contrastive import ContrastiveObjective
 from unmask.training.objectives.labeled import LabeledObjective
 from unmask.training.retrieval.run import RetrievalRun
 from unmask.training.run.base_model import base_model_name, first_checkpoint
-from unmask.training.run.callbacks import Callback
+from unmask.training.run.callbacks import Callback, listener
 from unmask.training.run.export import card_of
-from unmask.training.run.listeners import listener
 from unmask.training.run.loop import evaluating
 from unmask.training.run.ranks import Ranks
 from unmask.training.run.run import locked_folder, read_settings_and_base
-from unmask.training.run.trainer_names import refuse_keywords
+from unmask.training.run.trainer_names import OURS, refuse_keywords
 from unmask.weights.build import DTYPES
 from unmask.weights.write.adapter_export import write_adapter
 

@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 
 from unmask.errors import InvalidRequest
-from unmask.training.finetune.best import LOWER_IS_BETTER
 from unmask.training.finetune.inputs import UNCHANGED, inputs_of
 from unmask.training.finetune.result import RESULT, FinetuneResult, read_result, write_json
 from unmask.training.finetune.settings import FinetuneSettings
+from unmask.training.finetune.supervised import LOWER_IS_BETTER
 from unmask.training.run.callbacks import Callback
 from unmask.training.run.ranks import Ranks
 from unmask.training.run.run import exclusive_lock

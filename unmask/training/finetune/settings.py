@@ -8,12 +8,11 @@ from typing import Any, Literal
 
 from unmask.errors import InvalidRequest
 from unmask.text.memory import tables_in_memory
+from unmask.training.data.pairs import SamplingStrategy
 from unmask.training.finetune.data_settings import DataSettings
-from unmask.training.finetune.few_shot_settings import FEW_SHOT, FewShotSettings
 from unmask.training.finetune.grid import checked_grid
 from unmask.training.finetune.tasks import Task, tasks_with
-from unmask.training.finetune.trainer_names import OURS
-from unmask.training.objectives.consistency_spec import SiftSpec
+from unmask.training.objectives.specs import SiftSpec
 from unmask.training.optim import OptimizerSpec, ScheduleSpec
 from unmask.training.retrieval.settings import RetrievalSettings
 from unmask.training.run.loop_settings import FaultSettings, Precision, at_least
@@ -24,8 +23,42 @@ from unmask.training.run.settings import (
     ExportDtype,
     LogSettings,
 )
-from unmask.training.run.trainer_names import refuse_trainer_names
+from unmask.training.run.trainer_names import OURS, refuse_trainer_names
 from unmask.training.table import read_table, read_toml
+
+FEW_SHOT: Mapping[str, Any] = {"epochs": 1.0, "batch_size": 16}
+"""Values that a run file with ``[few_shot]`` need not repeat: those of SetFit 1.2."""
+
+
+@dataclass(frozen=True)
+class FewShotSettings:
+    """Classification from a few texts of each label, as in SetFit (Tunstall et al. 2022)."""
+
+    shots: int | None = None
+    """Training texts of each label, drawn with ``seed`` from the training data; None takes all."""
+    sampling_strategy: SamplingStrategy = "oversampling"
+    """How many pairs of one label and of two labels an epoch has: the larger of both numbers, by repeating
+    pairs; the smaller, by leaving pairs out; or each pair once."""
+    num_iterations: int | None = None
+    """Instead of ``sampling_strategy``: the pairs of one label, and those of two labels, are this many for
+    each text."""
+    max_pairs: int | None = None
+    """Half of it is the most different pairs of one label, and of two labels; None for no limit."""
+    head_c: float = 1.0
+    """The ``C`` of scikit-learn's LogisticRegression, the inverse of the strength of the head's
+    regularization."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("shots", 2), ("num_iterations", 1), ("max_pairs", 2)):
+            at_least(name, getattr(self, name), least)
+        if not 0 < self.head_c < float("inf"):
+            raise InvalidRequest(f"head_c is {self.head_c:g}; it must be above 0 and finite")
+        if self.num_iterations is not None and self.sampling_strategy != "oversampling":
+            raise InvalidRequest(
+                f"num_iterations is {self.num_iterations} and sampling_strategy is {self.sampling_strategy}; "
+                "give one of the two"
+            )
+
 
 OPTIMIZER: Mapping[str, Any] = {
     "learning_rate": 2e-5,

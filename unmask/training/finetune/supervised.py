@@ -1,21 +1,23 @@
 """What every fine-tuning run has, whatever it learns: epochs, figures on dev data, and the best weights."""
 
+import math
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from unmask.base.files import replaced_folder
 from unmask.encoder.encoder import Encoder
+from unmask.errors import InvalidRequest
 from unmask.training.data.labeled import LabeledBatches
 from unmask.training.data.ranking import RankingBatches
-from unmask.training.finetune.best import BestModel
 from unmask.training.finetune.grid import FREE
 from unmask.training.finetune.result import FinetuneResult
 from unmask.training.finetune.settings import FinetuneSettings
 from unmask.training.objectives.interface import Objective
 from unmask.training.run.callbacks import Callback
 from unmask.training.run.checkpoint import Snapshot
+from unmask.training.run.events import read_events
 from unmask.training.run.export import write_model
 from unmask.training.run.loop_settings import LoopSettings, TextBatchSettings
 from unmask.training.run.ranks import Ranks
@@ -24,6 +26,75 @@ from unmask.training.run.run import Evaluation, Run
 from unmask.training.run.settings import EvaluationSettings
 from unmask.weights import Source, read_checkpoint
 from unmask.weights.build import build
+
+LOWER_IS_BETTER = ("loss", "mean_squared_error")
+
+
+def check_metric(metric: str | None, figures: Sequence[str]) -> None:
+    """Refuse a metric that is none of the figures of a task.
+
+    Raises:
+        InvalidRequest: it is none of them.
+    """
+    if metric is not None and metric not in figures:
+        raise InvalidRequest(f"evaluation.metric is {metric!r}; of this task it can be {', '.join(figures)}")
+
+
+class BestModel:
+    """Follows a figure over a run's evaluations. Its state is the run's log, so a resumed run has the same.
+    A figure that is not a number is never the best.
+
+    Args:
+        metric: the figure, such as "accuracy"; None follows nothing.
+        patience: evaluations without a better figure before the run is finished; 0 for no limit.
+        folder: where the best weights are kept.
+        write: writes the present weights into a folder.
+    """
+
+    def __init__(
+        self, metric: str | None, patience: int, folder: Path, write: Callable[[Path], None]
+    ) -> None:
+        self.metric = metric
+        self.patience = patience
+        self.folder = folder
+        self.write = write
+        self.best: float | None = None
+        self.step = 0
+        """The step of the best figure."""
+        self._without = 0
+
+    @property
+    def stop(self) -> bool:
+        """Whether no figure of the last evaluations was better."""
+        return bool(self.patience) and self._without >= self.patience
+
+    def restore(self, log: Path, step: int) -> None:
+        """Take the evaluations up to a step from the run's log."""
+        for event in read_events(log):
+            if event.get("event") == "held_out" and 0 < event.get("step", 0) <= step and self.metric:
+                self._better(float(event[f"dev/{self.metric}"]), int(event["step"]))
+
+    def evaluated(self, figures: Mapping[str, float], step: int) -> None:
+        """Take an evaluation's figures, and keep the weights if they are the best so far.
+
+        Raises:
+            InvalidRequest: there is no such figure.
+        """
+        if self.metric is None:
+            return
+        check_metric(self.metric, tuple(figures))
+        if self._better(figures[self.metric], step):
+            self.write(self.folder)
+
+    def _better(self, value: float, step: int) -> bool:
+        sign = -1 if self.metric in LOWER_IS_BETTER else 1
+        better = not math.isnan(value) and (self.best is None or sign * value > sign * self.best)
+        if better:
+            self.best, self.step, self._without = value, step, 0
+        else:
+            self._without += 1
+        return better
+
 
 TrainingBatches = LabeledBatches | RankingBatches
 
@@ -63,7 +134,7 @@ class SupervisedRun(Run[FinetuneSettings, FinetuneResult]):
     @property
     def encoder(self) -> Encoder:
         """The encoder that is trained."""
-        return self.loop.objective.encoders()[""]
+        return self.loop.objective.encoder
 
     def batches(self, objective: Objective[Any, Any]) -> TrainingBatches:
         """Those that `build` made."""

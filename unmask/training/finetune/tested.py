@@ -17,11 +17,17 @@ from unmask.tasks.classify import classifier_of, classify, label_names
 from unmask.tasks.long_texts import WindowedLogits
 from unmask.tasks.tag import tag
 from unmask.text.memory import Rows, tables_in_memory
-from unmask.training.finetune.evaluate import Predicted, choices_judged, judged, read_choices, read_examples
+from unmask.training.finetune.described import one_sided
+from unmask.training.finetune.evaluate import (
+    Predicted,
+    choices_judged,
+    intervals,
+    judged,
+    read_choices,
+    read_examples,
+)
 from unmask.training.finetune.examples import Counts, Example, Preparation, check_kinds, preparation_for
 from unmask.training.finetune.grid import with_values
-from unmask.training.finetune.intervals import intervals
-from unmask.training.finetune.one_sided import one_sided
 from unmask.training.finetune.records import Gold, Labeled, read_labeled
 from unmask.training.finetune.result import FinetuneResult, write_json, written_intervals
 from unmask.training.finetune.seeds import SeedsResult

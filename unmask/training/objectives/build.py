@@ -12,7 +12,6 @@ from unmask.spec import EncoderSpec
 from unmask.training.objectives.causal import CausalLanguageModel, CausalSpec
 from unmask.training.objectives.decoder import EnhancedMaskedLanguageModel
 from unmask.training.objectives.distillation import Distillation
-from unmask.training.objectives.distillation_spec import MINILM, MINILM_V2, DistillationSpec, TeacherChoice
 from unmask.training.objectives.generator import discriminator_spec
 from unmask.training.objectives.init_from_teacher import init_from_teacher
 from unmask.training.objectives.interface import Objective
@@ -20,6 +19,7 @@ from unmask.training.objectives.masked import MaskedLanguageModel
 from unmask.training.objectives.masking import MaskingSpec
 from unmask.training.objectives.replaced import DEBERTA_V3, ReplacedSpec, ReplacedTokenDetection
 from unmask.training.objectives.sentence_pairs import SentencePairs, SentencePairSpec
+from unmask.training.objectives.specs import MINILM, MINILM_V2, DistillationSpec, TeacherChoice
 from unmask.training.table import read_table
 from unmask.training.vocabulary import Vocabulary
 from unmask.weights import find, read_checkpoint

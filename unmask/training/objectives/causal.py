@@ -8,7 +8,7 @@ import torch
 
 from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest
-from unmask.training.data.chunk import Chunk
+from unmask.training.data.batches import Chunk
 from unmask.training.objectives.interface import LossOutput, Objective
 from unmask.training.objectives.masked import MaskedExample, require_masked_head, words_loss, wrap
 from unmask.training.vocabulary import Vocabulary
@@ -65,7 +65,3 @@ class CausalLanguageModel(Objective[Chunk, MaskedExample]):
         return LossOutput(
             loss / totals["causal"], {"causal/loss": loss.detach(), "causal/accuracy": right.detach()}
         )
-
-    def encoders(self) -> Mapping[str, Encoder]:
-        """The one encoder."""
-        return {"": self.encoder}

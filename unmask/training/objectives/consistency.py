@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest
-from unmask.training.objectives.consistency_spec import SiftSpec
+from unmask.training.objectives.specs import SiftSpec
 
 NORM_EPS = 1e-7
 """Epsilon of the norm that embeddings have before they are perturbed."""

@@ -64,7 +64,3 @@ class ContrastiveObjective(Objective[LabeledSequence, PairExample]):
         wanted_P = torch.from_numpy(example.targets_P).to(found_P)
         loss = functional.mse_loss(found_P, wanted_P, reduction="sum")
         return LossOutput(loss / max(1, totals[TERM]), {f"{TERM}/loss": loss.detach()})
-
-    def encoders(self) -> Mapping[str, Encoder]:
-        """The one encoder."""
-        return {"": self.encoder}

@@ -8,7 +8,7 @@ import torch
 from unmask.encoder.decoder import decode, why_no_decoder
 from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest
-from unmask.training.data.chunk import Chunk
+from unmask.training.data.batches import Chunk
 from unmask.training.objectives.interface import LossOutput, Objective
 from unmask.training.objectives.masked import MaskedExample, masked_example, words_loss, wrap
 from unmask.training.objectives.masking import MaskingSpec
@@ -55,7 +55,3 @@ class EnhancedMaskedLanguageModel(Objective[Chunk, MaskedExample]):
         return LossOutput(
             loss / totals["masked"], {"masked/loss": loss.detach(), "masked/accuracy": right.detach()}
         )
-
-    def encoders(self) -> Mapping[str, Encoder]:
-        """The one encoder."""
-        return {"": self.encoder}

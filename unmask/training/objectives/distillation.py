@@ -8,8 +8,8 @@ Terms are means over tokens, including special tokens; they are cosines and dive
 squared differences.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -17,20 +17,19 @@ from torch import Tensor, nn
 
 from unmask.encoder.encoder import Encoder
 from unmask.encoder.heads import MaskedLMHead
+from unmask.encoder.hooks import HookPoint
 from unmask.errors import InvalidRequest
-from unmask.training.data.chunk import Chunk
+from unmask.kernels import AttentionBias, DistanceBias, RelativeBias
+from unmask.spec import Disentangled, RelativePositionBias, SoftmaxAttention
+from unmask.text.batch import PackedBatch
+from unmask.training.data.batches import Chunk
 from unmask.training.objectives.distillation_losses import (
+    AttentionParts,
     Factors,
     attention_divergence,
     cosine_distance,
     relation_divergence,
     word_divergence,
-)
-from unmask.training.objectives.distillation_spec import (
-    DistillationSpec,
-    LayerPairs,
-    relation_heads,
-    resolve,
 )
 from unmask.training.objectives.interface import LossOutput, Objective
 from unmask.training.objectives.masked import (
@@ -40,8 +39,70 @@ from unmask.training.objectives.masked import (
     require_masked_head,
     wrap,
 )
-from unmask.training.objectives.recorded_states import RecordedStates, record_states
+from unmask.training.objectives.specs import (
+    DistillationSpec,
+    LayerPairs,
+    relation_heads,
+    resolve,
+)
 from unmask.training.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True)
+class RecordedStates:
+    """Tensors kept from one forward pass; gradients flow through all of them."""
+
+    output_TD: Tensor
+    """The encoder's output."""
+    states: Mapping[int, Tensor]
+    """By layer, (T, D); for the last layer, the output."""
+    attention: Mapping[int, AttentionParts]
+    """By layer."""
+
+
+def record_states(
+    encoder: Encoder,
+    batch: PackedBatch,
+    state_layers: Iterable[int] = (),
+    attention_layers: Iterable[int] = (),
+) -> RecordedStates:
+    """Run the encoder and keep the requested tensors.
+
+    Args:
+        encoder: any encoder.
+        batch: its input.
+        state_layers: layers whose states are kept.
+        attention_layers: layers whose attention inputs are kept; they must use softmax attention.
+    """
+    states: dict[int, Tensor] = {}
+    kept: dict[tuple[HookPoint, int], Tensor] = {}
+    of_states, of_attention = set(state_layers), set(attention_layers)
+
+    def record(place: HookPoint, layer: int, tensor: Tensor) -> None:
+        if place is HookPoint.LAYER and layer in of_states:
+            states[layer] = tensor
+        elif place is not HookPoint.LAYER and layer in of_attention:
+            kept[place, layer] = tensor
+
+    output_TD = encoder.encode(batch, hook=record if of_states or of_attention else None)
+    last = len(encoder.spec.layers) - 1
+    if last in of_states:
+        states[last] = output_TD
+    return RecordedStates(output_TD, states, {layer: _parts(encoder, kept, layer) for layer in of_attention})
+
+
+def _parts(encoder: Encoder, kept: Mapping[tuple[HookPoint, int], Tensor], layer: int) -> AttentionParts:
+    mixer = encoder.spec.layers[layer].mixer
+    assert isinstance(mixer, SoftmaxAttention)
+    if isinstance(mixer.position, Disentangled):
+        tables = (kept.get((place, layer)) for place in (HookPoint.DISTANCE_KEY, HookPoint.DISTANCE_QUERY))
+        bias = AttentionBias(distances=DistanceBias(mixer.position, *tables))
+    elif isinstance(mixer.position, RelativePositionBias):
+        bias = AttentionBias(relative=RelativeBias(mixer.position, kept[HookPoint.RELATIVE_BIAS, layer]))
+    else:
+        bias = AttentionBias.of(mixer.position, mixer.heads)
+    q_THK, k_THK, v_THK = (kept[place, layer] for place in (HookPoint.QUERY, HookPoint.KEY, HookPoint.VALUE))
+    return AttentionParts(q_THK, k_THK, v_THK, bias, mixer.pattern)
 
 
 class Distillation(Objective[Chunk, MaskedExample]):

@@ -55,6 +55,9 @@ class Objective(nn.Module, ABC, Generic[Item, Prepared]):
     extra_tokens: int = 2
     """Special tokens that `prepare` adds to an item; packing reserves room for them."""
 
+    encoder: Encoder
+    """The encoder that is trained; an objective with others says in `encoders` which are saved."""
+
     passes: float = 1.0
     """Passes through the encoders for each micro-batch, in units of a pass forward and back; counted as
     arithmetic."""
@@ -73,6 +76,6 @@ class Objective(nn.Module, ABC, Generic[Item, Prepared]):
     def forward(self, example: Prepared, totals: Mapping[str, int]) -> LossOutput:
         """The loss of an example; ``totals`` are the counts of the whole global batch."""
 
-    @abstractmethod
     def encoders(self) -> Mapping[str, Encoder]:
         """The encoders to save, in their exported form; the main one has the key ``""``."""
+        return {"": self.encoder}

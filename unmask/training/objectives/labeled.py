@@ -32,8 +32,8 @@ from unmask.training.objectives.consistency import (
     number_divergence,
     r_drop_divergence,
 )
-from unmask.training.objectives.consistency_spec import SiftSpec
 from unmask.training.objectives.interface import Example, LossOutput, Objective
+from unmask.training.objectives.specs import SiftSpec
 
 DIVERGENCES: Mapping[ProblemType, Divergence] = {
     "single_label_classification": class_divergence,
@@ -322,10 +322,6 @@ class LabeledObjective(Objective[LabeledSequence, LabeledExample]):
     def _divergence(self, example: LabeledExample, one: Tensor, other: Tensor) -> Tensor:
         """How far the second prediction is from the first; see `Divergence`."""
         return self.loss.divergence(example, one, other)
-
-    def encoders(self) -> Mapping[str, Encoder]:
-        """The one encoder."""
-        return {"": self.encoder}
 
 
 def _rows(example: LabeledExample, logits: Tensor) -> Tensor:

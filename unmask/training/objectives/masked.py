@@ -12,7 +12,7 @@ from unmask.encoder.encoder import Encoder
 from unmask.encoder.heads import MaskedLMHead
 from unmask.errors import InvalidRequest
 from unmask.text.batch import PackedBatch
-from unmask.training.data.chunk import Chunk
+from unmask.training.data.batches import Chunk
 from unmask.training.objectives.interface import Example, LossOutput, Objective
 from unmask.training.objectives.masking import MaskingSpec, mask_tokens
 from unmask.training.objectives.prediction import selected_cross_entropy
@@ -53,10 +53,6 @@ class MaskedLanguageModel(Objective[Chunk, MaskedExample]):
         return LossOutput(
             loss / totals["masked"], {"masked/loss": loss.detach(), "masked/accuracy": right.detach()}
         )
-
-    def encoders(self) -> Mapping[str, Encoder]:
-        """The one encoder."""
-        return {"": self.encoder}
 
 
 def wrap(chunks: Sequence[Chunk], vocabulary: Vocabulary) -> PackedBatch:

@@ -21,7 +21,7 @@ from unmask.encoder.heads import MaskedLMHead
 from unmask.errors import InvalidRequest
 from unmask.families import Family
 from unmask.spec.check import require_positive
-from unmask.training.data.chunk import Chunk
+from unmask.training.data.batches import Chunk
 from unmask.training.objectives.generator import generator_spec, with_detector
 from unmask.training.objectives.interface import LossOutput, Objective
 from unmask.training.objectives.masked import MaskedExample, masked_example, wrap

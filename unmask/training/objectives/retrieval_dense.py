@@ -15,7 +15,7 @@ from unmask.text.batch import PackedBatch
 from unmask.training.objectives.retrieval_example import RankingExample
 from unmask.training.objectives.retrieval_losses import exact
 from unmask.training.objectives.retrieval_ranking import RankingObjective, vector_loss
-from unmask.training.objectives.retrieval_spec import RankingSpec
+from unmask.training.objectives.specs import RankingSpec
 
 
 class DenseObjective(RankingObjective):

@@ -19,9 +19,9 @@ from unmask.spec import PooledVector
 from unmask.text.batch import PackedBatch
 from unmask.training.data.labeled import LabeledSequence
 from unmask.training.objectives.interface import Example, LossOutput, Objective
+from unmask.training.objectives.retrieval_example import encode_in_passes
 from unmask.training.objectives.retrieval_losses import exact
-from unmask.training.objectives.retrieval_passes import encode_in_passes
-from unmask.training.objectives.retrieval_spec import VectorLoss
+from unmask.training.objectives.specs import VectorLoss
 
 TERM = "distillation"
 """The term of the loss, by which its figures are named."""
@@ -94,7 +94,3 @@ class VectorDistillation(Objective[LabeledSequence, VectorExample]):
         return LossOutput(
             loss / max(1, totals[TERM]), {f"{TERM}/{name}": one.detach() for name, one in sums.items()}
         )
-
-    def encoders(self) -> Mapping[str, Encoder]:
-        """The one encoder."""
-        return {"": self.encoder}

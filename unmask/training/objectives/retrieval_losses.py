@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from unmask.training.objectives.consistency import log_sums
-from unmask.training.objectives.retrieval_spec import Direction, RankingSpec, Similarity
+from unmask.training.objectives.specs import Direction, RankingSpec, Similarity
 
 
 @dataclass(frozen=True, eq=False)

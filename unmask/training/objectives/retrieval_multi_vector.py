@@ -17,7 +17,7 @@ from unmask.text.batch import PackedBatch, SequenceLayout
 from unmask.training.objectives.retrieval_example import RankingExample
 from unmask.training.objectives.retrieval_losses import contrastive_loss, positives_first
 from unmask.training.objectives.retrieval_ranking import RankingObjective, own_loss
-from unmask.training.objectives.retrieval_spec import RankingSpec
+from unmask.training.objectives.specs import RankingSpec
 
 TILE = 1 << 22
 """Products of tokens in memory at once: 16 MB of float32."""

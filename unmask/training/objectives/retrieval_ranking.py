@@ -14,7 +14,7 @@ from unmask.encoder.encoder import Encoder
 from unmask.text.batch import PackedBatch
 from unmask.training.data.ranking import RankedTexts
 from unmask.training.objectives.interface import LossOutput, Objective
-from unmask.training.objectives.retrieval_example import TERM, RankingExample, prepared
+from unmask.training.objectives.retrieval_example import TERM, RankingExample, encode_in_passes, prepared
 from unmask.training.objectives.retrieval_losses import (
     Groups,
     contrastive_loss,
@@ -25,8 +25,7 @@ from unmask.training.objectives.retrieval_losses import (
     similarities,
     taught_loss,
 )
-from unmask.training.objectives.retrieval_passes import encode_in_passes
-from unmask.training.objectives.retrieval_spec import RankingSpec
+from unmask.training.objectives.specs import RankingSpec
 
 
 class RankingObjective(Objective[RankedTexts, RankingExample]):
@@ -80,10 +79,6 @@ class RankingObjective(Objective[RankedTexts, RankingExample]):
         return LossOutput(
             total / max(1, totals[TERM]), {f"{TERM}/{name}": one.detach() for name, one in sums.items()}
         )
-
-    def encoders(self) -> Mapping[str, Encoder]:
-        """The one encoder."""
-        return {"": self.encoder}
 
 
 def vector_loss(

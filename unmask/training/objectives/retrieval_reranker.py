@@ -15,15 +15,20 @@ from unmask.encoder.encoder import Encoder
 from unmask.text.batch import PackedBatch
 from unmask.training.data.ranking import RankedTexts
 from unmask.training.objectives.interface import LossOutput, Objective
-from unmask.training.objectives.retrieval_example import PAIRS, TERM, RankingExample, prepared
+from unmask.training.objectives.retrieval_example import (
+    PAIRS,
+    TERM,
+    RankingExample,
+    encode_in_passes,
+    prepared,
+)
 from unmask.training.objectives.retrieval_losses import (
     exact,
     log_softmax_of_each,
     own_positives_first,
     taught_loss,
 )
-from unmask.training.objectives.retrieval_passes import encode_in_passes
-from unmask.training.objectives.retrieval_spec import PairLoss, RankingSpec
+from unmask.training.objectives.specs import PairLoss, RankingSpec
 
 POINTWISE: tuple[PairLoss, ...] = ("bce", "mse")
 """Losses that are a mean over pairs; the others are a mean over queries."""
@@ -103,7 +108,3 @@ class RerankerObjective(Objective[RankedTexts, RankingExample]):
             loss / max(1, totals[term]),
             {f"{term}/loss": loss.detach(), f"{TERM}/accuracy": right.detach()},
         )
-
-    def encoders(self) -> Mapping[str, Encoder]:
-        """The one encoder."""
-        return {"": self.encoder}

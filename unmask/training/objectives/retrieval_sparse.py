@@ -20,7 +20,7 @@ from unmask.training.data.ranking import RankedTexts
 from unmask.training.objectives.retrieval_example import RankingExample, prepared
 from unmask.training.objectives.retrieval_losses import exact
 from unmask.training.objectives.retrieval_ranking import RankingObjective, vector_loss
-from unmask.training.objectives.retrieval_spec import RankingSpec, RegularizerSpec
+from unmask.training.objectives.specs import RankingSpec, RegularizerSpec
 
 
 @dataclass(frozen=True, eq=False)

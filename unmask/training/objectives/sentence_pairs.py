@@ -22,7 +22,7 @@ from torch.nn import functional
 from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest
 from unmask.text.batch import PackedBatch
-from unmask.training.data.chunk import Chunk
+from unmask.training.data.batches import Chunk
 from unmask.training.objectives.interface import LossOutput, Objective
 from unmask.training.objectives.masked import (
     MaskedExample,
@@ -152,10 +152,6 @@ class SentencePairs(Objective[Chunk, PairExample]):
             f"{term}/alone": torch.tensor(example.alone, device=x_TD.device),
             f"{term}/cut_tokens": torch.tensor(example.cut_tokens, device=x_TD.device),
         }
-
-    def encoders(self) -> Mapping[str, Encoder]:
-        """The one encoder."""
-        return {"": self.encoder}
 
 
 def wrap_pairs(made: PairedSentences, vocabulary: Vocabulary, *, typed: bool) -> PackedBatch:

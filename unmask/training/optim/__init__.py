@@ -10,8 +10,7 @@ from unmask.training.optim.schedules import ScheduleSpec, lr_multiplier
 from unmask.training.optim.spec import OptimizerSpec
 
 if TYPE_CHECKING:
-    from unmask.training.optim.build import Optimizer, build_optimizer
-    from unmask.training.optim.clip import clip_gradients
+    from unmask.training.optim.build import Optimizer, build_optimizer, clip_gradients
     from unmask.training.optim.ema import Ema
 
 __all__ = [
@@ -30,6 +29,6 @@ __getattr__ = lazy_names(
         "Ema": "unmask.training.optim.ema",
         "Optimizer": "unmask.training.optim.build",
         "build_optimizer": "unmask.training.optim.build",
-        "clip_gradients": "unmask.training.optim.clip",
+        "clip_gradients": "unmask.training.optim.build",
     },
 )

@@ -1,4 +1,4 @@
-"""Parameter groups: which parameters decay, and which are matrices updated by Muon."""
+"""Parameter groups: which parameters decay, which are matrices updated by Muon, and layer-wise decay."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import nn
 
+from unmask.encoder.encoder import Encoder
 from unmask.encoder.heads import PoolerLayer
 from unmask.encoder.heads.prediction_heads import ResidualTransformLayer, TransformLayer
 from unmask.encoder.layers import Block
@@ -14,7 +15,6 @@ from unmask.encoder.layers.global_attention import GlobalAttention
 from unmask.encoder.layers.linear_attention import LinearMixer
 from unmask.encoder.layers.parts import GatedNetwork
 from unmask.errors import InvalidRequest
-from unmask.training.optim.layer_decay import levels_below_top
 
 HIDDEN = (Block, TransformLayer, ResidualTransformLayer, PoolerLayer)
 """Modules whose linear layers map hidden states to hidden states; excludes embeddings and output layers."""
@@ -85,3 +85,25 @@ def _walk(
         yield prefix + name, parameter, decays, stacked.get(module, 1) if matrix else 0
     for name, child_module in module.named_children():
         yield from _walk(child_module, f"{prefix}{name}.", hidden=hidden, stacked=stacked)
+
+
+def levels_below_top(module: nn.Module) -> dict[nn.Parameter, int]:
+    """The level of every parameter of an encoder's layers and embeddings; all others are at level 0.
+
+    The top layer is at level 1, the lowest of n layers at level n, and embeddings at level n + 1, with the
+    table of distances that all layers read. A convolution belongs to the lowest layer, whose output it is
+    added to. Weights of several layers, or of several encoders, have the level of the highest.
+    """
+    found: dict[nn.Parameter, int] = {}
+    for encoder in (part for part in module.modules() if isinstance(part, Encoder)):
+        count = len(encoder.spec.layers)
+        parts: list[tuple[nn.Module | None, int]] = [
+            (encoder.embedding, count + 1),
+            (encoder.distances, count + 1),
+            (encoder.convolution, count),
+            *((encoder.block(layer), count - layer) for layer in range(count)),
+        ]
+        for part, level in parts:
+            for parameter in () if part is None else part.parameters():
+                found[parameter] = min(level, found.get(parameter, level))
+    return found

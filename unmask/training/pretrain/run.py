@@ -6,22 +6,30 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
 from unmask.encoder.compiled import compile_blocks
 from unmask.encoder.encoder import Encoder
 from unmask.training.data.stream import ChunkStream
 from unmask.training.objectives.build import build_objective
 from unmask.training.objectives.interface import Objective
 from unmask.training.optim import Ema
-from unmask.training.pretrain.branch import start_with_moments
 from unmask.training.pretrain.run_text import read_text
-from unmask.training.pretrain.start import longest, run_encoder, run_inputs, run_objective, run_tokenizer
+from unmask.training.pretrain.start import (
+    longest,
+    run_encoder,
+    run_inputs,
+    run_objective,
+    run_tokenizer,
+    start_with_moments,
+)
 from unmask.training.run import run
-from unmask.training.run.callbacks import Callback
+from unmask.training.run.callbacks import Callback, listener
 from unmask.training.run.distributed import check_batches, shard
-from unmask.training.run.listeners import listener
 from unmask.training.run.loop_settings import LoopSettings
 from unmask.training.run.ranks import Ranks
-from unmask.training.run.recompute import recompute_layers
 from unmask.training.run.report import plan
 from unmask.training.run.run import Evaluation, locked_folder, read_settings_and_base
 from unmask.training.run.settings import RunSettings, read_run, run_of_table
@@ -166,3 +174,30 @@ class Run(run.Run[RunSettings, Result]):
         """Export the last weights, or their averages."""
         loop, folder = self.loop, self.export(figures)
         return Result(self.settings.name, folder, loop.step, loop.tokens, loop.fill_ratio, figures)
+
+
+def recompute_layers(module: nn.Module) -> None:
+    """Make the layers of a module's encoders store only their inputs (Chen et al. 2016).
+
+    Activation memory shrinks to one input per layer, at the cost of a second forward pass of each layer.
+    Gradients are bitwise the same: the second pass repeats the dropout of the first. A layer with a hook, as
+    in distillation, stores everything, because the hook keeps its inner tensors anyway.
+
+    Args:
+        module: changed in place; names and weights are unchanged.
+    """
+    for encoder in module.modules():
+        if isinstance(encoder, Encoder):
+            for block in encoder.layers:
+                # An instance attribute hides the class's method; no module is added, so no name changes.
+                block.__dict__["forward"] = _recomputed(block.forward)
+
+
+def _recomputed(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def run(x_TD: Tensor, plan: Any, layer: int, hook: Any = None) -> Tensor:
+        if hook is not None or not torch.is_grad_enabled():
+            return forward(x_TD, plan, layer, hook)
+        found: Tensor = checkpoint(forward, x_TD, plan, layer, None, use_reentrant=False)
+        return found
+
+    return run

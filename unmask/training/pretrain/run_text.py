@@ -9,7 +9,7 @@ from unmask.base.stores import is_url
 from unmask.errors import InvalidRequest
 from unmask.text import Tokenizer
 from unmask.training.data import ChunkStream, ShardSet, SourceSpec, held_out, prepare
-from unmask.training.data.chunk import Chunk
+from unmask.training.data.batches import Chunk
 from unmask.training.data.shard_cache import ShardCache
 from unmask.training.data.stored import stored
 from unmask.training.run.callbacks import Callback

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, cast, get_args
 
 from unmask.errors import InvalidRequest
-from unmask.training.objectives.retrieval_spec import (
+from unmask.training.objectives.specs import (
     Direction,
     PairLoss,
     RankingLoss,

@@ -30,7 +30,7 @@ from unmask.training.objectives.retrieval_distillation import VectorDistillation
 from unmask.training.objectives.retrieval_multi_vector import MultiVectorObjective
 from unmask.training.objectives.retrieval_reranker import RerankerObjective
 from unmask.training.objectives.retrieval_sparse import SparseObjective
-from unmask.training.objectives.retrieval_spec import PairLoss, VectorLoss
+from unmask.training.objectives.specs import PairLoss, VectorLoss
 from unmask.training.retrieval.settings import RetrievalSettings
 from unmask.training.run.callbacks import Say
 from unmask.weights import Checkpoint

@@ -1,7 +1,10 @@
-"""What a run tells while it trains: the methods that an object can have."""
+"""What a run tells while it trains, and who receives it: objects, functions, or standard error."""
 
 import inspect
-from collections.abc import Callable, Mapping
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from unmask.errors import InvalidRequest, quoted
@@ -72,3 +75,130 @@ def _takes(function: Callable[..., object], number: int) -> bool:
     except ValueError:  # a function in C without a signature
         return True
     return True
+
+
+SECONDS_BETWEEN_LINES = 10.0
+
+
+class ProgressPrinter(Callback):
+    """Prints progress to standard error: one updating line on a terminal, plain lines otherwise."""
+
+    def __init__(self) -> None:
+        # A program without a terminal, such as a service, may have no standard error.
+        self._live = sys.stderr is not None and sys.stderr.isatty()
+        self._last = -SECONDS_BETWEEN_LINES
+        self._open = False
+
+    def say(self, sentence: str) -> None:
+        """Print a separate line."""
+        self._print(sentence, end="\n")
+
+    def tokenizing(self, source: str, documents: int, tokens: int) -> None:
+        """Tokenization progress of a source, at most as often as `step`."""
+        if self._wait():
+            return
+        counted = f"{documents:,} document" + ("" if documents == 1 else "s")
+        self._print(f"tokenizing {source}: {counted}, {tokens:,} tokens", end="" if self._live else "\n")
+
+    def step(self, figures: Mapping[str, float]) -> None:
+        """Progress of the run; at most every ten seconds if not on a terminal."""
+        if self._wait(last=figures["step"] == figures["steps"]):
+            return
+        terms = ", ".join(f"{name} {value:.3f}" for name, value in figures.items() if "/" in name)
+        line = (
+            f"step {figures['step']:,.0f} of {figures['steps']:,.0f}: {terms}, "
+            f"{figures['tokens_per_second']:,.0f} tokens/s, {figures['peak_share']:.0%} of peak, "
+            f"{figures['memory_bytes'] / 2**30:.1f} GiB, {_duration(figures['seconds_left'])} left"
+        )
+        self._print(line, end="" if self._live else "\n")
+
+    def end(self, result: Any) -> None:
+        """End the updating line."""
+        self.close()
+
+    def close(self) -> None:
+        """End the updating line."""
+        if self._open:
+            print(file=sys.stderr, flush=True)
+            self._open = False
+
+    def _wait(self, *, last: bool = False) -> bool:
+        """Whether it is too soon for another progress line."""
+        now = time.monotonic()
+        if not self._live and now - self._last < SECONDS_BETWEEN_LINES and not last:
+            return True
+        self._last = now
+        return False
+
+    def _print(self, line: str, end: str) -> None:
+        if sys.stderr is None:
+            return
+        print(f"\r\x1b[K{line}" if self._live else line, end=end, file=sys.stderr, flush=True)
+        self._open = end == ""
+
+
+def _duration(seconds: float) -> str:
+    minutes, hours = int(seconds // 60), int(seconds // 3600)
+    return f"{hours} h {minutes % 60:02d} min" if hours else f"{minutes} min {int(seconds % 60):02d} s"
+
+
+class _Adapted(Callback):
+    """Passes on what a run tells to those of several objects that have the method."""
+
+    def __init__(self, *heard: object) -> None:
+        for name in ARGUMENTS:
+            methods = [getattr(one, name) for one in heard if hasattr(one, name)]
+            setattr(self, name, _all_of(methods))
+
+
+def _all_of(methods: list[Callable[..., None]]) -> Callable[..., None]:
+    def called(*values: Any) -> None:
+        for method in methods:
+            method(*values)
+
+    return called
+
+
+class _Function:
+    """A function of one mapping as an object with methods."""
+
+    def __init__(self, function: Callable[[Mapping[str, Any]], object]) -> None:
+        self.function = function
+
+    def step(self, figures: Mapping[str, float]) -> None:
+        self.function({"event": "step", **figures})
+
+    def evaluation(self, figures: Mapping[str, float]) -> None:
+        self.function({"event": "evaluation", **figures})
+
+    def end(self, result: Any) -> None:
+        self.function({"event": "end", "result": result})
+
+
+@contextmanager
+def listener(callback: object, *, first: bool = True) -> Iterator[Callback]:
+    """Who hears a run that was started with this callback.
+
+    With none, and with a callback that has no method ``say``, notes and progress are printed to standard
+    error, as on the command line.
+
+    Args:
+        callback: None; a function that takes one mapping; or an object with some methods of `Callback`.
+        first: whether this is the first process of the run; others tell nothing.
+
+    Raises:
+        InvalidRequest: it is none of these.
+    """
+    check_callback(callback)
+    if not first or isinstance(callback, Callback):
+        yield callback if isinstance(callback, Callback) and first else Callback()
+        return
+    if hasattr(callback, "say"):
+        yield _Adapted(callback)
+        return
+    printer = ProgressPrinter()
+    known = any(hasattr(callback, name) for name in ARGUMENTS)
+    try:
+        yield _Adapted(printer, callback if known or not callable(callback) else _Function(callback))
+    finally:
+        printer.close()

@@ -13,8 +13,7 @@ from unmask.training.run.events import EventLog, read_events
 from unmask.training.run.flops import Peak, peak_memory
 from unmask.training.run.loop import Loop, MetricAccumulator
 from unmask.training.run.settings import LogSettings, RunSettings
-from unmask.training.run.tensorboard import Board
-from unmask.training.run.trackers import Trackers
+from unmask.training.run.trackers import Board, Trackers
 
 
 class Reporter:

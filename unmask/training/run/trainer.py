@@ -1,23 +1,47 @@
 """Take all steps of a loop, with evaluations, checkpoints and log; can be stopped between two steps."""
 
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from unmask.errors import InvalidRequest, NonFiniteResult
+import torch
+
+from unmask.errors import InvalidRequest, NonFiniteResult, OutOfMemory
 from unmask.training.run.callbacks import Callback
 from unmask.training.run.checkpoint import Snapshot, newest_sound, place_of, prune, save_snapshot
 from unmask.training.run.distributed import is_sharded
 from unmask.training.run.events import read_events
 from unmask.training.run.loop import Loop, MetricAccumulator
-from unmask.training.run.memory import memory_named
+from unmask.training.run.loop_settings import StepBatch
 from unmask.training.run.report import Reporter
 from unmask.training.run.settings import CheckpointSettings, EvaluationSettings, LogSettings
 from unmask.training.run.sharded import placed, save_sharded
 from unmask.training.run.state import capture_state, restore_state
 from unmask.training.run.stopping import Stopped, catch_signals
+
+REFUSED = ("not enough memory", "can't allocate memory", "out of memory", "bad_alloc", "bad allocation")
+"""Messages of torch and the libraries below it when an allocation fails."""
+
+
+@contextmanager
+def memory_named(batch: StepBatch, device: torch.device) -> Iterator[None]:
+    """Context in which a failed allocation raises an error that names the setting to lower.
+
+    Raises:
+        OutOfMemory: the device or the machine has too little memory for a micro-batch of this size.
+    """
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        known = isinstance(error, MemoryError | torch.OutOfMemoryError)
+        if not known and not any(words in str(error) for words in REFUSED):
+            raise
+        where = "the GPU" if device.type == "cuda" else "the machine"
+        raise OutOfMemory(
+            f"{where} has no memory left for a micro-batch of {batch.micro_size}; {batch.smaller}"
+        ) from None
 
 
 class Trainer:

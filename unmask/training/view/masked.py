@@ -15,8 +15,7 @@ from unmask.text import Encoding, Tokenizer
 from unmask.text.masking import spellings
 from unmask.training.objectives.masked import masked_example, wrap
 from unmask.training.objectives.masking import MaskingSpec, mask_tokens
-from unmask.training.view.chunk import draw_of, text_chunk, vocabulary_of
-from unmask.training.view.frequency import frequency_losses
+from unmask.training.view.text import draw_of, frequency_losses, text_chunk, vocabulary_of
 from unmask.training.view.values import Corruption, EpochTargets, MaskedToken, MaskedView, MaskEpochs
 
 MOST_EPOCHS = 1000

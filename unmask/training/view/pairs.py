@@ -14,7 +14,7 @@ from unmask.spec.encoder import head_of
 from unmask.text import Encoding, Tokenizer
 from unmask.training.objectives.sentence_pairs import PairTask, wrap_pairs
 from unmask.training.objectives.splitting import PairedSentences
-from unmask.training.view.chunk import text_chunk, vocabulary_of
+from unmask.training.view.text import text_chunk, vocabulary_of
 from unmask.training.view.values import PairOrder, SentencePairView
 
 UNRELATED = 16

@@ -18,7 +18,7 @@ from unmask.text.masking import spellings
 from unmask.training.objectives.generator import is_detector
 from unmask.training.objectives.masking import MaskingSpec
 from unmask.training.objectives.replaced import ReplacedSpec, propose, replaced_example
-from unmask.training.view.chunk import draw_of, text_chunk, vocabulary_of
+from unmask.training.view.text import draw_of, text_chunk, vocabulary_of
 from unmask.training.view.values import ReplacedToken, ReplacedView
 
 Source = Literal["generator", "reader", "nothing"]
