@@ -1,10 +1,11 @@
 """Labeled texts, in shuffled epochs of batches with a fixed number of texts."""
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,25 +75,30 @@ def check_unchanged(before: Mapping[str, str], now: Mapping[str, str]) -> None:
         )
 
 
-class LabeledBatches:
-    """Epochs over labeled texts, each in an order of its own, as a source of micro-batches.
+Item = TypeVar("Item")
 
-    A step has ``batch_size`` texts in ``micro_batches`` micro-batches of equal size (the first are one text
-    larger where that does not divide). The last step of an epoch has the texts that remain, as in the Trainer
-    of `transformers`; if they are fewer than the micro-batches, the order goes round to its beginning.
+
+class ShuffledItems(ABC, Generic[Item]):
+    """Epochs over items, each in an order of its own, as a source of micro-batches.
+
+    A step has ``batch_size`` items in ``micro_batches`` micro-batches of equal size (the first are one item
+    larger where that does not divide).
 
     Args:
-        items: all training texts.
-        batch_size: texts per step.
+        items: all training items.
+        batch_size: items per step.
         micro_batches: micro-batches per step.
         seed: determines the order of every epoch.
     """
 
+    unit: str
+    """What an item is called."""
+
     def __init__(
-        self, items: Sequence[LabeledSequence], *, batch_size: int, micro_batches: int = 1, seed: int = 0
+        self, items: Sequence[Item], *, batch_size: int, micro_batches: int = 1, seed: int = 0
     ) -> None:
         if not items:
-            raise InvalidRequest("there are no training texts; name a file with at least one")
+            raise InvalidRequest(f"there are no training {self.unit}; name a file with at least one")
         if not 1 <= micro_batches <= batch_size:
             raise InvalidRequest(
                 f"micro_batches is {micro_batches}; it must be from 1 to batch_size, which is {batch_size}"
@@ -101,35 +107,78 @@ class LabeledBatches:
         self.batch_size = batch_size
         self.micro_batches = micro_batches
         self.seed = seed
-        self._step = 0
         self._tokens = 0
         self._order: tuple[int, NDArray[np.int64]] = (-1, np.empty(0, dtype=np.int64))
 
+    @abstractmethod
+    def _choose(self, count: int) -> NDArray[np.int64]:
+        """The items of the next step, by their places: at least ``count``, the number of micro-batches."""
+
+    @abstractmethod
+    def _tokens_of(self, item: Item) -> int:
+        """Tokens of an item."""
+
     @property
     def steps_per_epoch(self) -> int:
-        """Steps in which every text is read once."""
+        """Steps in which every item is read about once."""
         return -(-len(self.items) // self.batch_size)
 
-    def next(self, count: int, *, rank: int = 0, world: int = 1) -> Sequence[Sequence[LabeledSequence]]:
+    def next(self, count: int, *, rank: int = 0, world: int = 1) -> Sequence[Sequence[Item]]:
         """The micro-batches of the next step; see `Batches`."""
         if count != self.micro_batches:
             raise InvalidRequest(f"{count} micro-batches were asked for; a step has {self.micro_batches}")
-        epoch, place = divmod(self._step, self.steps_per_epoch)
-        order = self.order_of(epoch)
-        chosen = order[place * self.batch_size : (place + 1) * self.batch_size]
-        if len(chosen) < count:
-            chosen = np.concatenate((chosen, np.resize(order, count - len(chosen))))
-        self._step += 1
-        self._tokens += sum(len(self.items[index].ids) for index in chosen)
+        chosen = self._choose(count)
+        self._tokens += sum(self._tokens_of(self.items[index]) for index in chosen)
         parts = np.array_split(chosen, count)
         return [[self.items[index] for index in part] for part in parts[rank::world]]
 
     def order_of(self, epoch: int) -> NDArray[np.int64]:
-        """The texts of an epoch, by their places, in the order in which they are read."""
+        """The items of an epoch, by their places, in the order in which they are read."""
         if self._order[0] != epoch:
             draw = np.random.Generator(np.random.PCG64DXSM([self.seed, ORDER_STREAM, epoch]))
             self._order = (epoch, draw.permutation(len(self.items)))
         return self._order[1]
+
+    def _check_position(self, count: object, seed: object) -> None:
+        """Refuse a position in other items than these."""
+        if count != len(self.items) or seed != self.seed:
+            raise InvalidRequest(
+                f"the run was training on {count} {self.unit} and there are {len(self.items)} now; restore "
+                "the data, or start another run in another folder"
+            )
+
+    @property
+    def fill_ratio(self) -> float:
+        """1: a batch has a fixed number of items, and no padding."""
+        return 1.0
+
+    @property
+    def tokens(self) -> int:
+        """Tokens so far."""
+        return self._tokens
+
+
+class LabeledBatches(ShuffledItems[LabeledSequence]):
+    """Epochs over labeled texts, see `ShuffledItems`.
+
+    The last step of an epoch has the texts that remain, as in the Trainer of `transformers`; if they are
+    fewer than the micro-batches, the order goes round to its beginning.
+    """
+
+    unit = "texts"
+    _step = 0
+
+    def _choose(self, count: int) -> NDArray[np.int64]:
+        epoch, place = divmod(self._step, self.steps_per_epoch)
+        order = self.order_of(epoch)
+        chosen = order[place * self.batch_size : (place + 1) * self.batch_size]
+        self._step += 1
+        if len(chosen) < count:
+            return np.concatenate((chosen, np.resize(order, count - len(chosen))))
+        return chosen
+
+    def _tokens_of(self, item: LabeledSequence) -> int:
+        return len(item.ids)
 
     def state(self) -> dict[str, Any]:
         """The position; see `Batches`."""
@@ -142,22 +191,8 @@ class LabeledBatches:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue at a position; see `Batches`."""
-        if state.get("texts") != len(self.items) or state.get("seed") != self.seed:
-            raise InvalidRequest(
-                f"the run was training on {state.get('texts')} texts and there are {len(self.items)} now; "
-                "restore the data, or start another run in another folder"
-            )
+        self._check_position(state.get("texts"), state.get("seed"))
         self._step, self._tokens = int(state["step"]), int(state["tokens"])
-
-    @property
-    def fill_ratio(self) -> float:
-        """1: a batch has a fixed number of texts, and no padding."""
-        return 1.0
-
-    @property
-    def tokens(self) -> int:
-        """Tokens so far."""
-        return self._tokens
 
     @property
     def epochs(self) -> Mapping[str, float]:

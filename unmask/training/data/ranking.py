@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
-from unmask.training.data.labeled import ORDER_STREAM
+from unmask.training.data.labeled import ShuffledItems
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,8 +46,8 @@ class RankedTexts:
         return (self.query.key, *(one.key for one in self.documents))
 
 
-class RankingBatches:
-    """An endless stream of shuffled epochs, in batches in which no query and no positive document repeats.
+class RankingBatches(ShuffledItems[RankedTexts]):
+    """Shuffled epochs in batches in which no query and no positive document repeats, see `ShuffledItems`.
 
     A text that is a query or a positive document of one item would be a false negative of the others, so it
     occurs in no other item of its batch, as with ``NO_DUPLICATES`` of `sentence-transformers`. An item that
@@ -62,6 +62,8 @@ class RankingBatches:
         distinct: whether repeated texts are kept apart.
     """
 
+    unit = "queries"
+
     def __init__(
         self,
         items: Sequence[RankedTexts],
@@ -71,42 +73,14 @@ class RankingBatches:
         seed: int = 0,
         distinct: bool = True,
     ) -> None:
-        if not items:
-            raise InvalidRequest("there are no training queries; name a file with at least one")
-        if not 1 <= micro_batches <= batch_size:
-            raise InvalidRequest(
-                f"micro_batches is {micro_batches}; it must be from 1 to batch_size, which is {batch_size}"
-            )
-        self.items, self.batch_size, self.micro_batches = items, batch_size, micro_batches
-        self.seed, self.distinct = seed, distinct
+        super().__init__(items, batch_size=batch_size, micro_batches=micro_batches, seed=seed)
+        self.distinct = distinct
         self._read = 0
         """Items taken from the stream so far, waiting ones included."""
         self._waiting: list[int] = []
         self._given = 0
-        self._tokens = 0
-        self._order: tuple[int, NDArray[np.int64]] = (-1, np.empty(0, dtype=np.int64))
 
-    @property
-    def steps_per_epoch(self) -> int:
-        """Steps in which about every item is read once."""
-        return -(-len(self.items) // self.batch_size)
-
-    def next(self, count: int, *, rank: int = 0, world: int = 1) -> Sequence[Sequence[RankedTexts]]:
-        """The micro-batches of the next step; see `Batches`."""
-        if count != self.micro_batches:
-            raise InvalidRequest(f"{count} micro-batches were asked for; a step has {self.micro_batches}")
-        chosen = self._choose()
-        if len(chosen) < count:
-            raise InvalidRequest(
-                f"only {len(chosen)} of the {len(self.items)} training items differ in query and positive "
-                f"document, and a step has {count} micro-batches; lower micro_batches"
-            )
-        self._given += len(chosen)
-        self._tokens += sum(self.items[index].tokens for index in chosen)
-        parts = np.array_split(np.array(chosen), count)
-        return [[self.items[index] for index in part] for part in parts[rank::world]]
-
-    def _choose(self) -> list[int]:
+    def _choose(self, count: int) -> NDArray[np.int64]:
         """The items of the next batch: those that wait and fit, then those of the stream that fit."""
         chosen: list[int] = []
         texts: set[str] = set()
@@ -128,16 +102,22 @@ class RankingBatches:
             texts.update(keys)
             asked.update(keys[:2])
         self._waiting = still + list(waiting)
-        return chosen
+        if len(chosen) < count:
+            raise InvalidRequest(
+                f"only {len(chosen)} of the {len(self.items)} training items differ in query and positive "
+                f"document, and a step has {count} micro-batches; lower micro_batches"
+            )
+        self._given += len(chosen)
+        return np.array(chosen)
+
+    def _tokens_of(self, item: RankedTexts) -> int:
+        return item.tokens
 
     def _stream(self) -> Iterator[int]:
         while True:
             epoch, place = divmod(self._read, len(self.items))
-            if self._order[0] != epoch:
-                draw = np.random.Generator(np.random.PCG64DXSM([self.seed, ORDER_STREAM, epoch]))
-                self._order = (epoch, draw.permutation(len(self.items)))
             self._read += 1
-            yield int(self._order[1][place])
+            yield int(self.order_of(epoch)[place])
 
     def state(self) -> dict[str, Any]:
         """The position; see `Batches`."""
@@ -152,23 +132,9 @@ class RankingBatches:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue at a position; see `Batches`."""
-        if state.get("items") != len(self.items) or state.get("seed") != self.seed:
-            raise InvalidRequest(
-                f"the run was training on {state.get('items')} queries and there are {len(self.items)} now; "
-                "restore the data, or start another run in another folder"
-            )
+        self._check_position(state.get("items"), state.get("seed"))
         self._read, self._given, self._tokens = (int(state[name]) for name in ("read", "given", "tokens"))
         self._waiting = [int(index) for index in state["waiting"]]
-
-    @property
-    def fill_ratio(self) -> float:
-        """1: a batch has a fixed number of items, and no padding."""
-        return 1.0
-
-    @property
-    def tokens(self) -> int:
-        """Tokens so far."""
-        return self._tokens
 
     @property
     def epochs(self) -> Mapping[str, float]:

@@ -44,6 +44,8 @@ class Predicted:
     predictions: Sequence[Any]
     """For each example as in `unmask.training.finetune.metrics.Metrics`."""
     labels: Sequence[Any]
+    lines: Callable[[], list[dict[str, Any]]]
+    """Gives for each example what a file of predictions has."""
 
     def figures(self) -> dict[str, float]:
         """The figures of all examples."""
@@ -92,27 +94,33 @@ def judged(
             return _tags(head, read, examples)
         case "regression":
             numbers = np.array([one.score for one in classify(head, read)])
-            wanted = np.array([float(one.gold[0]) for one in examples])
+            wanted = np.array([float(example.gold[0]) for example in examples])
             return Predicted(
-                lambda some: number_figures(wanted[some], numbers[some]), numbers.tolist(), wanted.tolist()
+                lambda chosen: number_figures(wanted[chosen], numbers[chosen]),
+                numbers.tolist(),
+                wanted.tolist(),
+                lambda: [{"score": number} for number in numbers.tolist()],
             )
         case "multi_label":
-            applied = [one.labels for one in classify(head, read)]
-            found = np.array([[name in some for name in preparation.labels] for some in applied])
-            gold = np.array([one.gold > 0.5 for one in examples])
+            several = classify(head, read)
+            applied = np.array([[name in one.labels for name in preparation.labels] for one in several])
+            gold = np.array([example.gold > 0.5 for example in examples])
             return Predicted(
-                lambda some: multi_label_figures(gold[some], found[some]),
-                applied,
+                lambda chosen: multi_label_figures(gold[chosen], applied[chosen]),
+                [one.labels for one in several],
                 gold_labels(preparation, examples),
+                lambda: [{"labels": list(one.labels), "scores": one.scores} for one in several],
             )
         case "classification":
+            single = classify(head, read)
             place = {name: number for number, name in enumerate(preparation.labels)}
-            classes = np.array([place[one.label] for one in classify(head, read)])
-            right = np.array([int(one.gold) for one in examples])
+            classes = np.array([place[one.label] for one in single])
+            right = np.array([int(example.gold) for example in examples])
             return Predicted(
-                lambda some: class_figures(right[some], classes[some], preparation.labels),
-                [preparation.labels[number] for number in classes],
+                lambda chosen: class_figures(right[chosen], classes[chosen], preparation.labels),
+                [one.label for one in single],
                 gold_labels(preparation, examples),
+                lambda: [{"label": one.label, "score": one.score, "scores": one.scores} for one in single],
             )
         case "multiple_choice" | "retrieval":
             raise ValueError("these have no logits of windows")
@@ -204,19 +212,27 @@ def read_choices(
     return choose(read, [example.record.choices or () for example in examples])
 
 
-def choices_judged(found: Sequence[Choice], examples: Sequence[Example]) -> Predicted:
+def choices_judged(choices: Sequence[Choice], examples: Sequence[Example]) -> Predicted:
     """The share of questions whose right choice is the most probable one."""
-    chosen, gold = [one.index for one in found], [int(example.gold) for example in examples]
-    right = np.array([one == other for one, other in zip(chosen, gold, strict=True)])
-    return Predicted(lambda some: {"accuracy": float(np.mean(right[some]))}, chosen, gold)
+    chosen, gold = [choice.index for choice in choices], [int(example.gold) for example in examples]
+    right = np.array(chosen) == np.array(gold)
+    return Predicted(
+        lambda selected: {"accuracy": float(np.mean(right[selected]))},
+        chosen,
+        gold,
+        lambda: [
+            {"choice": choice.index, "score": choice.score, "scores": choice.scores} for choice in choices
+        ],
+    )
 
 
 def _tags(head: Classifier, read: Sequence[WindowedLogits], examples: Sequence[Example]) -> Predicted:
     """Accuracy over words, and figures of entities where the labels are a tagging scheme."""
     scheme = Scheme(head.labels or ())
     gold = [[scheme.labels[number] for number in example.gold] for example in examples]
-    found = [one.labels(len(labels)) for one, labels in zip(tag(head, read), gold, strict=True)]
-    return Predicted(entity_scorer(gold, found, entities=scheme.has_entities), found, gold)
+    tags = [one.labels(len(labels)) for one, labels in zip(tag(head, read), gold, strict=True)]
+    scores = entity_scorer(gold, tags, entities=scheme.has_entities)
+    return Predicted(scores, tags, gold, lambda: [{"labels": labels} for labels in tags])
 
 
 def entity_scorer(
@@ -237,10 +253,25 @@ def entity_scorer(
 def _answers(read: Sequence[WindowedLogits], examples: Sequence[Example]) -> Predicted:
     with_null = any(not example.gold.answers for example in examples)
     best = [answer([one], no_answer=with_null).answers for one in read]
-    found = [some[0].text if some else "" for some in best]
+    texts = [answers[0].text if answers else "" for answers in best]
     gold = [tuple(text for text, _ in example.gold.answers) for example in examples]
-    exact_S, overlap_S = np.array([answer_scores(*pair) for pair in zip(gold, found, strict=True)]).T
-    return Predicted(lambda some: answer_figures(exact_S[some], overlap_S[some]), found, gold)
+    exact_S, overlap_S = np.array([answer_scores(*pair) for pair in zip(gold, texts, strict=True)]).T
+    return Predicted(
+        lambda chosen: answer_figures(exact_S[chosen], overlap_S[chosen]),
+        texts,
+        gold,
+        lambda: list(map(_answer_line, read)),
+    )
+
+
+def _answer_line(read: WindowedLogits) -> dict[str, Any]:
+    """The best span, and how probable it is that there is no answer."""
+    answers = answer([read], no_answer=True, null_threshold=1.0)
+    best = answers.answers[0] if answers.answers else None
+    row: dict[str, Any] = {"answer": "", "score": 0.0}
+    if best is not None:
+        row = {"answer": best.text, "start": best.start, "end": best.end, "score": best.score}
+    return row | {"no_answer": answers.null_score}
 
 
 def intervals(scores: Scores, texts: int, task: Task) -> dict[str, Interval]:

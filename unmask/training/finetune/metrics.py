@@ -28,8 +28,26 @@ from unmask.base.optional import require
 from unmask.errors import InvalidRequest, quoted
 from unmask.training.finetune.tasks import Task
 
+LOWER_IS_BETTER = ("loss", "mean_squared_error")
+"""Figures of which a smaller one is better."""
+
 Span = tuple[str, int, int]
 """Type, start and end of an entity."""
+
+
+def goodness(metric: str | None, value: float) -> float:
+    """A figure as a number that is higher the better the figure is."""
+    return -value if metric in LOWER_IS_BETTER else value
+
+
+def check_metric(metric: str | None, figures: Sequence[str]) -> None:
+    """Refuse a metric that is none of the figures of a task.
+
+    Raises:
+        InvalidRequest: it is none of them.
+    """
+    if metric is not None and metric not in figures:
+        raise InvalidRequest(f"evaluation.metric is {metric!r}; of this task it can be {', '.join(figures)}")
 
 
 def class_figures(

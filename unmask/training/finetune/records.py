@@ -206,17 +206,12 @@ ROWS = ("tsv", "csv", "jsonl", "parquet", "datasets")
 def _table(rows: Iterator[Record], data: DataSettings, labeled: bool) -> Iterator[Labeled]:
     for place, row in rows:
         where = str(place)
-        wanted = {"text": data.text, "pair": data.pair, "label": data.label if labeled else None}
-        for option, column in wanted.items():
-            if column is not None and column not in row:
-                raise InvalidRequest(
-                    f"{where} has no column {column!r}; set data.{option} to one of: {', '.join(row)}"
-                )
-        text, pair = row[data.text], None if data.pair is None else row[data.pair]
+        text = value_under(data.text, row, where, "text")
+        pair = None if data.pair is None else value_under(data.pair, row, where, "pair")
         words = isinstance(text, list) and all(isinstance(word, str) for word in text)
         if not (isinstance(text, str) or words) or not isinstance(pair, str | None):
             raise InvalidText(f"{where} has no text under {data.text!r}; give a string")
-        label = row.get(data.label)
+        label = value_under(data.label, row, where, "label") if labeled else row.get(data.label)
         if isinstance(label, list):
             label = _in_scheme(label, data, where)
         choices = _choices(where, row, data.choices) if data.choices else None
@@ -225,16 +220,35 @@ def _table(rows: Iterator[Record], data: DataSettings, labeled: bool) -> Iterato
 
 def _choices(where: str, row: Mapping[str, Any], columns: Sequence[str]) -> tuple[str, ...]:
     """The choices of a question: the list in one column, or the texts of several columns."""
-    for column in columns:
-        if column not in row:
-            raise InvalidRequest(
-                f"{where} has no column {column!r}; set data.choices to some of: {', '.join(row)}"
-            )
-    some = row[columns[0]] if len(columns) == 1 else [row[column] for column in columns]
-    if not isinstance(some, list) or len(some) < 2 or not all(isinstance(one, str) for one in some):
+    values = [value_under(column, row, where, "choices", many=True) for column in columns]
+    choices = values[0] if len(columns) == 1 else values
+    under = ", ".join(map(repr, columns))
+    if (
+        not isinstance(choices, list)
+        or len(choices) < 2
+        or not all(isinstance(choice, str) for choice in choices)
+    ):
         under = ", ".join(map(repr, columns))
-        raise InvalidText(f"{where} has {quoted(some)} under {under}; give at least two choices as strings")
-    return tuple(some)
+        raise InvalidText(
+            f"{where} has {quoted(choices)} under {under}; give at least two choices as strings"
+        )
+    return tuple(choices)
+
+
+def value_under(
+    column: str, row: Mapping[str, Any], where: object, option: str, *, many: bool = False
+) -> Any:
+    """The value in a column that ``data.option`` names, or one of ``many``.
+
+    Raises:
+        InvalidRequest: the row has no such column.
+    """
+    if column not in row:
+        raise InvalidRequest(
+            f"{where} has no column {column!r}; set data.{option} to {'some' if many else 'one'} of: "
+            f"{', '.join(row)}"
+        )
+    return row[column]
 
 
 def _conll(path: Path, data: DataSettings) -> Iterator[Labeled]:

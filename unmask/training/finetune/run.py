@@ -27,7 +27,7 @@ from unmask.training.finetune.examples import (
 )
 from unmask.training.finetune.few_shot import FewShot, few_texts, figures_before, write_body
 from unmask.training.finetune.inputs import labeled_inputs
-from unmask.training.finetune.metrics import Metrics, OwnMetrics
+from unmask.training.finetune.metrics import Metrics, OwnMetrics, check_metric
 from unmask.training.finetune.records import Labeled, ReadingNotes, in_both_orders, read_labeled
 from unmask.training.finetune.result import FinetuneResult, write_result
 from unmask.training.finetune.seeds import SeedsResult, train_seeds
@@ -38,7 +38,7 @@ from unmask.training.finetune.start import (
     task_checkpoint,
     task_encoder,
 )
-from unmask.training.finetune.supervised import SupervisedRun, check_metric, without_dev
+from unmask.training.finetune.supervised import SupervisedRun, without_dev
 from unmask.training.finetune.sweep import SweepResult, train_sweep
 from unmask.training.finetune.tasks import TASKS
 from unmask.training.finetune.tested import FinalTest

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from unmask.errors import InvalidRequest
 from unmask.training.finetune.inputs import UNCHANGED, inputs_of
+from unmask.training.finetune.metrics import goodness
 from unmask.training.finetune.result import RESULT, FinetuneResult, read_result, write_json
 from unmask.training.finetune.settings import FinetuneSettings
-from unmask.training.finetune.supervised import LOWER_IS_BETTER
 from unmask.training.run.callbacks import Callback
 from unmask.training.run.ranks import Ranks
 from unmask.training.run.run import exclusive_lock
@@ -62,9 +62,7 @@ def train_seeds(
         for number, seed in enumerate(settings.seeds, start=1):
             folder = out / f"seed-{seed}"
             one = replace(settings, seed=seed, seeds=(), out=str(Path(settings.out) / folder.name))
-            done = read_result(one, folder, partial(inputs_of, one, base))
-            if ranks.sums({"finished": float(done is not None)})["finished"] < ranks.world:
-                done = None  # processes of several machines may not see the same files
+            done = finished_result(one, folder, base, ranks)
             callback.say(
                 f"seed {seed}, {number} of {len(settings.seeds)}" + (": already finished" if done else "")
             )
@@ -80,6 +78,14 @@ def train_seeds(
     return result
 
 
+def finished_result(settings: FinetuneSettings, out: Path, base: Path, ranks: Ranks) -> FinetuneResult | None:
+    """The result of a run that needs no training, see `read_result`."""
+    result = read_result(settings, out, partial(inputs_of, settings, base))
+    if ranks.sums({"finished": float(result is not None)})["finished"] < ranks.world:
+        return None  # processes of several machines may not see the same files
+    return result
+
+
 def summarized(settings: FinetuneSettings, out: Path, runs: Mapping[int, FinetuneResult]) -> SeedsResult:
     """Mean and standard deviation of every figure that all runs have, and the best seed."""
     first, *others = runs.values()
@@ -90,8 +96,7 @@ def summarized(settings: FinetuneSettings, out: Path, runs: Mapping[int, Finetun
     if metric is not None:
         if f"dev/{metric}" not in values:
             raise InvalidRequest(f"no run has the figure {metric!r}, which evaluation.metric names")
-        sign = -1 if metric in LOWER_IS_BETTER else 1
-        best = max(runs, key=lambda seed: sign * runs[seed].dev[f"dev/{metric}"])
+        best = max(runs, key=lambda seed: goodness(metric, runs[seed].dev[f"dev/{metric}"]))
     return SeedsResult(
         settings.name,
         out,

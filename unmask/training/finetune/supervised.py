@@ -8,10 +8,10 @@ from typing import Any
 
 from unmask.base.files import replaced_folder
 from unmask.encoder.encoder import Encoder
-from unmask.errors import InvalidRequest
 from unmask.training.data.labeled import LabeledBatches
 from unmask.training.data.ranking import RankingBatches
 from unmask.training.finetune.grid import FREE
+from unmask.training.finetune.metrics import check_metric, goodness
 from unmask.training.finetune.result import FinetuneResult
 from unmask.training.finetune.settings import FinetuneSettings
 from unmask.training.objectives.interface import Objective
@@ -26,18 +26,6 @@ from unmask.training.run.run import Evaluation, Run
 from unmask.training.run.settings import EvaluationSettings
 from unmask.weights import Source, read_checkpoint
 from unmask.weights.build import build
-
-LOWER_IS_BETTER = ("loss", "mean_squared_error")
-
-
-def check_metric(metric: str | None, figures: Sequence[str]) -> None:
-    """Refuse a metric that is none of the figures of a task.
-
-    Raises:
-        InvalidRequest: it is none of them.
-    """
-    if metric is not None and metric not in figures:
-        raise InvalidRequest(f"evaluation.metric is {metric!r}; of this task it can be {', '.join(figures)}")
 
 
 class BestModel:
@@ -87,8 +75,9 @@ class BestModel:
             self.write(self.folder)
 
     def _better(self, value: float, step: int) -> bool:
-        sign = -1 if self.metric in LOWER_IS_BETTER else 1
-        better = not math.isnan(value) and (self.best is None or sign * value > sign * self.best)
+        better = not math.isnan(value) and (
+            self.best is None or goodness(self.metric, value) > goodness(self.metric, self.best)
+        )
         if better:
             self.best, self.step, self._without = value, step, 0
         else:

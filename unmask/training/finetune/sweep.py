@@ -6,18 +6,17 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unmask.base.optional import require
 from unmask.errors import InvalidRequest, OutputError, UnmaskError
 from unmask.training.finetune.grid import Value, with_values
-from unmask.training.finetune.inputs import UNCHANGED, inputs_of
-from unmask.training.finetune.result import RESULT, FinetuneResult, read_result, write_json
-from unmask.training.finetune.seeds import SeedsResult
+from unmask.training.finetune.inputs import UNCHANGED
+from unmask.training.finetune.metrics import LOWER_IS_BETTER, goodness
+from unmask.training.finetune.result import RESULT, FinetuneResult, write_json
+from unmask.training.finetune.seeds import SeedsResult, finished_result
 from unmask.training.finetune.settings import FinetuneSettings
-from unmask.training.finetune.supervised import LOWER_IS_BETTER
 from unmask.training.run.base_model import first_checkpoint
 from unmask.training.run.callbacks import Callback
 from unmask.training.run.ranks import Ranks
@@ -185,7 +184,9 @@ def train_sweep(
         for number in range(count):
             trial, values = trials.trial(number)
             one = replace(with_values(settings, values), out=str(Path(settings.out) / f"trial-{number}"))
-            done: FinetuneResult | SeedsResult | None = _finished(one, base, ranks)
+            # With several seeds, each is asked for on its own.
+            done: FinetuneResult | SeedsResult | None
+            done = None if one.seeds else finished_result(one, base / one.out, base, ranks)
             what = ", ".join(f"{key} = {value}" for key, value in values.items())
             callback.say(
                 f"trial {number}, {number + 1} of {count}: {what}" + (": already finished" if done else "")
@@ -202,15 +203,6 @@ def train_sweep(
         if ranks.first:
             write_json(out / RESULT, _table(compared))
     return compared
-
-
-def _finished(settings: FinetuneSettings, base: Path, ranks: Ranks) -> FinetuneResult | None:
-    """The result of a trial that needs no training; with several seeds, each is asked for on its own."""
-    now = partial(inputs_of, settings, base)
-    done = None if settings.seeds else read_result(settings, base / settings.out, now)
-    if ranks.sums({"finished": float(done is not None)})["finished"] < ranks.world:
-        return None  # processes of several machines may not see the same files
-    return done
 
 
 def figures_of(run: FinetuneResult | SeedsResult) -> Mapping[str, float]:
@@ -231,8 +223,7 @@ def _check_checkpoints(settings: FinetuneSettings, base: Path) -> None:
 def _compared(settings: FinetuneSettings, out: Path, trials: Sequence[TrialResult]) -> SweepResult:
     """The result with the best trial; of equal ones the first."""
     metric = str(settings.evaluation.metric)
-    sign = -1 if metric in LOWER_IS_BETTER else 1
-    best = max(trials, key=lambda one: (sign * one.metric, -one.number))
+    best = max(trials, key=lambda one: (goodness(metric, one.metric), -one.number))
     return SweepResult(settings.name, out, metric, tuple(trials), best.number)
 
 

@@ -9,23 +9,12 @@ from pathlib import Path
 from typing import Any, assert_never
 
 from unmask.base.files import whole_file
-from unmask.engines.engine import Engine
 from unmask.engines.torch_engine import TorchEngine
 from unmask.errors import InvalidRequest, InvalidText
-from unmask.tasks.answer import answer
-from unmask.tasks.classify import classifier_of, classify, label_names
-from unmask.tasks.long_texts import WindowedLogits
-from unmask.tasks.tag import tag
+from unmask.tasks.classify import classifier_of, label_names
 from unmask.text.memory import Rows, tables_in_memory
 from unmask.training.finetune.described import one_sided
-from unmask.training.finetune.evaluate import (
-    Predicted,
-    choices_judged,
-    intervals,
-    judged,
-    read_choices,
-    read_examples,
-)
+from unmask.training.finetune.evaluate import intervals, predicted
 from unmask.training.finetune.examples import Counts, Example, Preparation, check_kinds, preparation_for
 from unmask.training.finetune.grid import with_values
 from unmask.training.finetune.records import Gold, Labeled, read_labeled
@@ -116,11 +105,11 @@ class FinalTest:
         labels = label_names(head) if TASKS[settings.task].has_labels else ()
         preparation = preparation_for(settings, labels, checkpoint, checkpoint.spec)
         examples = self.examples(preparation)
-        rows, found = _predict(TorchEngine(build(checkpoint).eval()), preparation, examples)
+        found = predicted(TorchEngine(build(checkpoint).eval()), preparation, examples)
         out = result.folder.parent
         predictions = out / PREDICTIONS
         with whole_file(predictions) as partial, partial.open("w", encoding="utf-8") as lines:
-            for example, row in zip(examples, rows, strict=True):
+            for example, row in zip(examples, found.lines(), strict=True):
                 lines.write(json.dumps(_input(example.record) | row, ensure_ascii=False) + "\n")
         told.say(f"test: {counted(len(examples), 'text')} of {self.source} predicted: {predictions}")
         if not self.labeled:
@@ -175,50 +164,6 @@ def _with_some_label(record: Labeled, task: Task, labels: Sequence[str]) -> Labe
         case _:
             assert_never(task)
     return replace(record, label=label)
-
-
-def _predict(
-    engine: Engine, preparation: Preparation, examples: Sequence[Example]
-) -> tuple[list[dict[str, Any]], Predicted]:
-    """A row for each example, and what figures are computed from."""
-    task = preparation.task
-    if task == "multiple_choice":
-        chosen = read_choices(engine, examples)
-        found = choices_judged(chosen, examples)
-        return [{"choice": one.index, "score": one.score, "scores": one.scores} for one in chosen], found
-    head = classifier_of(engine.spec, TASKS[task].role, task, "the model")
-    read = read_examples(engine, TASKS[task].role, examples)
-    found = judged(head, preparation, examples, read)
-    match task:
-        case "answering":
-            return list(map(_answer, read)), found
-        case "tagging":
-            tags = tag(head, read)
-            return [
-                {"labels": one.labels(len(example.gold))} for one, example in zip(tags, examples, strict=True)
-            ], found
-        case "regression":
-            return [{"score": one.score} for one in classify(head, read)], found
-        case "multi_label":
-            return [{"labels": list(one.labels), "scores": one.scores} for one in classify(head, read)], found
-        case "classification":
-            return [
-                {"label": one.label, "score": one.score, "scores": one.scores} for one in classify(head, read)
-            ], found
-        case "retrieval":
-            raise ValueError("documents have no labels")
-        case _:
-            assert_never(task)
-
-
-def _answer(read: WindowedLogits) -> dict[str, Any]:
-    """The best span, and how probable it is that there is no answer."""
-    found = answer([read], no_answer=True, null_threshold=1.0)
-    best = found.answers[0] if found.answers else None
-    row: dict[str, Any] = {"answer": "", "score": 0.0}
-    if best is not None:
-        row = {"answer": best.text, "start": best.start, "end": best.end, "score": best.score}
-    return row | {"no_answer": found.null_score}
 
 
 def _input(record: Labeled) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from unmask.errors import InvalidRequest, InvalidText, quoted
 from unmask.text.lines import COMPRESSED
 from unmask.text.rows import json_rows, tsv_rows
 from unmask.training.finetune.data_settings import DataSettings
-from unmask.training.finetune.records import labeled_files, table_rows
+from unmask.training.finetune.records import labeled_files, table_rows, value_under
 
 NEGATIVES = ("negative", "negatives")
 """The columns of negatives that are read if none is named."""
@@ -64,26 +64,18 @@ def read_ranked(names: Sequence[str], data: DataSettings, base: Path) -> Iterato
 
 def _row(where: str, row: Mapping[str, Any], data: DataSettings) -> Ranked:
     query, positive = (_text(where, row, getattr(data, name), name) for name in ("query", "positive"))
-    columns = [data.negative] if data.negative is not None else [one for one in NEGATIVES if one in row]
+    columns = [name for name in NEGATIVES if name in row] if data.negative is None else [data.negative]
     negatives: list[str] = []
     for column in columns:
-        if column not in row:
-            raise InvalidRequest(
-                f"{where} has no column {column!r}; set data.negative to one of: {', '.join(row)}"
-            )
-        some = row[column]
-        some = [some] if isinstance(some, str) else some
-        if some is None or not all(isinstance(one, str) and one.strip() for one in some):
-            raise InvalidText(f"{where} has {quoted(some)} under {column!r}; give a text or a list of texts")
-        negatives += some
+        value = value_under(column, row, where, "negative")
+        texts = [value] if isinstance(value, str) else value
+        if texts is None or not all(isinstance(text, str) and text.strip() for text in texts):
+            raise InvalidText(f"{where} has {quoted(texts)} under {column!r}; give a text or a list of texts")
+        negatives += texts
     documents = (positive, *negatives)
     scores = None
     if data.scores is not None:
-        if data.scores not in row:
-            raise InvalidRequest(
-                f"{where} has no column {data.scores!r}; set data.scores to one of: {', '.join(row)}"
-            )
-        scores = row[data.scores]
+        scores = value_under(data.scores, row, where, "scores")
         numbers = isinstance(scores, list | tuple) and all(isinstance(one, int | float) for one in scores)
         if not numbers or len(scores) != len(documents):
             raise InvalidText(
@@ -95,14 +87,10 @@ def _row(where: str, row: Mapping[str, Any], data: DataSettings) -> Ranked:
 
 
 def _text(where: str, row: Mapping[str, Any], column: str, option: str) -> str:
-    if column not in row:
-        raise InvalidRequest(
-            f"{where} has no column {column!r}; set data.{option} to one of: {', '.join(row)}"
-        )
-    found = row[column]
-    if not isinstance(found, str) or not found.strip():
+    text = value_under(column, row, where, option)
+    if not isinstance(text, str) or not text.strip():
         raise InvalidText(f"{where} has no text under {column!r}; give a string")
-    return found
+    return text
 
 
 def _judged(path: Path) -> Iterator[Ranked]:

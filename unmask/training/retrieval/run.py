@@ -11,8 +11,9 @@ from unmask.errors import InvalidRequest
 from unmask.training.data.labeled import LabeledBatches
 from unmask.training.data.ranking import RankingBatches
 from unmask.training.finetune.inputs import ranked_inputs
+from unmask.training.finetune.metrics import check_metric
 from unmask.training.finetune.result import FinetuneResult
-from unmask.training.finetune.supervised import SupervisedRun, TrainingBatches, check_metric
+from unmask.training.finetune.supervised import SupervisedRun, TrainingBatches
 from unmask.training.objectives.interface import Objective
 from unmask.training.retrieval.card import retriever_card
 from unmask.training.retrieval.evaluate import DevSet, dev_figures, dev_set

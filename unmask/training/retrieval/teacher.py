@@ -17,7 +17,7 @@ from unmask.spec import PooledVector
 from unmask.tasks.embed import embed
 from unmask.text.memory import Rows
 from unmask.training.finetune.data_settings import DataSettings
-from unmask.training.finetune.records import labeled_files, table_rows
+from unmask.training.finetune.records import labeled_files, table_rows, value_under
 from unmask.training.retrieval.records import NEGATIVES
 from unmask.training.run.base_model import source
 from unmask.training.run.callbacks import Say
@@ -45,12 +45,8 @@ def _texts(path: Path | Rows, data: DataSettings) -> Iterator[str]:
     negatives = NEGATIVES if data.negative is None else (data.negative,)
     for where, row in table_rows(path, data):
         columns = [data.text] if data.text in row else [data.query, data.positive, *negatives]
-        there = [row[column] for column in columns if column in row]
-        if not there:
-            raise InvalidRequest(
-                f"{where} has no column {data.text!r}; set data.text to one of: {', '.join(row)}"
-            )
-        for value in there:
+        values = [row[column] for column in columns if column in row]
+        for value in values or [value_under(data.text, row, where, "text")]:
             for text in value if isinstance(value, list | tuple) else [value]:
                 if not isinstance(text, str) or not text.strip():
                     raise InvalidText(f"{where} has a text that is empty or no string; give strings")
