@@ -58,13 +58,13 @@ def read_table(kind: type[Value], table: object, where: str) -> Value:
             meant = f"; did you mean {near[0]}?" if near else f"; it can hold {', '.join(fields)}"
             raise InvalidRequest(f"{called or 'it '}has no key {key!r}{meant}")
     types_of = get_type_hints(kind)
-    given = {key: _value(types_of[key], value, f"{before}{key}") for key, value in table.items()}
+    values = {key: _value(types_of[key], value, f"{before}{key}") for key, value in table.items()}
     absent = dataclasses.MISSING
     for name, field in fields.items():
-        if name not in given and field.default is absent and field.default_factory is absent:
+        if name not in values and field.default is absent and field.default_factory is absent:
             raise InvalidRequest(f"{called or 'it '}needs {name}, and it is not given")
     try:
-        return kind(**given)
+        return kind(**values)
     except UnmaskError as error:
         raise InvalidRequest(f"{where}: {error}" if where else str(error)) from None
 
@@ -92,10 +92,10 @@ def _tuple(arguments: Sequence[Any], value: object, where: str) -> tuple[Any, ..
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise InvalidRequest(f"{where} is {value!r}; it must be a list")
     if len(arguments) == 2 and arguments[1] is Ellipsis:
-        return tuple(_value(arguments[0], one, f"{where}[{place}]") for place, one in enumerate(value))
+        return tuple(_value(arguments[0], item, f"{where}[{place}]") for place, item in enumerate(value))
     if len(arguments) != len(value):
         raise InvalidRequest(f"{where} is {list(value)}; it must have {len(arguments)} values")
-    return tuple(_value(one, item, where) for one, item in zip(arguments, value, strict=True))
+    return tuple(_value(argument, item, where) for argument, item in zip(arguments, value, strict=True))
 
 
 def _one_of(kinds: Sequence[Any], value: object, where: str) -> Any:

@@ -61,8 +61,8 @@ def parts(text: str, most: int) -> Iterator[str]:
 def sentences(paragraph: str) -> list[str]:
     """The sentences of a paragraph, see `sentence_ends`."""
     ends = [0, *sentence_ends(paragraph), len(paragraph)]
-    found = [paragraph[start:end].strip() for start, end in pairwise(ends)]
-    return [sentence for sentence in found if sentence]
+    texts = [paragraph[start:end].strip() for start, end in pairwise(ends)]
+    return [sentence for sentence in texts if sentence]
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,7 +170,7 @@ class Chunker:
         Args:
             parts: the ids of its paragraphs or sentences, and whether each begins a paragraph.
         """
-        made: list[NDArray[np.int64]] = []
+        chunks: list[NDArray[np.int64]] = []
         rest, rest_begins = NOTHING, True
         for ids, begins in parts:
             if not len(ids):
@@ -180,14 +180,14 @@ class Chunker:
             rest = NOTHING
             for number, chunk in enumerate(self._windows(joined)):
                 if len(chunk) >= self.min_tokens:
-                    made.append(chunk)
+                    chunks.append(chunk)
                 else:
                     rest, rest_begins = chunk, rest_begins and number == 0
         if len(rest):
-            self._end(made, rest, begins=rest_begins)
-        elif not made:
+            self._end(chunks, rest, begins=rest_begins)
+        elif not chunks:
             self.losses.blank_documents += 1
-        return made
+        return chunks
 
     def _joined(
         self, before: NDArray[np.int64], after: NDArray[np.int64], *, begins: bool
@@ -196,14 +196,14 @@ class Chunker:
             return after
         return np.concatenate([before, self.marks.between_paragraphs if begins else NOTHING, after])
 
-    def _end(self, made: list[NDArray[np.int64]], rest: NDArray[np.int64], *, begins: bool) -> None:
+    def _end(self, chunks: list[NDArray[np.int64]], rest: NDArray[np.int64], *, begins: bool) -> None:
         """Merge the end of a document that is too short with the last chunk, or divide both evenly."""
-        joined = self._joined(made[-1], rest, begins=begins) if made else rest
-        if made and len(joined) <= self.max_tokens:
-            made[-1] = joined
-        elif made and len(joined) >= 2 * self.min_tokens:
+        joined = self._joined(chunks[-1], rest, begins=begins) if chunks else rest
+        if chunks and len(joined) <= self.max_tokens:
+            chunks[-1] = joined
+        elif chunks and len(joined) >= 2 * self.min_tokens:
             stop = self._middle(joined)
-            made[-1:] = [joined[:stop], joined[stop:]]
+            chunks[-1:] = [joined[:stop], joined[stop:]]
         else:
             self.losses.dropped_chunks += 1
             self.losses.dropped_tokens += len(rest)
@@ -211,8 +211,8 @@ class Chunker:
     def _middle(self, ids: NDArray[np.int64]) -> int:
         """The best split point nearest to the middle that leaves enough tokens on both sides."""
         least = max(self.min_tokens, len(ids) - self.max_tokens)
-        for found in self.marks.places(ids):
-            enough = found[(found >= least) & (found <= len(ids) - least)]
+        for place in self.marks.places(ids):
+            enough = place[(place >= least) & (place <= len(ids) - least)]
             if len(enough):
                 return int(enough[np.argmin(np.abs(2 * enough - len(ids)))])
         self.losses.cut_words += 1
@@ -234,9 +234,9 @@ class Chunker:
         """The last split point of the best kind: a sentence end in the last third, else a word boundary."""
         last = start + self.max_tokens
         least = (start + self.max_tokens * 2 // 3, start + self.max_tokens // 2, start)
-        for found, above in zip(places, least, strict=True):
-            at = int(np.searchsorted(found, last, side="right")) - 1
-            if at >= 0 and found[at] > max(above, start + self.min_tokens - 1):
-                return int(found[at])
+        for place, above in zip(places, least, strict=True):
+            at = int(np.searchsorted(place, last, side="right")) - 1
+            if at >= 0 and place[at] > max(above, start + self.min_tokens - 1):
+                return int(place[at])
         self.losses.cut_words += 1
         return last

@@ -87,7 +87,7 @@ class EpochOrder:
         if self._shuffle_files is None:
             keys = [key_of("order", seed, name, epoch) for epoch in epochs.tolist()]
             return permute_each(within, count, keys, which)
-        found = np.empty_like(positions)
+        chunks = np.empty_like(positions)
         for number, epoch in enumerate(epochs.tolist()):
             of_it = np.flatnonzero(which == number)
             files, bounds = self._windows(epoch)
@@ -96,10 +96,10 @@ class EpochOrder:
                 there = of_it[windows == window]
                 size = int(bounds[window + 1] - bounds[window])
                 key = key_of("window", seed, name, epoch, window)
-                found[there] = self._in_files(
+                chunks[there] = self._in_files(
                     permute(within[there] - bounds[window], size, key), files[window]
                 )
-        return found
+        return chunks
 
     def files(self, position: int) -> list[int]:
         """The files that are read from a position on: those of its window, then those of the next."""
@@ -114,7 +114,9 @@ class EpochOrder:
     def _windows(self, epoch: int) -> tuple[list[NDArray[np.int64]], NDArray[np.int64]]:
         """The files of each window of an epoch, and the first position of each, followed by N."""
         if epoch not in self._made:
-            self._made = {one: made for one, made in self._made.items() if abs(one - epoch) == 1}
+            self._made = {
+                number: windows for number, windows in self._made.items() if abs(number - epoch) == 1
+            }
             self._made[epoch] = self._make_windows(epoch)
         return self._made[epoch]
 

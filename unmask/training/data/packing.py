@@ -62,9 +62,9 @@ def _best_fit(
     start: list[NDArray[np.int64]],
     bins: int | None,
 ) -> tuple[list[NDArray[np.int64]], NDArray[np.int64]]:
-    contents = [list(some) for some in start]
+    contents = [list(chunks) for chunks in start]
     # (room, bin), sorted: the first that is large enough leaves the least room.
-    rooms = sorted((capacity - int(costs[some].sum()), number) for number, some in enumerate(start))
+    rooms = sorted((capacity - int(costs[chunks].sum()), number) for number, chunks in enumerate(start))
     left: list[int] = []
     for chunk, cost in zip(order.tolist(), costs[order].tolist(), strict=True):
         at = bisect_left(rooms, (cost, 0))
@@ -79,4 +79,4 @@ def _best_fit(
         contents[number].append(chunk)
         if room > cost:
             insort(rooms, (room - cost, number))
-    return [np.array(some, dtype=np.int64) for some in contents], np.array(sorted(left), dtype=np.int64)
+    return [np.array(content, dtype=np.int64) for content in contents], np.array(sorted(left), dtype=np.int64)

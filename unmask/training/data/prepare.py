@@ -102,14 +102,14 @@ def _prepared(
 
 def _remove_stale(target: Path) -> None:
     """Remove shards that differ from those in ``target`` only in the contents of their input files."""
-    made = json.loads((target / MANIFEST).read_bytes())
-    for folder in target.parent.glob(f"{made['source']['name']}-*"):
+    manifest = json.loads((target / MANIFEST).read_bytes())
+    for folder in target.parent.glob(f"{manifest['source']['name']}-*"):
         try:
             other = json.loads((folder / MANIFEST).read_bytes())
         except (OSError, ValueError):
             continue  # not finished
-        same = all(other.get(key) == made[key] for key in ("version", "source", "tokenizer", "paths"))
-        if same and other.get("fingerprint") != made["fingerprint"]:
+        same = all(other.get(key) == manifest[key] for key in ("version", "source", "tokenizer", "paths"))
+        if same and other.get("fingerprint") != manifest["fingerprint"]:
             shutil.rmtree(folder, ignore_errors=True)
 
 

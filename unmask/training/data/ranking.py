@@ -38,12 +38,12 @@ class RankedTexts:
     @property
     def tokens(self) -> int:
         """Tokens of all texts."""
-        return len(self.query.ids) + sum(len(one.ids) for one in self.documents)
+        return len(self.query.ids) + sum(len(document.ids) for document in self.documents)
 
     @property
     def keys(self) -> tuple[str, ...]:
         """The keys of all texts: query, positive document, negatives."""
-        return (self.query.key, *(one.key for one in self.documents))
+        return (self.query.key, *(document.key for document in self.documents))
 
 
 class RankingBatches(ShuffledItems[RankedTexts]):

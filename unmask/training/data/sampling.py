@@ -43,7 +43,7 @@ def shares(weights: Sequence[float]) -> NDArray[np.float64]:
 
 def draw(
     lengths: Lengths,
-    given: Sequence[SourceCursor],
+    before: Sequence[SourceCursor],
     *,
     share_S: NDArray[np.float64],
     mean_S: Sequence[float],
@@ -68,12 +68,19 @@ def draw(
     chunks = max(1.0, cost / (1 / total + extra))
     while True:
         parts, settled = [], np.inf
-        for source, (state, share, mean) in enumerate(zip(given, share_S, mean_S, strict=True)):
-            some = lengths(source, state.chunks, int(chunks * share / mean / total * 1.05) + 16)
-            tokens = state.tokens + np.concatenate(([0], np.cumsum(some)))
+        for source, (state, share, mean) in enumerate(zip(before, share_S, mean_S, strict=True)):
+            lengths_ = lengths(source, state.chunks, int(chunks * share / mean / total * 1.05) + 16)
+            tokens = state.tokens + np.concatenate(([0], np.cumsum(lengths_)))
             times = tokens / share
             settled = min(settled, times[-1])
-            parts.append((np.full(len(some), source), state.chunks + np.arange(len(some)), some, times[:-1]))
+            parts.append(
+                (
+                    np.full(len(lengths_), source),
+                    state.chunks + np.arange(len(lengths_)),
+                    lengths_,
+                    times[:-1],
+                )
+            )
         sources, positions, sizes, times = (np.concatenate(part) for part in zip(*parts, strict=True))
         order = np.argsort(times, kind="stable")
         # A chunk that has not been looked at yet could come as early as `settled`.
@@ -82,14 +89,14 @@ def draw(
         if len(costs) and costs[-1] >= cost:
             order = order[: int(np.searchsorted(costs, cost)) + 1]
             drawn = SampledChunks(sources[order], positions[order], sizes[order])
-            return drawn, _after(drawn, given)
+            return drawn, _after(drawn, before)
         chunks *= 1.5
 
 
-def _after(drawn: SampledChunks, given: Sequence[SourceCursor]) -> list[SourceCursor]:
-    chunks = np.bincount(drawn.sources, minlength=len(given))
-    tokens = np.bincount(drawn.sources, weights=drawn.lengths, minlength=len(given))
+def _after(drawn: SampledChunks, before: Sequence[SourceCursor]) -> list[SourceCursor]:
+    chunks = np.bincount(drawn.sources, minlength=len(before))
+    tokens = np.bincount(drawn.sources, weights=drawn.lengths, minlength=len(before))
     return [
         SourceCursor(state.chunks + int(more), state.tokens + int(sum_))
-        for state, more, sum_ in zip(given, chunks, tokens, strict=True)
+        for state, more, sum_ in zip(before, chunks, tokens, strict=True)
     ]

@@ -88,13 +88,13 @@ class ShardCache:
         total, candidates = 0, []
         for path in self.folder.iterdir():
             try:
-                found = path.stat()
+                status = path.stat()
             except FileNotFoundError:
                 continue  # finished or removed by another process
-            total += found.st_size
+            total += status.st_size
             partial = path.name.startswith(".")
-            if not partial or time.time() - found.st_mtime > ABANDONED_SECONDS:
-                candidates.append((not partial, found.st_mtime_ns, found.st_size, path))
+            if not partial or time.time() - status.st_mtime > ABANDONED_SECONDS:
+                candidates.append((not partial, status.st_mtime_ns, status.st_size, path))
         for _, _, size, path in sorted(candidates):
             if total <= self.max_bytes:
                 break

@@ -92,11 +92,11 @@ class SourceSpec:
 
     def settings(self) -> dict[str, Any]:
         """The settings that its chunks depend on, besides the contents of the files; excludes the weight."""
-        found = {
+        settings = {
             each.name: getattr(self, each.name) for each in dataclasses.fields(self) if each.name != "weight"
         }
-        found["pieces"] = found.pop("split_by")  # the old name keeps existing caches valid
-        return found
+        settings["pieces"] = settings.pop("split_by")  # the old name keeps existing caches valid
+        return settings
 
 
 def input_files(spec: SourceSpec, base: Path) -> list[InputFile]:
@@ -105,14 +105,14 @@ def input_files(spec: SourceSpec, base: Path) -> list[InputFile]:
     Raises:
         InvalidRequest: a path does not exist, a glob matches nothing, or a store cannot be read.
     """
-    found: list[InputFile] = []
+    files: list[InputFile] = []
     for pattern in spec.files:
         named = pattern if is_url(pattern) else base / pattern
-        some = _matching(named)
-        if not some:
+        matching = _matching(named)
+        if not matching:
             raise InvalidRequest(f"source {spec.name} names {named}, and there is no such file")
-        found += [path for path in some if path not in found]
-    return found
+        files += [path for path in matching if path not in files]
+    return files
 
 
 def _matching(named: InputFile) -> Sequence[InputFile]:

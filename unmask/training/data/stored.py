@@ -44,18 +44,18 @@ def stored(
 
 def _folders(url: str) -> list[str]:
     files, path = open_store(url)
-    found = reading(url, lambda: files.ls(path, detail=False))
-    return sorted(f"{url.rstrip('/')}/{one.rstrip('/').rpartition('/')[2]}" for one in found)
+    listed = reading(url, lambda: files.ls(path, detail=False))
+    return sorted(f"{url.rstrip('/')}/{path.rstrip('/').rpartition('/')[2]}" for path in listed)
 
 
 def _found(spec: SourceSpec, tokenizer: str, folders: Sequence[str], url: str, cache: ShardCache) -> ShardSet:
-    made = json.loads(json.dumps({**spec.settings(), "files": spec.files}, default=str))
-    candidates = [one for one in folders if one.rpartition("/")[2].rpartition("-")[0] == spec.name]
+    settings = json.loads(json.dumps({**spec.settings(), "files": spec.files}, default=str))
+    candidates = [folder for folder in folders if folder.rpartition("/")[2].rpartition("-")[0] == spec.name]
     manifests = {folder: _manifest(folder) for folder in candidates}
     fit = [
         folder
         for folder, manifest in manifests.items()
-        if manifest["source"] == made and manifest["tokenizer"] == tokenizer
+        if manifest["source"] == settings and manifest["tokenizer"] == tokenizer
     ]
     if len(fit) > 1:
         raise InvalidRequest(

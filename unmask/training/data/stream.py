@@ -82,7 +82,7 @@ class ChunkStream:
         """
         if not 0 <= rank < world:
             raise InvalidRequest(f"rank is {rank} of a world of {world}; it must be from 0 to {world - 1}")
-        found = []
+        micro_batches = []
         for number in range(count):
             if self._given == len(self._pool.bins):
                 self._pool = self._make_pool(self._pool.after, self._pool.carried_after)
@@ -92,8 +92,8 @@ class ChunkStream:
             self._bins += 1
             self._tokens += int(bin_.lengths.sum()) + self._extra * len(bin_.lengths)
             if number % world == rank:
-                found.append(self._read(bin_, numbers))
-        return found
+                micro_batches.append(self._read(bin_, numbers))
+        return micro_batches
 
     def state(self) -> dict[str, Any]:
         """The stream's position, as a few JSON numbers."""
@@ -101,7 +101,7 @@ class ChunkStream:
             "version": STATE_VERSION,
             "settings": self._settings(),
             "inputs": {each.name: each.inputs for each in self._sets},
-            "sources": [[given.chunks, given.tokens] for given in self._pool.before],
+            "sources": [[cursor.chunks, cursor.tokens] for cursor in self._pool.before],
             "carried": [
                 [int(source), int(position)]
                 for source, position in zip(
@@ -136,8 +136,8 @@ class ChunkStream:
         for source in range(len(self._sets)):
             of_it = carried[:, 0] == source
             lengths[of_it] = self._sets[source].lengths[self._orders[source].chunks(carried[of_it, 1])]
-        given = [SourceCursor(chunks, tokens) for chunks, tokens in state["sources"]]
-        self._pool = self._make_pool(given, SampledChunks(carried[:, 0], carried[:, 1], lengths))
+        before = [SourceCursor(chunks, tokens) for chunks, tokens in state["sources"]]
+        self._pool = self._make_pool(before, SampledChunks(carried[:, 0], carried[:, 1], lengths))
         self._given, self._bins, self._tokens = state["given"], state["bins"], state["tokens"]
 
     @property
@@ -155,8 +155,8 @@ class ChunkStream:
     def epochs(self) -> dict[str, float]:
         """Epochs of each source so far; a shuffle buffer is counted when it is finished."""
         return {
-            each.name: given.chunks / each.count
-            for each, given in zip(self._sets, self._pool.before, strict=True)
+            each.name: cursor.chunks / each.count
+            for each, cursor in zip(self._sets, self._pool.before, strict=True)
         }
 
     def _settings(self) -> dict[str, Any]:
@@ -187,12 +187,12 @@ class ChunkStream:
     def _lengths(self, source: int, start: int, count: int) -> NDArray[np.int64]:
         return self._sets[source].lengths[self._orders[source].chunks(start + np.arange(count))]
 
-    def _make_pool(self, given: Sequence[SourceCursor], carried: SampledChunks) -> _ShuffleBuffer:
-        kept = int(carried.lengths.sum()) + self._extra * len(carried.lengths)
-        wanted = self._pool_bins * self._capacity - kept
+    def _make_pool(self, before: Sequence[SourceCursor], carried: SampledChunks) -> _ShuffleBuffer:
+        carried_tokens = int(carried.lengths.sum()) + self._extra * len(carried.lengths)
+        wanted = self._pool_bins * self._capacity - carried_tokens
         new, after = draw(
             self._lengths,
-            given,
+            before,
             share_S=self._share_S,
             mean_S=self._means,
             cost=max(1, wanted),
@@ -207,24 +207,24 @@ class ChunkStream:
         bins, left = pack(
             pool.lengths + self._extra, self._capacity, self._pool_bins, waited=len(carried.lengths)
         )
-        key = key_of("bins", self._seed, *(each.chunks for each in given))
+        key = key_of("bins", self._seed, *(each.chunks for each in before))
         order = permute(np.arange(len(bins)), len(bins), key)
         numbers = np.empty_like(pool.positions)
         for source in range(len(self._sets)):
             of_it = pool.sources == source
             numbers[of_it] = self._orders[source].chunks(pool.positions[of_it])
-        for shards, order_of_it, cursor in zip(self._sets, self._orders, given, strict=True):
+        for shards, order_of_it, cursor in zip(self._sets, self._orders, before, strict=True):
             shards.want(order_of_it.files(cursor.chunks))
         shuffled = [(_some(pool, bins[i]), numbers[bins[i]]) for i in order]
-        return _ShuffleBuffer(tuple(given), carried, after, _some(pool, left), shuffled)
+        return _ShuffleBuffer(tuple(before), carried, after, _some(pool, left), shuffled)
 
     def _read(self, bin_: SampledChunks, numbers: NDArray[np.int64]) -> list[Chunk]:
-        found: dict[int, Chunk] = {}
+        chunks: dict[int, Chunk] = {}
         for source in np.unique(bin_.sources).tolist():
             places = np.flatnonzero(bin_.sources == source)
-            some = read_chunks(self._sets[source], numbers[places], self._first_document[source])
-            found.update(zip(places.tolist(), some, strict=True))
-        return [found[place] for place in range(len(found))]
+            read = read_chunks(self._sets[source], numbers[places], self._first_document[source])
+            chunks.update(zip(places.tolist(), read, strict=True))
+        return [chunks[place] for place in range(len(chunks))]
 
 
 def _some(drawn: SampledChunks, which: NDArray[np.int64]) -> SampledChunks:
@@ -273,4 +273,4 @@ def held_out(
     if tokens is not None:
         order = order[: int(np.searchsorted(np.cumsum(costs), tokens)) + 1]
     bins, _ = pack(shards.lengths[order] + extra_tokens, micro_tokens)
-    return [read_chunks(shards, order[some]) for some in bins]
+    return [read_chunks(shards, order[chosen]) for chosen in bins]

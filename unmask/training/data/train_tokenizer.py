@@ -155,11 +155,11 @@ def _letters(engine: tokenizers.Tokenizer, texts: Iterable[str]) -> tuple[list[s
         pairs.update(pairwise(clean))
     ranked = sorted((letter for letter in counts if not letter.isspace()), key=lambda x: (-counts[x], x))
     letters = sorted(ranked[:MAX_LETTERS])
-    kept = set(letters)
+    known = set(letters)
     inside = {
         second
         for first, second in pairs
-        if second in kept
+        if second in known
         and len(engine.pre_tokenizer.pre_tokenize_str(first + second)) == 1
         # A space disappears and leaves one word too.
         and not first.isspace()

@@ -45,14 +45,16 @@ def calibrate(encoder: Encoder, dev: Sequence[Example], say: Callable[[str], Non
         temperature = 1.0
     fitted = replace(head, temperature=temperature)
     encoder.spec = replace(
-        encoder.spec, heads=tuple(fitted if one is head else one for one in encoder.spec.heads)
+        encoder.spec, heads=tuple(fitted if other is head else other for other in encoder.spec.heads)
     )
     before = figures_of(class_probabilities(texts, 1.0, problem), gold)
     after = figures_of(class_probabilities(texts, temperature, problem), gold)
     changes = ", ".join(f"{name} {before[name]:.4f} to {after[name]:.4f}" for name in after)
     say(f"calibrated with temperature {temperature:.3f}: {changes}")
     return (
-        {"temperature": temperature} | after | {f"{name}_uncalibrated": one for name, one in before.items()}
+        {"temperature": temperature}
+        | after
+        | {f"{name}_uncalibrated": value for name, value in before.items()}
     )
 
 
@@ -79,8 +81,8 @@ def fitted_temperature(
     so nothing can be fitted.
     """
     plain = class_probabilities(texts, 1.0, problem)
-    found = plain.argmax(-1) if gold.ndim == 1 else plain >= THRESHOLD
-    if (found == gold).all():
+    predicted = plain.argmax(-1) if gold.ndim == 1 else plain >= THRESHOLD
+    if (predicted == gold).all():
         return None
     require("finetune")
     optimize = importlib.import_module("scipy.optimize")

@@ -54,8 +54,8 @@ def model_card(facts: CardFacts, *, adapter: bool = False) -> str:
     ]
     if facts.labels:
         parts += ["", f"Labels: {', '.join(facts.labels)}."]
-    parts += ["", *_scores(facts), "## Data", "", *(f"- {one}" for one in _data(facts)), ""]
-    parts += ["## Training", "", *(f"- {one}" for one in _protocol(facts)), ""]
+    parts += ["", *_scores(facts), "## Data", "", *(f"- {sentence}" for sentence in _data(facts)), ""]
+    parts += ["## Training", "", *(f"- {sentence}" for sentence in _protocol(facts)), ""]
     parts += ["## Use", "", "```python", "import unmask", "", load]
     parts += [TASKS[settings.task].example, "```", ""]
     if settings.few_shot is not None:
@@ -65,19 +65,19 @@ def model_card(facts: CardFacts, *, adapter: bool = False) -> str:
 
 def _metadata(facts: CardFacts) -> dict[str, Any]:
     settings = facts.settings
-    found: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
     if settings.license is not None:
-        found["license"] = settings.license
+        metadata["license"] = settings.license
     if settings.language is not None:
-        found["language"] = settings.language
-    found |= {
+        metadata["language"] = settings.language
+    metadata |= {
         "base_model": facts.base_model,
         "pipeline_tag": TASKS[settings.task].pipeline,
         "library_name": "transformers" if settings.few_shot is None else "unmask",
         "tags": ["unmask"],
     }
     if facts.dev:
-        found["metrics"] = [name for name in facts.dev if "[" not in name]
+        metadata["metrics"] = [name for name in facts.dev if "[" not in name]
         result = {
             "task": {"type": TASKS[settings.task].pipeline},
             "dataset": {"type": "files", "name": file_names(settings.data.dev)},
@@ -85,8 +85,8 @@ def _metadata(facts: CardFacts) -> dict[str, Any]:
                 {"type": name, "name": name, "value": round(value, 6)} for name, value in facts.dev.items()
             ],
         }
-        found["model-index"] = [{"name": settings.name, "results": [result]}]
-    return found
+        metadata["model-index"] = [{"name": settings.name, "results": [result]}]
+    return metadata
 
 
 def _scores(facts: CardFacts) -> list[str]:
@@ -145,7 +145,7 @@ def _protocol(facts: CardFacts) -> list[str]:
         lines.append(f"label smoothing {settings.label_smoothing:g}")
     if settings.class_weights is not None:
         weights = settings.class_weights
-        shown = weights if isinstance(weights, str) else ", ".join(f"{one:g}" for one in weights)
+        shown = weights if isinstance(weights, str) else ", ".join(f"{weight:g}" for weight in weights)
         lines.append(f"class weights {shown}")
     if settings.r_drop:
         lines.append(f"R-Drop with factor {settings.r_drop:g}")
@@ -174,17 +174,17 @@ def _cell(text: str) -> str:
 def yaml_lines(value: Any, indent: str = "") -> list[str]:
     """Tables, lists and scalars as YAML; strings in double quotes, whose rules JSON shares."""
     lines = []
-    for key, one in value.items():
-        if isinstance(one, Mapping):
-            lines += [f"{indent}{key}:", *yaml_lines(one, indent + "  ")]
-        elif isinstance(one, list):
+    for key, entry in value.items():
+        if isinstance(entry, Mapping):
+            lines += [f"{indent}{key}:", *yaml_lines(entry, indent + "  ")]
+        elif isinstance(entry, list):
             lines.append(f"{indent}{key}:")
-            for item in one:
+            for item in entry:
                 if isinstance(item, Mapping):
                     first, *rest = yaml_lines(item, indent + "  ")
                     lines += [f"{indent}- {first.strip()}", *rest]
                 else:
                     lines.append(f"{indent}- {json.dumps(item, ensure_ascii=False)}")
         else:
-            lines.append(f"{indent}{key}: {json.dumps(one, ensure_ascii=False)}")
+            lines.append(f"{indent}{key}: {json.dumps(entry, ensure_ascii=False)}")
     return lines

@@ -24,26 +24,26 @@ def right_choice(record: Labeled, data: DataSettings) -> int:
         InvalidText: the label is neither, or could be either.
     """
     choices, label = record.choices or (), record.label
-    found: set[int] = set()
+    numbers: set[int] = set()
     if isinstance(label, str):
         name = data.rename_labels.get(label, label)
-        found = {number for number, choice in enumerate(choices) if choice == name}
-        found |= {int(name)} if name.isdecimal() else set()
+        numbers = {number for number, choice in enumerate(choices) if choice == name}
+        numbers |= {int(name)} if name.isdecimal() else set()
     elif isinstance(label, int) and not isinstance(label, bool):
-        found = {label}
-    found &= set(range(len(choices)))
-    if not found:
+        numbers = {label}
+    numbers &= set(range(len(choices)))
+    if not numbers:
         raise InvalidText(
             f"{record.where} has {quoted(label)} as its label; give the number of the right choice, from 0 "
             f"to {len(choices) - 1}, or its text"
         )
-    if len(found) > 1:
-        some = " and ".join(map(str, sorted(found)))
+    if len(numbers) > 1:
+        fitting = " and ".join(map(str, sorted(numbers)))
         raise InvalidText(
-            f"{record.where} has {quoted(label)} as its label, which fits the choices {some}; use JSON "
+            f"{record.where} has {quoted(label)} as its label, which fits the choices {fitting}; use JSON "
             "lines, where a number without quotes is the number of a choice"
         )
-    return found.pop()
+    return numbers.pop()
 
 
 def tokenized_choices(
@@ -57,7 +57,9 @@ def tokenized_choices(
     """
     if not isinstance(record.text, str):
         raise InvalidText(f"{record.where} has a list of words as its question; give a text")
-    choices = [one if record.pair is None else f"{record.pair} {one}" for one in record.choices or ()]
+    choices = [
+        choice if record.pair is None else f"{record.pair} {choice}" for choice in record.choices or ()
+    ]
     encodings = tokenizer.encode_batch(
         [record.text] * len(choices),
         choices,

@@ -74,16 +74,16 @@ def one_sided(
     """
     if not predictions or task in ("regression", "retrieval"):
         return None
-    said: set[Any] = set()
+    predicted: set[Any] = set()
     gold: set[Any] = set()
-    for one, right in zip(predictions, labels, strict=True):
-        said.update(one if task == "tagging" else [one])
+    for prediction, right in zip(predictions, labels, strict=True):
+        predicted.update(prediction if task == "tagging" else [prediction])
         gold.update(right if task == "tagging" else [right])
     if task == "answering":
         gold = {""} if not any(labels) else gold
-    if len(said) != 1 or gold == said:
+    if len(predicted) != 1 or gold == predicted:
         return None
-    (only,) = said
+    (only,) = predicted
     what = counted(len(predictions), TASKS[task].unit)
     if task == "multi_label" and not only:
         return f"{where}: the model predicts no label for any of {what}; {REMEDY}"

@@ -61,8 +61,8 @@ def evaluate(
     progress: Progress | None = None,
 ) -> dict[str, float]:
     """Figures of the task on examples with gold labels; see `unmask.training.finetune.metrics`."""
-    found = predicted(engine, preparation, examples, tokens_per_pass=tokens_per_pass, progress=progress)
-    return found.figures()
+    result = predicted(engine, preparation, examples, tokens_per_pass=tokens_per_pass, progress=progress)
+    return result.figures()
 
 
 def predicted(
@@ -93,7 +93,7 @@ def judged(
         case "tagging":
             return _tags(head, read, examples)
         case "regression":
-            numbers = np.array([one.score for one in classify(head, read)])
+            numbers = np.array([prediction.score for prediction in classify(head, read)])
             wanted = np.array([float(example.gold[0]) for example in examples])
             return Predicted(
                 lambda chosen: number_figures(wanted[chosen], numbers[chosen]),
@@ -103,24 +103,31 @@ def judged(
             )
         case "multi_label":
             several = classify(head, read)
-            applied = np.array([[name in one.labels for name in preparation.labels] for one in several])
+            applied = np.array(
+                [[name in prediction.labels for name in preparation.labels] for prediction in several]
+            )
             gold = np.array([example.gold > 0.5 for example in examples])
             return Predicted(
                 lambda chosen: multi_label_figures(gold[chosen], applied[chosen]),
-                [one.labels for one in several],
+                [prediction.labels for prediction in several],
                 gold_labels(preparation, examples),
-                lambda: [{"labels": list(one.labels), "scores": one.scores} for one in several],
+                lambda: [
+                    {"labels": list(prediction.labels), "scores": prediction.scores} for prediction in several
+                ],
             )
         case "classification":
             single = classify(head, read)
             place = {name: number for number, name in enumerate(preparation.labels)}
-            classes = np.array([place[one.label] for one in single])
+            classes = np.array([place[prediction.label] for prediction in single])
             right = np.array([int(example.gold) for example in examples])
             return Predicted(
                 lambda chosen: class_figures(right[chosen], classes[chosen], preparation.labels),
-                [one.label for one in single],
+                [prediction.label for prediction in single],
                 gold_labels(preparation, examples),
-                lambda: [{"label": one.label, "score": one.score, "scores": one.scores} for one in single],
+                lambda: [
+                    {"label": prediction.label, "score": prediction.score, "scores": prediction.scores}
+                    for prediction in single
+                ],
             )
         case "multiple_choice" | "retrieval":
             raise ValueError("these have no logits of windows")
@@ -133,20 +140,20 @@ def gold_labels(preparation: Preparation, examples: Sequence[Example]) -> list[A
     names = preparation.labels
     match preparation.task:
         case "classification":
-            return [names[int(one.gold)] for one in examples]
+            return [names[int(example.gold)] for example in examples]
         case "multi_label":
             return [
-                tuple(name for name, does in zip(names, one.gold > 0.5, strict=True) if does)
-                for one in examples
+                tuple(name for name, does in zip(names, example.gold > 0.5, strict=True) if does)
+                for example in examples
             ]
         case "tagging":
-            return [[names[number] for number in one.gold] for one in examples]
+            return [[names[number] for number in example.gold] for example in examples]
         case "regression":
-            return [float(one.gold[0]) for one in examples]
+            return [float(example.gold[0]) for example in examples]
         case "answering":
-            return [tuple(text for text, _ in one.gold.answers) for one in examples]
+            return [tuple(text for text, _ in example.gold.answers) for example in examples]
         case "multiple_choice":
-            return [int(one.gold) for one in examples]
+            return [int(example.gold) for example in examples]
         case "retrieval":
             raise ValueError("documents have no labels")
         case _:
@@ -155,16 +162,16 @@ def gold_labels(preparation: Preparation, examples: Sequence[Example]) -> list[A
 
 def figure_names(task: Task, labels: Sequence[str]) -> tuple[str, ...]:
     """The figures that `evaluate` gives; of entities, those of the types among the labels."""
-    one, none = np.zeros(1, dtype=np.int64), np.zeros((1, len(labels)), dtype=np.bool_)
+    zero, none = np.zeros(1, dtype=np.int64), np.zeros((1, len(labels)), dtype=np.bool_)
     match task:
         case "classification":
-            return tuple(class_figures(one, one, labels))
+            return tuple(class_figures(zero, zero, labels))
         case "multi_label":
             return tuple(multi_label_figures(none, none))
         case "regression":
-            return tuple(number_figures(one.astype(np.float64), one.astype(np.float64)))
+            return tuple(number_figures(zero.astype(np.float64), zero.astype(np.float64)))
         case "answering":
-            return tuple(answer_figures(one.astype(np.float64), one.astype(np.float64)))
+            return tuple(answer_figures(zero.astype(np.float64), zero.astype(np.float64)))
         case "multiple_choice" | "retrieval":
             return FIGURES if task == "retrieval" else ("accuracy",)
         case "tagging":
@@ -230,7 +237,7 @@ def _tags(head: Classifier, read: Sequence[WindowedLogits], examples: Sequence[E
     """Accuracy over words, and figures of entities where the labels are a tagging scheme."""
     scheme = Scheme(head.labels or ())
     gold = [[scheme.labels[number] for number in example.gold] for example in examples]
-    tags = [one.labels(len(labels)) for one, labels in zip(tag(head, read), gold, strict=True)]
+    tags = [tagging.labels(len(labels)) for tagging, labels in zip(tag(head, read), gold, strict=True)]
     scores = entity_scorer(gold, tags, entities=scheme.has_entities)
     return Predicted(scores, tags, gold, lambda: [{"labels": labels} for labels in tags])
 
@@ -241,18 +248,18 @@ def entity_scorer(
     """The accuracy of words, and figures of entities, of a selection of texts with labeled words."""
     right = np.array([sum(map(str.__eq__, *pair)) for pair in zip(found, gold, strict=True)])
     words = np.array([len(labels) for labels in gold])
-    counts = entity_counts(*([entities_of(one) for one in part] for part in (gold, found)))
+    counts = entity_counts(*([entities_of(labels) for labels in part] for part in (gold, found)))
 
-    def scores(some: NDArray[np.int64]) -> dict[str, float]:
-        figures = {"accuracy": int(right[some].sum()) / max(1, int(words[some].sum()))}
-        return figures | counts.figures(some) if entities else figures
+    def scores(chosen: NDArray[np.int64]) -> dict[str, float]:
+        figures = {"accuracy": int(right[chosen].sum()) / max(1, int(words[chosen].sum()))}
+        return figures | counts.figures(chosen) if entities else figures
 
     return scores
 
 
 def _answers(read: Sequence[WindowedLogits], examples: Sequence[Example]) -> Predicted:
     with_null = any(not example.gold.answers for example in examples)
-    best = [answer([one], no_answer=with_null).answers for one in read]
+    best = [answer([text], no_answer=with_null).answers for text in read]
     texts = [answers[0].text if answers else "" for answers in best]
     gold = [tuple(text for text, _ in example.gold.answers) for example in examples]
     exact_S, overlap_S = np.array([answer_scores(*pair) for pair in zip(gold, texts, strict=True)]).T
@@ -287,11 +294,11 @@ def intervals(scores: Scores, texts: int, task: Task) -> dict[str, Interval]:
     """
     whole = scores(np.arange(texts))
     drawn = [scores(chosen) for chosen in samples(texts)]
-    found = {}
+    between = {}
     for name, value in whole.items():
         if TASKS[task].share == name:
-            found[name] = wilson_interval(value, texts)
+            between[name] = wilson_interval(value, texts)
         else:
             # A type of entity may be missing from a sample.
-            found[name] = percentile_interval([one[name] for one in drawn if name in one])
-    return found
+            between[name] = percentile_interval([sample[name] for sample in drawn if name in sample])
+    return between

@@ -94,10 +94,10 @@ class Preparation:
             TextError: a text is empty, too long, or not Unicode text.
             InvalidText: a label is unknown, or is not of the task's kind.
         """
-        found = []
+        examples = []
         for record in records:
             if self.task == "multiple_choice":
-                found.append(self._question(record, counts))
+                examples.append(self._question(record, counts))
                 continue
             encoding = self._encoding(record)
             if self.data.long_texts == "end" and self._too_long(encoding) and self.task != "answering":
@@ -113,8 +113,8 @@ class Preparation:
                 )
             parts = windows(encoding, self.max_tokens, self.data.overlap_tokens, record.where)
             counts.add(len(encoding), len(encoding), len(parts))
-            found.append(Example(record, encoding, parts, self._gold(record, counts)))
-        return found
+            examples.append(Example(record, encoding, parts, self._gold(record, counts)))
+        return examples
 
     def _question(self, record: Labeled, counts: Counts) -> Example:
         gold = right_choice(record, self.data)
@@ -145,7 +145,7 @@ class Preparation:
             return np.array([_number(label, record.where)], dtype=np.float32)
         if self.task == "classification":
             return np.array(self._class(label, record.where, counts), dtype=np.int64)
-        classes = [self._class(one, record.where, counts) for one in label]
+        classes = [self._class(name, record.where, counts) for name in label]
         match self.task:
             case "multi_label":
                 target = np.zeros(len(self.labels), dtype=np.float32)
@@ -204,9 +204,9 @@ class Preparation:
         bounds = np.zeros(2, dtype=np.int64)
         if example.gold.answers:
             text, start = example.gold.answers[0]
-            found = answer_tokens(window.encoding, start, start + len(text))
-            if found is not None:
-                bounds = np.array(found, dtype=np.int64)
+            tokens = answer_tokens(window.encoding, start, start + len(text))
+            if tokens is not None:
+                bounds = np.array(tokens, dtype=np.int64)
         return self._item(window.encoding, bounds)
 
 
@@ -260,8 +260,8 @@ def check_kinds(records: Sequence[Labeled], task: Task) -> None:
         elif task in ("multi_label", "tagging"):
             if not isinstance(label, list | tuple):
                 raise InvalidText(f"{record.where} has {quoted(label)} as its labels; {task} needs a list")
-            for one in label:
-                _check_label(one, record.where)
+            for name in label:
+                _check_label(name, record.where)
         elif not isinstance(label, str | int | float):
             kind = "a number" if task == "regression" else "one label"
             raise InvalidText(f"{record.where} has {quoted(label)} as its label; {task} needs {kind}")
@@ -300,25 +300,27 @@ def labels_of(records: Sequence[Labeled], settings: FinetuneSettings) -> tuple[s
     if data.labels:
         return data.labels
     single = settings.task == "classification"
-    found = {
-        label_name(one, data) for record in records for one in ([record.label] if single else record.label)
+    names = {
+        label_name(value, data)
+        for record in records
+        for value in ([record.label] if single else record.label)
     }
-    if len(found) < 2:
+    if len(names) < 2:
         raise InvalidRequest(
-            f"the training data have one label, {', '.join(found) or 'none'}, so there is nothing to learn; "
+            f"the training data have one label, {', '.join(names) or 'none'}, so there is nothing to learn; "
             "check data.label"
         )
     bare: dict[str, str] = {}
-    for name in sorted(found):
+    for name in sorted(names):
         other = bare.setdefault(" ".join(name.split()), name)
         if other != name:
             raise InvalidRequest(
                 f"the labels {other!r} and {name!r} differ in white space alone; mend the data, or make them "
                 "one with data.rename_labels"
             )
-    if all(_WHOLE_NUMBER.fullmatch(name) for name in found):
-        return tuple(sorted(found, key=lambda name: (int(name), name)))
-    return tuple(sorted(found, key=_tag_order))
+    if all(_WHOLE_NUMBER.fullmatch(name) for name in names):
+        return tuple(sorted(names, key=lambda name: (int(name), name)))
+    return tuple(sorted(names, key=_tag_order))
 
 
 def class_weights(settings: FinetuneSettings, labels: Sequence[str], counts: Counts) -> list[float] | None:
@@ -345,9 +347,9 @@ def _tag_order(label: str) -> tuple[bool, str]:
 
 def _number(value: object, where: str) -> float:
     try:
-        found = float(value)  # type: ignore[arg-type]
+        number = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
-        found = float("nan")
-    if not np.isfinite(found):
+        number = float("nan")
+    if not np.isfinite(number):
         raise InvalidText(f"{where} has {value!r} as its number; give a finite number")
-    return found
+    return number

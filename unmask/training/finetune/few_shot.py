@@ -58,14 +58,14 @@ def few_texts(records: Sequence[Labeled], labels: Sequence[str], settings: Finet
         places.setdefault(label_name(record.label, settings.data), []).append(place)
     draw = generator(settings.seed, SHOTS_STREAM, 0)
     chosen: list[int] = []
-    for label, some in places.items():
-        if len(some) < (shots or 2):
+    for label, available in places.items():
+        if len(available) < (shots or 2):
             needs = f"few_shot.shots is {shots}" if shots else "pairs need at least 2 of each label"
             raise InvalidRequest(
-                f"the training data have {counted(len(some), 'text')} with the label {label!r}, and {needs}; "
-                + ("add texts, or set fewer shots" if shots and len(some) > 1 else "add texts")
+                f"the training data have {counted(len(available), 'text')} with the label {label!r}, and {needs}; "
+                + ("add texts, or set fewer shots" if shots and len(available) > 1 else "add texts")
             )
-        chosen += some if shots is None else draw.choice(some, shots, replace=False).tolist()
+        chosen += available if shots is None else draw.choice(available, shots, replace=False).tolist()
     return [records[place] for place in sorted(chosen)]
 
 
@@ -106,10 +106,10 @@ class FewShot:
 
     def described(self) -> str:
         """How many pairs there are of each kind, and how to have fewer where an epoch is long."""
-        said, fewer = self.pairs.described(), 2 * FEW_ITERATIONS * len(self.examples)
+        sentence, fewer = self.pairs.described(), 2 * FEW_ITERATIONS * len(self.examples)
         if self.settings.num_iterations is None and len(self.pairs) > MANY_PAIRS > fewer:
-            said += f"; few_shot.num_iterations = {FEW_ITERATIONS} takes {fewer:,} pairs"
-        return said
+            sentence += f"; few_shot.num_iterations = {FEW_ITERATIONS} takes {fewer:,} pairs"
+        return sentence
 
     def fit_head(self) -> str:
         """Fit the encoder's classifier to the texts, in place; a sentence about it.
@@ -165,5 +165,5 @@ def write_body(model: Path, body: Checkpoint, folder: Path) -> None:
     state = build(checkpoint, dtype=str(checkpoint.config["dtype"])).state_dict()
     encoder = on_meta(body.spec)
     encoder.load_state_dict({name: state[name] for name in encoder.state_dict()}, assign=True)
-    with replaced_folder(folder) as made:
-        save(encoder, body, made)
+    with replaced_folder(folder) as partial:
+        save(encoder, body, partial)

@@ -75,7 +75,7 @@ def checked_grid(settings: Any, sweep: Mapping[str, Any], metric: str | None) ->
             "sweep needs evaluation.metric, which decides between the trials; name a figure on data.dev, "
             "such as accuracy"
         )
-    grid = {key: _values(key, given) for key, given in _flat(sweep, "")}
+    grid = {key: _values(key, value) for key, value in _flat(sweep, "")}
     for key in grid:
         for fixed, reason in FIXED.items():
             if key == fixed or key.startswith(f"{fixed}."):
@@ -125,26 +125,26 @@ def _set(table: dict[str, Any], key: str, value: Value | None) -> None:
     table[last] = value
 
 
-def _flat(given: object, key: str) -> list[tuple[str, object]]:
+def _flat(value: object, key: str) -> list[tuple[str, object]]:
     """Dotted keys with their values; TOML makes nested tables of keys that have dots and no quotes."""
-    if not isinstance(given, Mapping):
-        return [(key, given)]
-    found = [line for name, one in given.items() for line in _flat(one, f"{key}.{name}" if key else name)]
-    names = [name for name, _ in found]
+    if not isinstance(value, Mapping):
+        return [(key, value)]
+    lines = [line for name, value in value.items() for line in _flat(value, f"{key}.{name}" if key else name)]
+    names = [name for name, _ in lines]
     for name in names:
         if names.count(name) > 1:
             raise InvalidRequest(f"sweep has {name} twice; give all of its values in one list")
-    return found
+    return lines
 
 
-def _values(key: str, given: object) -> tuple[Value, ...]:
-    if isinstance(given, str) or not isinstance(given, Sequence) or not given:
-        raise InvalidRequest(f"sweep has {given!r} for {key}; give a list of values")
-    for value in given:
+def _values(key: str, values: object) -> tuple[Value, ...]:
+    if isinstance(values, str) or not isinstance(values, Sequence) or not values:
+        raise InvalidRequest(f"sweep has {values!r} for {key}; give a list of values")
+    for value in values:
         if not isinstance(value, Value):
             raise InvalidRequest(
                 f"sweep has {value!r} among the values of {key}; give strings, numbers, true or false"
             )
-    if any(one == other for one, other in itertools.combinations(given, 2)):
-        raise InvalidRequest(f"sweep has a value of {key} twice, in {list(given)}; give each once")
-    return tuple(given)
+    if any(value == other for value, other in itertools.combinations(values, 2)):
+        raise InvalidRequest(f"sweep has a value of {key} twice, in {list(values)}; give each once")
+    return tuple(values)

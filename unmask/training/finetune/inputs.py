@@ -42,13 +42,13 @@ def ranked_inputs(
     """The inputs of a retriever's run: records or texts, dev data, its first checkpoint, its teacher."""
     retrieval = settings.retrieval
     assert retrieval is not None
-    found = {DATA: digest_of(chain(_plain(train), ["dev", dev])), BEGUN: _begun(settings, base)}
+    inputs = {DATA: digest_of(chain(_plain(train), ["dev", dev])), BEGUN: _begun(settings, base)}
     if retrieval.teacher_vectors is not None:
         with (base / retrieval.teacher_vectors).open("rb") as file:
-            found[TEACHER] = hashlib.file_digest(file, "sha256").hexdigest()
+            inputs[TEACHER] = hashlib.file_digest(file, "sha256").hexdigest()
     elif retrieval.teacher is not None:
-        found[TEACHER] = fingerprint(read_checkpoint(source(retrieval.teacher, base)), ())
-    return found
+        inputs[TEACHER] = fingerprint(read_checkpoint(source(retrieval.teacher, base)), ())
+    return inputs
 
 
 def inputs_of(settings: FinetuneSettings, base: Path) -> Inputs:
@@ -78,4 +78,4 @@ def _begun(settings: FinetuneSettings, base: Path) -> str:
 
 def _plain(records: Iterable[Labeled | Ranked | str]) -> Iterator[object]:
     """Records without their places, which change when a file is renamed."""
-    return (one if isinstance(one, str) else replace(one, where="") for one in records)
+    return (record if isinstance(record, str) else replace(record, where="") for record in records)

@@ -73,7 +73,7 @@ def class_figures(
     }
     if count == 2:
         figures["f1"] = float(each[1])
-    return figures | {f"f1[{label}]": float(one) for label, one in zip(labels, each, strict=True)}
+    return figures | {f"f1[{label}]": float(value) for label, value in zip(labels, each, strict=True)}
 
 
 def multi_label_figures(gold_SC: NDArray[np.bool_], found_SC: NDArray[np.bool_]) -> dict[str, float]:
@@ -105,12 +105,12 @@ def number_figures(gold_S: NDArray[np.floating], found_S: NDArray[np.floating]) 
     }
 
 
-def entity_figures(gold: Sequence[Sequence[Span]], found: Sequence[Sequence[Span]]) -> dict[str, float]:
+def entity_figures(gold: Sequence[Sequence[Span]], predicted: Sequence[Sequence[Span]]) -> dict[str, float]:
     """Micro precision, recall and F1 of entities, and the F1 of each type.
 
     An entity is right if a gold one has the same type, start and end.
     """
-    return entity_counts(gold, found).figures()
+    return entity_counts(gold, predicted).figures()
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,10 +122,10 @@ class EntityCounts:
     gold_SK: NDArray[np.int64]
     found_SK: NDArray[np.int64]
 
-    def figures(self, some: NDArray[np.int64] | None = None) -> dict[str, float]:
+    def figures(self, chosen: NDArray[np.int64] | None = None) -> dict[str, float]:
         """The figures of `entity_figures`, of all texts or a selection, without types that it lacks."""
         counts = (self.right_SK, self.gold_SK, self.found_SK)
-        right_K, gold_K, found_K = ((one if some is None else one[some]).sum(0) for one in counts)
+        right_K, gold_K, found_K = ((count if chosen is None else count[chosen]).sum(0) for count in counts)
         precision, recall, f1 = _prf(int(right_K.sum()), int(found_K.sum()), int(gold_K.sum()))
         figures = {"precision": precision, "recall": recall, "f1": f1}
         for k, kind in enumerate(self.kinds):
@@ -134,31 +134,31 @@ class EntityCounts:
         return figures
 
 
-def entity_counts(gold: Sequence[Sequence[Span]], found: Sequence[Sequence[Span]]) -> EntityCounts:
+def entity_counts(gold: Sequence[Sequence[Span]], predicted: Sequence[Sequence[Span]]) -> EntityCounts:
     """The entities of each text by type: right ones, gold ones and those that were found."""
-    kinds = sorted({kind for some in (*gold, *found) for kind, *_ in some})
+    kinds = sorted({kind for spans in (*gold, *predicted) for kind, *_ in spans})
     column = {kind: number for number, kind in enumerate(kinds)}
     counts = np.zeros((3, len(gold), len(kinds)), dtype=np.int64)
-    for row, (theirs, ours) in enumerate(zip(gold, found, strict=True)):
-        for part, some in enumerate((set(theirs) & set(ours), theirs, ours)):
-            for kind, *_ in some:
+    for row, (theirs, ours) in enumerate(zip(gold, predicted, strict=True)):
+        for part, spans in enumerate((set(theirs) & set(ours), theirs, ours)):
+            for kind, *_ in spans:
                 counts[part, row, column[kind]] += 1
     return EntityCounts(tuple(kinds), *counts)
 
 
-def _prf(right: int, given: int, wanted: int) -> tuple[float, float, float]:
-    precision, recall = right / max(given, 1), right / max(wanted, 1)
-    return precision, recall, 2 * right / max(given + wanted, 1)
+def _prf(right: int, predicted: int, wanted: int) -> tuple[float, float, float]:
+    precision, recall = right / max(predicted, 1), right / max(wanted, 1)
+    return precision, recall, 2 * right / max(predicted + wanted, 1)
 
 
-def answer_scores(gold: Sequence[str], found: str) -> tuple[float, float]:
+def answer_scores(gold: Sequence[str], predicted: str) -> tuple[float, float]:
     """Exact match and F1 of one answer, each the best over the gold answers.
 
     A question without gold answers is right if the answer is empty.
     """
-    some = gold or [""]
-    exact = any(normalized(found) == normalized(one) for one in some)
-    return float(exact), max(word_overlap(found, one) for one in some)
+    accepted = gold or [""]
+    exact = any(normalized(predicted) == normalized(text) for text in accepted)
+    return float(exact), max(word_overlap(predicted, text) for text in accepted)
 
 
 def answer_figures(exact_S: NDArray[np.float64], overlap_S: NDArray[np.float64]) -> dict[str, float]:
@@ -168,7 +168,7 @@ def answer_figures(exact_S: NDArray[np.float64], overlap_S: NDArray[np.float64])
 
 def normalized(answer: str) -> str:
     """An answer in lower case, without punctuation, articles and repeated white space."""
-    lower = "".join(one for one in answer.lower() if one not in set(string.punctuation))
+    lower = "".join(character for character in answer.lower() if character not in set(string.punctuation))
     return " ".join(re.sub(r"\b(a|an|the)\b", " ", lower).split())
 
 
@@ -230,13 +230,15 @@ class OwnMetrics:
         Raises:
             InvalidRequest: a figure has a name of the task's, or is no number.
         """
-        right = [one[0] if one else "" for one in labels] if task == "answering" else list(labels)
-        found = tuple(self.figures(right, labels))
-        if shared := [name for name in found if name in taken]:
+        right = (
+            [accepted[0] if accepted else "" for accepted in labels] if task == "answering" else list(labels)
+        )
+        names = tuple(self.figures(right, labels))
+        if shared := [name for name in names if name in taken]:
             raise InvalidRequest(
                 f"metrics gives {shared[0]!r}, which the task has already; give it another name"
             )
-        return found
+        return names
 
     def figures(self, predictions: Sequence[Any], labels: Sequence[Any]) -> dict[str, float]:
         """The figures of predictions.
@@ -244,17 +246,17 @@ class OwnMetrics:
         Raises:
             InvalidRequest: the function returns neither a number nor numbers by name.
         """
-        found: Any = self.function(list(predictions), list(labels))
-        if _is_number(found):
-            found = {getattr(self.function, "__name__", "metric"): found}
-        numbered = isinstance(found, Mapping) and all(
-            isinstance(name, str) and _is_number(value) for name, value in found.items()
+        returned: Any = self.function(list(predictions), list(labels))
+        if _is_number(returned):
+            returned = {getattr(self.function, "__name__", "metric"): returned}
+        numbered = isinstance(returned, Mapping) and all(
+            isinstance(name, str) and _is_number(value) for name, value in returned.items()
         )
         if not numbered:
             raise InvalidRequest(
-                f"metrics returned {quoted(found)}; it must return a number, or numbers by name"
+                f"metrics returned {quoted(returned)}; it must return a number, or numbers by name"
             )
-        return {name: float(value) for name, value in found.items()}
+        return {name: float(value) for name, value in returned.items()}
 
 
 def _is_number(value: object) -> bool:

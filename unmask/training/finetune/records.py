@@ -68,11 +68,11 @@ class ReadingNotes:
 
     def sentences(self) -> list[str]:
         """One for each file and kind."""
-        found = [skipped_sentence(file.name, lines) for file, lines in self.skipped.items()]
-        return found + [
-            f"{file.name}: {counted(len(some), 'answer')} {'is' if len(some) == 1 else 'are'} not at "
-            f"answer_start, so the nearest occurrence is taken, first in {some[0]}"
-            for file, some in self.moved.items()
+        skipped_sentences = [skipped_sentence(file.name, lines) for file, lines in self.skipped.items()]
+        return skipped_sentences + [
+            f"{file.name}: {counted(len(places), 'answer')} {'is' if len(places) == 1 else 'are'} not at "
+            f"answer_start, so the nearest occurrence is taken, first in {places[0]}"
+            for file, places in self.moved.items()
         ]
 
 
@@ -153,9 +153,9 @@ def table_rows(
 def in_both_orders(records: Sequence[Labeled]) -> list[Labeled]:
     """All pairs, and then all of them with the second text first."""
     turned = [
-        replace(one, text=one.pair, pair=one.text)
-        for one in records
-        if isinstance(one.pair, str) and isinstance(one.text, str)
+        replace(record, text=record.pair, pair=record.text)
+        for record in records
+        if isinstance(record.pair, str) and isinstance(record.text, str)
     ]
     return [*records, *turned]
 
@@ -166,27 +166,27 @@ def labeled_files(names: Sequence[str], base: Path) -> list[Path | Rows]:
     Raises:
         InvalidRequest: a path does not exist, or a glob matches nothing.
     """
-    found: list[Path | Rows] = []
+    files: list[Path | Rows] = []
     for name in names:
         if isinstance(name, Rows):
-            found.append(name)
+            files.append(name)
             continue
         there = (base / name).exists()
-        some = [base / name] if there else [Path(one) for one in sorted(glob.glob(str(base / name)))]
-        if not some:
+        paths = [base / name] if there else [Path(path) for path in sorted(glob.glob(str(base / name)))]
+        if not paths:
             raise InvalidRequest(f"data names {base / name}, and there is no such file")
-        found += [one for one in some if one not in found]
-    return found
+        files += [path for path in paths if path not in files]
+    return files
 
 
-def labeled_format(path: Path, given: Format | None) -> Format:
+def labeled_format(path: Path, named: Format | None) -> Format:
     """The format of a file: the given one, or that of its extension.
 
     Raises:
         InvalidRequest: neither determines it.
     """
-    if given is not None:
-        return given
+    if named is not None:
+        return named
     if path.is_dir():
         return "datasets"
     suffixes = [suffix for suffix in path.suffixes if suffix not in COMPRESSED]
@@ -273,13 +273,13 @@ def _without(prefix: str, word: str, where: str) -> str:
     Raises:
         InvalidText: it does not have it, or nothing else.
     """
-    found = word.removeprefix(prefix)
-    if prefix and (found == word or not found):
+    rest = word.removeprefix(prefix)
+    if prefix and (rest == word or not rest):
         raise InvalidText(
             f"{where} has the word {word!r}, which is not {prefix!r} followed by a word; mend it, or change "
             "data.strip_prefix"
         )
-    return found
+    return rest
 
 
 def _in_scheme(labels: Sequence[Any], data: DataSettings, where: str) -> Sequence[Any]:
@@ -316,8 +316,8 @@ def _conllu(path: Path, data: DataSettings) -> Iterator[Labeled]:
         raise InvalidRequest(
             f"data.label is {label!r}; in a CoNLL-U file it can be {', '.join(CONLLU_COLUMNS)}"
         )
-    for one in conllu_sentences(path):
-        yield Labeled(one.where, one.column("form"), None, list(one.column(label)))
+    for sentence in conllu_sentences(path):
+        yield Labeled(sentence.where, sentence.column("form"), None, list(sentence.column(label)))
 
 
 def _squad_texts(path: Path, labeled: bool = True) -> Iterator[Labeled]:
@@ -366,7 +366,7 @@ def _moved(record: Labeled) -> Labeled:
     Raises:
         InvalidText: the context does not contain an answer.
     """
-    context, found = str(record.pair), []
+    context, answers = str(record.pair), []
     for text, start in record.label.answers:
         places = [(text, place) for place in _occurrences(text, context)]
         places = places or [(text.strip(), place) for place in _occurrences(text.strip(), context)]
@@ -375,8 +375,8 @@ def _moved(record: Labeled) -> Labeled:
                 f"{record.where} has the answer {quoted(text)}, which its context does not contain; mend it, "
                 "or leave the question out"
             )
-        found.append(min(places, key=lambda answer: abs(answer[1] - start)))
-    return replace(record, label=replace(record.label, answers=tuple(found)))
+        answers.append(min(places, key=lambda answer: abs(answer[1] - start)))
+    return replace(record, label=replace(record.label, answers=tuple(answers)))
 
 
 def _occurrences(text: str, context: str) -> Iterator[int]:

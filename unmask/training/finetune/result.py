@@ -87,7 +87,7 @@ def read_result(
         table = json.loads((out / RESULT).read_bytes())
         adapter = None if table["adapter"] is None else out / table["adapter"]
         encoder = None if table.get("encoder") is None else out / table["encoder"]
-        found = FinetuneResult(
+        result = FinetuneResult(
             table["name"],
             out / table["model"],
             table["steps"],
@@ -100,22 +100,22 @@ def read_result(
         stored, before = table["settings"], table["inputs"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    if not (found.folder / "config.json").is_file():
+    if not (result.folder / "config.json").is_file():
         return None
     refuse_changes(settings, stored, out, FREE)
     if inputs is not None:
         check_unchanged(before, inputs())
-    return found
+    return result
 
 
-def written_intervals(found: Mapping[str, Interval]) -> dict[str, dict[str, float]]:
+def written_intervals(intervals: Mapping[str, Interval]) -> dict[str, dict[str, float]]:
     """Intervals as JSON values."""
-    return {name: dataclasses.asdict(one) for name, one in found.items()}
+    return {name: dataclasses.asdict(interval) for name, interval in intervals.items()}
 
 
 def read_intervals(table: Mapping[str, Mapping[str, float]]) -> dict[str, Interval]:
     """Intervals that `written_intervals` wrote."""
-    return {name: Interval(**one) for name, one in table.items()}
+    return {name: Interval(**interval) for name, interval in table.items()}
 
 
 def write_json(path: Path, table: Mapping[str, Any]) -> None:

@@ -61,15 +61,15 @@ def train_seeds(
     with exclusive_lock(out) if ranks.first else nullcontext():
         for number, seed in enumerate(settings.seeds, start=1):
             folder = out / f"seed-{seed}"
-            one = replace(settings, seed=seed, seeds=(), out=str(Path(settings.out) / folder.name))
-            done = finished_result(one, folder, base, ranks)
+            run = replace(settings, seed=seed, seeds=(), out=str(Path(settings.out) / folder.name))
+            done = finished_result(run, folder, base, ranks)
             callback.say(
                 f"seed {seed}, {number} of {len(settings.seeds)}" + (": already finished" if done else "")
             )
             if done is not None:
                 callback.say(UNCHANGED)
             else:
-                done = train(one, folder)
+                done = train(run, folder)
                 gc.collect()  # the parts of a run refer to each other, so its memory is not free before
             runs[seed] = done
         result = summarized(settings, out, runs)
@@ -101,8 +101,8 @@ def summarized(settings: FinetuneSettings, out: Path, runs: Mapping[int, Finetun
         settings.name,
         out,
         dict(runs),
-        {name: statistics.fmean(some) for name, some in values.items()},
-        {name: statistics.stdev(some) for name, some in values.items()},
+        {name: statistics.fmean(figures) for name, figures in values.items()},
+        {name: statistics.stdev(figures) for name, figures in values.items()},
         best,
     )
 

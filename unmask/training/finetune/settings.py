@@ -268,8 +268,8 @@ class FinetuneSettings:
         object.__setattr__(self, "seeds", tuple(self.seeds))
         if not self.seeds:
             return
-        for one in self.seeds:
-            at_least("seeds", one, 0)
+        for seed in self.seeds:
+            at_least("seeds", seed, 0)
         if len(set(self.seeds)) < max(2, len(self.seeds)):
             raise InvalidRequest(
                 f"seeds is {list(self.seeds)}; give at least two different numbers, or one as seed"
@@ -289,7 +289,7 @@ def _check_few_shot(settings: FinetuneSettings) -> None:
             f"[few_shot] is for classification with one label of each text, and the task is {settings.task}; "
             "leave it out"
         )
-    given: Mapping[str, object] = {
+    excluded: Mapping[str, object] = {
         "frozen": settings.frozen,
         "[adapter]": settings.adapter,
         "class_weights": settings.class_weights,
@@ -298,7 +298,7 @@ def _check_few_shot(settings: FinetuneSettings) -> None:
         "[sift]": settings.sift,
         "model.head_dropout": settings.model.head_dropout,
     }
-    for name, value in given.items():
+    for name, value in excluded.items():
         if value:
             raise InvalidRequest(
                 f"{name} and [few_shot] exclude each other, because pairs train the whole encoder with their "
@@ -321,7 +321,7 @@ def _check_retrieval(settings: FinetuneSettings) -> None:
         return
     if settings.retrieval is None:
         object.__setattr__(settings, "retrieval", RetrievalSettings())
-    given: Mapping[str, object] = {
+    excluded: Mapping[str, object] = {
         "frozen": settings.frozen,
         "[adapter]": settings.adapter,
         "[few_shot]": settings.few_shot,
@@ -337,7 +337,7 @@ def _check_retrieval(settings: FinetuneSettings) -> None:
         "data.skip_short_lines": settings.data.skip_short_lines,
         "data.answer_offsets": settings.data.answer_offsets != "exact",
     }
-    for name, value in given.items():
+    for name, value in excluded.items():
         if value:
             raise InvalidRequest(
                 f"{name} has no meaning for the task retrieval, which learns from queries and documents; "
@@ -380,10 +380,10 @@ def settings_of_table(table: Mapping[str, Any]) -> FinetuneSettings:
     if isinstance(optimizer, Mapping):
         table = {**table, "optimizer": {**OPTIMIZER, **optimizer}}
     if isinstance(schedule, Mapping):
-        given = {**SCHEDULE, **schedule}
+        keys = {**SCHEDULE, **schedule}
         if "warmup_steps" in schedule:
-            given.pop("warmup_share")
-        table = {**table, "schedule": given}
+            keys.pop("warmup_share")
+        table = {**table, "schedule": keys}
     if "few_shot" in table:
         table = {**FEW_SHOT, **table}
     return read_table(FinetuneSettings, table, "")

@@ -51,7 +51,7 @@ def with_config(
         config.pop(key, None)
     config = with_heads(config | dict(keys), frozenset(roles))
     checkpoint = new_checkpoint(config, begun.tokenizer.files, name=settings.name)
-    limits = [one.max_tokens for one in (checkpoint, begun) if one.max_tokens is not None]
+    limits = [part.max_tokens for part in (checkpoint, begun) if part.max_tokens is not None]
     return replace(checkpoint, max_tokens=min(limits, default=None))
 
 
@@ -67,10 +67,10 @@ def body_checkpoint(settings: FinetuneSettings, begun: Checkpoint) -> Checkpoint
             f"{begun.source.name} pools by {' and '.join(pooling)}, and the head of [few_shot] reads a "
             "vector that is pooled by mean or cls; start from another checkpoint"
         )
-    made = with_config(settings, begun, {})
-    spec = replace(made.spec, pooler=None, heads=())
-    check_written(made.family, spec, made.config)
-    return replace(made, spec=spec, head=PooledVector(pooling, normalize=True))
+    checkpoint = with_config(settings, begun, {})
+    spec = replace(checkpoint.spec, pooler=None, heads=())
+    check_written(checkpoint.family, spec, checkpoint.config)
+    return replace(checkpoint, spec=spec, head=PooledVector(pooling, normalize=True))
 
 
 def few_shot_checkpoint(body: Checkpoint, labels: Sequence[str]) -> Checkpoint:

@@ -112,12 +112,12 @@ class Trials:
         with _readable(self._record):
             started = self._study.get_trials(deepcopy=False)
             if number == len(started):
-                made = self._study.ask()
+                trial = self._study.ask()
             else:
-                made = Trial(self._study, started[number]._trial_id)
+                trial = Trial(self._study, started[number]._trial_id)
                 if started[number].state.is_finished():
-                    return made, {key: started[number].params[key] for key in self._grid}
-            return made, {key: made.suggest_categorical(key, some) for key, some in self._grid.items()}
+                    return trial, {key: started[number].params[key] for key in self._grid}
+            return trial, {key: trial.suggest_categorical(key, values) for key, values in self._grid.items()}
 
     def finished(self, trial: "Trial", value: float) -> None:
         """Record a trial's figure; a second record of the same trial changes nothing."""
@@ -177,16 +177,16 @@ def train_sweep(
     require("sweep")
     out, metric = base / settings.out, f"dev/{settings.evaluation.metric}"
     count = math.prod(map(len, settings.sweep.values()))
-    found = []
+    results = []
     with exclusive_lock(out) if ranks.first else nullcontext():
         _check_checkpoints(settings, base)
         trials = Trials(settings, out / RECORD if ranks.first else None)
         for number in range(count):
             trial, values = trials.trial(number)
-            one = replace(with_values(settings, values), out=str(Path(settings.out) / f"trial-{number}"))
+            point = replace(with_values(settings, values), out=str(Path(settings.out) / f"trial-{number}"))
             # With several seeds, each is asked for on its own.
             done: FinetuneResult | SeedsResult | None
-            done = None if one.seeds else finished_result(one, base / one.out, base, ranks)
+            done = None if point.seeds else finished_result(point, base / point.out, base, ranks)
             what = ", ".join(f"{key} = {value}" for key, value in values.items())
             callback.say(
                 f"trial {number}, {number + 1} of {count}: {what}" + (": already finished" if done else "")
@@ -194,12 +194,12 @@ def train_sweep(
             if done is not None:
                 callback.say(UNCHANGED)
             else:
-                done = train(one, base / one.out)
+                done = train(point, base / point.out)
                 gc.collect()  # the parts of a run refer to each other, so its memory is not free before
             result = TrialResult(number, values, figures_of(done)[metric], done)
             trials.finished(trial, result.metric)
-            found.append(result)
-        compared = _compared(settings, out, found)
+            results.append(result)
+        compared = _compared(settings, out, results)
         if ranks.first:
             write_json(out / RESULT, _table(compared))
     return compared
@@ -223,7 +223,7 @@ def _check_checkpoints(settings: FinetuneSettings, base: Path) -> None:
 def _compared(settings: FinetuneSettings, out: Path, trials: Sequence[TrialResult]) -> SweepResult:
     """The result with the best trial; of equal ones the first."""
     metric = str(settings.evaluation.metric)
-    best = max(trials, key=lambda one: (goodness(metric, one.metric), -one.number))
+    best = max(trials, key=lambda trial: (goodness(metric, trial.metric), -trial.number))
     return SweepResult(settings.name, out, metric, tuple(trials), best.number)
 
 
@@ -235,8 +235,13 @@ def _table(result: SweepResult) -> Mapping[str, object]:
         "best_trial": result.best_trial,
         "best_trial_is": CHOSEN,
         "trials": [
-            {"trial": one.number, "values": dict(one.values), result.metric: one.metric, **_figures(one)}
-            for one in result.trials
+            {
+                "trial": trial.number,
+                "values": dict(trial.values),
+                result.metric: trial.metric,
+                **_figures(trial),
+            }
+            for trial in result.trials
         ],
     }
 
@@ -254,7 +259,7 @@ def _figures(trial: TrialResult) -> Mapping[str, object]:
         "mean": dict(run.mean),
         "standard_deviation": dict(run.standard_deviation),
         "seeds": {
-            str(seed): {"model": f"{folder}/seed-{seed}/{one.folder.name}", "dev": dict(one.dev)}
-            for seed, one in run.runs.items()
+            str(seed): {"model": f"{folder}/seed-{seed}/{result.folder.name}", "dev": dict(result.dev)}
+            for seed, result in run.runs.items()
         },
     }

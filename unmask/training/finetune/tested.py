@@ -53,8 +53,8 @@ class FinalTest:
                 "a test file is for tasks with labels, and the task is retrieval; measure the model with "
                 "unmask evaluate retrieval"
             )
-        found = tables_in_memory(test, "test")
-        names = [found] if isinstance(found, str) else list(found) if isinstance(found, tuple) else []
+        sources = tables_in_memory(test, "test")
+        names = [sources] if isinstance(sources, str) else list(sources) if isinstance(sources, tuple) else []
         for name in names:
             if not isinstance(name, Rows) and not glob.glob(str(name)):
                 raise InvalidRequest(
@@ -64,34 +64,39 @@ class FinalTest:
         records = list(read_labeled(names, settings.data, Path(), labeled=False))
         if not records:
             raise InvalidText(f"{self.source} has no text; name a file with at least one")
-        self.labeled = not all(_unlabeled(one, settings.task) for one in records)
+        self.labeled = not all(_unlabeled(record, settings.task) for record in records)
         if self.labeled:
             check_kinds(records, settings.task)
         self.records = records
 
     def of(
-        self, result: FinetuneResult | SeedsResult | SweepResult, settings: FinetuneSettings, told: Callback
+        self,
+        result: FinetuneResult | SeedsResult | SweepResult,
+        settings: FinetuneSettings,
+        callback: Callback,
     ) -> FinetuneResult | SeedsResult | SweepResult:
         """The result with predictions of every run that has none."""
         if isinstance(result, SweepResult):
             trials = [
-                replace(one, run=self._of(one.run, with_values(settings, one.values), told))
-                for one in result.trials
+                replace(trial, run=self._of(trial.run, with_values(settings, trial.values), callback))
+                for trial in result.trials
             ]
             return replace(result, trials=tuple(trials))
-        return self._of(result, settings, told)
+        return self._of(result, settings, callback)
 
     def _of(
-        self, result: FinetuneResult | SeedsResult, settings: FinetuneSettings, told: Callback
+        self, result: FinetuneResult | SeedsResult, settings: FinetuneSettings, callback: Callback
     ) -> FinetuneResult | SeedsResult:
         runs = result.runs if isinstance(result, SeedsResult) else {0: result}
         done = {
-            seed: run if run.predictions is not None else self.of_run(run, settings, told)
+            seed: run if run.predictions is not None else self.of_run(run, settings, callback)
             for seed, run in runs.items()
         }
         return replace(result, runs=done) if isinstance(result, SeedsResult) else done[0]
 
-    def of_run(self, result: FinetuneResult, settings: FinetuneSettings, told: Callback) -> FinetuneResult:
+    def of_run(
+        self, result: FinetuneResult, settings: FinetuneSettings, callback: Callback
+    ) -> FinetuneResult:
         """Predict the file, and write predictions and figures into the folder of the run.
 
         Raises:
@@ -105,26 +110,33 @@ class FinalTest:
         labels = label_names(head) if TASKS[settings.task].has_labels else ()
         preparation = preparation_for(settings, labels, checkpoint, checkpoint.spec)
         examples = self.examples(preparation)
-        found = predicted(TorchEngine(build(checkpoint).eval()), preparation, examples)
+        predictions_and_gold = predicted(TorchEngine(build(checkpoint).eval()), preparation, examples)
         out = result.folder.parent
         predictions = out / PREDICTIONS
         with whole_file(predictions) as partial, partial.open("w", encoding="utf-8") as lines:
-            for example, row in zip(examples, found.lines(), strict=True):
+            for example, row in zip(examples, predictions_and_gold.lines(), strict=True):
                 lines.write(json.dumps(_input(example.record) | row, ensure_ascii=False) + "\n")
-        told.say(f"test: {counted(len(examples), 'text')} of {self.source} predicted: {predictions}")
+        callback.say(f"test: {counted(len(examples), 'text')} of {self.source} predicted: {predictions}")
         if not self.labeled:
             (out / FIGURES).unlink(missing_ok=True)  # of another file
             return replace(result, predictions=predictions)
-        figures, between = found.figures(), intervals(found.scores, len(examples), settings.task)
+        figures, between = (
+            predictions_and_gold.figures(),
+            intervals(predictions_and_gold.scores, len(examples), settings.task),
+        )
         table = {"file": self.source, "texts": len(examples), "test": figures}
         write_json(out / FIGURES, table | {"intervals": written_intervals(between)})
-        if (said := one_sided(settings.task, found.predictions, found.labels, "test")) is not None:
-            told.say(said)
+        if (
+            sentence := one_sided(
+                settings.task, predictions_and_gold.predictions, predictions_and_gold.labels, "test"
+            )
+        ) is not None:
+            callback.say(sentence)
         return replace(
             result,
             predictions=predictions,
             test={f"test/{name}": value for name, value in figures.items()},
-            test_intervals={f"test/{name}": one for name, one in between.items()},
+            test_intervals={f"test/{name}": interval for name, interval in between.items()},
         )
 
     def examples(self, preparation: Preparation) -> list[Example]:

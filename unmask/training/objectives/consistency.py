@@ -43,13 +43,13 @@ def grouped_divergence(one_RC: Tensor, other_RC: Tensor, group_of_R: Tensor, gro
     Groups are texts whose rows are tokens, with columns for where an answer starts and ends; or questions
     whose rows are choices.
     """
-    logs = [one - log_sums(one, group_of_R, groups)[0][group_of_R] for one in (one_RC, other_RC)]
+    logs = [logits - log_sums(logits, group_of_R, groups)[0][group_of_R] for logits in (one_RC, other_RC)]
     return _divergence(*logs) / one_RC.shape[1]
 
 
-def _divergence(one: Tensor, other: Tensor) -> Tensor:
+def _divergence(first: Tensor, other: Tensor) -> Tensor:
     """``KL(one || other)`` of logarithms of probabilities."""
-    return (one.exp() * (one - other)).sum()
+    return (first.exp() * (first - other)).sum()
 
 
 def log_sums(logits_RC: Tensor, group_of_R: Tensor, groups: int) -> tuple[Tensor, Tensor]:
@@ -61,9 +61,9 @@ def log_sums(logits_RC: Tensor, group_of_R: Tensor, groups: int) -> tuple[Tensor
     return logits_RC.new_zeros(shape).index_add(0, group_of_R, exponentials).log() + largest, largest
 
 
-def r_drop_divergence(one: Tensor, other: Tensor, divergence: Divergence) -> Tensor:
+def r_drop_divergence(first: Tensor, other: Tensor, divergence: Divergence) -> Tensor:
     """The mean of both directions of the divergence of two predictions (Liang et al. 2021)."""
-    return (divergence(one, other) + divergence(other, one)) / 2
+    return (divergence(first, other) + divergence(other, first)) / 2
 
 
 def has_dropout(encoder: Encoder) -> bool:

@@ -50,7 +50,7 @@ class ContrastiveObjective(Objective[LabeledSequence, PairExample]):
         self, items: Sequence[LabeledSequence], draw: np.random.Generator, progress: float
     ) -> PairExample:
         """Pack the texts of all pairs; nothing is random here."""
-        ids, types, marks = zip(*(one for item in items for one in item.sequences()), strict=True)
+        ids, types, marks = zip(*(sequence for item in items for sequence in item.sequences()), strict=True)
         batch = PackedBatch.of_ids(ids, types, marks if any(marks) else None)
         targets_P = np.stack([item.target for item in items])
         return PairExample({TERM: len(items)}, batch.layout.token_count, len(ids), batch, targets_P=targets_P)

@@ -75,33 +75,37 @@ def record_states(
         attention_layers: layers whose attention inputs are kept; they must use softmax attention.
     """
     states: dict[int, Tensor] = {}
-    kept: dict[tuple[HookPoint, int], Tensor] = {}
+    tensors: dict[tuple[HookPoint, int], Tensor] = {}
     of_states, of_attention = set(state_layers), set(attention_layers)
 
     def record(place: HookPoint, layer: int, tensor: Tensor) -> None:
         if place is HookPoint.LAYER and layer in of_states:
             states[layer] = tensor
         elif place is not HookPoint.LAYER and layer in of_attention:
-            kept[place, layer] = tensor
+            tensors[place, layer] = tensor
 
     output_TD = encoder.encode(batch, hook=record if of_states or of_attention else None)
     last = len(encoder.spec.layers) - 1
     if last in of_states:
         states[last] = output_TD
-    return RecordedStates(output_TD, states, {layer: _parts(encoder, kept, layer) for layer in of_attention})
+    return RecordedStates(
+        output_TD, states, {layer: _parts(encoder, tensors, layer) for layer in of_attention}
+    )
 
 
-def _parts(encoder: Encoder, kept: Mapping[tuple[HookPoint, int], Tensor], layer: int) -> AttentionParts:
+def _parts(encoder: Encoder, tensors: Mapping[tuple[HookPoint, int], Tensor], layer: int) -> AttentionParts:
     mixer = encoder.spec.layers[layer].mixer
     assert isinstance(mixer, SoftmaxAttention)
     if isinstance(mixer.position, Disentangled):
-        tables = (kept.get((place, layer)) for place in (HookPoint.DISTANCE_KEY, HookPoint.DISTANCE_QUERY))
+        tables = (tensors.get((place, layer)) for place in (HookPoint.DISTANCE_KEY, HookPoint.DISTANCE_QUERY))
         bias = AttentionBias(distances=DistanceBias(mixer.position, *tables))
     elif isinstance(mixer.position, RelativePositionBias):
-        bias = AttentionBias(relative=RelativeBias(mixer.position, kept[HookPoint.RELATIVE_BIAS, layer]))
+        bias = AttentionBias(relative=RelativeBias(mixer.position, tensors[HookPoint.RELATIVE_BIAS, layer]))
     else:
         bias = AttentionBias.of(mixer.position, mixer.heads)
-    q_THK, k_THK, v_THK = (kept[place, layer] for place in (HookPoint.QUERY, HookPoint.KEY, HookPoint.VALUE))
+    q_THK, k_THK, v_THK = (
+        tensors[place, layer] for place in (HookPoint.QUERY, HookPoint.KEY, HookPoint.VALUE)
+    )
     return AttentionParts(q_THK, k_THK, v_THK, bias, mixer.pattern)
 
 
@@ -195,12 +199,12 @@ class Distillation(Objective[Chunk, MaskedExample]):
         return self.state_layers, self.attention_layers
 
     def _words(self, example: MaskedExample, ours: RecordedStates, theirs: RecordedStates) -> Tensor:
-        some: Tensor | slice = slice(None)
+        chosen: Tensor | slice = slice(None)
         if self.spec.tokens == "chosen":
-            some = torch.from_numpy(example.chosen_M).to(ours.output_TD.device)
+            chosen = torch.from_numpy(example.chosen_M).to(ours.output_TD.device)
         with torch.no_grad():
-            wanted = _factors(self.teacher, theirs.output_TD[some])
-        return word_divergence(_factors(self.student, ours.output_TD[some]), wanted, self.spec.temperature)
+            wanted = _factors(self.teacher, theirs.output_TD[chosen])
+        return word_divergence(_factors(self.student, ours.output_TD[chosen]), wanted, self.spec.temperature)
 
     def _cosine(self, ours: RecordedStates, theirs: RecordedStates) -> Tensor:
         sums = [
@@ -239,9 +243,9 @@ def _between(student: Encoder, teacher: Encoder) -> nn.Module:
     width, wanted = student.spec.width, teacher.spec.width
     if width == wanted:
         return nn.Identity()
-    made = nn.Linear(width, wanted, bias=False, device=student.device)
-    nn.init.normal_(made.weight, std=width**-0.5)
-    return made
+    linear = nn.Linear(width, wanted, bias=False, device=student.device)
+    nn.init.normal_(linear.weight, std=width**-0.5)
+    return linear
 
 
 def _factors(encoder: Encoder, x_MD: Tensor) -> Factors:

@@ -148,8 +148,8 @@ def _exact(x: Tensor) -> Tensor:
 
 def _again(part: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
     """Compute a part, and recompute it for its gradient."""
-    made: Tensor = checkpoint(part, *inputs, use_reentrant=False, preserve_rng_state=False)
-    return made
+    result: Tensor = checkpoint(part, *inputs, use_reentrant=False, preserve_rng_state=False)
+    return result
 
 
 def _added(like: Tensor, sums: list[Tensor]) -> Tensor:

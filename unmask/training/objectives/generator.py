@@ -63,7 +63,7 @@ def generator_spec(
     if convolution is not None:
         convolution = replace(convolution, groups=math.gcd(convolution.groups, width))
     predictor = _predictor(discriminator, e)
-    made = replace(
+    smaller = replace(
         discriminator,
         width=width,
         embedding=replace(
@@ -75,8 +75,8 @@ def generator_spec(
         pooler=None,
         heads=(predictor,),
     )
-    decoding = replace(made, heads=(replace(predictor, enhanced=True),))
-    return made if why_no_decoder(decoding) else decoding
+    decoding = replace(smaller, heads=(replace(predictor, enhanced=True),))
+    return smaller if why_no_decoder(decoding) else decoding
 
 
 def discriminator_spec(encoder: EncoderSpec, family: Family | None = None) -> EncoderSpec:
@@ -88,16 +88,16 @@ def discriminator_spec(encoder: EncoderSpec, family: Family | None = None) -> En
     first token's (He, Gao & Chen 2023). Other heads and the pooler are removed, because this objective does
     not train them.
     """
-    found = next((head for head in encoder.heads if is_detector(head)), None)
-    if found is None and family is not None:
-        found = family.detector(encoder)
-    if found is None:
+    detector = next((head for head in encoder.heads if is_detector(head)), None)
+    if detector is None and family is not None:
+        detector = family.detector(encoder)
+    if detector is None:
         transform = Transform(encoder.width, encoder.layers[0].feedforward.activation)
-        found = Classifier("replaced", 1, "tokens", transform)
+        detector = Classifier("replaced", 1, "tokens", transform)
         if isinstance(encoder.distances, Disentangled):
             norm = encoder.final_norm or encoder.layers[0].norm
-            found = replace(found, reads="tokens_and_first", input_norm=norm)
-    return replace(encoder, heads=(found,), pooler=None)
+            detector = replace(detector, reads="tokens_and_first", input_norm=norm)
+    return replace(encoder, heads=(detector,), pooler=None)
 
 
 def is_detector(head: object) -> bool:
@@ -116,8 +116,8 @@ def with_detector(encoder: Encoder, family: Family | None = None) -> Encoder:
     spec = discriminator_spec(encoder.spec, family)
     if spec == encoder.spec:
         return encoder
-    made = Encoder(spec, kernel=encoder.kernel)
-    made.to(device=encoder.device, dtype=encoder.embedding.words.weight.dtype)
+    discriminator = Encoder(spec, kernel=encoder.kernel)
+    discriminator.to(device=encoder.device, dtype=encoder.embedding.words.weight.dtype)
     # A head of equal shapes but with another input is a different head.
     same_head = spec.heads[0] in encoder.spec.heads
     old = {
@@ -125,8 +125,10 @@ def with_detector(encoder: Encoder, family: Family | None = None) -> Encoder:
         for name, tensor in encoder.state_dict().items()
         if not name.startswith("pooler.") and (not name.startswith("heads.") or same_head)
     }
-    made.load_state_dict({name: old.get(name, tensor) for name, tensor in made.state_dict().items()})
-    return made.train(encoder.training)
+    discriminator.load_state_dict(
+        {name: old.get(name, tensor) for name, tensor in discriminator.state_dict().items()}
+    )
+    return discriminator.train(encoder.training)
 
 
 def _width(spec: EncoderSpec, share: float) -> int:
@@ -163,9 +165,9 @@ def _projection(spec: EncoderSpec) -> Projection:
 
 
 def _predictor(spec: EncoderSpec, width: int) -> MaskedLM:
-    own = next((head for head in spec.heads if isinstance(head, MaskedLM)), None)
-    if own is None or own.transform is None:
+    head = next((head for head in spec.heads if isinstance(head, MaskedLM)), None)
+    if head is None or head.transform is None:
         transform = Transform(width, "gelu", spec.final_norm or spec.layers[0].norm)
     else:
-        transform = replace(own.transform, width=width)
-    return MaskedLM(transform, bias=own is None or own.bias)
+        transform = replace(head.transform, width=width)
+    return MaskedLM(transform, bias=head is None or head.bias)

@@ -42,24 +42,24 @@ def init_from_teacher(
         mine.weights_of_layer[layer]: its.weights_of_layer[source]
         for layer, source in reversed(list(enumerate(layers)))
     }
-    given, wanted = teacher.state_dict(), student.state_dict()
+    teacher_state, wanted = teacher.state_dict(), student.state_dict()
     taken: dict[str, Tensor] = {}
     for name, tensor in wanted.items():
         part, _, rest = name.partition(".")
         number, _, end = rest.partition(".")
         source = f"layers.{numbers[int(number)]}.{end}" if part == "layers" else name
-        if source not in given:
+        if source not in teacher_state:
             if part in ("heads", "pooler", "output"):
                 continue
             raise InvalidRequest(f"the student's {name} has no counterpart: the teacher has no {source}")
-        if given[source].shape != tensor.shape:
+        if teacher_state[source].shape != tensor.shape:
             raise InvalidRequest(
                 f"the student's {name} has shape {tuple(tensor.shape)} and the teacher's {source} "
-                f"{tuple(given[source].shape)}; a student initialized from a teacher must have its sizes"
+                f"{tuple(teacher_state[source].shape)}; a student initialized from a teacher must have its sizes"
             )
-        taken[name] = given[source].to(tensor)
+        taken[name] = teacher_state[source].to(tensor)
     if its.embedding.segments and not mine.embedding.segments:
-        _fold_segment(taken, given["embedding.segments.weight"], mine)
+        _fold_segment(taken, teacher_state["embedding.segments.weight"], mine)
     student.load_state_dict(taken, strict=False)
     return tuple(name for name in wanted if name not in taken)
 

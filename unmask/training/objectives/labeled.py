@@ -71,7 +71,7 @@ class TargetLoss(ABC):
         """The sum of losses over targets, and the number of right ones, if there are classes."""
 
     @abstractmethod
-    def divergence(self, example: LabeledExample, one: Tensor, other: Tensor) -> Tensor:
+    def divergence(self, example: LabeledExample, first: Tensor, other: Tensor) -> Tensor:
         """How far the second prediction is from the first; see `Divergence`."""
 
 
@@ -114,10 +114,10 @@ class TextLoss(TargetLoss):
             case _:
                 assert_never(self.problem)
 
-    def divergence(self, example: LabeledExample, one: Tensor, other: Tensor) -> Tensor:
+    def divergence(self, example: LabeledExample, first: Tensor, other: Tensor) -> Tensor:
         """That of the problem."""
-        rows_P = _rows(example, one)
-        return DIVERGENCES[self.problem](one[rows_P], other[rows_P])
+        rows_P = _rows(example, first)
+        return DIVERGENCES[self.problem](first[rows_P], other[rows_P])
 
 
 class WordLoss(TextLoss):
@@ -152,9 +152,9 @@ class SpanLoss(TargetLoss):
         right = (chosen.detach() >= largest).all(-1).sum()
         return (totals - chosen).mean(-1).sum(), right
 
-    def divergence(self, example: LabeledExample, one: Tensor, other: Tensor) -> Tensor:
+    def divergence(self, example: LabeledExample, first: Tensor, other: Tensor) -> Tensor:
         """Over the tokens of each text."""
-        return grouped_divergence(one, other, _text_of(example, one), example.sequences)
+        return grouped_divergence(first, other, _text_of(example, first), example.sequences)
 
 
 @dataclass(frozen=True)
@@ -184,9 +184,9 @@ class ChoiceLoss(TargetLoss):
         losses = totals - (1 - self.label_smoothing) * chosen - self.label_smoothing * means
         return losses.sum(), right
 
-    def divergence(self, example: LabeledExample, one: Tensor, other: Tensor) -> Tensor:
+    def divergence(self, example: LabeledExample, first: Tensor, other: Tensor) -> Tensor:
         """Over the choices of each question."""
-        return grouped_divergence(one, other, _question_of(example, one), len(example.rows_P))
+        return grouped_divergence(first, other, _question_of(example, first), len(example.rows_P))
 
 
 def loss_of(targets: Targets, problem: ProblemType, label_smoothing: float) -> TargetLoss:
@@ -278,7 +278,7 @@ class LabeledObjective(Objective[LabeledSequence, LabeledExample]):
         self, items: Sequence[LabeledSequence], draw: np.random.Generator, progress: float
     ) -> LabeledExample:
         """Pack the texts; nothing is random here."""
-        ids, types, marks = zip(*(one for item in items for one in item.sequences()), strict=True)
+        ids, types, marks = zip(*(sequence for item in items for sequence in item.sequences()), strict=True)
         batch = PackedBatch.of_ids(ids, types, marks if any(marks) else None)
         starts = batch.layout.offsets[:-1]
         rows, targets = self.loss.rows_and_targets(items, starts)
@@ -295,20 +295,20 @@ class LabeledObjective(Objective[LabeledSequence, LabeledExample]):
         """The sum of losses, divided by the number of targets in the global batch."""
         logits = self._logits(example)
         loss, right = self._loss(logits, example)
-        found: dict[str, Tensor] = {}
+        figures: dict[str, Tensor] = {}
         total, divergence = loss, partial(self._divergence, example)
         if self.training and self.r_drop:
             again = self._logits(example)
             total = loss = (loss + self._loss(again, example)[0]) / 2
-            found["r_drop"] = r_drop_divergence(logits, again, divergence)
-            total = total + self.r_drop * found["r_drop"]
+            figures["r_drop"] = r_drop_divergence(logits, again, divergence)
+            total = total + self.r_drop * figures["r_drop"]
         if self.training and self.sift is not None:
-            found["sift"] = self.sift.divergence(logits, partial(self._logits, example), divergence)
-            total = total + self.sift.spec.weight * found["sift"]
-        found = {"loss": loss} | ({} if right is None else {"accuracy": right}) | found
+            figures["sift"] = self.sift.divergence(logits, partial(self._logits, example), divergence)
+            total = total + self.sift.spec.weight * figures["sift"]
+        figures = {"loss": loss} | ({} if right is None else {"accuracy": right}) | figures
         return LossOutput(
             total / max(1, totals[self.term]),
-            {f"{self.term}/{name}": one.detach() for name, one in found.items()},
+            {f"{self.term}/{name}": value.detach() for name, value in figures.items()},
         )
 
     def _logits(self, example: LabeledExample) -> Tensor:
@@ -319,9 +319,9 @@ class LabeledObjective(Objective[LabeledSequence, LabeledExample]):
     def _loss(self, logits: Tensor, example: LabeledExample) -> tuple[Tensor, Tensor | None]:
         return self.loss.of(logits, example, self.class_weights)
 
-    def _divergence(self, example: LabeledExample, one: Tensor, other: Tensor) -> Tensor:
+    def _divergence(self, example: LabeledExample, first: Tensor, other: Tensor) -> Tensor:
         """How far the second prediction is from the first; see `Divergence`."""
-        return self.loss.divergence(example, one, other)
+        return self.loss.divergence(example, first, other)
 
 
 def _rows(example: LabeledExample, logits: Tensor) -> Tensor:

@@ -94,5 +94,5 @@ class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        made = ctx.saved_tensors
-        return *(None if one is None else one * grad.to(one.dtype) for one in made), None
+        saved_tensors = ctx.saved_tensors
+        return *(None if tensor is None else tensor * grad.to(tensor.dtype) for tensor in saved_tensors), None

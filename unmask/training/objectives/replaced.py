@@ -270,8 +270,8 @@ def _fresh_generator(discriminator: Encoder, spec: ReplacedSpec) -> Encoder:
             layers_share=spec.layers_share,
             embedding_width=smaller.width,
         )
-    made = Encoder(smaller, kernel=discriminator.kernel)
-    return made.to(device=discriminator.device, dtype=discriminator.embedding.words.weight.dtype)
+    encoder = Encoder(smaller, kernel=discriminator.kernel)
+    return encoder.to(device=discriminator.device, dtype=discriminator.embedding.words.weight.dtype)
 
 
 def generator_role(generator: Encoder) -> str:

@@ -56,9 +56,9 @@ class DenseObjective(RankingObjective):
     def losses(self, vectors: Tensor, example: RankingExample) -> tuple[dict[str, Tensor], Tensor]:
         """See `RankingObjective`; the queries that are right at the largest width count."""
         query_QE, document_PE = vectors[: example.queries], vectors[example.queries :]
-        found = [
+        losses = [
             (weight, vector_loss(query_QE[:, :width], document_PE[:, :width], example, self.ranking))
             for width, weight in sorted(self.widths.items())
         ]
-        total = torch.stack([weight * loss for weight, (loss, _) in found]).sum()
-        return {"ranking": total}, found[-1][1][1]
+        total = torch.stack([weight * loss for weight, (loss, _) in losses]).sum()
+        return {"ranking": total}, losses[-1][1][1]

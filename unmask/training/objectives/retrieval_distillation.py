@@ -61,10 +61,10 @@ class VectorDistillation(Objective[LabeledSequence, VectorExample]):
         self, items: Sequence[LabeledSequence], draw: np.random.Generator, progress: float
     ) -> VectorExample:
         """Pack all texts; nothing is random here."""
-        marks = [one.global_tokens for one in items]
+        marks = [item.global_tokens for item in items]
         batch = PackedBatch.of_ids(
-            [one.ids for one in items],
-            [one.token_type_ids for one in items],
+            [item.ids for item in items],
+            [item.token_type_ids for item in items],
             marks if any(marks) else None,
         )
         taught_QE = np.stack([np.asarray(item.target, dtype=np.float32) for item in items])
@@ -92,5 +92,5 @@ class VectorDistillation(Objective[LabeledSequence, VectorExample]):
                 assert_never(self.loss)
         sums = {"loss": loss, "cosine": cosine_Q.sum()}
         return LossOutput(
-            loss / max(1, totals[TERM]), {f"{TERM}/{name}": one.detach() for name, one in sums.items()}
+            loss / max(1, totals[TERM]), {f"{TERM}/{name}": value.detach() for name, value in sums.items()}
         )

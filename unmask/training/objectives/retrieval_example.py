@@ -42,7 +42,7 @@ class RankingExample(Example):
     def groups(self, device: torch.device) -> Groups:
         """Which documents belong to which query, on a device."""
         query_of_P, positive_Q = (
-            torch.from_numpy(one).to(device) for one in (self.query_of_P, self.positive_Q)
+            torch.from_numpy(places).to(device) for places in (self.query_of_P, self.positive_Q)
         )
         return Groups(query_of_P, positive_Q)
 
@@ -104,11 +104,11 @@ def prepared(
 
 def packed(texts: Sequence[TokenizedText]) -> PackedBatch:
     """Texts end to end."""
-    marks = [one.global_tokens for one in texts]
-    queries = [one.query for one in texts if one.query is not None]
+    marks = [text.global_tokens for text in texts]
+    queries = [text.query for text in texts if text.query is not None]
     return PackedBatch.of_ids(
-        [one.ids for one in texts],
-        [one.token_type_ids for one in texts],
+        [text.ids for text in texts],
+        [text.token_type_ids for text in texts],
         marks if any(marks) else None,
         queries=queries or None,
     )
@@ -165,5 +165,5 @@ def encode_in_passes(encode: Encode, batch: PackedBatch, tokens_per_pass: int | 
         return encode(parts[0])
     if not torch.is_grad_enabled():
         return torch.cat([encode(part) for part in parts])
-    found: list[Tensor] = [checkpoint(encode, part, use_reentrant=False) for part in parts]
-    return torch.cat(found)
+    tensors: list[Tensor] = [checkpoint(encode, part, use_reentrant=False) for part in parts]
+    return torch.cat(tensors)

@@ -41,7 +41,9 @@ def similarities(a_QE: Tensor, b_PE: Tensor, similarity: Similarity) -> Tensor:
 def own_similarities(query_QE: Tensor, document_PE: Tensor, groups: Groups, similarity: Similarity) -> Tensor:
     """The similarity of each document to its own query, (P,)."""
     if similarity == "cosine":
-        query_QE, document_PE = (functional.normalize(exact(one), dim=-1) for one in (query_QE, document_PE))
+        query_QE, document_PE = (
+            functional.normalize(exact(vectors), dim=-1) for vectors in (query_QE, document_PE)
+        )
     return (exact(query_QE)[groups.query_of_P] * exact(document_PE)).sum(-1)
 
 
@@ -60,7 +62,7 @@ def contrastive_loss(
     if joint:
         log_sums = torch.cat([scores_QP, *others], dim=1).logsumexp(1)
     else:
-        log_sums = torch.stack([one.logsumexp(1) for one in (scores_QP, *others)]).mean(0)
+        log_sums = torch.stack([scores.logsumexp(1) for scores in (scores_QP, *others)]).mean(0)
     return (log_sums - positive_Q1[:, 0]).sum()
 
 
@@ -74,7 +76,7 @@ def other_directions(
     scale: float,
 ) -> list[Tensor]:
     """Scaled similarities of the directions besides ``query_to_doc``, a row for each query."""
-    found: list[Tensor] = []
+    scores_of_others: list[Tensor] = []
     positive_QE = document_PE[groups.positive_Q]
     for direction in directions:
         match direction:
@@ -82,17 +84,19 @@ def other_directions(
                 pass  # the scores that these are beside
             case "query_to_query":
                 scores = scale * similarities(query_QE, query_QE, similarity)
-                own = torch.eye(len(scores), device=scores.device).bool()
-                found.append(scores.masked_fill(own, -torch.inf))
+                diagonal = torch.eye(len(scores), device=scores.device).bool()
+                scores_of_others.append(scores.masked_fill(diagonal, -torch.inf))
             case "doc_to_query":
-                found.append(scale * similarities(positive_QE, query_QE, similarity))
+                scores_of_others.append(scale * similarities(positive_QE, query_QE, similarity))
             case "doc_to_doc":
                 scores = scale * similarities(positive_QE, document_PE, similarity)
                 of_Q = torch.arange(len(positive_QE), device=scores.device)
-                found.append(scores.masked_fill(of_Q[:, None] == groups.query_of_P[None], -torch.inf))
+                scores_of_others.append(
+                    scores.masked_fill(of_Q[:, None] == groups.query_of_P[None], -torch.inf)
+                )
             case _:
                 assert_never(direction)
-    return found
+    return scores_of_others
 
 
 def positives_first(scores_QP: Tensor, groups: Groups) -> Tensor:

@@ -59,10 +59,10 @@ class MultiVectorObjective(RankingObjective):
         offsets = example.batch.layout.offsets
         first = int(offsets[example.queries])
         queries = SequenceLayout(offsets[: example.queries + 1])
-        kept = ~np.isin(example.batch.ids_T[first:], self.skipped)
-        documents = kept_layout(SequenceLayout(offsets[example.queries :] - first), kept)
+        kept_T = ~np.isin(example.batch.ids_T[first:], self.skipped)
+        documents = kept_layout(SequenceLayout(offsets[example.queries :] - first), kept_T)
         query_AE = vectors[:first]
-        document_ZE = vectors[first:][torch.from_numpy(kept).to(vectors.device)]
+        document_ZE = vectors[first:][torch.from_numpy(kept_T).to(vectors.device)]
         if self.ranking.loss == "contrastive":
             scores_QP = late_scores(query_AE, queries, document_ZE, documents)
             loss = contrastive_loss(self.ranking.scale * scores_QP, groups)
@@ -91,16 +91,16 @@ def late_scores(
     A tile's products are computed again in the backward pass, so that never more than one tile of them is in
     memory; a tile is one document at least.
     """
-    found: list[Tensor] = []
+    tiles: list[Tensor] = []
     for first, last in _tiles(documents, max(1, tile // max(1, len(query_AE)))):
         rows = slice(int(documents.offsets[first]), int(documents.offsets[last]))
         lengths = documents.lengths[first:last].tolist()
         arguments = (query_AE, document_ZE[rows], queries, lengths)
         if torch.is_grad_enabled():
-            found.append(checkpoint(_tile_scores, *arguments, use_reentrant=False))
+            tiles.append(checkpoint(_tile_scores, *arguments, use_reentrant=False))
         else:
-            found.append(_tile_scores(*arguments))
-    return torch.cat(found, dim=1)
+            tiles.append(_tile_scores(*arguments))
+    return torch.cat(tiles, dim=1)
 
 
 def own_late_scores(
@@ -111,11 +111,11 @@ def own_late_scores(
     query_of_P: NDArray[np.int64],
 ) -> Tensor:
     """The score of each document and its own query, (P,)."""
-    found: list[Tensor] = []
+    scores: list[Tensor] = []
     for query in range(queries.sequence_count):
         first, last = np.searchsorted(query_of_P, (query, query + 1)).tolist()
         rows = slice(int(documents.offsets[first]), int(documents.offsets[last]))
-        found.append(
+        scores.append(
             late_scores(
                 query_AE[queries.rows(query)],
                 SequenceLayout.of_lengths(queries.lengths[query : query + 1]),
@@ -123,7 +123,7 @@ def own_late_scores(
                 SequenceLayout.of_lengths(documents.lengths[first:last]),
             )[0]
         )
-    return torch.cat(found)
+    return torch.cat(scores)
 
 
 def _tiles(layout: SequenceLayout, tokens: int) -> Iterator[tuple[int, int]]:
@@ -140,6 +140,6 @@ def _tile_scores(
     query_AE: Tensor, document_ZE: Tensor, queries: SequenceLayout, lengths: list[int]
 ) -> Tensor:
     products = torch.split(query_AE @ document_ZE.T, lengths, dim=1)
-    best_AP = torch.stack([one.max(dim=1).values for one in products], dim=1)
+    best_AP = torch.stack([product.max(dim=1).values for product in products], dim=1)
     lengths_Q = torch.from_numpy(queries.lengths).to(best_AP.device)
     return torch.segment_reduce(best_AP, "sum", lengths=lengths_Q)

@@ -77,7 +77,7 @@ class RankingObjective(Objective[RankedTexts, RankingExample]):
         total = torch.stack(list(parts.values())).sum()
         sums = {"loss": total, **(parts if len(parts) > 1 else {}), "accuracy": right}
         return LossOutput(
-            total / max(1, totals[TERM]), {f"{TERM}/{name}": one.detach() for name, one in sums.items()}
+            total / max(1, totals[TERM]), {f"{TERM}/{name}": value.detach() for name, value in sums.items()}
         )
 
 

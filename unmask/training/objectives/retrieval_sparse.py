@@ -69,9 +69,9 @@ class SparseObjective(RankingObjective):
     ) -> SparseExample:
         """See `RankingObjective`; ``progress`` determines the weights of the regularizers."""
         static = self.output.static_queries
-        made = prepared(items, draw, self.negatives, queries=not static)
+        example = prepared(items, draw, self.negatives, queries=not static)
         return SparseExample(
-            **{one.name: getattr(made, one.name) for one in fields(made)},
+            **{field.name: getattr(example, field.name) for field in fields(example)},
             regularizer_factor=self.regularizer.factor(round(progress * self.steps), self.steps),
             words_Q=tuple(item.query.ids for item in items) if static else (),
         )
@@ -80,14 +80,14 @@ class SparseObjective(RankingObjective):
         """The weights of each sequence, (S, V). Logits of one sequence at a time are in memory, because they
         are computed again in the backward pass."""
         x_TD, layout = self.encoder.encode(batch), batch.layout
-        found: list[Tensor] = []
+        parts: list[Tensor] = []
         for sequence in range(layout.sequence_count):
             x_ND = x_TD[layout.rows(sequence)]
             if torch.is_grad_enabled():
-                found.append(checkpoint(self._weights, x_ND, layout, use_reentrant=False))
+                parts.append(checkpoint(self._weights, x_ND, layout, use_reentrant=False))
             else:
-                found.append(self._weights(x_ND, layout))
-        return torch.stack(found)
+                parts.append(self._weights(x_ND, layout))
+        return torch.stack(parts)
 
     def _weights(self, x_ND: Tensor, layout: SequenceLayout) -> Tensor:
         return word_weights(x_ND, lambda x: self.encoder.logits("masked", x, layout), self.output)
@@ -98,7 +98,7 @@ class SparseObjective(RankingObjective):
         weight_V = exact(table.weight)
         has_QV = weight_V.new_zeros((len(words), len(weight_V)))
         rows = np.repeat(np.arange(len(words)), [len(ids) for ids in words])
-        places = (torch.from_numpy(one).to(has_QV.device) for one in (rows, np.concatenate(words)))
+        places = (torch.from_numpy(indices).to(has_QV.device) for indices in (rows, np.concatenate(words)))
         has_QV[tuple(places)] = 1
         return has_QV * weight_V
 

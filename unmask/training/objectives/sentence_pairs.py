@@ -107,12 +107,12 @@ class SentencePairs(Objective[Chunk, PairExample]):
         spec, limit = self.spec, self.encoder.spec.max_tokens
         if spec.task == "next_sentence":
             longest = None if limit is None else limit - self.extra_tokens
-            made = exchange(chunks, self.vocabulary, draw, share=spec.share, longest=longest)
+            pairs = exchange(chunks, self.vocabulary, draw, share=spec.share, longest=longest)
         else:
-            made = swap(chunks, self.vocabulary, draw, share=spec.share)
-        batch = wrap_pairs(made, self.vocabulary, typed=self.encoder.spec.embedding.segments >= 2)
+            pairs = swap(chunks, self.vocabulary, draw, share=spec.share)
+        batch = wrap_pairs(pairs, self.vocabulary, typed=self.encoder.spec.embedding.segments >= 2)
         masked = masked_example(batch, self.vocabulary, spec.masking, draw, progress)
-        pairs_P = np.flatnonzero([len(second) > 0 for second in made.seconds])
+        pairs_P = np.flatnonzero([len(second) > 0 for second in pairs.seconds])
         return PairExample(
             counts={**masked.counts, spec.task: len(pairs_P)},
             tokens=masked.tokens,
@@ -121,9 +121,9 @@ class SentencePairs(Objective[Chunk, PairExample]):
             chosen_M=masked.chosen_M,
             targets_M=masked.targets_M,
             pairs_P=pairs_P,
-            labels_P=made.labels_S[pairs_P],
-            alone=made.alone,
-            cut_tokens=made.cut_tokens,
+            labels_P=pairs.labels_S[pairs_P],
+            alone=pairs.alone,
+            cut_tokens=pairs.cut_tokens,
             predicted=masked.predicted,
         )
 
@@ -154,10 +154,10 @@ class SentencePairs(Objective[Chunk, PairExample]):
         }
 
 
-def wrap_pairs(made: PairedSentences, vocabulary: Vocabulary, *, typed: bool) -> PackedBatch:
+def wrap_pairs(pairs: PairedSentences, vocabulary: Vocabulary, *, typed: bool) -> PackedBatch:
     """[CLS] A [SEP] B [SEP], or [CLS] A [SEP] if there is no B; B's token type is 1 with ``typed``."""
     ids, segments = [], []
-    for first, second in zip(made.firsts, made.seconds, strict=True):
+    for first, second in zip(pairs.firsts, pairs.seconds, strict=True):
         parts = [np.concatenate(([vocabulary.cls_id], first, [vocabulary.sep_id]))]
         if len(second):
             parts.append(np.append(second, vocabulary.sep_id))

@@ -87,12 +87,12 @@ def share(discriminator: Encoder, generator: Encoder, sharing: Sharing) -> tuple
     parts = shared_parts(discriminator.spec, generator.spec, sharing)
     ours, theirs = discriminator.embedding, generator.embedding
     for part in parts:
-        own = ours.get_submodule(part)
+        part_of_ours = ours.get_submodule(part)
         # One module in two places: its parameters are counted, moved and loaded once.
-        theirs.register_module(part, own)
+        theirs.register_module(part, part_of_ours)
         if sharing == "gradient_disentangled" and not (part == "positions" and _unread(discriminator)):
-            assert isinstance(own, nn.Embedding)
-            ours.register_module(part, ShiftedTable(own))
+            assert isinstance(part_of_ours, nn.Embedding)
+            ours.register_module(part, ShiftedTable(part_of_ours))
     for encoder in (discriminator, generator):
         if _unread(encoder):
             encoder.embedding.get_submodule("positions").requires_grad_(False)
@@ -118,9 +118,9 @@ def export(encoder: Encoder) -> Encoder:
         if isinstance(module, ShiftedTable):
             del state[f"{name}.shift"]
             state[f"{name}.weight"] = module.weight
-    made = on_meta(encoder.spec, encoder.kernel)
-    made.load_state_dict({name: tensor.detach().clone() for name, tensor in state.items()}, assign=True)
-    return made.train(encoder.training)
+    exported = on_meta(encoder.spec, encoder.kernel)
+    exported.load_state_dict({name: tensor.detach().clone() for name, tensor in state.items()}, assign=True)
+    return exported.train(encoder.training)
 
 
 def _norm_width(spec: EncoderSpec) -> int:

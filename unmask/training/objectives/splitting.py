@@ -61,8 +61,8 @@ def swap(
     firsts, seconds = [], []
     labels_S = np.zeros(len(chunks), dtype=np.int64)
     for number, chunk in enumerate(chunks):
-        found = places(chunk.ids, vocabulary)
-        first, second = _split(chunk.ids, _drawn_place(found, len(chunk.ids), draw))
+        candidates = places(chunk.ids, vocabulary)
+        first, second = _split(chunk.ids, _drawn_place(candidates, len(chunk.ids), draw))
         if len(second) and draw.random() < share:
             first, second = second, first
             labels_S[number] = 1
@@ -89,14 +89,14 @@ def exchange(
         longest: maximum tokens of a pair of segments; exchanged parts that exceed it are truncated.
         None for no limit.
     """
-    found = [places(chunk.ids, vocabulary) for chunk in chunks]
-    free = [number for number, some in enumerate(found) if len(some)]
+    candidates = [places(chunk.ids, vocabulary) for chunk in chunks]
+    free = [number for number, candidates_of_chunk in enumerate(candidates) if len(candidates_of_chunk)]
     partners = pair_up([chunks[number].document for number in free], draw)
-    at = {number: _drawn_place(found[number], len(chunks[number].ids), draw) for number in free}
+    at = {number: _drawn_place(candidates[number], len(chunks[number].ids), draw) for number in free}
     exchanged: list[tuple[int, int]] = []
     for left, right in ((free[a], free[b]) for a, b in partners):
         lengths = len(chunks[left].ids), len(chunks[right].ids)
-        at[left], at[right] = _like_places(found[left], found[right], lengths, draw)
+        at[left], at[right] = _like_places(candidates[left], candidates[right], lengths, draw)
         if draw.random() < share:
             exchanged.append((left, right))
     parts = [_split(chunk.ids, at.get(number, len(chunk.ids))) for number, chunk in enumerate(chunks)]
@@ -129,14 +129,14 @@ def pair_up(documents: Sequence[int], draw: np.random.Generator) -> list[tuple[i
     surplus = max(2 * int(sizes[largest]) - len(documents), len(documents) % 2)
     ranks = draw.permutation(len(values))[group]
     sorted_N = np.argsort(ranks, kind="stable")
-    kept = order[sorted_N[~np.isin(sorted_N, np.flatnonzero(group == largest)[:surplus])]]
-    half = len(kept) // 2
-    return list(zip(kept[:half].tolist(), kept[half:].tolist(), strict=True))
+    kept_N = order[sorted_N[~np.isin(sorted_N, np.flatnonzero(group == largest)[:surplus])]]
+    half = len(kept_N) // 2
+    return list(zip(kept_N[:half].tolist(), kept_N[half:].tolist(), strict=True))
 
 
-def _drawn_place(found: NDArray[np.int64], length: int, draw: np.random.Generator) -> int:
+def _drawn_place(candidates: NDArray[np.int64], length: int, draw: np.random.Generator) -> int:
     """A random split point; ``length``, the chunk's end, if there is none."""
-    return int(found[draw.integers(len(found))]) if len(found) else length
+    return int(candidates[draw.integers(len(candidates))]) if len(candidates) else length
 
 
 def _like_places(
@@ -144,8 +144,8 @@ def _like_places(
 ) -> tuple[int, int]:
     """Split points in two chunks whose second parts are closest in length; ties are broken at random."""
     left, right = (
-        some if len(some) <= PLACES_COMPARED else draw.choice(some, PLACES_COMPARED, replace=False)
-        for some in (left, right)
+        side if len(side) <= PLACES_COMPARED else draw.choice(side, PLACES_COMPARED, replace=False)
+        for side in (left, right)
     )
     apart_LR = np.abs((lengths[0] - left)[:, None] - (lengths[1] - right)[None, :])
     best = np.flatnonzero(apart_LR == apart_LR.min())

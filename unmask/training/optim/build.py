@@ -55,10 +55,10 @@ class Optimizer(torch.optim.Optimizer):
     ) -> None:
         self.spec = spec
         placed = list(placed)
-        self._parts = {one.parameter: one.parts for one in placed}
+        self._parts = {place.parameter: place.parts for place in placed}
         rates = own_rates or {}
-        groups = list(_groups([one for one in placed if one.parameter not in rates], spec))
-        groups += _own_groups([one for one in placed if one.parameter in rates], spec, rates)
+        groups = list(_groups([place for place in placed if place.parameter not in rates], spec))
+        groups += _own_groups([place for place in placed if place.parameter in rates], spec, rates)
         super().__init__(groups, {})
 
     def set_learning_rate(self, factor: float) -> None:
@@ -181,16 +181,16 @@ def _wide(parameter: nn.Parameter) -> torch.dtype:
     return torch.promote_types(parameter.dtype, torch.float32)
 
 
-def _copied(parameter: nn.Parameter, kind: str, kept: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _copied(parameter: nn.Parameter, kind: str, stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Copies of a state's tensors. A master is added or dropped if the parameter's dtype has changed."""
     names = {"step", *_moments(kind)}
-    if kept.keys() - {"master"} != names:
+    if stored.keys() - {"master"} != names:
         raise InvalidRequest(
-            f"the state keeps {', '.join(sorted(kept))} for a parameter and {kind} keeps "
+            f"the state keeps {', '.join(sorted(stored))} for a parameter and {kind} keeps "
             f"{', '.join(sorted(names))}; load it into the kind of optimizer that saved it"
         )
     copied = {}
-    for name, tensor in kept.items():
+    for name, tensor in stored.items():
         if name == "step":
             copied[name] = tensor.detach().to("cpu", torch.float32, copy=True)
             continue
@@ -224,7 +224,7 @@ def _groups(placed: list[Placed], spec: OptimizerSpec) -> Iterable[dict[str, Any
     if spec.layer_decay is None:
         yield from _kinds(placed, spec)
         return
-    levels = sorted({one.below for one in placed})
+    levels = sorted({place.below for place in placed})
     if levels[-1] == 0:
         raise InvalidRequest(
             f"layer_decay is {spec.layer_decay:g} and no layer of an encoder is trained; leave layer_decay "
@@ -232,7 +232,7 @@ def _groups(placed: list[Placed], spec: OptimizerSpec) -> Iterable[dict[str, Any
         )
     for level in levels:
         factor = spec.rate_factor(level)
-        for group in _kinds([one for one in placed if one.below == level], spec):
+        for group in _kinds([place for place in placed if place.below == level], spec):
             rate = group["lr"] * factor
             yield {**group, "name": f"{group['name']}, level {level}", "lr": rate, "base_lr": rate}
 
@@ -241,8 +241,8 @@ def _own_groups(
     placed: list[Placed], spec: OptimizerSpec, rates: Mapping[nn.Parameter, float]
 ) -> Iterable[dict[str, Any]]:
     """The groups of parameters with rates of their own."""
-    for number, rate in enumerate(sorted({rates[one.parameter] for one in placed})):
-        for group in _kinds([one for one in placed if rates[one.parameter] == rate], spec):
+    for number, rate in enumerate(sorted({rates[place.parameter] for place in placed})):
+        for group in _kinds([place for place in placed if rates[place.parameter] == rate], spec):
             yield {**group, "name": f"{group['name']}, own rate {number}", "lr": rate, "base_lr": rate}
 
 
@@ -258,17 +258,17 @@ def _kinds(placed: list[Placed], spec: OptimizerSpec) -> Iterable[dict[str, Any]
         "nesterov": spec.muon_nesterov,
         "iterations": spec.muon_iterations,
     }
-    matrices = [one for one in placed if with_muon and one.parts]
-    others = [one for one in placed if not (with_muon and one.parts)]
-    decayed, plain = [one for one in others if one.decays], [one for one in others if not one.decays]
-    for name, members, how, rate, decay, own in (
+    matrices = [place for place in placed if with_muon and place.parts]
+    others = [place for place in placed if not (with_muon and place.parts)]
+    decayed, plain = [one for one in others if one.decays], [place for place in others if not place.decays]
+    for name, members, how, rate, decay, own_rate in (
         ("muon", matrices, "muon", muon_rate, muon_decay, turning),
         ("decayed", decayed, kind, spec.learning_rate, spec.weight_decay, moments),
         ("plain", plain, kind, spec.learning_rate, 0.0, moments),
     ):
         if members:
             yield {
-                "params": [one.parameter for one in members],
+                "params": [member.parameter for member in members],
                 "name": name,
                 "kind": how,
                 "lr": rate,
@@ -276,7 +276,7 @@ def _kinds(placed: list[Placed], spec: OptimizerSpec) -> Iterable[dict[str, Any]
                 "factor": 1.0,
                 "weight_decay": decay,
                 "decoupled": spec.decoupled,
-                **own,
+                **own_rate,
             }
 
 

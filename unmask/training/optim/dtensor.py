@@ -23,7 +23,7 @@ def local_tensors(tensors: Iterable[Tensor]) -> list[Tensor]:
 
     For elementwise work: operations on lists of tensors support shards better than DTensors.
     """
-    return [one.to_local() if hasattr(one, "to_local") else one for one in tensors]
+    return [tensor.to_local() if hasattr(tensor, "to_local") else tensor for tensor in tensors]
 
 
 def distribute_like(whole: Tensor, other: Tensor) -> Tensor:

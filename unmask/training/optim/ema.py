@@ -33,12 +33,14 @@ class Ema:
         self.decay = decay
         self.warm_up = warm_up
         self.updates = 0
-        self._parameters = {name: one for name, one in module.named_parameters() if one.requires_grad}
+        self._parameters = {
+            name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad
+        }
         if "updates" in self._parameters:
             raise InvalidRequest(
                 "a parameter is named updates, which is the name of the average's own counter; rename it"
             )
-        self._averages = {name: _wide_copy(one) for name, one in self._parameters.items()}
+        self._averages = {name: _wide_copy(parameter) for name, parameter in self._parameters.items()}
         self._swapped = False
 
     @property
@@ -62,7 +64,7 @@ class Ema:
             local_tensors(self._averages.values()),
             local_tensors(self._parameters.values()),
         )
-        now = [one.to(mean.dtype) for one, mean in zip(parameters, averages, strict=True)]
+        now = [parameter.to(mean.dtype) for parameter, mean in zip(parameters, averages, strict=True)]
         torch._foreach_lerp_(averages, now, weight)
 
     @torch.no_grad()
@@ -87,13 +89,13 @@ class Ema:
         self._refuse_if_swapped("swap")
         averages = list(self._averages.values())
         parameters: list[Tensor] = list(self._parameters.values())
-        own = [one.detach().clone() for one in parameters]
+        originals = [parameter.detach().clone() for parameter in parameters]
         _assign(parameters, averages)
         self._swapped = True
         try:
             yield
         finally:
-            _assign(parameters, own)
+            _assign(parameters, originals)
             self._swapped = False
 
     def state_dict(self) -> dict[str, Any]:

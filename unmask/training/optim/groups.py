@@ -57,18 +57,18 @@ def place_parameters(module: nn.Module) -> list[Placed]:
     Raises:
         InvalidRequest: no parameter requires a gradient.
     """
-    found: dict[nn.Parameter, Placed] = {}
+    places: dict[nn.Parameter, Placed] = {}
     levels = levels_below_top(module)
     for name, parameter, decays, parts in _walk(module, "", hidden=False, stacked={}):
         if not parameter.requires_grad:
             continue
-        first = found.get(parameter, Placed(name, parameter, decays, parts, levels.get(parameter, 0)))
-        found[parameter] = replace(first, decays=first.decays and decays, parts=min(first.parts, parts))
-    if not found:
+        first = places.get(parameter, Placed(name, parameter, decays, parts, levels.get(parameter, 0)))
+        places[parameter] = replace(first, decays=first.decays and decays, parts=min(first.parts, parts))
+    if not places:
         raise InvalidRequest(
             "the module has no parameter that requires a gradient, so nothing can be trained"
         )
-    return list(found.values())
+    return list(places.values())
 
 
 def _walk(
@@ -94,7 +94,7 @@ def levels_below_top(module: nn.Module) -> dict[nn.Parameter, int]:
     table of distances that all layers read. A convolution belongs to the lowest layer, whose output it is
     added to. Weights of several layers, or of several encoders, have the level of the highest.
     """
-    found: dict[nn.Parameter, int] = {}
+    levels: dict[nn.Parameter, int] = {}
     for encoder in (part for part in module.modules() if isinstance(part, Encoder)):
         count = len(encoder.spec.layers)
         parts: list[tuple[nn.Module | None, int]] = [
@@ -105,5 +105,5 @@ def levels_below_top(module: nn.Module) -> dict[nn.Parameter, int]:
         ]
         for part, level in parts:
             for parameter in () if part is None else part.parameters():
-                found[parameter] = min(level, found.get(parameter, level))
-    return found
+                levels[parameter] = min(level, levels.get(parameter, level))
+    return levels

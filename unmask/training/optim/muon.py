@@ -121,8 +121,10 @@ def muon(
     torch._foreach_lerp_(momenta, gradients, 1 - momentum)
     ahead = torch._foreach_lerp(gradients, momenta, momentum) if nesterov else list(momenta)
     # Sharded tensors are gathered, and each process keeps its shard of the same result.
-    directions = orthogonalize([full_tensors(one) for one in ahead], parts, iterations)
-    directions = [distribute_like(one, value) for one, value in zip(directions, values, strict=True)]
+    directions = orthogonalize([full_tensors(gradient) for gradient in ahead], parts, iterations)
+    directions = [
+        distribute_like(direction, value) for direction, value in zip(directions, values, strict=True)
+    ]
     if decay:
         torch._foreach_mul_(values, 1 - decay)
     for value, direction, count in zip(values, directions, parts, strict=True):

@@ -75,9 +75,9 @@ class ScheduleSpec:
         return warmup, decay
 
 
-def _length(given: float | None, share: float | None, otherwise: float, steps: float) -> float:
-    if given is not None:
-        return given
+def _length(length: float | None, share: float | None, otherwise: float, steps: float) -> float:
+    if length is not None:
+        return length
     return (otherwise if share is None else share) * steps
 
 

@@ -197,7 +197,7 @@ def _recomputed(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def run(x_TD: Tensor, plan: Any, layer: int, hook: Any = None) -> Tensor:
         if hook is not None or not torch.is_grad_enabled():
             return forward(x_TD, plan, layer, hook)
-        found: Tensor = checkpoint(forward, x_TD, plan, layer, None, use_reentrant=False)
-        return found
+        state: Tensor = checkpoint(forward, x_TD, plan, layer, None, use_reentrant=False)
+        return state
 
     return run

@@ -68,7 +68,7 @@ def read_text(
         _check_room(sets, outside, data)
     _check_lengths([*sets, *outside], extra_tokens, limit)
     batches = ChunkStream(
-        [(one, source.weight) for one, source in zip(sets, data.sources, strict=True)],
+        [(shards, source.weight) for shards, source in zip(sets, data.sources, strict=True)],
         seed=settings.seed,
         micro_tokens=micro,
         extra_tokens=extra_tokens,
@@ -79,9 +79,9 @@ def read_text(
         sets,
         batches,
         [
-            some
-            for one in outside
-            for some in held_out(one, micro_tokens=micro, extra_tokens=extra_tokens, tokens=each)
+            chunks
+            for shards in outside
+            for chunks in held_out(shards, micro_tokens=micro, extra_tokens=extra_tokens, tokens=each)
         ],
     )
 
@@ -97,8 +97,8 @@ def bytes_at_a_time(sets: Sequence[ShardSet], outside: Sequence[ShardSet], shuff
     # Three windows: the one before, of which chunks may wait for a micro-batch that they fit into, the one
     # that is read, and the next, which is downloaded meanwhile.
     files = None if shuffle_files is None else 3 * shuffle_files
-    training = sum(sum(one.largest_files(files)) for one in sets)
-    return max(training, *(sum(one.largest_files()) for one in outside), 0)
+    training = sum(sum(shards.largest_files(files)) for shards in sets)
+    return max(training, *(sum(shards.largest_files()) for shards in outside), 0)
 
 
 def _check_room(sets: Sequence[ShardSet], outside: Sequence[ShardSet], data: DataSettings) -> None:
@@ -113,11 +113,11 @@ def _check_room(sets: Sequence[ShardSet], outside: Sequence[ShardSet], data: Dat
 
 def _check_lengths(sets: Sequence[ShardSet], extra_tokens: int, limit: int | None) -> None:
     """Refuse chunks that are too long for the encoder before training, not when the first one is read."""
-    for one in sets:
-        longest = int(one.lengths.max()) + extra_tokens
+    for shards in sets:
+        longest = int(shards.lengths.max()) + extra_tokens
         if limit is not None and longest > limit:
             raise InvalidRequest(
-                f"source {one.name} has a chunk of {longest} tokens, {extra_tokens} special ones included, "
+                f"source {shards.name} has a chunk of {longest} tokens, {extra_tokens} special ones included, "
                 f"and the encoder's config allows at most {limit}; lower max_tokens of the source, or raise "
                 "the limit (max_position_embeddings in most families)"
             )

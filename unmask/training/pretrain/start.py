@@ -77,16 +77,16 @@ def run_tokenizer(
         folder = out / "tokenizer"
         if not (begun and (folder / "tokenizer.json").is_file()):
             _train_tokenizer(settings, base, folder, say)
-    found = {
+    files = {
         name: read_bytes(folder / name, InvalidRequest)
         for name in TOKENIZER_FILES
         if (folder / name).is_file()
     }
-    if not found:
+    if not files:
         raise InvalidRequest(
             f"tokenizer.folder names {folder}, which holds none of {', '.join(TOKENIZER_FILES)}"
         )
-    made = Tokenizer.from_files(found)
+    made = Tokenizer.from_files(files)
     if wanted.train is not None and made.vocabulary_size < wanted.vocabulary:
         say(
             f"the tokenizer has {made.vocabulary_size:,} tokens instead of {wanted.vocabulary:,}, because "
@@ -120,9 +120,9 @@ def check_run(settings: RunSettings, base: Path) -> None:
     """
     trained_heads(settings.objective)
     data = settings.data
-    for one in () if is_url(data.cache) else (*data.sources, *data.held_out):
-        for path in input_files(one, base):
-            format_of(path, one)
+    for source in () if is_url(data.cache) else (*data.sources, *data.held_out):
+        for path in input_files(source, base):
+            format_of(path, source)
     model = settings.model
     if model.start_from is not None:
         return
@@ -161,17 +161,17 @@ def run_encoder(
             supported.
     """
     model = settings.model
-    own = _own_config(settings)
+    keys = _own_config(settings)
     begun = None
     if model.start_from is not None:
         begun = first_checkpoint(settings, base)
         if begun.unread_config:
             say(f"of {begun.source.folder}'s config.json, {_listed(begun.unread_config)} are ignored")
         there = {key: value for key, value in begun.config.items() if key not in begun.unread_config}
-        config = _with_heads(settings, {**there, **own})
+        config = _with_heads(settings, {**there, **keys})
     else:
         there = {} if model.architecture is None else published_config(model.architecture)
-        config = with_tokenizer(_with_heads(settings, {**there, **own}), tokenizer)
+        config = with_tokenizer(_with_heads(settings, {**there, **keys}), tokenizer)
     files = tokenizer.files
     if begun is not None and longest(check_config(config)) != longest(begun.spec):
         files = without_length(files)  # the length limit of the other checkpoint
@@ -179,7 +179,7 @@ def run_encoder(
     if begun is not None:
         checkpoint = _with_pooling(checkpoint, begun, say)
     if there:
-        _refuse_idle(own, there, config, checkpoint)
+        _refuse_idle(keys, there, config, checkpoint)
     torch.manual_seed(settings.seed)
     encoder = new_encoder(checkpoint, model.initialization, kernel=model.kernel)
     if begun is not None and weights:
@@ -212,7 +212,7 @@ def _with_pooling(checkpoint: Checkpoint, begun: Checkpoint, say: Say) -> Checkp
         say(f"the pooling of {begun.source.folder} is left out, because it is for another width")
         return checkpoint
     say(f"the pooling of {begun.source.folder} ({', '.join(begun.head.pooling)}) is kept")
-    limits = [one.max_tokens for one in (checkpoint, begun) if one.max_tokens is not None]
+    limits = [part.max_tokens for part in (checkpoint, begun) if part.max_tokens is not None]
     return replace(
         checkpoint,
         head=begun.head,
@@ -223,23 +223,23 @@ def _with_pooling(checkpoint: Checkpoint, begun: Checkpoint, say: Say) -> Checkp
 
 def _with_heads(settings: RunSettings, config: Mapping[str, Any]) -> dict[str, Any]:
     """The config with an architecture that has the objective's heads, unless the run file names one."""
-    made = with_heads(config, trained_heads(settings.objective))
-    own = settings.model.config.get("architectures")
-    if own is not None and made["architectures"] != own:
-        (name,) = made["architectures"]
+    extended = with_heads(config, trained_heads(settings.objective))
+    architectures = settings.model.config.get("architectures")
+    if architectures is not None and extended["architectures"] != architectures:
+        (name,) = extended["architectures"]
         raise InvalidRequest(
-            f"model.config's architectures is {own!r}, which lacks heads that the objective trains; "
+            f"model.config's architectures is {architectures!r}, which lacks heads that the objective trains; "
             f"name {name}, or leave architectures out"
         )
-    return made
+    return extended
 
 
 def _refuse_idle(
-    own: Mapping[str, Any], there: Mapping[str, Any], config: Mapping[str, Any], checkpoint: Checkpoint
+    keys: Mapping[str, Any], there: Mapping[str, Any], config: Mapping[str, Any], checkpoint: Checkpoint
 ) -> None:
     """Refuse a key of ``model.config`` that another key of the underlying config overrides."""
-    for key in own.keys() - set(WITHOUT_EFFECT):
-        if key in there and there[key] == own[key]:
+    for key in keys.keys() - set(WITHOUT_EFFECT):
+        if key in there and there[key] == keys[key]:
             continue
         without = {name: value for name, value in config.items() if name != key}
         if key in there:
@@ -290,8 +290,8 @@ def run_inputs(settings: RunSettings, base: Path) -> dict[str, str]:
 
 
 def _listed(names: Mapping[str, Any] | list[str] | tuple[str, ...]) -> str:
-    some = list(names)
-    return ", ".join(some[:3]) + (f" and {len(some) - 3} more" if len(some) > 3 else "")
+    listed = list(names)
+    return ", ".join(listed[:3]) + (f" and {len(listed) - 3} more" if len(listed) > 3 else "")
 
 
 def start_with_moments(model: ModelSettings, base: Path, loop: Loop, say: Callable[[str], None]) -> None:
@@ -327,12 +327,12 @@ def start_with_moments(model: ModelSettings, base: Path, loop: Loop, say: Callab
             f"{folder} was trained with a different objective, sizes or optimizer, so its moments "
             f"do not fit this run; make them the same, or leave moments out ({reason})"
         ) from None
-    kept = snapshot.state["averages"]
-    if loop.averages is not None and kept:
+    averages = snapshot.state["averages"]
+    if loop.averages is not None and averages:
         load_averages(snapshot, loop.averages)
     elif loop.averages is not None:
         loop.averages.restart()
-    elif kept:
+    elif averages:
         say(f"{folder} has averages of its weights, and this run keeps none; they are not loaded")
     if model.progress:
         load_progress(snapshot, loop)

@@ -60,7 +60,7 @@ def retriever_card(
         f"- {steps:,} steps of {settings.batch_size:,} queries, {_loss(retrieval)}",
         f"- {optimizer.kind}, learning rate {optimizer.learning_rate:g}, {settings.schedule.kind} schedule",
         f"- seed {settings.seed}, precision {settings.precision}",
-        *(f"- {one}" for one in data),
+        *(f"- {sentence}" for sentence in data),
         "",
     ]
     return "\n".join(lines)
@@ -68,23 +68,23 @@ def retriever_card(
 
 def _loss(retrieval: RetrievalSettings) -> str:
     """The loss and what it depends on."""
-    said = f"loss {retrieval.loss}"
+    sentence = f"loss {retrieval.loss}"
     if retrieval.teacher is not None:
-        said += f", teacher {retrieval.teacher}"
+        sentence += f", teacher {retrieval.teacher}"
     if retrieval.kind in ("dense", "multi_vector", "sparse"):
         ranking = retrieval.ranking
         if ranking.loss == "contrastive":
-            said += f" with scale {ranking.scale:g}"
+            sentence += f" with scale {ranking.scale:g}"
         elif ranking.loss == "kl":
-            said += f" with temperature {ranking.temperature:g}"
+            sentence += f" with temperature {ranking.temperature:g}"
         if retrieval.kind == "dense":
-            said += f", {ranking.similarity} similarity"
+            sentence += f", {ranking.similarity} similarity"
     if retrieval.shared_query:
-        said += ", queries that attend to themselves alone (shared_query), which only unmask computes"
+        sentence += ", queries that attend to themselves alone (shared_query), which only unmask computes"
     if retrieval.kind == "sparse":
         weights = retrieval.regularizer
-        said += (
+        sentence += (
             f", FLOPS regularizers of queries ({weights.query_weight:g}) and documents "
             f"({weights.document_weight:g})"
         )
-    return said
+    return sentence

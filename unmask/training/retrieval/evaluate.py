@@ -80,14 +80,14 @@ def _dense(encode: Encode, similarity: Similarity, dev: DevSet) -> list[list[int
 def _late(objective: MultiVectorObjective, dev: DevSet) -> list[list[int]]:
     """Documents are scored as they are encoded, so that their vectors are never in memory together."""
     batch = packed(dev.queries)
-    query_TE = torch.cat([objective.vectors(one) for one in parts_of(batch, TOKENS_PER_PASS)])
+    query_TE = torch.cat([objective.vectors(part) for part in parts_of(batch, TOKENS_PER_PASS)])
     scores_QP = query_TE.new_empty((len(dev.queries), len(dev.documents)))
-    for chosen, some in _passes(dev.documents):
-        kept = ~np.isin(some.ids_T, objective.skipped)
-        document_TE = objective.vectors(some)[torch.from_numpy(kept).to(query_TE.device)]
+    for chosen, part in _passes(dev.documents):
+        kept_T = ~np.isin(part.ids_T, objective.skipped)
+        document_TE = objective.vectors(part)[torch.from_numpy(kept_T).to(query_TE.device)]
         places = torch.from_numpy(chosen).to(query_TE.device)
         scores_QP[:, places] = late_scores(
-            query_TE, batch.layout, document_TE, kept_layout(some.layout, kept)
+            query_TE, batch.layout, document_TE, kept_layout(part.layout, kept_T)
         )
     return _best(scores_QP)
 
@@ -96,14 +96,14 @@ def _sparse(objective: SparseObjective, dev: DevSet) -> dict[str, float]:
     """Figures of the ranking, and the mean numbers of words with a weight. Of all weights of queries and of
     documents, only those that are not 0 are in memory together."""
     if objective.output.static_queries:
-        queries = [_words(objective, objective.static_vectors([one.ids])) for one in dev.queries]
+        queries = [_words(objective, objective.static_vectors([query.ids])) for query in dev.queries]
         query_QV = torch.cat(queries).coalesce()
     else:
         query_QV = _sparse_rows(objective, dev.queries)
     document_PV = _sparse_rows(objective, dev.documents)
     counts = {
-        f"{name}_words": one.values().numel() / len(one)
-        for name, one in (("query", query_QV), ("document", document_PV))
+        f"{name}_words": vectors.values().numel() / len(vectors)
+        for name, vectors in (("query", query_QV), ("document", document_PV))
     }
     rankings: list[list[int]] = []
     for start in range(0, len(query_QV), QUERIES_PER_TILE):
@@ -117,12 +117,12 @@ def _sparse_rows(objective: SparseObjective, texts: Sequence[TokenizedText]) -> 
     """A row of weights for each text, in their order."""
     chosen: list[NDArray[np.int64]] = []
     rows: list[Tensor] = []
-    for some, batch in _passes(texts):
-        chosen.append(some)
+    for places, batch in _passes(texts):
+        chosen.append(places)
         rows.append(_words(objective, objective.vectors(batch)))
-    found = torch.cat(rows)
-    order = torch.from_numpy(np.argsort(np.concatenate(chosen))).to(found.device)
-    return found.index_select(0, order).coalesce()
+    unordered = torch.cat(rows)
+    order = torch.from_numpy(np.argsort(np.concatenate(chosen))).to(unordered.device)
+    return unordered.index_select(0, order).coalesce()
 
 
 def _words(objective: SparseObjective, weights_SV: Tensor) -> Tensor:
@@ -139,7 +139,7 @@ def _reranked(objective: RerankerObjective, dev: DevSet) -> list[list[int]]:
     rankings, start = [], 0
     for places in dev.collection.listed:
         best = best_of(scores_P[start : start + len(places)])
-        rankings.append([places[one] for one in best])
+        rankings.append([places[place] for place in best])
         start += len(places)
     return rankings
 
@@ -151,7 +151,7 @@ def _best(scores_QP: Tensor) -> list[list[int]]:
 def _passes(texts: Sequence[TokenizedText]) -> Iterator[tuple[NDArray[np.int64], PackedBatch]]:
     """Batches of a bounded number of tokens, of texts of similar length."""
     return batches(
-        [len(one.ids) for one in texts],
+        [len(text.ids) for text in texts],
         lambda chosen: packed([texts[index] for index in chosen]),
         TOKENS_PER_PASS,
     )
@@ -159,11 +159,11 @@ def _passes(texts: Sequence[TokenizedText]) -> Iterator[tuple[NDArray[np.int64],
 
 def _rows(encode: Encode, texts: Sequence[TokenizedText]) -> Tensor:
     """One row for each text, in their order."""
-    found: Tensor | None = None
+    ordered: Tensor | None = None
     for chosen, batch in _passes(texts):
         rows = encode(batch)
-        if found is None:
-            found = rows.new_empty((len(texts), rows.shape[1]))
-        found[torch.from_numpy(chosen).to(found.device)] = rows
-    assert found is not None
-    return found
+        if ordered is None:
+            ordered = rows.new_empty((len(texts), rows.shape[1]))
+        ordered[torch.from_numpy(chosen).to(ordered.device)] = rows
+    assert ordered is not None
+    return ordered

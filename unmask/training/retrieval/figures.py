@@ -29,18 +29,18 @@ def ranking_figures(
         rankings: for each query, the places of documents, the best first; `CUT` of them count.
         answers: for each query, the relevance of documents by place.
     """
-    found: list[tuple[float, float, float]] = []
+    figures: list[tuple[float, float, float]] = []
     discounts = 1 / np.log2(np.arange(CUT) + 2)
     for ranking, relevant in zip(rankings, answers, strict=True):
         gains = np.array([relevant.get(int(place), 0) for place in ranking[:CUT]], dtype=np.float64)
         ideal = np.sort(np.array(list(relevant.values()), dtype=np.float64))[::-1][:CUT]
         hits = np.flatnonzero(gains)
-        found.append(
+        figures.append(
             (
                 float(gains @ discounts[: len(gains)] / (ideal @ discounts[: len(ideal)])),
                 1 / (hits[0] + 1) if len(hits) else 0.0,
                 len(hits) / len(relevant),
             )
         )
-    means = np.array(found).mean(0)
+    means = np.array(figures).mean(0)
     return dict(zip(FIGURES, means.tolist(), strict=True))

@@ -76,7 +76,7 @@ def _row(where: str, row: Mapping[str, Any], data: DataSettings) -> Ranked:
     scores = None
     if data.scores is not None:
         scores = value_under(data.scores, row, where, "scores")
-        numbers = isinstance(scores, list | tuple) and all(isinstance(one, int | float) for one in scores)
+        numbers = isinstance(scores, list | tuple) and all(isinstance(score, int | float) for score in scores)
         if not numbers or len(scores) != len(documents):
             raise InvalidText(
                 f"{where} has {quoted(scores)} under {data.scores!r}; give a list of {len(documents)} "
@@ -97,10 +97,10 @@ def _judged(path: Path) -> Iterator[Ranked]:
     """One row for each document that a query is judged to be answered by, in the order of the judgments."""
     folder, judgments = path.parent.parent, _judgments(path)
     queries = {str(row["_id"]): row["text"] for _, row in json_rows(_beside(folder, "queries"))}
-    wanted = {document for some in judgments.values() for document in some}
+    wanted = {document for documents_of_query in judgments.values() for document in documents_of_query}
     documents = {name: text for name, text in _documents(folder) if name in wanted}
-    for query, some in judgments.items():
-        for document, relevance in some.items():
+    for query, relevances in judgments.items():
+        for document, relevance in relevances.items():
             if relevance < 1:
                 continue
             where = f"query {query} of {path}"
@@ -110,15 +110,15 @@ def _judged(path: Path) -> Iterator[Ranked]:
 
 
 def _judgments(path: Path) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = defaultdict(dict)
+    judgments: dict[str, dict[str, int]] = defaultdict(dict)
     for where, row in tsv_rows(path):
         try:
-            found[row["query-id"]][row["corpus-id"]] = int(row["score"])
+            judgments[row["query-id"]][row["corpus-id"]] = int(row["score"])
         except (KeyError, ValueError):
             raise InvalidText(
                 f"{where} is no judgment; give the columns query-id, corpus-id and score, as in BEIR"
             ) from None
-    return found
+    return judgments
 
 
 def _documents(folder: Path) -> Iterator[tuple[str, str]]:
@@ -150,22 +150,22 @@ def read_collection(names: Sequence[str], data: DataSettings, base: Path, most: 
     answers: dict[str, dict[str, int]] = {}
     listed: dict[str, dict[str, None]] = {}
     others: dict[str, None] = {}
-    for one in read_ranked(names, replace(data, scores=None), base):
-        answers.setdefault(one.query, {})[one.documents[0]] = 1
-        listed.setdefault(one.query, {}).update(dict.fromkeys(one.documents))
-        others.update(dict.fromkeys(one.documents[1:]))
+    for ranked in read_ranked(names, replace(data, scores=None), base):
+        answers.setdefault(ranked.query, {})[ranked.documents[0]] = 1
+        listed.setdefault(ranked.query, {}).update(dict.fromkeys(ranked.documents))
+        others.update(dict.fromkeys(ranked.documents[1:]))
     for path in labeled_files(names, base):
         if isinstance(path, Path) and path.parent.name == "qrels":
             others.update(dict.fromkeys(text for _, text in _documents(path.parent.parent)))
-    kept = dict.fromkeys(text for some in answers.values() for text in some)
+    texts = dict.fromkeys(text for relevances in answers.values() for text in relevances)
     for text in others:
-        if most is not None and len(kept) >= most:
+        if most is not None and len(texts) >= most:
             break
-        kept[text] = None
-    place = {text: number for number, text in enumerate(kept)}
+        texts[text] = None
+    place = {text: number for number, text in enumerate(texts)}
     return Collection(
         tuple(answers),
         tuple(place),
-        tuple({place[text]: value for text, value in some.items()} for some in answers.values()),
-        tuple(tuple(place[text] for text in some if text in place) for some in listed.values()),
+        tuple({place[text]: value for text, value in relevances.items()} for relevances in answers.values()),
+        tuple(tuple(place[text] for text in row if text in place) for row in listed.values()),
     )

@@ -102,7 +102,9 @@ class RetrievalRun(SupervisedRun):
         settings = self.settings
         if vectors is not None:
             counts = TextCounts()
-            taught = self.texts.taught([one for one in records if isinstance(one, str)], vectors, counts)
+            taught = self.texts.taught(
+                [record for record in records if isinstance(record, str)], vectors, counts
+            )
             self.describe([*counts.described("train"), f"train: {len(taught):,} vectors of the teacher"])
             return LabeledBatches(
                 taught,
@@ -111,7 +113,7 @@ class RetrievalRun(SupervisedRun):
                 seed=settings.seed,
             )
         queries, documents = TextCounts(), TextCounts()
-        ranked = [one for one in records if isinstance(one, Ranked)]
+        ranked = [record for record in records if isinstance(record, Ranked)]
         items = self.texts.items(ranked, queries, documents)
         self.describe(
             [
@@ -133,15 +135,17 @@ class RetrievalRun(SupervisedRun):
         data = self.settings.data
         if not data.dev:
             return None
-        found = read_collection(data.dev, data, self.base, self.retrieval.dev_documents)
-        if not found.queries:
+        collection = read_collection(data.dev, data, self.base, self.retrieval.dev_documents)
+        if not collection.queries:
             raise InvalidRequest(f"data.dev has no queries: {', '.join(data.dev)}; leave it out")
         self.describe(
-            [f"dev: {len(found.queries):,} different queries, {len(found.documents):,} different documents"]
+            [
+                f"dev: {len(collection.queries):,} different queries, {len(collection.documents):,} different documents"
+            ]
         )
-        trained = {one.query if isinstance(one, Ranked) else one for one in records}
-        shared = sum(query in trained for query in found.queries)
+        trained = {record.query if isinstance(record, Ranked) else record for record in records}
+        shared = sum(query in trained for query in collection.queries)
         if shared:
-            of = f"{shared:,} of {len(found.queries):,} queries"
+            of = f"{shared:,} of {len(collection.queries):,} queries"
             self.describe([f"dev: {of} {'is' if shared == 1 else 'are'} also trained on"])
-        return dev_set(found, self.texts)
+        return dev_set(collection, self.texts)

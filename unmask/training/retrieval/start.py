@@ -68,32 +68,32 @@ def retriever_checkpoint(
     retrieval = settings.retrieval
     assert retrieval is not None
     if retrieval.kind == "reranker":
-        made = task_checkpoint(settings, begun, ())
+        checkpoint = task_checkpoint(settings, begun, ())
         if retrieval.shared_query:
-            check_shared_query(made.spec)
+            check_shared_query(checkpoint.spec)
         return replace(
-            made,
+            checkpoint,
             head=PairScore(
                 1,
                 "sigmoid" if retrieval.loss == "bce" else "identity",
                 shared_query=retrieval.shared_query,
             ),
-            max_tokens=_longest(settings, made),
+            max_tokens=_longest(settings, checkpoint),
         )
     sparse = retrieval.kind == "sparse"
-    made = with_config(settings, begun, {}, *(["masked"] * sparse))
-    heads = tuple(head for head in made.spec.heads if sparse and isinstance(head, MaskedLM))
-    spec = replace(made.spec, pooler=None, heads=heads)
+    checkpoint = with_config(settings, begun, {}, *(["masked"] * sparse))
+    heads = tuple(head for head in checkpoint.spec.heads if sparse and isinstance(head, MaskedLM))
+    spec = replace(checkpoint.spec, pooler=None, heads=heads)
     if retrieval.layers:
         spec = with_layers(spec, retrieval.layers)
-    check_written(made.family, spec, made.config)
-    longest = _longest(settings, made)
+    check_written(checkpoint.family, spec, checkpoint.config)
+    longest = _longest(settings, checkpoint)
     if sparse:
-        return replace(made, spec=spec, head=sparse_vector(retrieval, begun), max_tokens=longest)
+        return replace(checkpoint, spec=spec, head=sparse_vector(retrieval, begun), max_tokens=longest)
     if retrieval.kind == "multi_vector":
-        return replace(made, spec=spec, head=multi_vector(retrieval, begun), max_tokens=longest)
+        return replace(checkpoint, spec=spec, head=multi_vector(retrieval, begun), max_tokens=longest)
     return replace(
-        made,
+        checkpoint,
         spec=spec,
         head=pooled_vector(retrieval, begun, spec, taught),
         sentence_files=_sentence_files(retrieval, begun),
@@ -181,19 +181,19 @@ def sparse_vector(retrieval: RetrievalSettings, begun: Checkpoint) -> SparseVect
     )
 
 
-def _longest(settings: FinetuneSettings, made: Checkpoint) -> int | None:
-    limits = [one for one in (settings.data.max_tokens, made.max_tokens) if one is not None]
+def _longest(settings: FinetuneSettings, checkpoint: Checkpoint) -> int | None:
+    limits = [limit for limit in (settings.data.max_tokens, checkpoint.max_tokens) if limit is not None]
     return min(limits, default=None)
 
 
-def _prompts(retrieval: RetrievalSettings, own: Prompts) -> Prompts:
+def _prompts(retrieval: RetrievalSettings, stored: Prompts) -> Prompts:
     """The prompts of the settings, and the checkpoint's own where these name none."""
     wanted: dict[TextKind, str | None] = {
         "query": retrieval.query_prompt,
         "document": retrieval.document_prompt,
     }
-    found = {kind: prompt_of(own, kind) if one is None else one for kind, one in wanted.items()}
-    return tuple((kind, prompt) for kind, prompt in found.items() if prompt)
+    prompts = {kind: prompt_of(stored, kind) if prompt is None else prompt for kind, prompt in wanted.items()}
+    return tuple((kind, prompt) for kind, prompt in prompts.items() if prompt)
 
 
 def _sentence_files(retrieval: RetrievalSettings, begun: Checkpoint) -> dict[str, bytes]:
@@ -267,9 +267,9 @@ def _fill(encoder: Encoder, begun: Checkpoint, retrieval: RetrievalSettings, say
         say(f"the table of {begun.source.name} for queries is left out, because static_queries is false")
     if retrieval.layers:
         new = init_from_teacher(encoder, teacher, retrieval.layers)
-        said = f"; {', '.join(new)} start with new weights" if new else ""
+        news = f"; {', '.join(new)} start with new weights" if new else ""
         say(
-            f"the encoder has the layers {', '.join(map(str, retrieval.layers))} of {begun.source.name}{said}"
+            f"the encoder has the layers {', '.join(map(str, retrieval.layers))} of {begun.source.name}{news}"
         )
     elif retrieval.new_weights:
         _components(encoder, teacher)
@@ -285,22 +285,22 @@ def _components(encoder: Encoder, teacher: Encoder) -> None:
     Raises:
         InvalidRequest: the vocabularies differ.
     """
-    own, other = encoder.embedding.words.weight, teacher.embedding.words.weight
-    if len(own) != len(other):
+    words, other = encoder.embedding.words.weight, teacher.embedding.words.weight
+    if len(words) != len(other):
         raise InvalidRequest(
-            f"model.config gives a vocabulary of {len(own)} and the checkpoint has {len(other)}; keep it"
+            f"model.config gives a vocabulary of {len(words)} and the checkpoint has {len(other)}; keep it"
         )
-    if own.shape[1] > other.shape[1]:
+    if words.shape[1] > other.shape[1]:
         return
     centered = other - other.mean(0)
     _, vectors = torch.linalg.eigh(centered.T @ centered)
-    found = centered @ vectors[:, -own.shape[1] :].flip(1)
-    own.copy_(found * (own.std() / found.std()))
+    components = centered @ vectors[:, -words.shape[1] :].flip(1)
+    words.copy_(components * (words.std() / components.std()))
 
 
 def skipped_ids(tokenizer: Tokenizer, head: MultiVector) -> list[int]:
     """The ids of tokens of documents without a vector."""
     if "document" not in head.skipped_in:
         return []
-    found = (tokenizer.token_to_id(word) for word in head.skipped_words)
-    return [one for one in found if one is not None]
+    ids = (tokenizer.token_to_id(word) for word in head.skipped_words)
+    return [one for one in ids if one is not None]

@@ -60,15 +60,15 @@ def stored_vectors(path: Path, texts: int) -> Vectors:
         InvalidRequest: it cannot be read, or does not hold so many vectors.
     """
     try:
-        found: Vectors = np.load(path, mmap_mode="r", allow_pickle=False)
+        vectors: Vectors = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError) as error:
         raise InvalidRequest(f"cannot read {path}, which retrieval.teacher_vectors names: {error}") from None
-    if found.ndim != 2 or len(found) != texts or found.dtype.kind != "f":
+    if vectors.ndim != 2 or len(vectors) != texts or vectors.dtype.kind != "f":
         raise InvalidRequest(
-            f"{path} holds {found.dtype} numbers of shape {found.shape}, and the training data have "
+            f"{path} holds {vectors.dtype} numbers of shape {vectors.shape}, and the training data have "
             f"{texts:,} texts; give one vector of floating-point numbers for each, in their order"
         )
-    return found
+    return vectors
 
 
 def teacher_vectors(name: str, texts: Sequence[str], base: Path, out: Path, say: Say) -> Vectors:
@@ -95,11 +95,11 @@ def teacher_vectors(name: str, texts: Sequence[str], base: Path, out: Path, say:
     engine = TorchEngine(build(checkpoint).eval())
     vectors_QE = np.empty((len(texts), checkpoint.head.width(checkpoint.spec)), dtype=np.float32)
     for start in range(0, len(texts), TEXTS_AT_ONCE):
-        some = texts[start : start + TEXTS_AT_ONCE]
+        block = texts[start : start + TEXTS_AT_ONCE]
         encodings = checkpoint.tokenizer.encode_batch(
-            some, max_tokens=checkpoint.max_tokens, truncation="end"
+            block, max_tokens=checkpoint.max_tokens, truncation="end"
         )
-        vectors_QE[start : start + len(some)] = embed(engine, checkpoint.head, encodings)
+        vectors_QE[start : start + len(block)] = embed(engine, checkpoint.head, encodings)
     out.mkdir(parents=True, exist_ok=True)
     try:
         with whole_file(path) as partial, partial.open("wb") as stream:

@@ -54,16 +54,16 @@ class TextCounts:
 
     def described(self, name: str) -> list[str]:
         """Sentences about the texts."""
-        found = [
+        sentences = [
             f"{name}: {counted(self.texts, 'different text')} of {self.tokens / max(1, self.texts):.0f} "
             f"tokens on average, the longest {self.longest:,}"
         ]
         if self.truncated:
-            found.append(
+            sentences.append(
                 f"{name}: the end of {counted(self.truncated, 'text')} is dropped, "
                 f"{counted(self.truncated_tokens, 'token')} in all"
             )
-        return found
+        return sentences
 
 
 class RetrievalTexts:
@@ -119,17 +119,17 @@ class RetrievalTexts:
         """What is trained on: a query with its documents for each record."""
         if self.retrieval.kind == "reranker":
             return self._pairs(records, documents)
-        asked = [one.query for one in records]
-        found = [text for one in records for text in one.documents]
+        asked = [record.query for record in records]
+        found = [text for record in records for text in record.documents]
         query_of = dict(zip(asked, self.queries(asked, queries), strict=True))
         document_of = dict(zip(found, self.documents(found, documents), strict=True))
         return [
             RankedTexts(
-                query_of[one.query],
-                tuple(document_of[text] for text in one.documents),
-                None if one.scores is None else np.array(one.scores, dtype=np.float32),
+                query_of[record.query],
+                tuple(document_of[text] for text in record.documents),
+                None if record.scores is None else np.array(record.scores, dtype=np.float32),
             )
-            for one in records
+            for record in records
         ]
 
     def taught(
@@ -137,27 +137,27 @@ class RetrievalTexts:
     ) -> list[LabeledSequence]:
         """Texts with their teacher's vectors."""
         return [
-            LabeledSequence(one.ids, one.token_type_ids, vector_E, one.global_tokens)
-            for one, vector_E in zip(self._all(texts, "", self.max_tokens, counts), vectors_QE, strict=True)
+            LabeledSequence(text.ids, text.token_type_ids, vector_E, text.global_tokens)
+            for text, vector_E in zip(self._all(texts, "", self.max_tokens, counts), vectors_QE, strict=True)
         ]
 
     def _pairs(self, records: Sequence[Ranked], counts: TextCounts) -> list[RankedTexts]:
         empty = np.empty(0, dtype=np.int64)
-        both = [(one, document) for one in records for document in one.documents]
+        both = [(record, document) for record in records for document in record.documents]
         read: list[TokenizedText] = []
         for start in range(0, len(both), TEXTS_AT_ONCE):
-            some, documents = zip(*both[start : start + TEXTS_AT_ONCE], strict=True)
-            where = [one.where for one in some]
-            read += self.pairs([one.query for one in some], documents, counts, name=where.__getitem__)
+            asked, documents = zip(*both[start : start + TEXTS_AT_ONCE], strict=True)
+            where = [record.where for record in asked]
+            read += self.pairs([record.query for record in asked], documents, counts, name=where.__getitem__)
             self._report(counts)
         rest = iter(read)
         return [
             RankedTexts(
-                TokenizedText(empty, empty, one.query),
-                tuple(islice(rest, len(one.documents))),
-                None if one.scores is None else np.array(one.scores, dtype=np.float32),
+                TokenizedText(empty, empty, record.query),
+                tuple(islice(rest, len(record.documents))),
+                None if record.scores is None else np.array(record.scores, dtype=np.float32),
             )
-            for one in records
+            for record in records
         ]
 
     def pairs(
@@ -191,7 +191,8 @@ class RetrievalTexts:
         if not self.retrieval.shared_query:
             return found
         return [
-            replace(one, query=query_places(encoding)) for one, encoding in zip(found, encodings, strict=True)
+            replace(text, query=query_places(encoding))
+            for text, encoding in zip(found, encodings, strict=True)
         ]
 
     def _words(self, texts: Sequence[str], prompt: str, counts: TextCounts | None) -> list[TokenizedText]:
@@ -199,9 +200,9 @@ class RetrievalTexts:
         made: dict[str, TokenizedText] = {}
         different = list(dict.fromkeys(texts))
         for start in range(0, len(different), TEXTS_AT_ONCE):
-            some = different[start : start + TEXTS_AT_ONCE]
-            encodings = self.tokenizer.encode_batch([prompt + text for text in some])
-            for text, encoding in zip(some, encodings, strict=True):
+            block = different[start : start + TEXTS_AT_ONCE]
+            encodings = self.tokenizer.encode_batch([prompt + text for text in block])
+            for text, encoding in zip(block, encodings, strict=True):
                 ids = words_of(encoding, self.query_tokens, self._truncation, quoted(text))
                 if counts is not None:
                     counts.add_tokens(len(ids), int((~encoding.special).sum()))
@@ -215,13 +216,13 @@ class RetrievalTexts:
         made: dict[str, TokenizedText] = {}
         different = list(dict.fromkeys(texts))
         for start in range(0, len(different), TEXTS_AT_ONCE):
-            some = different[start : start + TEXTS_AT_ONCE]
+            block = different[start : start + TEXTS_AT_ONCE]
             encodings = self.tokenizer.encode_batch(
-                [self._as_read(prompt + text) for text in some],
+                [self._as_read(prompt + text) for text in block],
                 max_tokens=limit,
                 truncation=self._truncation,
             )
-            for text, encoding in zip(some, encodings, strict=True):
+            for text, encoding in zip(block, encodings, strict=True):
                 if counts is not None:
                     counts.add(encoding)
                 made[text] = tokenized(encoding, text, self.spec)
@@ -237,7 +238,7 @@ class RetrievalTexts:
 
 
 def _least(*limits: int | None) -> int | None:
-    return min((one for one in limits if one is not None), default=None)
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def tokenized(encoding: Encoding, key: str, spec: EncoderSpec) -> TokenizedText:

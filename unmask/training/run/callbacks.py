@@ -145,9 +145,9 @@ def _duration(seconds: float) -> str:
 class _Adapted(Callback):
     """Passes on what a run tells to those of several objects that have the method."""
 
-    def __init__(self, *heard: object) -> None:
+    def __init__(self, *receivers: object) -> None:
         for name in ARGUMENTS:
-            methods = [getattr(one, name) for one in heard if hasattr(one, name)]
+            methods = [getattr(receiver, name) for receiver in receivers if hasattr(receiver, name)]
             setattr(self, name, _all_of(methods))
 
 

@@ -85,9 +85,9 @@ def place_of(step: int, folder: Path) -> Path:
 
 def steps_of(folder: Path) -> list[tuple[int, Path]]:
     """Finished checkpoints below ``folder``, oldest first; they are not verified."""
-    found = [(path.name.removeprefix("step-"), path) for path in folder.glob("step-*")]
+    named = [(path.name.removeprefix("step-"), path) for path in folder.glob("step-*")]
     return sorted(
-        (int(step), path) for step, path in found if step.isdecimal() and (path / MANIFEST).is_file()
+        (int(step), path) for step, path in named if step.isdecimal() and (path / MANIFEST).is_file()
     )
 
 
@@ -160,10 +160,10 @@ def prune(folder: Path, written: int, keep: int, milestones: tuple[int, ...] = (
     finished = [(step, path) for step, path in steps_of(folder) if step <= written]
     if written not in dict(finished):
         return
-    kept = {path for _, path in finished[-keep:]} | {path for step, path in finished if step in milestones}
-    kept |= {path for path in [newest_sound(folder, written)] if path is not None}
+    keeping = {path for _, path in finished[-keep:]} | {path for step, path in finished if step in milestones}
+    keeping |= {path for path in [newest_sound(folder, written)] if path is not None}
     for path in folder.glob("step-*"):
-        if path not in kept:
+        if path not in keeping:
             _remove(path)
 
 
@@ -198,9 +198,9 @@ def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     seen: set[int] = set()
     apart = {}
     for name, tensor in tensors.items():
-        one = tensor.detach().contiguous()
-        place = one.untyped_storage().data_ptr()
-        apart[name] = one.clone() if place and place in seen else one
+        copy = tensor.detach().contiguous()
+        place = copy.untyped_storage().data_ptr()
+        apart[name] = copy.clone() if place and place in seen else copy
         seen.add(place)
     return apart
 

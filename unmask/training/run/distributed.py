@@ -124,33 +124,35 @@ def sum_gradients(parameters: Iterable[nn.Parameter], ranks: Ranks) -> None:
     A parameter without a gradient in every process has none afterwards. 16-bit gradients are summed in
     float32 and rounded once.
     """
-    trained = [one for one in parameters if one.requires_grad and not is_dtensor(one)]
+    trained = [parameter for parameter in parameters if parameter.requires_grad and not is_dtensor(parameter)]
     if ranks.world == 1 or not trained:
         return
-    used = torch.tensor([one.grad is not None for one in trained], dtype=torch.int32)
+    used = torch.tensor([parameter.grad is not None for parameter in trained], dtype=torch.int32)
     distributed.all_reduce(used)
-    named = [one for one, count in zip(trained, used.tolist(), strict=True) if count]
+    named = [parameter for parameter, count in zip(trained, used.tolist(), strict=True) if count]
     for bucket in _buckets(named):
-        parts = [torch.zeros_like(one) if one.grad is None else one.grad for one in bucket]
+        parts = [
+            torch.zeros_like(parameter) if parameter.grad is None else parameter.grad for parameter in bucket
+        ]
         wide = torch.promote_types(parts[0].dtype, torch.float32)
         flat = torch.cat([part.reshape(-1).to(wide) for part in parts])
         distributed.all_reduce(flat)
-        for one, part, total in zip(
-            bucket, parts, torch.split(flat, [one.numel() for one in bucket]), strict=True
+        for parameter, part, total in zip(
+            bucket, parts, torch.split(flat, [parameter.numel() for parameter in bucket]), strict=True
         ):
-            one.grad = part.copy_(total.view_as(part))
+            parameter.grad = part.copy_(total.view_as(part))
 
 
 def _buckets(parameters: list[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
     """Buckets of one dtype and about `BUCKET` elements each, in order."""
     bucket: list[nn.Parameter] = []
     size = 0
-    for one in parameters:
-        if bucket and (size + one.numel() > BUCKET or one.dtype != bucket[0].dtype):
+    for parameter in parameters:
+        if bucket and (size + parameter.numel() > BUCKET or parameter.dtype != bucket[0].dtype):
             yield bucket
             bucket, size = [], 0
-        bucket.append(one)
-        size += one.numel()
+        bucket.append(parameter)
+        size += parameter.numel()
     if bucket:
         yield bucket
 
@@ -174,21 +176,23 @@ def unsharded(
         dtype: dtype of the result; None keeps each parameter's dtype.
     """
     values = {} if values is None else values
-    made: dict[nn.Parameter, nn.Parameter] = {}
+    replacements: dict[nn.Parameter, nn.Parameter] = {}
     places: list[tuple[nn.Module, str, nn.Parameter]] = []
-    for name, one in module.named_parameters(remove_duplicate=False):
+    for name, parameter in module.named_parameters(remove_duplicate=False):
         owner, _, leaf = name.rpartition(".")
-        places.append((module.get_submodule(owner), leaf, one))
-        if one not in made:
-            full = full_tensors(values.get(name, one).detach())
+        places.append((module.get_submodule(owner), leaf, parameter))
+        if parameter not in replacements:
+            full = full_tensors(values.get(name, parameter).detach())
             if ranks.first:
-                made[one] = nn.Parameter(full.to("cpu", dtype or one.dtype), one.requires_grad)
+                replacements[parameter] = nn.Parameter(
+                    full.to("cpu", dtype or parameter.dtype), parameter.requires_grad
+                )
             else:
-                made[one] = one
+                replacements[parameter] = parameter
     try:
-        for owner_module, leaf, one in places:
-            owner_module.register_parameter(leaf, made[one])
+        for owner_module, leaf, parameter in places:
+            owner_module.register_parameter(leaf, replacements[parameter])
         yield
     finally:
-        for owner_module, leaf, one in places:
-            owner_module.register_parameter(leaf, one)
+        for owner_module, leaf, parameter in places:
+            owner_module.register_parameter(leaf, parameter)

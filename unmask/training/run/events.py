@@ -49,9 +49,9 @@ class EventLog:
     def __init__(self, path: Path, step: int) -> None:
         self.path = path
         try:
-            kept = [event for event in read_events(path) if event.get("step", 0) <= step]
+            events = [event for event in read_events(path) if event.get("step", 0) <= step]
             with whole_file(path) as partial:
-                partial.write_bytes(b"".join(map(_line, kept)))
+                partial.write_bytes(b"".join(map(_line, events)))
             self._file = os.open(path, os.O_WRONLY | os.O_APPEND)
         except OSError as error:
             raise unwritable(path, error) from None

@@ -111,21 +111,21 @@ def _put(
         remove_leftover(folder)
         return
     check_place(folder, settings.name)
-    with replaced_folder(folder) as made:
-        _write(loop, checkpoint, made, settings.export_shard_bytes)
+    with replaced_folder(folder) as partial:
+        _write(loop, checkpoint, partial, settings.export_shard_bytes)
         if card is not None:
-            (made / "README.md").write_bytes(card)
-        (made / RECORD).write_text(json.dumps(record, indent=1) + "\n")
+            (partial / "README.md").write_bytes(card)
+        (partial / RECORD).write_text(json.dumps(record, indent=1) + "\n")
 
 
 def _digest(loop: Loop, card: bytes | None, shard_bytes: int | None) -> str:
     """A SHA-256 of what is exported: a run from other data may have the same name, steps and figures."""
-    found = hashlib.sha256(repr((card, shard_bytes)).encode())
+    digest = hashlib.sha256(repr((card, shard_bytes)).encode())
     for part, encoder in sorted(loop.objective.encoders().items()):
         for name, tensor in sorted(encoder.state_dict().items()):
             numbers = tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
-            found.update(f"{part}.{name}".encode() + hashlib.sha256(numbers).digest())
-    return found.hexdigest()
+            digest.update(f"{part}.{name}".encode() + hashlib.sha256(numbers).digest())
+    return digest.hexdigest()
 
 
 def card_of(settings: ExportSettings, base: Path, written: str | None) -> bytes | None:
@@ -183,7 +183,7 @@ def shipped_weights(loop: Loop, dtype: ExportDtype | None) -> Iterator[None]:
         with _whole_weights(loop, dtype) if is_sharded(objective) else _averaged(loop):
             yield
         return
-    own = {name: tensor.detach().clone() for name, tensor in _tensors(loop)}
+    originals = {name: tensor.detach().clone() for name, tensor in _tensors(loop)}
     values = _values(loop)
     try:
         objective.to(DTYPES[dtype])
@@ -192,10 +192,10 @@ def shipped_weights(loop: Loop, dtype: ExportDtype | None) -> Iterator[None]:
     finally:
         # The optimizer identifies parameters by object, so they stay the same objects.
         for name, parameter in objective.named_parameters():
-            parameter.data = own[name]
+            parameter.data = originals[name]
         for name, _ in list(objective.named_buffers()):
             owner, _, leaf = name.rpartition(".")
-            setattr(objective.get_submodule(owner), leaf, own[name])
+            setattr(objective.get_submodule(owner), leaf, originals[name])
 
 
 def _averaged(loop: Loop) -> AbstractContextManager[None]:
@@ -213,9 +213,9 @@ def _values(loop: Loop) -> dict[str, Tensor]:
         return dict(loop.averages.averages)
     state = loop.optimizer.state
     return {
-        name: state[one]["master"]
-        for name, one in loop.objective.named_parameters()
-        if "master" in state.get(one, {})
+        name: state[parameter]["master"]
+        for name, parameter in loop.objective.named_parameters()
+        if "master" in state.get(parameter, {})
     }
 
 
@@ -238,7 +238,7 @@ def _write(loop: Loop, checkpoint: Checkpoint, folder: Path, shard_bytes: int | 
 
 def _record(folder: Path) -> dict[str, Any]:
     try:
-        found = json.loads((folder / RECORD).read_text())
+        record = json.loads((folder / RECORD).read_text())
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return record if isinstance(record, dict) else {}

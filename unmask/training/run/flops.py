@@ -37,7 +37,10 @@ class Work:
 
     def __init__(self, module: nn.Module) -> None:
         encoders = [part for part in module.modules() if isinstance(part, Encoder)]
-        self._parts = [(_times(one), _by_token(one), _by_selected(one), _mixers(one)) for one in encoders]
+        self._parts = [
+            (_times(encoder), _by_token(encoder), _by_selected(encoder), _mixers(encoder))
+            for encoder in encoders
+        ]
 
     def of(self, lengths: NDArray[np.int64], selected: int) -> float:
         """Floating-point operations of a training step on texts of these lengths.
@@ -135,7 +138,7 @@ def _wait(device: torch.device) -> None:
 
 
 def _times(encoder: Encoder) -> float:
-    return 3.0 if any(one.requires_grad for one in encoder.parameters()) else 1.0
+    return 3.0 if any(parameter.requires_grad for parameter in encoder.parameters()) else 1.0
 
 
 def _by_token(encoder: Encoder) -> int:
@@ -143,7 +146,7 @@ def _by_token(encoder: Encoder) -> int:
     parts: list[nn.Module] = [encoder.block(layer) for layer in range(len(encoder.spec.layers))]
     if encoder.embedding.projection is not None:
         parts.append(encoder.embedding.projection)
-    return sum(one.numel() for part in parts for one in part.parameters() if one.dim() == 2)
+    return sum(parameter.numel() for part in parts for parameter in part.parameters() if parameter.dim() == 2)
 
 
 def _by_selected(encoder: Encoder) -> int:

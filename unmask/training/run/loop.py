@@ -47,9 +47,9 @@ class MetricAccumulator:
 
     def add(self, sums: Mapping[str, float], counts: Mapping[str, float]) -> None:
         """Add one global batch."""
-        for own, new in ((self.sums, sums), (self.counts, counts)):
+        for totals, new in ((self.sums, sums), (self.counts, counts)):
             for name, value in new.items():
-                own[name] = own.get(name, 0.0) + value
+                totals[name] = totals.get(name, 0.0) + value
         self.steps += 1
 
     def add_skipped(self, counts: Mapping[str, float]) -> None:
@@ -212,11 +212,11 @@ class Loop:
 
     def _ready(self) -> Ready:
         """The examples of this step; preparation of the next step's examples is started."""
-        made = self._make(self.step, self.micro_batches) if self._next is None else self._next.result()
-        self._last, self._next = made, None
+        ready = self._make(self.step, self.micro_batches) if self._next is None else self._next.result()
+        self._last, self._next = ready, None
         if self._worker is not None and self.step + 1 < self.settings.steps:
-            self._next = self._worker.submit(self._make, self.step + 1, self.micro_batches + made.count)
-        return made
+            self._next = self._worker.submit(self._make, self.step + 1, self.micro_batches + ready.count)
+        return ready
 
     def _make(self, step: int, first: int) -> Ready:
         """Prepare this rank's examples of a step whose first micro-batch has the number ``first``."""
@@ -238,13 +238,13 @@ class Loop:
 
     def _totals(self, ready: Ready) -> dict[str, float]:
         """Counts of the whole global batch."""
-        own: dict[str, float] = {"tokens": 0.0, "sequences": 0.0, "flops": ready.flops}
+        counts: dict[str, float] = {"tokens": 0.0, "sequences": 0.0, "flops": ready.flops}
         for example in ready.examples:
-            own["tokens"] += example.tokens
-            own["sequences"] += example.sequences
+            counts["tokens"] += example.tokens
+            counts["sequences"] += example.sequences
             for term, count in example.counts.items():
-                own[term] = own.get(term, 0.0) + count
-        return self.ranks.sums(own)
+                counts[term] = counts.get(term, 0.0) + count
+        return self.ranks.sums(counts)
 
     def _gradients(
         self, examples: Sequence[Example], numbers: Sequence[int], counts: Mapping[str, float]

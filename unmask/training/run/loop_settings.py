@@ -73,16 +73,16 @@ class BatchSettings:
 
         The batch never shrinks, so changes are found by bisection, which is fast for runs of any length.
         """
-        found: list[tuple[int, int]] = []
+        phases: list[tuple[int, int]] = []
         step = 0
         while step < steps:
             count = self.micro_batches(step, steps)
             after = bisect.bisect_right(
-                range(steps), count, lo=step, key=lambda one: self.micro_batches(one, steps)
+                range(steps), count, lo=step, key=lambda later: self.micro_batches(later, steps)
             )
-            found.append((count, after - step))
+            phases.append((count, after - step))
             step = after
-        return found
+        return phases
 
 
 @dataclass(frozen=True)

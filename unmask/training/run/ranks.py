@@ -47,9 +47,9 @@ class Ranks:
         """The first process's value; the others wait for it without a time limit."""
         if self.world == 1:
             return value
-        told = torch.tensor(value if self.first else 0)
-        distributed.all_reduce(told, group=self.waiting)
-        return int(told)
+        number = torch.tensor(value if self.first else 0)
+        distributed.all_reduce(number, group=self.waiting)
+        return int(number)
 
     def on(self, wanted: Device) -> "Ranks":
         """The same process with its device: that of the settings; each process has its own CUDA device.
@@ -77,7 +77,7 @@ class Ranks:
         """Run ``work`` in the first process, then in the others, which find its results on disk."""
         if not self.first:
             self.wait()
-        made = work()
+        result = work()
         if self.first:
             self.wait()
-        return made
+        return result

@@ -146,21 +146,21 @@ def plan(settings: RunSettings, sets: Sequence[ShardSet], loop: Loop, parameters
         f"tokens, {room:,} in all, in {settings.precision} on {loop.ranks.device.type}"
         + (f", {loop.ranks.world} processes" if loop.ranks.world > 1 else ""),
         *(
-            f"source {one.name}: {_contents(one)}; {share:.0%} of the batch, {epochs:.2f} epochs"
-            for one, share, epochs in expected_epochs(settings, sets, loop.objective.extra_tokens, room)
+            f"source {shards.name}: {_contents(shards)}; {share:.0%} of the batch, {epochs:.2f} epochs"
+            for shards, share, epochs in expected_epochs(settings, sets, loop.objective.extra_tokens, room)
         ),
     ]
 
 
-def _contents(one: ShardSet) -> str:
+def _contents(shards: ShardSet) -> str:
     """The amount of text in a source, and the lengths of its chunks."""
-    said = (
-        f"{counted(one.document_count, 'document')} in {counted(one.count, 'chunk')} of "
-        f"{np.median(one.lengths):,.0f} tokens (median) to {one.lengths.max():,}, {one.token_count:,} in all"
+    sentence = (
+        f"{counted(shards.document_count, 'document')} in {counted(shards.count, 'chunk')} of "
+        f"{np.median(shards.lengths):,.0f} tokens (median) to {shards.lengths.max():,}, {shards.token_count:,} in all"
     )
-    if one.null_texts:
-        said += f"; {counted(one.null_texts, 'record')} without text skipped"
-    return said
+    if shards.null_texts:
+        sentence += f"; {counted(shards.null_texts, 'record')} without text skipped"
+    return sentence
 
 
 def counted(number: int, what: str) -> str:
@@ -176,9 +176,10 @@ def expected_epochs(
     shares = [source.weight / total for source in settings.data.sources]
     # A token of text costs slightly more than one, because every chunk has special tokens.
     cost = sum(
-        share * (1 + extra_tokens * one.count / one.token_count)
-        for share, one in zip(shares, sets, strict=True)
+        share * (1 + extra_tokens * shards.count / shards.token_count)
+        for share, shards in zip(shares, sets, strict=True)
     )
     return [
-        (one, share, room / cost * share / one.token_count) for share, one in zip(shares, sets, strict=True)
+        (shards, share, room / cost * share / shards.token_count)
+        for share, shards in zip(shares, sets, strict=True)
     ]

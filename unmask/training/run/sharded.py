@@ -34,8 +34,8 @@ def save_sharded(snapshot: Snapshot, folder: Path, ranks: Ranks, also: Callable[
     Raises:
         OutputError: the disk is full or read-only. Older checkpoints stay as they were.
     """
-    shares = {name: one for name, one in snapshot.tensors.items() if is_dtensor(one)}
-    rest = {name: one for name, one in snapshot.tensors.items() if name not in shares}
+    shares = {name: tensor for name, tensor in snapshot.tensors.items() if is_dtensor(tensor)}
+    rest = {name: tensor for name, tensor in snapshot.tensors.items() if name not in shares}
     place = place_of(snapshot.step, folder)
 
     def together(new: Path) -> None:
@@ -60,10 +60,10 @@ def newest_for_all(folder: Path, ranks: Ranks, say: Callable[[str], None]) -> Sn
     """
     if ranks.world == 1:
         return newest(folder, say)
-    found = newest(folder, say) if ranks.first else None
-    step = ranks.of_first(-1 if found is None else found.step)
+    snapshot = newest(folder, say) if ranks.first else None
+    step = ranks.of_first(-1 if snapshot is None else snapshot.step)
     if ranks.first or step < 0:
-        return found
+        return snapshot
     return load_snapshot(place_of(step, folder), check=False)
 
 
@@ -79,8 +79,8 @@ def placed(snapshot: Snapshot, loop: Loop) -> Snapshot:
     if snapshot.shards is None and not any(map(is_dtensor, here.values())):
         return snapshot
     tensors = {
-        name: distribute_like(one, here[name]) if name in here and is_dtensor(here[name]) else one
-        for name, one in snapshot.tensors.items()
+        name: distribute_like(tensor, here[name]) if name in here and is_dtensor(here[name]) else tensor
+        for name, tensor in snapshot.tensors.items()
     }
     if snapshot.shards is not None:
         tensors |= _read(snapshot.shards, here)
@@ -89,13 +89,13 @@ def placed(snapshot: Snapshot, loop: Loop) -> Snapshot:
 
 def _held(loop: Loop) -> dict[str, Tensor]:
     """The loop's tensor for each name in a snapshot; for optimizer moments, their parameter."""
-    held = {f"objective.{name}": one for name, one in loop.objective.state_dict().items()}
+    held = {f"objective.{name}": value for name, value in loop.objective.state_dict().items()}
     if loop.averages is not None:
-        held |= {f"averages.{name}": one for name, one in loop.averages.averages.items()}
-    numbered = [one for group in loop.optimizer.param_groups for one in group["params"]]
-    for number, one in enumerate(numbered):
+        held |= {f"averages.{name}": average for name, average in loop.averages.averages.items()}
+    numbered = [parameter for group in loop.optimizer.param_groups for parameter in group["params"]]
+    for number, parameter in enumerate(numbered):
         kinds = ("first", "second", "momentum", "master")
-        held |= {f"optimizer.{number}.{kind}": one.detach() for kind in kinds}
+        held |= {f"optimizer.{number}.{kind}": parameter.detach() for kind in kinds}
     return held
 
 
@@ -138,7 +138,7 @@ def _failing(error: Callable[[str], Exception]) -> Iterator[None]:
     try:
         yield
     except CheckpointException as fault:
-        first = next((one for one, _ in fault.failures.values()), fault)
+        first = next((rank for rank, _ in fault.failures.values()), fault)
         raise error(first_line(first)) from None
     except (OSError, RuntimeError, ValueError, KeyError) as fault:
         raise error(first_line(fault)) from None

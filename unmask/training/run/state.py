@@ -47,9 +47,9 @@ def capture_state(loop: Loop, metrics: MetricAccumulator, settings: Any) -> Snap
     it."""
     optimizer = loop.optimizer.state_dict()
     moments, rest = flattened(optimizer["state"], "optimizer.")
-    tensors = {f"objective.{name}": one for name, one in loop.objective.state_dict().items()}
+    tensors = {f"objective.{name}": value for name, value in loop.objective.state_dict().items()}
     averages = {} if loop.averages is None else loop.averages.state_dict()
-    means = {f"averages.{name}": one for name, one in averages.items() if isinstance(one, Tensor)}
+    means = {f"averages.{name}": average for name, average in averages.items() if isinstance(average, Tensor)}
     return Snapshot(
         loop.step,
         {**tensors, **moments, **means},
@@ -63,7 +63,9 @@ def capture_state(loop: Loop, metrics: MetricAccumulator, settings: Any) -> Snap
             "lowest_loss": loop.lowest_loss,
             "diverged": loop.diverged,
             "optimizer": {"rest": rest, "param_groups": optimizer["param_groups"]},
-            "averages": {name: one for name, one in averages.items() if not isinstance(one, Tensor)},
+            "averages": {
+                name: average for name, average in averages.items() if not isinstance(average, Tensor)
+            },
             "tally": metrics.state(),
             "settings": _plain(settings),
         },
@@ -112,14 +114,14 @@ def load_moments(snapshot: Snapshot, loop: Loop) -> None:
     Raises:
         InvalidRequest: the state belongs to another optimizer, or to other parameters.
     """
-    kept: dict[int, dict[str, Any]] = {}
+    moments: dict[int, dict[str, Any]] = {}
     for name, tensor in _below(snapshot.tensors, "optimizer.").items():
         index, key = name.split(".", 1)
-        kept.setdefault(int(index), {})[key] = tensor
+        moments.setdefault(int(index), {})[key] = tensor
     stored = snapshot.state["optimizer"]
     for index, values in stored["rest"].items():
-        kept.setdefault(int(index), {}).update(values)
-    loop.optimizer.load_state_dict({"state": kept, "param_groups": stored["param_groups"]})
+        moments.setdefault(int(index), {}).update(values)
+    loop.optimizer.load_state_dict({"state": moments, "param_groups": stored["param_groups"]})
 
 
 def load_averages(snapshot: Snapshot, averages: Ema) -> None:
@@ -181,7 +183,7 @@ def _decisive(settings: Any, free: frozenset[str]) -> dict[str, Any]:
     return {
         key: value
         for key, value in _flat(_plain(settings), "")
-        if not any(key == one or key.startswith((f"{one}.", f"{one}[")) for one in free)
+        if not any(key == setting or key.startswith((f"{setting}.", f"{setting}[")) for setting in free)
     }
 
 
@@ -193,14 +195,14 @@ def _plain(settings: Any) -> dict[str, Any]:
 
 def _flat(value: Any, key: str) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping) and value:
-        for name, one in value.items():
-            yield from _flat(one, f"{key}.{name}" if key else str(name))
-    elif isinstance(value, list) and any(isinstance(one, Mapping) for one in value):
-        for number, one in enumerate(value):
-            yield from _flat(one, f"{key}[{number}]")
+        for name, entry in value.items():
+            yield from _flat(entry, f"{key}.{name}" if key else str(name))
+    elif isinstance(value, list) and any(isinstance(entry, Mapping) for entry in value):
+        for number, entry in enumerate(value):
+            yield from _flat(entry, f"{key}[{number}]")
     else:
         yield key, value
 
 
 def _below(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): one for name, one in tensors.items() if name.startswith(prefix)}
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

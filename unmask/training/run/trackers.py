@@ -140,7 +140,9 @@ class Trackers:
                 ) from None
         if self._trackers:
             with whole_file(out / IDS) as partial:
-                partial.write_text(json.dumps({name: one.id for name, one in self._trackers.items()}) + "\n")
+                partial.write_text(
+                    json.dumps({name: tracker.id for name, tracker in self._trackers.items()}) + "\n"
+                )
 
     def write(self, figures: Mapping[str, float], step: int) -> None:
         """Send the figures of a step to all."""
@@ -163,10 +165,10 @@ class Trackers:
 
 def _known(path: Path) -> dict[str, str]:
     try:
-        found = json.loads(path.read_bytes())
+        known = json.loads(path.read_bytes())
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return known if isinstance(known, dict) else {}
 
 
 def _said(error: Exception) -> str:
@@ -176,13 +178,13 @@ def _said(error: Exception) -> str:
 
 
 def _flat(table: Mapping[str, Any], before: str) -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
+    flat: list[tuple[str, Any]] = []
     for key, value in table.items():
         if isinstance(value, Mapping):
-            found += _flat(value, f"{before}{key}.")
+            flat += _flat(value, f"{before}{key}.")
         else:
-            found.append((f"{before}{key}", value))
-    return found
+            flat.append((f"{before}{key}", value))
+    return flat
 
 
 def _accepted(name: str) -> str:

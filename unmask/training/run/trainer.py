@@ -92,23 +92,23 @@ class Trainer:
         """The folder of all checkpoints of the run."""
         return self.out / "checkpoints"
 
-    def restore(self, found: Snapshot) -> None:
+    def restore(self, snapshot: Snapshot) -> None:
         """Continue after the step of a checkpoint of this run."""
-        self.metrics = restore_state(placed(found, self.loop), self.loop)
+        self.metrics = restore_state(placed(snapshot, self.loop), self.loop)
         self.resumed = True
         steps = self.loop.settings.steps
-        if found.step == steps:
+        if snapshot.step == steps:
             self.callback.say(
                 f"the run has already taken all of its {steps:,} steps; nothing is trained again"
             )
         elif self.finished():
             self.callback.say(
-                f"the run ended early, after step {found.step:,} of {steps:,}; nothing is trained again"
+                f"the run ended early, after step {snapshot.step:,} of {steps:,}; nothing is trained again"
             )
-        if found.step == steps or self.finished():
+        if snapshot.step == steps or self.finished():
             self.callback.say("the data and the first weights are those that it was trained on")
         else:
-            self.callback.say(f"resuming after step {found.step:,} of {steps:,}")
+            self.callback.say(f"resuming after step {snapshot.step:,} of {steps:,}")
 
     def train(self) -> Mapping[str, float]:
         """Take all remaining steps; return the figures on held-out items after the last.
@@ -218,11 +218,11 @@ class Trainer:
 
     def _last_figures(self) -> Mapping[str, float]:
         """Figures on held-out items after the last step, read from the log."""
-        found: dict[str, float] = {}
+        figures: dict[str, float] = {}
         for event in read_events(self.out / "log.jsonl"):
             if event.get("event") == "held_out" and event.get("step") == self.loop.step:
-                found = {name: value for name, value in event.items() if "/" in name}
-        return found
+                figures = {name: value for name, value in event.items() if "/" in name}
+        return figures
 
     def _way_out(self) -> str:
         sound = newest_sound(self.checkpoints, self.loop.step)

@@ -68,24 +68,24 @@ def refuse_trainer_names(table: Mapping[str, Any], kind: type, names: Mapping[st
     Raises:
         InvalidRequest: there is such a key, at whatever depth.
     """
-    said = "; ".join(f"instead of {key} set {name}" for key, name in _instead(table, kind, names))
-    if said:
-        raise InvalidRequest(f"the run file has names of transformers' Trainer: {said}")
+    sentence = "; ".join(f"instead of {key} set {name}" for key, name in _instead(table, kind, names))
+    if sentence:
+        raise InvalidRequest(f"the run file has names of transformers' Trainer: {sentence}")
 
 
-def refuse_keywords(function: str, given: Mapping[str, object], names: Mapping[str, str]) -> None:
+def refuse_keywords(function: str, keywords: Mapping[str, object], names: Mapping[str, str]) -> None:
     """Refuse arguments that a function does not have, by our names for those of the Trainer.
 
     Raises:
         InvalidRequest: there is one.
     """
-    if not given:
+    if not keywords:
         return
-    some = "; ".join(f"instead of {name} set {names[name]}" for name in given if name in names)
-    if some:
-        raise InvalidRequest(f"the settings of a run are keys of its file or of a dictionary: {some}")
+    sentences = "; ".join(f"instead of {name} set {names[name]}" for name in keywords if name in names)
+    if sentences:
+        raise InvalidRequest(f"the settings of a run are keys of its file or of a dictionary: {sentences}")
     raise InvalidRequest(
-        f"{function} has no argument {next(iter(given))!r}; the settings of a run are keys of its file or of "
+        f"{function} has no argument {next(iter(keywords))!r}; the settings of a run are keys of its file or of "
         "a dictionary, and its documentation lists them"
     )
 
@@ -116,9 +116,9 @@ def _instead(
 
 def _dataclass(hint: Any) -> type | None:
     """The table that a type hint allows."""
-    for one in (hint, *get_args(hint)):
-        if isinstance(one, type) and dataclasses.is_dataclass(one):
-            return one
+    for candidate in (hint, *get_args(hint)):
+        if isinstance(candidate, type) and dataclasses.is_dataclass(candidate):
+            return candidate
     return None
 
 

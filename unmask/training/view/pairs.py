@@ -28,14 +28,14 @@ def pair_task(spec: EncoderSpec, model: str = "the model") -> PairTask:
         InvalidRequest: it has none.
     """
     roles = [role_of(head) for head in spec.heads]
-    found = next((role for role in ("next_sentence", "sentence_order") if role in roles), None)
-    head = None if found is None else head_of(spec, found)
+    task = next((role for role in ("next_sentence", "sentence_order") if role in roles), None)
+    head = None if task is None else head_of(spec, task)
     if not isinstance(head, Classifier) or head.classes != 2:
         raise InvalidRequest(
             f"{model} cannot judge two sentences: its checkpoint holds no next-sentence or sentence-order "
             f"head (heads: {', '.join(roles) or 'none'}); use a BERT or an ALBERT that was saved with it"
         )
-    return cast(PairTask, found)
+    return cast(PairTask, task)
 
 
 def sentence_pair_view(
@@ -68,13 +68,15 @@ def sentence_pair_view(
             max_tokens=limit,
         )
     known = {first.text.strip(), second.text.strip()}
-    texts = [one.text for one in corpus_of(None).texts[: unrelated + 2] if one.text not in known][:unrelated]
-    others = [one.ids[~one.special] for one in tokenizer.encode_batch(texts)] if texts else []
+    texts = [
+        sentence.text for sentence in corpus_of(None).texts[: unrelated + 2] if sentence.text not in known
+    ][:unrelated]
+    others = [encoding.ids[~encoding.special] for encoding in tokenizer.encode_batch(texts)] if texts else []
     room = len(a) + len(b) + max(map(len, others), default=0) if limit is None else limit - 3 - len(a)
     firsts = [a, b] + [a] * len(others)
-    seconds = [b, a] + [one[: max(1, room)] for one in others]
-    made = PairedSentences(firsts, seconds, np.zeros(len(firsts), dtype=np.int64), alone=0, cut_tokens=0)
-    batch = wrap_pairs(made, vocabulary, typed=engine.spec.embedding.segments >= 2)
+    seconds = [b, a] + [ids_N[: max(1, room)] for ids_N in others]
+    pairs = PairedSentences(firsts, seconds, np.zeros(len(firsts), dtype=np.int64), alone=0, cut_tokens=0)
+    batch = wrap_pairs(pairs, vocabulary, typed=engine.spec.embedding.segments >= 2)
     logits_PC = torch.from_numpy(engine.logits(batch, task))
     if not logits_PC.isfinite().all():
         raise not_finite("the probability of a pair", engine.dtype)

@@ -61,9 +61,9 @@ def replaced_by_reader(
             before[b:b_stop] = (old + [None] * (b_stop - b))[: b_stop - b]
             if a_stop - a != b_stop - b:  # words of another number of tokens do not correspond one by one
                 before[b:b_stop] = [None] * (b_stop - b)
-    replaced_N = np.array([one != id for one, id in zip(before, ids, strict=True)])
+    replaced_N = np.array([previous != id for previous, id in zip(before, ids, strict=True)])
     source: Source = "reader" if replaced_N.any() else "nothing"
-    before_N = np.array([-1 if one is None else one for one in before])
+    before_N = np.array([-1 if previous is None else previous for previous in before])
     step = _Step(0, 1, source, np.arange(len(read)), before_N, read.ids, replaced_N)
     return _view(engine, tokenizer, read, step)
 

@@ -32,10 +32,10 @@ def text_chunk(encoding: Encoding) -> TextChunk:
     Raises:
         InvalidRequest: the text has no token.
     """
-    own = np.flatnonzero(~encoding.special)
-    if not len(own):
+    own_tokens = np.flatnonzero(~encoding.special)
+    if not len(own_tokens):
         raise InvalidRequest("the text has no token that could be predicted; give one that is not empty")
-    first, stop = int(own[0]), int(own[-1]) + 1
+    first, stop = int(own_tokens[0]), int(own_tokens[-1]) + 1
     return TextChunk(Chunk(encoding.ids[first:stop], 0), encoding, np.arange(first - 1, stop + 1))
 
 
@@ -45,10 +45,10 @@ def vocabulary_of(tokenizer: Tokenizer) -> Vocabulary:
     Raises:
         InvalidRequest: it has no CLS, SEP or mask token.
     """
-    found = _VOCABULARIES.get(tokenizer)
-    if found is None:
-        found = _VOCABULARIES[tokenizer] = Vocabulary.of(tokenizer)
-    return found
+    vocabulary = _VOCABULARIES.get(tokenizer)
+    if vocabulary is None:
+        vocabulary = _VOCABULARIES[tokenizer] = Vocabulary.of(tokenizer)
+    return vocabulary
 
 
 def draw_of(seed: int, epoch: int) -> np.random.Generator:
@@ -68,8 +68,8 @@ def frequency_losses(tokenizer: Tokenizer, ids_M: NDArray[np.int64], size: int) 
     """
     counts_V = _COUNTS.get(tokenizer)
     if counts_V is None or len(counts_V) < size:
-        texts = [one.text for one in corpus_of(None).texts]
-        ids = np.concatenate([one.ids for one in tokenizer.encode_batch(texts)])
+        texts = [text.text for text in corpus_of(None).texts]
+        ids = np.concatenate([encoding.ids for encoding in tokenizer.encode_batch(texts)])
         special_V = vocabulary_of(tokenizer).special_V
         counts_V = np.bincount(ids[~special_V[ids]], minlength=size)
         _COUNTS[tokenizer] = counts_V

@@ -69,22 +69,24 @@ class MaskedView:
     @property
     def targets(self) -> tuple[MaskedToken, ...]:
         """The tokens that training would predict."""
-        return tuple(one for one in self.tokens if one.target)
+        return tuple(token for token in self.tokens if token.target)
 
     @property
     def loss(self) -> float:
         """The mean over targets, in nats: the loss of training, without dropout."""
-        return float(np.mean([one.loss for one in self.targets if one.loss is not None]))
+        return float(np.mean([target.loss for target in self.targets if target.loss is not None]))
 
     @property
     def frequency_loss(self) -> float:
         """The mean over the same targets of the loss by word frequency alone."""
-        return float(np.mean([one.frequency_loss for one in self.targets if one.frequency_loss is not None]))
+        return float(
+            np.mean([target.frequency_loss for target in self.targets if target.frequency_loss is not None])
+        )
 
     @property
     def accuracy(self) -> float:
         """The share of targets that are the most probable token."""
-        return float(np.mean([one.rank == 1 for one in self.targets]))
+        return float(np.mean([target.rank == 1 for target in self.targets]))
 
 
 @dataclass(frozen=True)
@@ -116,12 +118,12 @@ class ReplacedView:
     @property
     def loss(self) -> float:
         """The mean over all tokens, special tokens included, as in training; in nats."""
-        return float(np.mean([one.loss for one in self.tokens]))
+        return float(np.mean([token.loss for token in self.tokens]))
 
     @property
     def share_replaced(self) -> float:
         """The share of tokens that are replaced."""
-        return float(np.mean([one.replaced for one in self.tokens]))
+        return float(np.mean([token.replaced for token in self.tokens]))
 
     @property
     def constant_loss(self) -> float:
@@ -132,7 +134,7 @@ class ReplacedView:
     @property
     def accuracy(self) -> float:
         """The share of tokens judged rightly at probability 0.5."""
-        return float(np.mean([(one.probability > 0.5) == one.replaced for one in self.tokens]))
+        return float(np.mean([(token.probability > 0.5) == token.replaced for token in self.tokens]))
 
     @property
     def constant_accuracy(self) -> float:
@@ -166,7 +168,7 @@ class SentencePairView:
     @property
     def unrelated_probability(self) -> float:
         """The mean over the unrelated pairs."""
-        return float(np.mean([one.probability for one in self.unrelated]))
+        return float(np.mean([pair.probability for pair in self.unrelated]))
 
 
 @dataclass(frozen=True)
