@@ -152,13 +152,13 @@ def only(name: str, *built: object, written: bool = False) -> Fixed:
 
 def changed(keys: Sequence[ConfigKey], **defaults: Any) -> tuple[ConfigKey, ...]:
     """A table with other defaults, by the keys' names; a default of ``...`` leaves the key out."""
-    made = []
+    changes = []
     for key in keys:
         default = defaults.pop(key.name, key) if isinstance(key, Key) else key
         if default is not ...:
-            made.append(key if default is key else replace(key, default=default))  # type: ignore[arg-type]
+            changes.append(key if default is key else replace(key, default=default))  # type: ignore[arg-type]
     assert not defaults, f"no such keys: {', '.join(defaults)}"
-    return tuple(made)
+    return tuple(changes)
 
 
 def read_keys(keys: Sequence[ConfigKey], config: JsonSettings, compat: Compat) -> dict[str, Any]:

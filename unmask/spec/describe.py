@@ -185,10 +185,8 @@ def describe_pattern(pattern: AttentionPattern) -> str:
         case SlidingWindow(radius=radius, dilation=dilation):
             gaps = f", every {dilation} tokens" if dilation > 1 else ""
             return f"sliding window of {radius} tokens to each side{gaps}"
-        case SlidingWindowGlobal(window=window, own_projections=own):
-            return (
-                f"{describe_pattern(window)} and global tokens{' with separate projections' if own else ''}"
-            )
+        case SlidingWindowGlobal(window=window, own_projections=separate):
+            return f"{describe_pattern(window)} and global tokens{' with separate projections' if separate else ''}"
         case BlockSparse(block=block, random_blocks=random):
             return f"block-sparse attention, blocks of {block} tokens, {random} random blocks"
         case _:

@@ -196,17 +196,17 @@ class EncoderSpec:
     def distances(self) -> Disentangled | RelativePositionBias | None:
         """The positions with a table of distances, which all layers that use them share with the table."""
         mixers = [layer.mixer for layer in self.layers if isinstance(layer.mixer, SoftmaxAttention)]
-        found = {
+        positions = {
             (mixer.position, mixer.heads if isinstance(mixer.position, RelativePositionBias) else None)
             for mixer in mixers
             if isinstance(mixer.position, Disentangled | RelativePositionBias)
         }
-        if len(found) > 1:
+        if len(positions) > 1:
             raise InvalidRequest(
                 "layers with disentangled positions, or with relative position biases, share one table and "
                 "must agree on it"
             )
-        return next((position for position, _ in found), None)
+        return next((position for position, _ in positions), None)
 
     @property
     def distance_table(self) -> tuple[int, int] | None:

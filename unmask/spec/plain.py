@@ -47,9 +47,9 @@ def to_plain(value: Any, kind: Any = None) -> Any:
     if isinstance(value, tuple):
         (item,) = _items(kind)
         if not _classes(item):
-            return [to_plain(one, item) for one in value]
-        runs = [(one, sum(1 for _ in same)) for one, same in groupby(value)]
-        return [({TIMES: times} if times > 1 else {}) | to_plain(one, item) for one, times in runs]
+            return [to_plain(element, item) for element in value]
+        runs = [(element, sum(1 for _ in same)) for element, same in groupby(value)]
+        return [({TIMES: times} if times > 1 else {}) | to_plain(element, item) for element, times in runs]
     if isinstance(value, float) and not math.isfinite(value):
         raise InvalidRequest(f"a spec holds {value}, which is not a number that can be written")
     return value
@@ -68,8 +68,8 @@ def from_plain(kind: type[Made], plain: object, where: str) -> Made:
         UnknownArchitecture: an unknown field or class.
         InvalidRequest: a value outside its field's range.
     """
-    made: Made = _read(kind, plain, where)
-    return made
+    part: Made = _read(kind, plain, where)
+    return part
 
 
 def _read(kind: Any, plain: object, where: str) -> Any:
@@ -97,21 +97,21 @@ def _read(kind: Any, plain: object, where: str) -> Any:
 def _read_part(classes: Mapping[str, type], plain: object, where: str) -> Any:
     if not isinstance(plain, dict):
         raise CorruptCheckpoint(f"{where} is {quoted(plain)}; it must be an object of fields")
-    given: dict[str, Any] = {str(key): value for key, value in plain.items()}
+    arguments: dict[str, Any] = {str(key): value for key, value in plain.items()}
     (name, *others) = classes
     if others:
-        named = given.pop(KIND, None)
+        named = arguments.pop(KIND, None)
         name = str(named)
         if name not in classes:
             raise UnknownArchitecture(f"{where}.{KIND} is {quoted(named)}; it can be {', '.join(classes)}")
     known = _fields(classes[name])
-    for key in given:
+    for key in arguments:
         if key not in known:
             raise UnknownArchitecture(f"{where}.{key} is not a field of {name}, which has {', '.join(known)}")
     for key, (field, _) in known.items():
-        if key not in given and field.default is MISSING and field.default_factory is MISSING:
+        if key not in arguments and field.default is MISSING and field.default_factory is MISSING:
             raise CorruptCheckpoint(f"{where}.{key} is missing; {name} requires it")
-    values = {key: _read(known[key][1], value, f"{where}.{key}") for key, value in given.items()}
+    values = {key: _read(known[key][1], value, f"{where}.{key}") for key, value in arguments.items()}
     try:
         return classes[name](**values)
     except (InvalidRequest, UnknownArchitecture) as error:
@@ -121,18 +121,18 @@ def _read_part(classes: Mapping[str, type], plain: object, where: str) -> Any:
 def _read_list(item: Any, plain: object, where: str) -> tuple[Any, ...]:
     if not isinstance(plain, list):
         raise CorruptCheckpoint(f"{where} is {quoted(plain)}; it must be a list")
-    found: list[Any] = []
-    for number, one in enumerate(plain):
+    elements: list[Any] = []
+    for number, element in enumerate(plain):
         times = 1
-        if _classes(item) and isinstance(one, dict):
-            one = dict(one)  # noqa: PLW2901 - the count is removed from a copy
-            times = one.pop(TIMES, 1)
+        if _classes(item) and isinstance(element, dict):
+            element = dict(element)  # noqa: PLW2901 - the count is removed from a copy
+            times = element.pop(TIMES, 1)
             if type(times) is not int or not 1 <= times <= MOST_LAYERS:
                 raise CorruptCheckpoint(
                     f"{where}[{number}].{TIMES} is {quoted(times)}; it must be 1 to {MOST_LAYERS}"
                 )
-        found += [_read(item, one, f"{where}[{number}]")] * times
-    return tuple(found)
+        elements += [_read(item, element, f"{where}[{number}]")] * times
+    return tuple(elements)
 
 
 @cache

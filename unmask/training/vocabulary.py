@@ -72,9 +72,9 @@ class Vocabulary:
         )
 
 
-def _id(found: int | None) -> int:
-    assert found is not None
-    return found
+def _id(number: int | None) -> int:
+    assert number is not None
+    return number
 
 
 def _continues(engine: tokenizers.Tokenizer, special_V: NDArray[np.bool_]) -> NDArray[np.bool_]:

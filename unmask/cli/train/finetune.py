@@ -70,8 +70,10 @@ def finetune(
 
 def _print_test(result: "FinetuneResult") -> None:
     for name, value in result.test.items():
-        one = result.test_intervals[name]
-        console().print(f"{safe(name)}: {value:.4f} (95 % interval {one.low:.4f} to {one.high:.4f})")
+        interval = result.test_intervals[name]
+        console().print(
+            f"{safe(name)}: {value:.4f} (95 % interval {interval.low:.4f} to {interval.high:.4f})"
+        )
 
 
 def _print_seeds(result: "SeedsResult") -> None:
@@ -96,10 +98,10 @@ def _print_sweep(result: "SweepResult") -> None:
     rows = table(
         None, "trial", *map(safe, keys), safe(metric), right=("trial", *map(safe, keys), safe(metric))
     )
-    for one in result.trials:
-        figure = f"{one.metric:.4f}"
-        if isinstance(one.run, SeedsResult):
-            figure += f" ± {one.run.standard_deviation[metric]:.4f}"
-        rows.add_row(str(one.number), *(safe(str(one.values[key])) for key in keys), figure)
+    for trial in result.trials:
+        figure = f"{trial.metric:.4f}"
+        if isinstance(trial.run, SeedsResult):
+            figure += f" ± {trial.run.standard_deviation[metric]:.4f}"
+        rows.add_row(str(trial.number), *(safe(str(trial.values[key])) for key in keys), figure)
     console().print(rows)
     console().print(f"the best trial is {result.best_trial}, {CHOSEN}")

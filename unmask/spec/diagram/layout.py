@@ -108,25 +108,25 @@ Contents = dict[tuple[str, str], object]
 
 def contents(parts: Parts) -> Contents:
     """What two encoders are compared by."""
-    found: Contents = {}
+    compared: Contents = {}
     sections = (("input", (*parts.summed, *parts.before)), ("output", (*parts.after, *parts.heads)))
     for section, members in sections:
-        found |= {(section, part.title): comparable(part) for part in members}
+        compared |= {(section, part.title): comparable(part) for part in members}
     for number, block in enumerate(parts.blocks):
-        found |= {(f"block {number}", title): comparable(part) for part, title in numbered(block.parts)}
-        found[f"block {number}", "norms"] = block.norm_first, block.notes
-        found[f"block {number}", "layers"] = len(block.layers)
-    return found
+        compared |= {(f"block {number}", title): comparable(part) for part, title in numbered(block.parts)}
+        compared[f"block {number}", "norms"] = block.norm_first, block.notes
+        compared[f"block {number}", "layers"] = len(block.layers)
+    return compared
 
 
 def numbered(parts: Sequence[Part]) -> list[tuple[Part, str]]:
     """The parts of a block, with titles that are unique in it."""
     titles: Counter[str] = Counter()
-    found = []
+    titled = []
     for part in parts:
         titles[part.title] += 1
-        found.append((part, f"{part.title} {titles[part.title]}"))
-    return found
+        titled.append((part, f"{part.title} {titles[part.title]}"))
+    return titled
 
 
 def comparable(value: object) -> object:
@@ -236,13 +236,13 @@ class _Column:
         """Boxes beside each other, of the height of the highest."""
         self.boxes([(part, part.title) for part in parts], section, left, right)
 
-    def boxes(self, found: Sequence[tuple[Part, str]], section: str, left: float, right: float) -> None:
+    def boxes(self, parts: Sequence[tuple[Part, str]], section: str, left: float, right: float) -> None:
         """Parts beside each other, each with its title in `contents`."""
-        width = (right - left - ROW_GAP * (len(found) - 1)) / len(found)
-        keys = [(section, title) for _, title in found]
-        inside = [self.inside(part, key, width) for (part, _), key in zip(found, keys, strict=True)]
-        height = max(own for _, own in inside)
-        for number, ((part, _), key, (shapes, own)) in enumerate(zip(found, keys, inside, strict=True)):
+        width = (right - left - ROW_GAP * (len(parts) - 1)) / len(parts)
+        keys = [(section, title) for _, title in parts]
+        inside = [self.inside(part, key, width) for (part, _), key in zip(parts, keys, strict=True)]
+        height = max(tall for _, tall in inside)
+        for number, ((part, _), key, (shapes, tall)) in enumerate(zip(parts, keys, inside, strict=True)):
             x, name = left + number * (width + ROW_GAP), ": ".join(key)
             fill, stroke = FILLS[part.kind] if self.other is None else ALIKE
             differs = self.differs(key, part)
@@ -250,7 +250,7 @@ class _Column:
                 fill, stroke = DIFFERENT
             line_width = 1.3 if differs else 0.75
             self.shapes.append(Box(x, self.y, width, height, fill, stroke, 3.0, line_width, name))
-            down = self.y + (height - own) / 2
+            down = self.y + (height - tall) / 2
             self.shapes += [_named(_moved(shape, down, x), name) for shape in shapes]
         self.y += height
 
@@ -265,9 +265,9 @@ class _Column:
         theirs = None if self.other is None else words_of(self.other.get(key))
         lines = [(line, NAME, INK) for line in wrap(part.title, inner, NAME, bold=True)]
         lines += [
-            (one, TEXT, INK if theirs is None or line in theirs else DIFFERENT_INK)
+            (piece, TEXT, INK if theirs is None or line in theirs else DIFFERENT_INK)
             for line in part.lines
-            for one in wrap(line, inner, TEXT)
+            for piece in wrap(line, inner, TEXT)
         ]
         for line, size, color in lines:
             y += size * LEADING
@@ -286,9 +286,9 @@ class _Column:
         drawn = minimap(variant.pattern, MAP)
         left = (MAP + 5.0) if drawn else 0.0
         lines = [
-            (one, TEXT, INK if theirs is None or line in theirs else DIFFERENT_INK)
+            (piece, TEXT, INK if theirs is None or line in theirs else DIFFERENT_INK)
             for line in variant.lines
-            for one in wrap(line, width - left, TEXT)
+            for piece in wrap(line, width - left, TEXT)
         ]
         count = len(lines)
         if of > 1:
@@ -315,7 +315,9 @@ class _Column:
         self.y += 5.0
         words = {True: "pre-norm", False: "post-norm", None: ""}[block.norm_first]
         noted = self.differs((section, "norms"), (block.norm_first, block.notes))
-        notes = [one for note in (words, *block.notes) for one in wrap(note, right - self.left - 4.0, SMALL)]
+        notes = [
+            piece for note in (words, *block.notes) for piece in wrap(note, right - self.left - 4.0, SMALL)
+        ]
         for note in notes:
             self.y += SMALL * LEADING
             color = DIFFERENT_INK if noted else MUTED
@@ -334,11 +336,11 @@ class _Column:
     def residual_block(self, block: Block, section: str) -> None:
         """Two parts, each with its norm before or after, and a sum with its input."""
         left, right = self.narrow
-        one, two, three, four = numbered(block.parts)
+        first, two, three, four = numbered(block.parts)
         if block.norm_first:
-            order: list[tuple[Part, str] | None] = [None, four, three, None, two, one]
+            order: list[tuple[Part, str] | None] = [None, four, three, None, two, first]
         else:
-            order = [four, None, three, two, None, one]
+            order = [four, None, three, two, None, first]
         tops: list[float] = []
         for number, element in enumerate(order):
             if number:
@@ -366,11 +368,11 @@ class _Column:
         self.shapes.append(Line(((x, y - arm), (x, y + arm)), FLOW))
         self.y += ADD
 
-    def fan_out(self, found: Sequence[Part]) -> None:
+    def fan_out(self, parts: Sequence[Part]) -> None:
         """Several heads beside each other, which read the same states."""
-        self.row(found, "output", self.left, self.right)
+        self.row(parts, "output", self.left, self.right)
         bar, low = self.y + GAP * 0.6, self.y + GAP * 1.1
-        for x in self.middles(len(found)):
+        for x in self.middles(len(parts)):
             self.shapes.append(Line(((self.middle, bar), (x, bar), (x, self.y + 0.5)), FLOW, arrow=True))
         self.shapes.append(Line(((self.middle, low), (self.middle, bar)), FLOW))
         self.y = low
@@ -380,15 +382,15 @@ class _Column:
         width = (self.right - self.left - ROW_GAP * (count - 1)) / count
         return [self.left + width / 2 + number * (width + ROW_GAP) for number in range(count)]
 
-    def sum_of(self, found: Sequence[Part]) -> None:
+    def sum_of(self, parts: Sequence[Part]) -> None:
         """The embeddings, added."""
         self.plus()
         bar, low = self.y + GAP * 0.55, self.y + GAP * 1.1
-        for x in self.middles(len(found)):
+        for x in self.middles(len(parts)):
             self.shapes.append(Line(((x, low), (x, bar), (self.middle, bar)), FLOW))
         self.shapes.append(Line(((self.middle, bar), (self.middle, self.y + 0.5)), FLOW, arrow=True))
         self.y = low
-        self.row(found, "input", self.left, self.right)
+        self.row(parts, "input", self.left, self.right)
 
     def strip(self, block: Block, parts: Parts, top: float, bottom: float, section: str) -> None:
         """Every layer as a cell, the first at the bottom, colored by its kind of attention."""

@@ -184,14 +184,14 @@ def _attention(spec: EncoderSpec, numbers: tuple[int, ...]) -> Part:
     heads = tuple(dict.fromkeys(map(_attention_heads, mixers)))
     common = heads if len(heads) == 1 else ()
     # By what is said of them: BigBird's layers differ in the seed of their random blocks alone.
-    found: dict[tuple[str, ...], Variant] = {}
+    variants: dict[tuple[str, ...], Variant] = {}
     for number, mixer in zip(numbers, mixers, strict=True):
         lines = tuple(_variant(spec, mixer, common))
-        before = found[lines].layers if lines in found else ()
-        found[lines] = Variant(lines, _pattern(mixer), (*before, number))
+        before = variants[lines].layers if lines in variants else ()
+        variants[lines] = Variant(lines, _pattern(mixer), (*before, number))
     linear = all(isinstance(mixer, LinearAttention) for mixer in mixers)
     title = "Linear attention" if linear else "Self-attention"
-    return Part(title, common, "attention", tuple(found.values()))
+    return Part(title, common, "attention", tuple(variants.values()))
 
 
 def _pattern(mixer: Mixer) -> AttentionPattern | None:
@@ -224,8 +224,8 @@ def _variant(spec: EncoderSpec, mixer: Mixer, common: tuple[str, ...]) -> Iterat
         return
     if isinstance(mixer.pattern, SlidingWindowGlobal):
         yield describe_pattern(mixer.pattern.window)
-        own = ", separate projections" if mixer.pattern.own_projections else ""
-        yield f"global tokens{own}"
+        separate = ", separate projections" if mixer.pattern.own_projections else ""
+        yield f"global tokens{separate}"
     else:
         yield describe_pattern(mixer.pattern)
     if mixer.key_value_heads is not None:

@@ -211,8 +211,8 @@ class Chunker:
     def _middle(self, ids: NDArray[np.int64]) -> int:
         """The best split point nearest to the middle that leaves enough tokens on both sides."""
         least = max(self.min_tokens, len(ids) - self.max_tokens)
-        for place in self.marks.places(ids):
-            enough = place[(place >= least) & (place <= len(ids) - least)]
+        for places in self.marks.places(ids):
+            enough = places[(places >= least) & (places <= len(ids) - least)]
             if len(enough):
                 return int(enough[np.argmin(np.abs(2 * enough - len(ids)))])
         self.losses.cut_words += 1
@@ -234,9 +234,9 @@ class Chunker:
         """The last split point of the best kind: a sentence end in the last third, else a word boundary."""
         last = start + self.max_tokens
         least = (start + self.max_tokens * 2 // 3, start + self.max_tokens // 2, start)
-        for place, above in zip(places, least, strict=True):
-            at = int(np.searchsorted(place, last, side="right")) - 1
-            if at >= 0 and place[at] > max(above, start + self.min_tokens - 1):
-                return int(place[at])
+        for of_kind, above in zip(places, least, strict=True):
+            at = int(np.searchsorted(of_kind, last, side="right")) - 1
+            if at >= 0 and of_kind[at] > max(above, start + self.min_tokens - 1):
+                return int(of_kind[at])
         self.losses.cut_words += 1
         return last

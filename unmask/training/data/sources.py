@@ -253,10 +253,10 @@ def format_of(path: InputFile, spec: SourceSpec) -> Format:
     if isinstance(path, Path) and path.is_dir():
         return "datasets"
     suffixes = [suffix for suffix in PurePosixPath(path).suffixes if suffix not in COMPRESSED]
-    found = FORMAT_OF.get(suffixes[-1]) if suffixes else None
-    if found is None:
+    by_ending = FORMAT_OF.get(suffixes[-1]) if suffixes else None
+    if by_ending is None:
         raise InvalidRequest(
             f"{path} of source {spec.name} ends in none of {', '.join(FORMAT_OF)}, with or without "
             f"{', '.join(COMPRESSED)} appended; set format"
         )
-    return found
+    return by_ending

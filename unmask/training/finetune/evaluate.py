@@ -243,12 +243,12 @@ def _tags(head: Classifier, read: Sequence[WindowedLogits], examples: Sequence[E
 
 
 def entity_scorer(
-    gold: Sequence[Sequence[str]], found: Sequence[Sequence[str]], *, entities: bool = True
+    gold: Sequence[Sequence[str]], tagged: Sequence[Sequence[str]], *, entities: bool = True
 ) -> Scores:
     """The accuracy of words, and figures of entities, of a selection of texts with labeled words."""
-    right = np.array([sum(map(str.__eq__, *pair)) for pair in zip(found, gold, strict=True)])
+    right = np.array([sum(map(str.__eq__, *pair)) for pair in zip(tagged, gold, strict=True)])
     words = np.array([len(labels) for labels in gold])
-    counts = entity_counts(*([entities_of(labels) for labels in part] for part in (gold, found)))
+    counts = entity_counts(*([entities_of(labels) for labels in part] for part in (gold, tagged)))
 
     def scores(chosen: NDArray[np.int64]) -> dict[str, float]:
         figures = {"accuracy": int(right[chosen].sum()) / max(1, int(words[chosen].sum()))}

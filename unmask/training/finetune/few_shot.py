@@ -62,7 +62,8 @@ def few_texts(records: Sequence[Labeled], labels: Sequence[str], settings: Finet
         if len(available) < (shots or 2):
             needs = f"few_shot.shots is {shots}" if shots else "pairs need at least 2 of each label"
             raise InvalidRequest(
-                f"the training data have {counted(len(available), 'text')} with the label {label!r}, and {needs}; "
+                f"the training data have {counted(len(available), 'text')} with the label {label!r}, and "
+                f"{needs}; "
                 + ("add texts, or set fewer shots" if shots and len(available) > 1 else "add texts")
             )
         chosen += available if shots is None else draw.choice(available, shots, replace=False).tolist()

@@ -129,7 +129,7 @@ def _flat(value: object, key: str) -> list[tuple[str, object]]:
     """Dotted keys with their values; TOML makes nested tables of keys that have dots and no quotes."""
     if not isinstance(value, Mapping):
         return [(key, value)]
-    lines = [line for name, value in value.items() for line in _flat(value, f"{key}.{name}" if key else name)]
+    lines = [line for name, entry in value.items() for line in _flat(entry, f"{key}.{name}" if key else name)]
     names = [name for name, _ in lines]
     for name in names:
         if names.count(name) > 1:

@@ -190,13 +190,13 @@ def labeled_format(path: Path, named: Format | None) -> Format:
     if path.is_dir():
         return "datasets"
     suffixes = [suffix for suffix in path.suffixes if suffix not in COMPRESSED]
-    found = FORMAT_OF.get(suffixes[-1]) if suffixes else None
-    if found is None:
+    by_ending = FORMAT_OF.get(suffixes[-1]) if suffixes else None
+    if by_ending is None:
         raise InvalidRequest(
             f"{path} ends in none of {', '.join(FORMAT_OF)}, with or without {' or '.join(COMPRESSED)} "
             "appended; set data.format"
         )
-    return found
+    return by_ending
 
 
 ROWS = ("tsv", "csv", "jsonl", "parquet", "datasets")

@@ -61,15 +61,15 @@ def train_seeds(
     with exclusive_lock(out) if ranks.first else nullcontext():
         for number, seed in enumerate(settings.seeds, start=1):
             folder = out / f"seed-{seed}"
-            run = replace(settings, seed=seed, seeds=(), out=str(Path(settings.out) / folder.name))
-            done = finished_result(run, folder, base, ranks)
+            of_seed = replace(settings, seed=seed, seeds=(), out=str(Path(settings.out) / folder.name))
+            done = finished_result(of_seed, folder, base, ranks)
             callback.say(
                 f"seed {seed}, {number} of {len(settings.seeds)}" + (": already finished" if done else "")
             )
             if done is not None:
                 callback.say(UNCHANGED)
             else:
-                done = train(run, folder)
+                done = train(of_seed, folder)
                 gc.collect()  # the parts of a run refer to each other, so its memory is not free before
             runs[seed] = done
         result = summarized(settings, out, runs)

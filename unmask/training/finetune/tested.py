@@ -110,27 +110,23 @@ class FinalTest:
         labels = label_names(head) if TASKS[settings.task].has_labels else ()
         preparation = preparation_for(settings, labels, checkpoint, checkpoint.spec)
         examples = self.examples(preparation)
-        predictions_and_gold = predicted(TorchEngine(build(checkpoint).eval()), preparation, examples)
+        outcome = predicted(TorchEngine(build(checkpoint).eval()), preparation, examples)
         out = result.folder.parent
         predictions = out / PREDICTIONS
         with whole_file(predictions) as partial, partial.open("w", encoding="utf-8") as lines:
-            for example, row in zip(examples, predictions_and_gold.lines(), strict=True):
+            for example, row in zip(examples, outcome.lines(), strict=True):
                 lines.write(json.dumps(_input(example.record) | row, ensure_ascii=False) + "\n")
         callback.say(f"test: {counted(len(examples), 'text')} of {self.source} predicted: {predictions}")
         if not self.labeled:
             (out / FIGURES).unlink(missing_ok=True)  # of another file
             return replace(result, predictions=predictions)
         figures, between = (
-            predictions_and_gold.figures(),
-            intervals(predictions_and_gold.scores, len(examples), settings.task),
+            outcome.figures(),
+            intervals(outcome.scores, len(examples), settings.task),
         )
         table = {"file": self.source, "texts": len(examples), "test": figures}
         write_json(out / FIGURES, table | {"intervals": written_intervals(between)})
-        if (
-            sentence := one_sided(
-                settings.task, predictions_and_gold.predictions, predictions_and_gold.labels, "test"
-            )
-        ) is not None:
+        if (sentence := one_sided(settings.task, outcome.predictions, outcome.labels, "test")) is not None:
             callback.say(sentence)
         return replace(
             result,

@@ -55,7 +55,8 @@ def init_from_teacher(
         if teacher_state[source].shape != tensor.shape:
             raise InvalidRequest(
                 f"the student's {name} has shape {tuple(tensor.shape)} and the teacher's {source} "
-                f"{tuple(teacher_state[source].shape)}; a student initialized from a teacher must have its sizes"
+                f"{tuple(teacher_state[source].shape)}; a student initialized from a teacher must have its "
+                "sizes"
             )
         taken[name] = teacher_state[source].to(tensor)
     if its.embedding.segments and not mine.embedding.segments:

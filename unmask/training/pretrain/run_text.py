@@ -117,7 +117,7 @@ def _check_lengths(sets: Sequence[ShardSet], extra_tokens: int, limit: int | Non
         longest = int(shards.lengths.max()) + extra_tokens
         if limit is not None and longest > limit:
             raise InvalidRequest(
-                f"source {shards.name} has a chunk of {longest} tokens, {extra_tokens} special ones included, "
-                f"and the encoder's config allows at most {limit}; lower max_tokens of the source, or raise "
-                "the limit (max_position_embeddings in most families)"
+                f"source {shards.name} has a chunk of {longest} tokens, {extra_tokens} special ones "
+                f"included, and the encoder's config allows at most {limit}; lower max_tokens of the "
+                "source, or raise the limit (max_position_embeddings in most families)"
             )

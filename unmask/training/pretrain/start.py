@@ -86,13 +86,13 @@ def run_tokenizer(
         raise InvalidRequest(
             f"tokenizer.folder names {folder}, which holds none of {', '.join(TOKENIZER_FILES)}"
         )
-    made = Tokenizer.from_files(files)
-    if wanted.train is not None and made.vocabulary_size < wanted.vocabulary:
+    tokenizer = Tokenizer.from_files(files)
+    if wanted.train is not None and tokenizer.vocabulary_size < wanted.vocabulary:
         say(
-            f"the tokenizer has {made.vocabulary_size:,} tokens instead of {wanted.vocabulary:,}, because "
-            "its text gives no more"
+            f"the tokenizer has {tokenizer.vocabulary_size:,} tokens instead of {wanted.vocabulary:,}, "
+            "because its text gives no more"
         )
-    return made
+    return tokenizer
 
 
 def _train_tokenizer(settings: RunSettings, base: Path, folder: Path, say: Say) -> None:
@@ -120,9 +120,9 @@ def check_run(settings: RunSettings, base: Path) -> None:
     """
     trained_heads(settings.objective)
     data = settings.data
-    for source in () if is_url(data.cache) else (*data.sources, *data.held_out):
-        for path in input_files(source, base):
-            format_of(path, source)
+    for text in () if is_url(data.cache) else (*data.sources, *data.held_out):
+        for path in input_files(text, base):
+            format_of(path, text)
     model = settings.model
     if model.start_from is not None:
         return
@@ -228,8 +228,8 @@ def _with_heads(settings: RunSettings, config: Mapping[str, Any]) -> dict[str, A
     if architectures is not None and extended["architectures"] != architectures:
         (name,) = extended["architectures"]
         raise InvalidRequest(
-            f"model.config's architectures is {architectures!r}, which lacks heads that the objective trains; "
-            f"name {name}, or leave architectures out"
+            f"model.config's architectures is {architectures!r}, which lacks heads that the objective "
+            f"trains; name {name}, or leave architectures out"
         )
     return extended
 

@@ -140,7 +140,8 @@ class RetrievalRun(SupervisedRun):
             raise InvalidRequest(f"data.dev has no queries: {', '.join(data.dev)}; leave it out")
         self.describe(
             [
-                f"dev: {len(collection.queries):,} different queries, {len(collection.documents):,} different documents"
+                f"dev: {len(collection.queries):,} different queries, "
+                f"{len(collection.documents):,} different documents"
             ]
         )
         trained = {record.query if isinstance(record, Ranked) else record for record in records}

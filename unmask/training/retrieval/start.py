@@ -303,4 +303,4 @@ def skipped_ids(tokenizer: Tokenizer, head: MultiVector) -> list[int]:
     if "document" not in head.skipped_in:
         return []
     ids = (tokenizer.token_to_id(word) for word in head.skipped_words)
-    return [one for one in ids if one is not None]
+    return [number for number in ids if number is not None]

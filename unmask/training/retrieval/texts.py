@@ -120,9 +120,9 @@ class RetrievalTexts:
         if self.retrieval.kind == "reranker":
             return self._pairs(records, documents)
         asked = [record.query for record in records]
-        found = [text for record in records for text in record.documents]
+        answers = [text for record in records for text in record.documents]
         query_of = dict(zip(asked, self.queries(asked, queries), strict=True))
-        document_of = dict(zip(found, self.documents(found, documents), strict=True))
+        document_of = dict(zip(answers, self.documents(answers, documents), strict=True))
         return [
             RankedTexts(
                 query_of[record.query],
@@ -184,20 +184,20 @@ class RetrievalTexts:
         if counts is not None:
             for encoding in encodings:
                 counts.add(encoding)
-        found = [
+        read = [
             tokenized(encoding, document, self.spec)
             for encoding, document in zip(encodings, documents, strict=True)
         ]
         if not self.retrieval.shared_query:
-            return found
+            return read
         return [
             replace(text, query=query_places(encoding))
-            for text, encoding in zip(found, encodings, strict=True)
+            for text, encoding in zip(read, encodings, strict=True)
         ]
 
     def _words(self, texts: Sequence[str], prompt: str, counts: TextCounts | None) -> list[TokenizedText]:
         """Texts without special tokens, as a table of weights reads them."""
-        made: dict[str, TokenizedText] = {}
+        by_text: dict[str, TokenizedText] = {}
         different = list(dict.fromkeys(texts))
         for start in range(0, len(different), TEXTS_AT_ONCE):
             block = different[start : start + TEXTS_AT_ONCE]
@@ -206,14 +206,14 @@ class RetrievalTexts:
                 ids = words_of(encoding, self.query_tokens, self._truncation, quoted(text))
                 if counts is not None:
                     counts.add_tokens(len(ids), int((~encoding.special).sum()))
-                made[text] = TokenizedText(ids, np.zeros_like(ids), text)
+                by_text[text] = TokenizedText(ids, np.zeros_like(ids), text)
             self._report(counts)
-        return [made[text] for text in texts]
+        return [by_text[text] for text in texts]
 
     def _all(
         self, texts: Sequence[str], prompt: str, limit: int | None, counts: TextCounts | None
     ) -> list[TokenizedText]:
-        made: dict[str, TokenizedText] = {}
+        by_text: dict[str, TokenizedText] = {}
         different = list(dict.fromkeys(texts))
         for start in range(0, len(different), TEXTS_AT_ONCE):
             block = different[start : start + TEXTS_AT_ONCE]
@@ -225,9 +225,9 @@ class RetrievalTexts:
             for text, encoding in zip(block, encodings, strict=True):
                 if counts is not None:
                     counts.add(encoding)
-                made[text] = tokenized(encoding, text, self.spec)
+                by_text[text] = tokenized(encoding, text, self.spec)
             self._report(counts)
-        return [made[text] for text in texts]
+        return [by_text[text] for text in texts]
 
     def _report(self, counts: TextCounts | None) -> None:
         if counts is not None:

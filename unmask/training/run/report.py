@@ -156,7 +156,8 @@ def _contents(shards: ShardSet) -> str:
     """The amount of text in a source, and the lengths of its chunks."""
     sentence = (
         f"{counted(shards.document_count, 'document')} in {counted(shards.count, 'chunk')} of "
-        f"{np.median(shards.lengths):,.0f} tokens (median) to {shards.lengths.max():,}, {shards.token_count:,} in all"
+        f"{np.median(shards.lengths):,.0f} tokens (median) to {shards.lengths.max():,}, "
+        f"{shards.token_count:,} in all"
     )
     if shards.null_texts:
         sentence += f"; {counted(shards.null_texts, 'record')} without text skipped"

@@ -85,8 +85,8 @@ def refuse_keywords(function: str, keywords: Mapping[str, object], names: Mappin
     if sentences:
         raise InvalidRequest(f"the settings of a run are keys of its file or of a dictionary: {sentences}")
     raise InvalidRequest(
-        f"{function} has no argument {next(iter(keywords))!r}; the settings of a run are keys of its file or of "
-        "a dictionary, and its documentation lists them"
+        f"{function} has no argument {next(iter(keywords))!r}; the settings of a run are keys of its file or "
+        "of a dictionary, and its documentation lists them"
     )
 
 
