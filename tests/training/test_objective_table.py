@@ -34,7 +34,7 @@ ELECTRA = ReplacedSpec(masking=MaskingSpec(rate=0.2, replacement="electra"))
     ],
 )
 def test_a_preset_gives_the_values_that_are_not_named(table, wanted):
-    read = read_objective(table)
+    _, read = read_objective(table)
     assert (read[0] if isinstance(read, tuple) else read) == wanted
 
 

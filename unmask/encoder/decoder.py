@@ -21,8 +21,7 @@ from unmask.encoder.hooks import Hook, HookPoint
 from unmask.encoder.layers import AttentionPlan, Block, SoftmaxMixer
 from unmask.encoder.layers.rotary import RotaryTable
 from unmask.errors import InvalidRequest
-from unmask.spec.decoder import why_no_decoder
-from unmask.spec.encoder import lm_role
+from unmask.spec.encoder import lm_role, why_no_decoder
 from unmask.text.batch import PackedBatch, SequenceLayout
 
 PASSES = 2

@@ -41,6 +41,7 @@ from unmask.spec.encoder import (
     LearnedPositions,
     Pooler,
     Projection,
+    check_shared_query,
 )
 from unmask.spec.heads import (
     Classifier,
@@ -62,7 +63,6 @@ from unmask.spec.parts import (
     RMSNorm,
 )
 from unmask.spec.roles import ROLES, ClassifierRole, LabeledRole, Role
-from unmask.spec.shared_query import check_shared_query
 
 __all__ = [
     "POOLING_MODES",

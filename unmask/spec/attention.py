@@ -11,6 +11,7 @@ from typing import Literal
 from unmask.errors import InvalidRequest, UnknownArchitecture
 from unmask.spec.check import require_at_least, require_positive, require_share, require_size
 from unmask.spec.parts import Norm
+from unmask.text.batch import SequenceLayout
 
 # --- attention pattern: which keys a query attends to ------------------------------------------------
 
@@ -312,3 +313,16 @@ class LinearAttention:
 
 
 Mixer = SoftmaxAttention | LinearAttention
+
+
+def simplify(pattern: AttentionPattern, layout: SequenceLayout) -> AttentionPattern:
+    """The simplest pattern that is equivalent on this batch, so that more kernels support it."""
+    match pattern:
+        case BlockSparse() if layout.lengths.max() <= pattern.whole_up_to:
+            return FullAttention()
+        case SlidingWindowGlobal() if layout.globals_T is None or not layout.globals_T.any():
+            return simplify(pattern.window, layout)
+        case SlidingWindow() if pattern.dilation == 1 and layout.lengths.max() <= pattern.radius + 1:
+            return FullAttention()
+        case _:
+            return pattern

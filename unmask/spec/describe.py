@@ -186,7 +186,8 @@ def describe_pattern(pattern: AttentionPattern) -> str:
             gaps = f", every {dilation} tokens" if dilation > 1 else ""
             return f"sliding window of {radius} tokens to each side{gaps}"
         case SlidingWindowGlobal(window=window, own_projections=separate):
-            return f"{describe_pattern(window)} and global tokens{' with separate projections' if separate else ''}"
+            projections = " with separate projections" if separate else ""
+            return f"{describe_pattern(window)} and global tokens{projections}"
         case BlockSparse(block=block, random_blocks=random):
             return f"block-sparse attention, blocks of {block} tokens, {random} random blocks"
         case _:

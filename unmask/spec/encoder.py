@@ -1,4 +1,4 @@
-"""The encoder as one frozen value: an embedding, a tuple of layers, a final norm, and heads."""
+"""The encoder as one frozen value: an embedding, layers, a final norm and heads; and what it can do."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -8,8 +8,11 @@ from unmask.errors import InvalidRequest
 from unmask.spec.attention import (
     CausalAttention,
     Disentangled,
+    FullAttention,
     Mixer,
     RelativePositionBias,
+    SlidingWindow,
+    SlidingWindowGlobal,
     SoftmaxAttention,
 )
 from unmask.spec.check import require_at_least, require_share, require_size
@@ -291,3 +294,43 @@ def require_both_directions(spec: EncoderSpec, name: str = "the model") -> None:
 def logit_count(spec: EncoderSpec, head: Head) -> int:
     """C, the number of logits of one token or sequence."""
     return head.classes if isinstance(head, Classifier) else spec.embedding.vocabulary
+
+
+def why_no_decoder(spec: EncoderSpec) -> str | None:
+    """Why an encoder has no enhanced mask decoder, as the end of "... because"; None if it has one."""
+    positions, mixer = spec.embedding.positions, spec.layers[-1].mixer
+    if not any(isinstance(head, MaskedLM) and head.enhanced for head in spec.heads):
+        return "it has no head with the role enhanced"
+    if positions is None or positions.added:
+        return "it has no table of absolute positions separate from its embedding"
+    if spec.embedding.width != spec.width:
+        return f"its positions are {spec.embedding.width} wide and its states {spec.width}"
+    if not isinstance(mixer, SoftmaxAttention):
+        return f"its last layer mixes by {type(mixer).__name__}, which has no queries separate from keys"
+    if isinstance(mixer.pattern, SlidingWindowGlobal) and mixer.pattern.own_projections:
+        return "global tokens of its last layer have projections of their own"
+    return None
+
+
+def check_shared_query(spec: EncoderSpec) -> None:
+    """Check that what a token reads can be bounded to its query, whatever follows.
+
+    Raises:
+        InvalidRequest: a layer has another mixer, blocks or global tokens, or there is a convolution.
+    """
+    if spec.convolution is not None:
+        raise InvalidRequest(
+            "a shared query is not built for encoders with a convolution, which reads across the query's "
+            "border; use another encoder"
+        )
+    for layer in spec.layers:
+        mixer = layer.mixer
+        if not isinstance(mixer, SoftmaxAttention):
+            raise InvalidRequest(
+                "a shared query is not built for linear attention, which has no mask; use another encoder"
+            )
+        if not isinstance(mixer.pattern, FullAttention | SlidingWindow):
+            raise InvalidRequest(
+                f"a shared query is not built for {type(mixer.pattern).__name__}, whose blocks or global "
+                "tokens depend on the whole sequence; use an encoder with full attention or windows"
+            )

@@ -26,8 +26,7 @@ from unmask.spec import (
     SlidingWindowGlobal,
     SoftmaxAttention,
 )
-from unmask.spec.attention import AttentionPosition
-from unmask.spec.simplify import simplify
+from unmask.spec.attention import AttentionPosition, simplify
 from unmask.text.batch import SequenceLayout
 
 

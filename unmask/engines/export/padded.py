@@ -27,8 +27,7 @@ from unmask.spec import (
     SparseVector,
     UnitLength,
 )
-from unmask.spec.decoder import why_no_decoder
-from unmask.spec.encoder import head_of
+from unmask.spec.encoder import head_of, why_no_decoder
 
 
 def why_not_padded(spec: EncoderSpec) -> str | None:

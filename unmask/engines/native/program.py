@@ -26,7 +26,7 @@ from unmask.spec import (
     SlidingWindowGlobal,
     SoftmaxAttention,
 )
-from unmask.spec.simplify import simplify
+from unmask.spec.attention import simplify
 from unmask.text.batch import PackedBatch, SequenceLayout
 
 Float32s = NDArray[np.float32]

@@ -14,7 +14,7 @@ from unmask.interpret.attention.norms import out_factors, value_norms
 from unmask.kernels import AttentionBias, MaskContext, Tile
 from unmask.kernels.tile import key_counts, scores
 from unmask.spec import AttentionPattern, FullAttention
-from unmask.spec.simplify import simplify
+from unmask.spec.attention import simplify
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,7 @@ from unmask.interpret.attention.norms import out_factors, value_norms
 from unmask.kernels import AttentionBias, MaskContext, Tile
 from unmask.kernels.tile import key_counts, scores
 from unmask.spec import AttentionPattern, CausalAttention, FullAttention, SlidingWindow
-from unmask.spec.simplify import simplify
+from unmask.spec.attention import simplify
 
 NEVER = -1e30
 """Score of a masked key. It is finite, so that 0 times it is 0; its probability is exactly 0."""

@@ -19,8 +19,8 @@ from unmask.interpret.watch import Watch
 from unmask.kernels import MaskContext, Tile
 from unmask.kernels.tile import key_counts
 from unmask.spec import EncoderSpec
+from unmask.spec.attention import simplify
 from unmask.spec.global_tokens import has_global_tokens, places, trained_global_tokens
-from unmask.spec.simplify import simplify
 from unmask.text import Encoding, PackedBatch
 
 ROWS = 128

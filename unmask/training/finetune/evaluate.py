@@ -21,6 +21,7 @@ from unmask.tasks.schemes import Scheme, entities_of
 from unmask.tasks.tag import tag
 from unmask.training.finetune.examples import Example, Preparation
 from unmask.training.finetune.metrics import (
+    RANKING_FIGURES,
     answer_figures,
     answer_scores,
     class_figures,
@@ -30,7 +31,6 @@ from unmask.training.finetune.metrics import (
     number_figures,
 )
 from unmask.training.finetune.tasks import TASKS, Task
-from unmask.training.retrieval.figures import FIGURES
 
 Scores = Callable[[NDArray[np.int64]], dict[str, float]]
 """Figures of a selection of examples, by their numbers; one may be selected several times."""
@@ -173,7 +173,7 @@ def figure_names(task: Task, labels: Sequence[str]) -> tuple[str, ...]:
         case "answering":
             return tuple(answer_figures(zero.astype(np.float64), zero.astype(np.float64)))
         case "multiple_choice" | "retrieval":
-            return FIGURES if task == "retrieval" else ("accuracy",)
+            return RANKING_FIGURES if task == "retrieval" else ("accuracy",)
         case "tagging":
             spans = entities_of(labels) if Scheme(tuple(labels)).has_entities else None
             return ("accuracy", *({} if spans is None else entity_figures([spans], [spans])))

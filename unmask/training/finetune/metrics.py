@@ -1,4 +1,4 @@
-"""Figures of predictions beside gold labels: those of a task, and those of the user.
+"""Figures of predictions beside gold labels: those of a task, those of a ranking, and those of the user.
 
 Figures of classes are those of scikit-learn, computed from counts, because an interval needs them a thousand
 times; the ranks that Spearman's correlation compares are scipy's, which the extra ``finetune`` installs.
@@ -6,7 +6,7 @@ Entities are scored as seqeval does by default (exact type and bounds), and answ
 evaluation script (Rajpurkar et al. 2016), both of which are packages or programs that are no longer
 maintained.
 
-Axes: S texts; C classes; K types of entities.
+Axes: S texts; C classes; K types of entities; P documents.
 """
 
 import importlib
@@ -261,3 +261,41 @@ class OwnMetrics:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, numbers.Real) or (getattr(value, "shape", None) == () and hasattr(value, "item"))
+
+
+CUT = 10
+"""The documents of a ranking that count."""
+
+RANKING_FIGURES = (f"ndcg@{CUT}", f"mrr@{CUT}", f"recall@{CUT}")
+"""The figures of a retriever on dev data; the first is the default metric."""
+
+
+def best_of(scores_P: NDArray[np.float32], count: int = CUT) -> NDArray[np.int64]:
+    """The places of the highest scores, the highest first; of equal scores the first place."""
+    return np.argsort(-scores_P, kind="stable")[:count]
+
+
+def ranking_figures(
+    rankings: Sequence[Sequence[int]], answers: Sequence[Mapping[int, int]]
+) -> dict[str, float]:
+    """Means over queries.
+
+    Args:
+        rankings: for each query, the places of documents, the best first; `CUT` of them count.
+        answers: for each query, the relevance of documents by place.
+    """
+    figures: list[tuple[float, float, float]] = []
+    discounts = 1 / np.log2(np.arange(CUT) + 2)
+    for ranking, relevant in zip(rankings, answers, strict=True):
+        gains = np.array([relevant.get(int(place), 0) for place in ranking[:CUT]], dtype=np.float64)
+        ideal = np.sort(np.array(list(relevant.values()), dtype=np.float64))[::-1][:CUT]
+        hits = np.flatnonzero(gains)
+        figures.append(
+            (
+                float(gains @ discounts[: len(gains)] / (ideal @ discounts[: len(ideal)])),
+                1 / (hits[0] + 1) if len(hits) else 0.0,
+                len(hits) / len(relevant),
+            )
+        )
+    means = np.array(figures).mean(0)
+    return dict(zip(RANKING_FIGURES, means.tolist(), strict=True))

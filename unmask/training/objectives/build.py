@@ -117,17 +117,8 @@ def trained_heads(table: Mapping[str, Any]) -> frozenset[str]:
     Raises:
         InvalidRequest: see `build_objective`.
     """
-    kind, read = _read(table)
+    kind, read = read_objective(table)
     return kind.heads(read)
-
-
-def read_objective(table: Mapping[str, Any]) -> Any:
-    """The settings that a run file's ``[objective]`` describes.
-
-    Raises:
-        InvalidRequest: see `build_objective`.
-    """
-    return _read(table)[1]
 
 
 def saved_spec(table: Mapping[str, Any], spec: EncoderSpec, family: Family) -> EncoderSpec:
@@ -136,7 +127,7 @@ def saved_spec(table: Mapping[str, Any], spec: EncoderSpec, family: Family) -> E
     Raises:
         InvalidRequest: see `build_objective`.
     """
-    return _read(table)[0].saved(spec, family)
+    return read_objective(table)[0].saved(spec, family)
 
 
 def build_objective(
@@ -148,7 +139,7 @@ def build_objective(
         InvalidRequest: there is no such kind, a key is not one of its keys, or the objective is not for an
             encoder with causal attention.
     """
-    kind, read = _read(table)
+    kind, read = read_objective(table)
     if encoder.spec.causal and table["kind"] != "causal":
         raise InvalidRequest(
             f"objective.kind is {table['kind']!r}, and the encoder's attention is causal; such an encoder is "
@@ -157,7 +148,12 @@ def build_objective(
     return kind.build(read, encoder, vocabulary, family)
 
 
-def _read(table: Mapping[str, Any]) -> tuple[_Kind, Any]:
+def read_objective(table: Mapping[str, Any]) -> tuple[_Kind, Any]:
+    """The kind and the settings that a run file's ``[objective]`` describes.
+
+    Raises:
+        InvalidRequest: see `build_objective`.
+    """
     keys = dict(table)
     kind = keys.pop("kind", None)
     if kind not in OBJECTIVES:

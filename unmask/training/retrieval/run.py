@@ -11,13 +11,12 @@ from unmask.errors import InvalidRequest
 from unmask.training.data.labeled import LabeledBatches
 from unmask.training.data.ranking import RankingBatches
 from unmask.training.finetune.inputs import ranked_inputs
-from unmask.training.finetune.metrics import check_metric
+from unmask.training.finetune.metrics import RANKING_FIGURES, check_metric
 from unmask.training.finetune.result import FinetuneResult
 from unmask.training.finetune.supervised import SupervisedRun, TrainingBatches
 from unmask.training.objectives.interface import Objective
 from unmask.training.retrieval.card import retriever_card
 from unmask.training.retrieval.evaluate import DevSet, dev_figures, dev_set
-from unmask.training.retrieval.figures import FIGURES
 from unmask.training.retrieval.records import Ranked, read_collection, read_ranked
 from unmask.training.retrieval.settings import STATIC_RATE
 from unmask.training.retrieval.start import RetrievalObjective, retriever, retriever_checkpoint
@@ -41,7 +40,7 @@ class RetrievalRun(SupervisedRun):
         settings, say = self.settings, self.callback.say
         assert settings.retrieval is not None
         self.retrieval = settings.retrieval
-        check_metric(settings.evaluation.metric, FIGURES)
+        check_metric(settings.evaluation.metric, RANKING_FIGURES)
         begun = first_checkpoint(settings, self.base)
         self.records, vectors = self._read()
         taught = None if vectors is None else vectors.shape[1]

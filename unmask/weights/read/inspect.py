@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from unmask.base.checksums import Verified
 from unmask.spec import CheckpointOutput, EncoderSpec, MaskedLM, UnknownOutput
-from unmask.spec.decoder import why_no_decoder
+from unmask.spec.encoder import why_no_decoder
 from unmask.spec.shapes import parameter_count
 from unmask.weights.read.checkpoint import Checkpoint
 from unmask.weights.read.checkpoint_tensors import report_tensors
