@@ -31,13 +31,13 @@ OPTIONS = (
 
 def compiler() -> list[str] | None:
     """The command of a C++ compiler; None if there is none."""
-    given = os.environ.get("CXX")
-    if given:
-        return shlex.split(given)
+    command = os.environ.get("CXX")
+    if command:
+        return shlex.split(command)
     for name in ("c++", "g++", "clang++"):
-        found = shutil.which(name)
-        if found:
-            return [found]
+        path = shutil.which(name)
+        if path:
+            return [path]
     return [sys.executable, "-m", "ziglang", "c++"] if find_spec("ziglang") else None
 
 
@@ -73,9 +73,9 @@ def build() -> list[Path]:
                 text=True,
             )
         except (OSError, subprocess.CalledProcessError) as error:
-            said = getattr(error, "stderr", None) or str(error)
+            reason = getattr(error, "stderr", None) or str(error)
             print(
-                f"unmask: the native library was not built, encoders will run in torch: {said}",
+                f"unmask: the native library was not built, encoders will run in torch: {reason}",
                 file=sys.stderr,
             )
             apart.unlink(missing_ok=True)

@@ -62,9 +62,9 @@ def sentences(text: str) -> Iterator[str]:
 
 def chosen(text: str) -> list[str]:
     """`PER_BOOK` sentences of a book, in its order."""
-    found = dict.fromkeys(sentences(text))
-    smallest = set(sorted(found, key=lambda one: hashlib.sha256(one.encode()).digest())[:PER_BOOK])
-    return [one for one in found if one in smallest]
+    unique = dict.fromkeys(sentences(text))
+    smallest = set(sorted(unique, key=lambda sentence: hashlib.sha256(sentence.encode()).digest())[:PER_BOOK])
+    return [sentence for sentence in unique if sentence in smallest]
 
 
 def books(folder: Path) -> Iterator[dict[str, object]]:
@@ -84,18 +84,18 @@ def main() -> None:
     """Write the corpus and say what is in it."""
     if len(sys.argv) != 2:
         sys.exit("usage: python scripts/corpus.py BOOKS")
-    found = sorted(
+    complete = sorted(
         (book for book in books(Path(sys.argv[1])) if len(book["texts"]) == PER_BOOK),  # type: ignore[arg-type]
         key=lambda book: (str(book["title"]), str(book["author"])),
     )
     taken: set[str] = set()
-    for book in found:
-        book["texts"] = [one for one in book["texts"] if one not in taken]  # type: ignore[attr-defined]
+    for book in complete:
+        book["texts"] = [text for text in book["texts"] if text not in taken]  # type: ignore[attr-defined]
         taken.update(book["texts"])  # type: ignore[call-overload]
-    content = "".join(json.dumps(book, ensure_ascii=False) + "\n" for book in found)
+    content = "".join(json.dumps(book, ensure_ascii=False) + "\n" for book in complete)
     TARGET.parent.mkdir(exist_ok=True)
     TARGET.write_bytes(lzma.compress(content.encode(), preset=9 | lzma.PRESET_EXTREME))
-    print(f"{len(taken):,} sentences of {len(found)} books, {TARGET.stat().st_size:,} bytes: {TARGET}")
+    print(f"{len(taken):,} sentences of {len(complete)} books, {TARGET.stat().st_size:,} bytes: {TARGET}")
 
 
 if __name__ == "__main__":

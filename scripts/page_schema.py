@@ -52,31 +52,31 @@ def _types() -> str:
 
 def _answers() -> tuple[type, ...]:
     """The dataclasses of all answers, to GETs and of a PDF, each after those that it is made of."""
-    found: dict[type, None] = {}
+    answers: dict[type, None] = {}
 
-    def add(given: Any) -> None:
-        for part in typing.get_args(given):
+    def add(kind: Any) -> None:
+        for part in typing.get_args(kind):
             add(part)
-        if dataclasses.is_dataclass(given) and given not in found:
-            for hint in typing.get_type_hints(given).values():
+        if dataclasses.is_dataclass(kind) and kind not in answers:
+            for hint in typing.get_type_hints(kind).values():
                 add(hint)
-            found[typing.cast(type, given)] = None
+            answers[typing.cast(type, kind)] = None
 
-    for one in (Failure, PdfText, ModelPreview, *(request.answer for request in REQUESTS)):
-        add(one)
-    return tuple(found)
+    for answer in (Failure, PdfText, ModelPreview, *(request.answer for request in REQUESTS)):
+        add(answer)
+    return tuple(answers)
 
 
-def _interface(one: type) -> str:
-    hints = typing.get_type_hints(one)
-    fields = "".join(f"  {field.name}: {_type(hints[field.name])};\n" for field in dataclasses.fields(one))
-    return f"{_comment(one)}\nexport interface {one.__name__} {{\n{fields}}}"
+def _interface(answer: type) -> str:
+    hints = typing.get_type_hints(answer)
+    fields = "".join(f"  {field.name}: {_type(hints[field.name])};\n" for field in dataclasses.fields(answer))
+    return f"{_comment(answer)}\nexport interface {answer.__name__} {{\n{fields}}}"
 
 
 def _requests() -> str:
     head = f"/** The GETs of the API, each a function that spells its path. {WRITTEN} */"
     answers = (_answer(request) for request in REQUESTS)
-    names = sorted({one.__name__ for one in answers if dataclasses.is_dataclass(one)})
+    names = sorted({answer.__name__ for answer in answers if dataclasses.is_dataclass(answer)})
     imports = "import { arrays, json } from './request';\n"
     imports += "import type {\n" + "".join(f"  {name},\n" for name in names) + "} from './types';"
     return "\n\n".join((head, imports, *map(_function, REQUESTS))) + "\n"
@@ -86,7 +86,7 @@ def _function(request: type[PageRequest]) -> str:
     name = request.__name__.removesuffix("Request")
     hints, fields = typing.get_type_hints(request), dataclasses.fields(request)
     optional = {field.name: field.default for field in fields if field.default is not dataclasses.MISSING}
-    defaults = [f"{one}: {_literal(value)}" for one, value in optional.items() if value is not None]
+    defaults = [f"{key}: {_literal(value)}" for key, value in optional.items() if value is not None]
     declared = [f"path: '{request.path}'"]
     if request.query():
         declared.append(f"query: [{', '.join(map(_literal, request.query()))}]")
@@ -95,11 +95,11 @@ def _function(request: type[PageRequest]) -> str:
     if request.grows:
         declared.append("grows: true")
     values = [f"{{ {', '.join(declared)} }}", *(["given"] if fields else [])]
-    given = [
+    parameters = [
         f"{field.name}{'?' if field.name in optional else ''}: {_type(hints[field.name], exact=True)}"
         for field in fields
     ]
-    takes = f"given: {{ {'; '.join(given)} }}" if fields else ""
+    takes = f"given: {{ {'; '.join(parameters)} }}" if fields else ""
     kind = "arrays" if _is_arrays(request) else "json"
     return (
         f"{_comment(request)}\nexport const {name[0].lower()}{name[1:]} = ({takes}) =>\n"
@@ -146,17 +146,17 @@ def _answer(request: type[PageRequest]) -> Any:
     return typing.get_args(request.answer)[0] if _is_arrays(request) else request.answer
 
 
-def _comment(one: type) -> str:
-    words = inspect.cleandoc(one.__doc__ or "").replace("``", "`")
+def _comment(answer: type) -> str:
+    words = inspect.cleandoc(answer.__doc__ or "").replace("``", "`")
     if "\n" not in words:
         return f"/** {words} */"
     lines = "".join(f" * {line}".rstrip() + "\n" for line in words.splitlines())
     return f"/**\n{lines} */"
 
 
-def _type(given: Any, *, exact: bool = False) -> str:
+def _type(hint: Any, *, exact: bool = False) -> str:
     """A type of Python's as the page spells it; of a literal the values, if ``exact``."""
-    origin, parts = typing.get_origin(given), typing.get_args(given)
+    origin, parts = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Literal:
         return " | ".join(f"'{part}'" for part in parts) if exact else "string"
     if origin in (typing.Union, types.UnionType):
@@ -168,7 +168,7 @@ def _type(given: Any, *, exact: bool = False) -> str:
         return f"({inner})[]" if " | " in inner else f"{inner}[]"
     if origin is dict:
         return f"Record<{', '.join(map(_type, parts))}>"
-    return given.__name__ if dataclasses.is_dataclass(given) else PLAIN[given]
+    return hint.__name__ if dataclasses.is_dataclass(hint) else PLAIN[hint]
 
 
 def main() -> int:

@@ -146,12 +146,19 @@ PICTURES = {
     "save": Picture("map", BANK_NORM, 860, save_open),
 }
 LOOKED_AT = {
-    **{name: one for name, one in PICTURES.items() if not name.endswith("-dark") and name != "scaling"},
+    **{
+        name: picture
+        for name, picture in PICTURES.items()
+        if not name.endswith("-dark") and name != "scaling"
+    },
     "flow-all": Picture("flow", {"text": BANKS, "flow.as": "all"}),
     "flow-through": Picture("flow", BANK_HEAD | {"flow.as": "through"}),
     "flow-long": Picture("flow", LONG | {"flow.as": "through", "flow.edges": 12}),
     "scaling": Picture("wall", {}),
-    **{f"tour-{one.id}": Picture("tour", {"text": BANKS, "tour.chapter": one.id}) for one in CHAPTERS},
+    **{
+        f"tour-{chapter.id}": Picture("tour", {"text": BANKS, "tour.chapter": chapter.id})
+        for chapter in CHAPTERS
+    },
     "tour-end": Picture("tour", {"text": BANKS, "tour.chapter": "end"}),
 }
 """What ``--all`` shows, at every size and in both tones."""
@@ -178,14 +185,14 @@ def served(view: str) -> Iterator[str]:
         return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        made, texts = folder / "made", folder / "texts.txt"
+        output, texts = folder / "made", folder / "texts.txt"
         texts.write_text("\n".join((BANKS, DOOR, STORY)), encoding="utf-8")
-        given = ["index", "docs"] if view == "search" else ["gallery", str(texts)]
-        subprocess.run([sys.executable, "-m", "unmask", *given, "-o", made], cwd=ROOT, check=True)
+        command = ["index", "docs"] if view == "search" else ["gallery", str(texts)]
+        subprocess.run([sys.executable, "-m", "unmask", *command, "-o", output], cwd=ROOT, check=True)
         if view == "gallery":
-            yield (made / "index.html").as_uri()
+            yield (output / "index.html").as_uri()
             return
-        with explorer("--index", str(made)) as url:
+        with explorer("--index", str(output)) as url:
             yield url
 
 
@@ -227,14 +234,14 @@ def smaller(png: bytes) -> bytes:
 def shoot(browser: Browser, url: str, picture: Picture, size: tuple[int, int]) -> bytes:
     """A picture of one size in a page of its own; what the page complains of ends the work."""
     wrong: list[str] = []
-    own = url.partition("?")[0]
+    origin = url.partition("?")[0]
     light_or_dark = str(picture.state.get("theme", "light"))
     page = browser.new_page(
         viewport={"width": size[0], "height": size[1]},
         color_scheme="dark" if light_or_dark == "dark" else "light",
     )
-    page.route("**", lambda to: to.continue_() if to.request.url.startswith(own) else to.abort())
-    page.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
+    page.route("**", lambda to: to.continue_() if to.request.url.startswith(origin) else to.abort())
+    page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: wrong.append(str(error)))
     png = take(page, url, picture)
     page.close()
@@ -272,15 +279,15 @@ def main() -> None:
             executable_path=shutil.which("chromium") or shutil.which("google-chrome"), args=["--no-sandbox"]
         )
         for view in ("", "search", "gallery"):
-            some = {
-                name: one
-                for name, one in chosen.items()
-                if one.view == view or (not view and one.view not in ("search", "gallery"))
+            of_view = {
+                name: picture
+                for name, picture in chosen.items()
+                if picture.view == view or (not view and picture.view not in ("search", "gallery"))
             }
-            if not some:
+            if not of_view:
                 continue
             with served(view) as url:
-                for name, picture in some.items():
+                for name, picture in of_view.items():
                     for file, shown, size in takes(picture, name, asked.all):
                         image = smaller(shoot(browser, url, shown, size))
                         (out / f"{file}.webp").write_bytes(image)

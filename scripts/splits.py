@@ -39,7 +39,7 @@ def rows(path: Path) -> list[dict[str, Any]]:
 def write(path: Path, records: Iterable[dict[str, Any]]) -> None:
     """Write records as JSONL, and say how many."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    lines = [json.dumps(one, ensure_ascii=False) + "\n" for one in records]
+    lines = [json.dumps(record, ensure_ascii=False) + "\n" for record in records]
     path.write_text("".join(lines), encoding="utf-8")
     print(f"{path}: {len(lines):,} records")
 
@@ -47,24 +47,28 @@ def write(path: Path, records: Iterable[dict[str, Any]]) -> None:
 def nli(data: Path, out: Path) -> None:
     """Entailment: premise, hypothesis, label."""
     mnli = rows(data / "mnli" / "dev_matched.jsonl.xz")
-    train = [one for part in ("dev", "test") for one in rows(data / "snli" / f"{part}.jsonl.xz")]
-    write(out / "nli" / "train.jsonl", train + [one for one in mnli if digest(one["premise"]) % 2 == 0])
-    write(out / "nli" / "dev.jsonl", (one for one in mnli if digest(one["premise"]) % 2))
+    train = [record for part in ("dev", "test") for record in rows(data / "snli" / f"{part}.jsonl.xz")]
+    write(
+        out / "nli" / "train.jsonl", train + [record for record in mnli if digest(record["premise"]) % 2 == 0]
+    )
+    write(out / "nli" / "dev.jsonl", (record for record in mnli if digest(record["premise"]) % 2))
 
 
 def squad(data: Path, out: Path) -> None:
     """Whole articles of SQuAD, and sentences of QAMR, in SQuAD's layout."""
     articles = questions(data / "squad_v1.1" / "dev-v1.1.json.xz")
-    articles.sort(key=lambda one: digest(one["title"]))
-    evaluated = "".join(part["context"] for one in articles[40:] for part in one["paragraphs"])
-    sentences = [one for part in ("dev", "test") for one in questions(data / "qamr" / f"{part}.json.xz")]
+    articles.sort(key=lambda article: digest(article["title"]))
+    evaluated = "".join(part["context"] for article in articles[40:] for part in article["paragraphs"])
+    sentences = [
+        article for part in ("dev", "test") for article in questions(data / "qamr" / f"{part}.json.xz")
+    ]
     # Their white space around punctuation differs, so the beginnings are compared.
-    apart = [one for one in sentences if one["paragraphs"][0]["context"][:60] not in evaluated]
-    for name, some in (("train-40", articles[:40]), ("dev-8", articles[40:]), ("qamr", apart)):
+    apart = [article for article in sentences if article["paragraphs"][0]["context"][:60] not in evaluated]
+    for name, chosen in (("train-40", articles[:40]), ("dev-8", articles[40:]), ("qamr", apart)):
         path = out / "squad" / f"{name}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"version": "1.1", "data": some}, ensure_ascii=False), encoding="utf-8")
-        print(f"{path}: {len(some)} of {len(sentences) if name == 'qamr' else len(articles)} articles")
+        path.write_text(json.dumps({"version": "1.1", "data": chosen}, ensure_ascii=False), encoding="utf-8")
+        print(f"{path}: {len(chosen)} of {len(sentences) if name == 'qamr' else len(articles)} articles")
 
 
 def questions(path: Path) -> list[dict[str, Any]]:
@@ -84,11 +88,11 @@ def names(data: Path, out: Path) -> None:
             lines = [line.removeprefix("en:").rstrip("\n") for line in wikiann]
         with lzma.open(data / "wnut17" / f"{file}.xz", "rt", encoding="utf-8") as tweets:
             mapped = [mapped_line(line.strip()) for line in tweets]
-        for name, some in (("wikiann", lines), ("wnut17", mapped)):
+        for name, chosen in (("wikiann", lines), ("wnut17", mapped)):
             path = out / "names" / f"{name}-{part}.conll"
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text("\n".join(some) + "\n", encoding="utf-8")
-            print(f"{path}: {sum(bool(line) for line in some):,} words")
+            path.write_text("\n".join(chosen) + "\n", encoding="utf-8")
+            print(f"{path}: {sum(bool(line) for line in chosen):,} words")
 
 
 def mapped_line(line: str) -> str:
@@ -107,8 +111,8 @@ def qnli(data: Path, out: Path) -> None:
     pairs = [dict(zip(names, line, strict=True)) for line in lines]
     for fold in range(5):
         for part, inside in (("train", False), ("dev", True)):
-            some = (one for one in pairs if (digest(one["question"]) % 5 == fold) == inside)
-            write(out / "qnli" / f"fold-{fold}" / f"{part}.jsonl", some)
+            chosen = (pair for pair in pairs if (digest(pair["question"]) % 5 == fold) == inside)
+            write(out / "qnli" / f"fold-{fold}" / f"{part}.jsonl", chosen)
 
 
 def movie_reviews(data: Path, out: Path) -> None:
@@ -116,8 +120,8 @@ def movie_reviews(data: Path, out: Path) -> None:
     reviews = rows(data / "movie_reviews" / "movie_reviews.jsonl.xz")
     for fold in range(10):
         for part, inside in (("train", False), ("dev", True)):
-            some = (one for one in reviews if (one["fold"] == fold) == inside)
-            write(out / "movie_reviews" / f"fold-{fold}" / f"{part}.jsonl", some)
+            chosen = (review for review in reviews if (review["fold"] == fold) == inside)
+            write(out / "movie_reviews" / f"fold-{fold}" / f"{part}.jsonl", chosen)
 
 
 if __name__ == "__main__":

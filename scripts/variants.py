@@ -62,17 +62,17 @@ LIMITS = (
 def encoder_of(name: str) -> EncoderSpec:
     """The encoder's spec."""
     if name == "unordered":
-        made = build_variant("bert", SIZES).encoder
-        return replace(made, embedding=replace(made.embedding, positions=None))
+        encoder = build_variant("bert", SIZES).encoder
+        return replace(encoder, embedding=replace(encoder.embedding, positions=None))
     if name == "windows":
-        made = build_variant("rotary", SIZES).encoder
+        encoder = build_variant("rotary", SIZES).encoder
         pattern = SlidingWindowGlobal(SlidingWindow(RADIUS), own_projections=False)
         layers = []
-        for layer in made.layers:
+        for layer in encoder.layers:
             assert isinstance(layer.mixer, SoftmaxAttention)
             mixer = replace(layer.mixer, pattern=pattern, position=Rotary(10_000.0))
             layers.append(replace(layer, mixer=mixer))
-        return replace(made, layers=tuple(layers))
+        return replace(encoder, layers=tuple(layers))
     return build_variant("bert" if name == "learned" else name, SIZES).encoder
 
 
@@ -91,23 +91,23 @@ def train(name: str, plan: Plan, out: Path) -> Path:
 
 def finish(name: str, plan: Plan, out: Path) -> None:
     """Train, measure, and write the folder to ship: weights in bfloat16 and a model card."""
-    made = out / "made" / name
-    if (made / "README.md").is_file():
+    folder = out / "made" / name
+    if (folder / "README.md").is_file():
         return
     trained = train(name, plan, out)
-    load(trained, dtype="bfloat16").save(made)
-    found = measure(made, plan)
-    assert found.masked_loss is not None
-    assert found.unigram_loss is not None
-    figures = {"masked_loss": found.masked_loss, "unigram_loss": found.unigram_loss}
+    load(trained, dtype="bfloat16").save(folder)
+    report = measure(folder, plan)
+    assert report.masked_loss is not None
+    assert report.unigram_loss is not None
+    figures = {"masked_loss": report.masked_loss, "unigram_loss": report.unigram_loss}
     (out / "made" / f"{name}.json").write_text(json.dumps(figures) + "\n")
-    (made / "README.md").write_text(card(name, plan, found.masked_loss, found.unigram_loss))
+    (folder / "README.md").write_text(card(name, plan, report.masked_loss, report.unigram_loss))
 
 
 def card(name: str, plan: Plan, loss: float, unigram: float) -> str:
     """The text of the folder's README.md."""
     sizes, training = plan.sizes, plan.training
-    made = (
+    facts = (
         f"{sizes.layers} layers of width {sizes.width} with {sizes.heads} heads, "
         f"a vocabulary of {sizes.vocabulary:,} tokens, texts of at most {sizes.tokens} tokens; weights in "
         "bfloat16. Trained by `scripts/variants.py`: "
@@ -118,8 +118,10 @@ def card(name: str, plan: Plan, loss: float, unigram: float) -> str:
     scored = (
         f"Masked loss on held-out books: {loss:.2f} nats per token (word frequencies alone: {unigram:.2f})."
     )
-    paragraphs = (CARDS[name], made, f"{scored} {CARE}" if loss > unigram - 0.1 else scored, LIMITS)
-    return "\n".join((f"# variant/{name}\n", *(f"{textwrap.fill(one, 118)}\n" for one in paragraphs)))
+    paragraphs = (CARDS[name], facts, f"{scored} {CARE}" if loss > unigram - 0.1 else scored, LIMITS)
+    return "\n".join(
+        (f"# variant/{name}\n", *(f"{textwrap.fill(paragraph, 118)}\n" for paragraph in paragraphs))
+    )
 
 
 def main() -> None:

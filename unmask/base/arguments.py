@@ -10,7 +10,7 @@ from unmask.errors import InvalidRequest, quoted
 def check_choice(name: str, value: object, allowed: Sequence[str]) -> None:
     """Raise `InvalidRequest` unless the value is one of the allowed names."""
     if not isinstance(value, str) or value not in allowed:
-        names = [repr(one) for one in allowed]
+        names = [repr(choice) for choice in allowed]
         listed = " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
         raise InvalidRequest(f"{name} is {quoted(value)}; it can be {listed}")
 
@@ -42,14 +42,14 @@ def whole_number(name: str, value: Any, least: int | None = None, most: int | No
     try:
         if isinstance(value, bool):
             raise TypeError
-        found = operator.index(value)
+        whole = operator.index(value)
     except TypeError:
         raise InvalidRequest(f"{name} is {quoted(value)}; it must be a whole number") from None
-    if most is not None and not (least or 0) <= found <= most:
-        raise InvalidRequest(f"{name} is {found}; it can be {least or 0} to {most}")
-    if least is not None and found < least:
-        raise InvalidRequest(f"{name} is {found}; it must be at least {least}")
-    return found
+    if most is not None and not (least or 0) <= whole <= most:
+        raise InvalidRequest(f"{name} is {whole}; it can be {least or 0} to {most}")
+    if least is not None and whole < least:
+        raise InvalidRequest(f"{name} is {whole}; it must be at least {least}")
+    return whole
 
 
 def listed(name: str, values: Any) -> list[Any]:

@@ -72,19 +72,23 @@ def check_files(folder: Path, verify: bool | None = None) -> Verified | None:
             )
         return None
     wanted = _read(folder / CHECKSUMS)
-    for name, one in wanted.items():
+    for name, expected in wanted.items():
         path = folder / name
         if not path.exists():
             raise CorruptCheckpoint(f"{path} is missing, and {CHECKSUMS} lists it; {_way_out(name)}")
         size = path.stat().st_size
-        if size != one.bytes:
+        if size != expected.bytes:
             raise CorruptCheckpoint(
-                f"{path} has {size:,} bytes and had {one.bytes:,} when it was saved; {_way_out(name)}"
+                f"{path} has {size:,} bytes and had {expected.bytes:,} when it was saved; {_way_out(name)}"
             )
-    hashed = sum(one.bytes for one in wanted.values()) <= ALWAYS_HASHED_BYTES if verify is None else verify
+    hashed = (
+        sum(expected.bytes for expected in wanted.values()) <= ALWAYS_HASHED_BYTES
+        if verify is None
+        else verify
+    )
     if hashed:
-        for name, one in wanted.items():
-            if _digest(folder / name) != one.sha256:
+        for name, expected in wanted.items():
+            if _digest(folder / name) != expected.sha256:
                 raise CorruptCheckpoint(
                     f"{folder / name} is not the file that was saved: its SHA-256 differs; {_way_out(name)}"
                 )

@@ -23,8 +23,8 @@ KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
 
 def user_cache(name: str) -> Path:
     """The folder of a cache that can be removed at any time: below ``$XDG_CACHE_HOME`` or ``~/.cache``."""
-    given = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (given if given.is_absolute() else Path.home() / ".cache") / "unmask" / name
+    folder = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (folder if folder.is_absolute() else Path.home() / ".cache") / "unmask" / name
 
 
 def unwritable(path: Path, error: OSError) -> OutputError:
@@ -99,16 +99,16 @@ def replaced_folder(path: Path) -> Iterator[Path]:
         OutputError: it cannot be written.
     """
     work = _work_of(path)
-    made, old = work / path.name, work / "old"
+    new, old = work / path.name, work / "old"
     try:
         shutil.rmtree(work, ignore_errors=True)
-        made.mkdir(parents=True)
-        yield made
-        settle(made)
+        new.mkdir(parents=True)
+        yield new
+        settle(new)
         if path.exists():
             os.rename(path, old)
         try:
-            os.rename(made, path)
+            os.rename(new, path)
         except OSError:
             if old.exists():
                 os.rename(old, path)

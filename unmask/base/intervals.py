@@ -35,7 +35,7 @@ def samples(items: int) -> Iterator[NDArray[np.int64]]:
 @lru_cache(maxsize=2)
 def sample_counts(items: int) -> NDArray[np.float64]:
     """How often each item is in each of `samples`, (samples, items); a product with it sums over samples."""
-    counted = np.stack([np.bincount(one, minlength=items) for one in samples(items)]).astype(np.float64)
+    counted = np.stack([np.bincount(sample, minlength=items) for sample in samples(items)]).astype(np.float64)
     counted.setflags(write=False)
     return counted
 

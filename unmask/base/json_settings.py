@@ -48,12 +48,12 @@ class JsonSettings:
 
     def get(self, key: str, default: Value) -> Value:
         """The value under ``key``, of the type of ``default``; ``default`` if it is absent."""
-        found = self.get_optional(key, type(default))
-        if found is None:
+        value = self.get_optional(key, type(default))
+        if value is None:
             if key in self.values:
                 raise self.wrong(key, type(default))
             return default
-        return found
+        return value
 
     def get_optional(self, key: str, kind: type[Value]) -> Value | None:
         """The value under ``key``; None if it is absent or null.

@@ -48,8 +48,8 @@ def matching(url: str) -> list[str]:
     """
     files, path = open_store(url)
     if glob.has_magic(path):
-        found = reading(url, lambda: sorted(files.glob(path)))
-        return [str(files.unstrip_protocol(one)) for one in found]
+        matches = reading(url, lambda: sorted(files.glob(path)))
+        return [str(files.unstrip_protocol(match)) for match in matches]
     reading(url, lambda: files.info(path))  # `exists` takes every error for an answer
     return [url]
 

@@ -137,10 +137,10 @@ class Encoder(nn.Module):
         layout: SequenceLayout,
         x_TD: Tensor,
         table_PD: Tensor | None,
-        made: dict[Any, Plan],
+        plans: dict[Any, Plan],
     ) -> Plan:
-        """The plan of the block's mixer for this batch; layers with equal needs share it in ``made``."""
-        plan = block.attention.plan(layout, x_TD, self.kernel, made)
+        """The plan of the block's mixer for this batch; layers with equal needs share it in ``plans``."""
+        plan = block.attention.plan(layout, x_TD, self.kernel, plans)
         if table_PD is not None and isinstance(plan, AttentionPlan):
             plan = replace(plan, table_PD=table_PD)
         return plan

@@ -38,10 +38,10 @@ def train_with_onednn(module: nn.Module) -> int:
     """
     if not onednn_takes(torch.float32):
         return 0
-    found = [one for one in module.modules() if type(one) is nn.Linear]
-    for one in found:
-        one.__class__ = TrainedLinear
-    return len(found)
+    linears = [linear for linear in module.modules() if type(linear) is nn.Linear]
+    for linear in linears:
+        linear.__class__ = TrainedLinear
+    return len(linears)
 
 
 # A custom operator, so that compiled layers call it unchanged.

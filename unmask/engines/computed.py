@@ -63,8 +63,8 @@ class ComputedStates:
         """See `LastStates`."""
         if batch not in self._rows:
             return self._layers.hidden_states(batch, threads)
-        found: NDArray[np.float32] = self._states_TD[self._rows.of(batch)]
-        return found
+        states_TD: NDArray[np.float32] = self._states_TD[self._rows.of(batch)]
+        return states_TD
 
 
 def _keys(batch: PackedBatch) -> list[tuple[bytes, bytes, bytes]]:

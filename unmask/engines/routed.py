@@ -86,10 +86,12 @@ class RoutedEngine:
         self.dtype = dtype
         self._route: Route = []
         self._reading = Lock()
-        factors = [factors_of(one) for one in adapted]
-        self.one_pass = _can_share(base, [name for one in factors for name in one])
+        factors = [factors_of(checkpoint) for checkpoint in adapted]
+        self.one_pass = _can_share(base, [name for updates in factors for name in updates])
         """Whether all adapters read in one pass."""
-        self._encoders = [build(one, dtype=dtype, device=device, kernel=kernel) for one in adapted]
+        self._encoders = [
+            build(checkpoint, dtype=dtype, device=device, kernel=kernel) for checkpoint in adapted
+        ]
         if self.one_pass:
             self._encoder = build(base, dtype=dtype, device=device, kernel=kernel)
             self._hook(adapted, factors)
@@ -98,7 +100,7 @@ class RoutedEngine:
                 encoder.embedding = self._encoder.embedding
 
     def _hook(self, adapted: Sequence[Checkpoint], factors: Sequence[Mapping[str, RowUpdates]]) -> None:
-        for name in sorted({name for one in factors for name in one if name.startswith("layers.")}):
+        for name in sorted({name for updates in factors for name in updates if name.startswith("layers.")}):
             linear = self._encoder.get_submodule(name.removesuffix(".weight"))
             assert isinstance(linear, nn.Linear)
             updates = RoutedUpdates(self._route, linear.weight.detach())
@@ -116,8 +118,8 @@ class RoutedEngine:
             roles: the role of each adapter's head.
         """
         return [
-            engine.logits(batch, roles[one])
-            for (one, batch), engine in zip(groups, self.with_states(groups), strict=True)
+            engine.logits(batch, roles[adapter])
+            for (adapter, batch), engine in zip(groups, self.with_states(groups), strict=True)
         ]
 
     def engine(self, adapter: int | None) -> "OneOfSeveral":
@@ -126,7 +128,7 @@ class RoutedEngine:
 
     def with_states(self, groups: Sequence[Group]) -> list[TorchEngine]:
         """Read all groups in one pass if adapters can; the engine of each group takes its states from it."""
-        engines = [self.engine(one) for one, _ in groups]
+        engines = [self.engine(adapter) for adapter, _ in groups]
         return [
             EngineOfStates(engine, batch, x_TD)
             for engine, (_, batch), x_TD in zip(engines, groups, self.states(groups), strict=True)
@@ -136,10 +138,14 @@ class RoutedEngine:
         """The last hidden states of each group's sequences, (T, D)."""
         with torch.inference_mode():
             if not self.one_pass:
-                return [self.parts(one).encode(batch) for one, batch in groups]
+                return [self.parts(adapter).encode(batch) for adapter, batch in groups]
             ends = np.cumsum([0, *(batch.layout.token_count for _, batch in groups)]).tolist()
             rows = [slice(start, end) for start, end in pairwise(ends)]
-            route = [(one, part) for (one, _), part in zip(groups, rows, strict=True) if one is not None]
+            route = [
+                (adapter, part)
+                for (adapter, _), part in zip(groups, rows, strict=True)
+                if adapter is not None
+            ]
             with self._routed(route):
                 x_TD = self._encoder.encode(joined([batch for _, batch in groups]))
             return [x_TD[part] for part in rows]
@@ -196,19 +202,22 @@ class OneOfSeveral(TorchEngine):
 
 def joined(batches: Sequence[PackedBatch]) -> PackedBatch:
     """Batches end to end."""
-    lengths = np.concatenate([one.layout.lengths for one in batches])
-    marks = [one.layout.globals_T for one in batches if one.layout.globals_T is not None]
+    lengths = np.concatenate([batch.layout.lengths for batch in batches])
+    marks = [batch.layout.globals_T for batch in batches if batch.layout.globals_T is not None]
     globals_T = np.concatenate(marks) if len(marks) == len(batches) else None
     unattended_T = None
-    if any(one.layout.unattended_T is not None for one in batches):
-        none = [np.zeros(one.layout.token_count, dtype=np.bool_) for one in batches]
-        unseen = [one.layout.unattended_T for one in batches]
+    if any(batch.layout.unattended_T is not None for batch in batches):
+        none = [np.zeros(batch.layout.token_count, dtype=np.bool_) for batch in batches]
+        unseen = [batch.layout.unattended_T for batch in batches]
         unattended_T = np.concatenate(
-            [empty if own is None else own for empty, own in zip(none, unseen, strict=True)]
+            [
+                empty if unattended is None else unattended
+                for empty, unattended in zip(none, unseen, strict=True)
+            ]
         )
     return PackedBatch(
-        np.concatenate([one.ids_T for one in batches]),
-        np.concatenate([one.token_type_ids_T for one in batches]),
+        np.concatenate([batch.ids_T for batch in batches]),
+        np.concatenate([batch.token_type_ids_T for batch in batches]),
         SequenceLayout.of_lengths(lengths, globals_T, unattended_T),
     )
 

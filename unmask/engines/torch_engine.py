@@ -136,8 +136,8 @@ class TorchEngine:
         """See `Engine`."""
         for layer in self.parts.output:
             if isinstance(layer, heads.StaticWeights):
-                found: NDArray[np.float32] = layer.weight.detach().float().cpu().numpy()
-                return found
+                weight_NK: NDArray[np.float32] = layer.weight.detach().float().cpu().numpy()
+                return weight_NK
         raise InvalidRequest("the encoder has no weights of words for queries; use another checkpoint")
 
 

@@ -88,7 +88,9 @@ def find_architecture(name: str) -> tuple[Family, Published]:
         InvalidRequest: there is none; the message lists all.
     """
     known = {
-        one.name.rpartition("/")[2].lower(): (family, one) for family in FAMILIES for one in family.published
+        checkpoint.name.rpartition("/")[2].lower(): (family, checkpoint)
+        for family in FAMILIES
+        for checkpoint in family.published
     }
     wanted = name.rpartition("/")[2].lower()
     if wanted not in known:

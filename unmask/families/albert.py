@@ -81,12 +81,12 @@ def spec(*, layers: int, groups: int, inner: int, **bert: Any) -> EncoderSpec:
     if groups == layers and inner > 1:
         # Nothing repeats, so the spec does not determine how layers are grouped in files.
         raise UnknownArchitecture(f"{inner} inner layers in each of {groups} groups that run only once")
-    one = bert_spec(layers=1, projection=Projection(), **bert)
+    single_layer = bert_spec(layers=1, projection=Projection(), **bert)
     # Rounded as in `transformers` if groups do not divide layers evenly.
     group_of_layer = [int(layer / (layers / groups)) for layer in range(layers)]
     return replace(
-        one,
-        layers=one.layers * (layers * inner),
+        single_layer,
+        layers=single_layer.layers * (layers * inner),
         sharing=tuple(group * inner + part for group in group_of_layer for part in range(inner)),
     )
 

@@ -79,8 +79,8 @@ def spec(*, biases: bool, blocks: BlockSparse | None, drawn: bool, **bert: Any) 
     return replace(encoder, layers=tuple(layers))
 
 
-def _span(found: Found, classes: int) -> Classifier:
-    layer, activation = found.encoder.layers[0], activation_of(found.encoder)
+def _span(info: Found, classes: int) -> Classifier:
+    layer, activation = info.encoder.layers[0], activation_of(info.encoder)
     transform = ResidualTransform(layer.feedforward.width, activation, layer.norm)
     return Classifier("span", classes, "tokens", transform)
 

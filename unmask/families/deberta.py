@@ -67,7 +67,7 @@ TERMS = {"c2p": "content_to_position", "p2c": "position_to_content"}
 
 
 def _read_embedding(config: JsonSettings, arguments: Arguments, compat: Compat) -> Arguments:
-    width, own = config.get_optional("embedding_size", int), arguments["width"]
+    width, encoder_width = config.get_optional("embedding_size", int), arguments["width"]
     if width is not None:
         in_range(config, "embedding_size", width, FIELDS["embedding_width"].check)
     added = config.get("position_biased_input", True)
@@ -80,7 +80,9 @@ def _read_embedding(config: JsonSettings, arguments: Arguments, compat: Compat) 
     positions = LearnedPositions(arguments["trained_tokens"], added=added) if added or decoder else None
     return {
         "embedding_width": width,
-        "projection": Projection(bias=False, before_norm=True) if width not in (None, own) else None,
+        "projection": Projection(bias=False, before_norm=True)
+        if width not in (None, encoder_width)
+        else None,
         "positions": positions,
     }
 
@@ -118,19 +120,19 @@ def _write_pooler(encoder: EncoderSpec) -> Mapping[str, Any]:
 
 def distances(config: JsonSettings, arguments: Arguments, **more: Any) -> AttentionPosition:
     """The position specification of the scores; ``more`` are fields of `Disentangled` set by the version."""
-    found = config.values.get("pos_att_type")
-    config.get_optional("pos_att_type", list if isinstance(found, list) else str)
-    names = found.lower().split("|") if isinstance(found, str) else found or []
+    value = config.values.get("pos_att_type")
+    config.get_optional("pos_att_type", list if isinstance(value, list) else str)
+    names = value.lower().split("|") if isinstance(value, str) else value or []
     names = [str(name).strip() for name in names]
     pattern = config.get("max_relative_positions", -1)
     if len(set(names)) < len(names) or not set(names) <= TERMS.keys():
         raise UnknownArchitecture(
-            f"{config.name} says pos_att_type is {quoted(found)}; built are c2p and p2c"
+            f"{config.name} says pos_att_type is {quoted(value)}; built are c2p and p2c"
         )
     if not config.get("relative_attention", False):
         if names:
             raise UnknownArchitecture(
-                f"{config.name} says relative_attention is False and pos_att_type {quoted(found)}, "
+                f"{config.name} says relative_attention is False and pos_att_type {quoted(value)}, "
                 "which scales scores by terms that do not exist"
             )
         return NoPosition()
@@ -232,25 +234,25 @@ def spec(
     return post_norm_encoder(width=width, mixer=mixer, feedforward=network, **others)
 
 
-def parts(found: Found) -> EncoderSpec:
+def parts(info: Found) -> EncoderSpec:
     """Add the pooler's activation, and the absolute positions that a checkpoint stores for its decoder."""
-    encoder, embedding = found.encoder, found.encoder.embedding
-    pooler = Pooler(ACTIVATIONS[found.config.get("pooler_hidden_act", "gelu")])
-    kept = found.shapes.get("embeddings.position_embeddings.weight")
+    encoder, embedding = info.encoder, info.encoder.embedding
+    pooler = Pooler(ACTIVATIONS[info.config.get("pooler_hidden_act", "gelu")])
+    table_shape = info.shapes.get("embeddings.position_embeddings.weight")
     if embedding.positions is None or not embedding.positions.added:
-        positions = None if kept is None else LearnedPositions(kept[0], added=False)
+        positions = None if table_shape is None else LearnedPositions(table_shape[0], added=False)
         embedding = replace(embedding, positions=positions)
     return replace(encoder, embedding=embedding, pooler=pooler if encoder.pooler else None)
 
 
-def _enhanced(found: Found, width: int) -> MaskedLM:
-    transform = Transform(width, activation_of(found.encoder), found.encoder.layers[0].norm)
+def _enhanced(info: Found, width: int) -> MaskedLM:
+    transform = Transform(width, activation_of(info.encoder), info.encoder.layers[0].norm)
     return MaskedLM(transform, enhanced=True)
 
 
-def _replaced(found: Found, width: int) -> Classifier:
-    norm = found.encoder.layers[0].norm
-    transform = Transform(width, activation_of(found.encoder))
+def _replaced(info: Found, width: int) -> Classifier:
+    norm = info.encoder.layers[0].norm
+    transform = Transform(width, activation_of(info.encoder))
     return Classifier("replaced", 1, "tokens_and_first", transform, input_norm=norm)
 
 

@@ -16,9 +16,9 @@ CLASS = "ForReplacedTokenDetection"
 OUT = "discriminator_predictions.dense_prediction"
 
 
-def _make(found: Found, count: int) -> Classifier:
+def _make(info: Found, count: int) -> Classifier:
     """A dense layer with the layers' activation, then one number for each token."""
-    transform = Transform(found.encoder.width, activation_of(found.encoder))
+    transform = Transform(info.encoder.width, activation_of(info.encoder))
     return Classifier("replaced", count, "tokens", transform)
 
 

@@ -55,21 +55,21 @@ HEADS = (
     masked_words("vocab_transform", "vocab_layer_norm", "vocab_projector.bias", "vocab_projector"),
     replace(
         _SEQUENCE,
-        make=lambda found, classes: (
-            _SEQUENCE.make(found, classes) if "pre_classifier.weight" in found.shapes else None
+        make=lambda info, classes: (
+            _SEQUENCE.make(info, classes) if "pre_classifier.weight" in info.shapes else None
         ),
     ),
     replace(
         TOKENS,
-        make=lambda found, classes: (
-            None if "pre_classifier.weight" in found.shapes else TOKENS.make(found, classes)
+        make=lambda info, classes: (
+            None if "pre_classifier.weight" in info.shapes else TOKENS.make(info, classes)
         ),
     ),
     SPAN,
     choice(
         "pre_classifier",
-        make=lambda found, classes: Classifier(
-            "choice", classes, "first", Transform(found.encoder.width, "relu")
+        make=lambda info, classes: Classifier(
+            "choice", classes, "first", Transform(info.encoder.width, "relu")
         ),
     ),
 )

@@ -44,10 +44,10 @@ SUMMARY: Mapping[str, Any] = {
 """The keys of a multiple-choice head, which reads a summary of the states, and their supported values."""
 
 
-def _choice(found: Found, classes: int) -> Classifier:
+def _choice(info: Found, classes: int) -> Classifier:
     for key, value in SUMMARY.items():
-        found.config.require_one_of(key, value)
-    return Classifier("choice", classes, "first", Transform(found.encoder.width, "gelu"))
+        info.config.require_one_of(key, value)
+    return Classifier("choice", classes, "first", Transform(info.encoder.width, "gelu"))
 
 
 HEADS = (
@@ -61,8 +61,8 @@ HEADS = (
     classifier(
         "replaced",
         "discriminator_predictions.dense_prediction",
-        lambda found, classes: Classifier(
-            "replaced", classes, "tokens", Transform(found.encoder.width, activation_of(found.encoder))
+        lambda info, classes: Classifier(
+            "replaced", classes, "tokens", Transform(info.encoder.width, activation_of(info.encoder))
         ),
         "discriminator_predictions.dense",
     ),

@@ -162,28 +162,28 @@ def _pooling(config: JsonSettings) -> Reads:
     return POOLING[config.get(name, "late")]
 
 
-def parts(found: Found) -> EncoderSpec:
+def parts(info: Found) -> EncoderSpec:
     """The encoder unchanged; the head keys of config.json are checked even without a head."""
     for name in ("clf_pooling", "classifier_pooling"):
-        found.config.require_one_of(name, *POOLING)
-    return found.encoder
+        info.config.require_one_of(name, *POOLING)
+    return info.encoder
 
 
-def _masked(found: Found, vocabulary: int) -> MaskedLM:
-    return MaskedLM(None, found.config.get("tie_word_embeddings", False), _feedforward_bias(found.encoder))
+def _masked(info: Found, vocabulary: int) -> MaskedLM:
+    return MaskedLM(None, info.config.get("tie_word_embeddings", False), _feedforward_bias(info.encoder))
 
 
-def _tied(found: Found, vocabulary: int) -> MaskedLM | None:
+def _tied(info: Found, vocabulary: int) -> MaskedLM | None:
     """A head without tensors of its own: only the class that a checkpoint was saved from tells of it."""
-    own = "lm_head.weight" in found.shapes or not found.config.get("tie_word_embeddings", False)
-    return None if own else _masked(found, vocabulary)
+    untied = "lm_head.weight" in info.shapes or not info.config.get("tie_word_embeddings", False)
+    return None if untied else _masked(info, vocabulary)
 
 
-def _classifier(found: Found, classes: int) -> Classifier:
+def _classifier(info: Found, classes: int) -> Classifier:
     """The head called ``classifier``: that of texts has a dense layer, that of tokens has none."""
-    if "dense.weight" not in found.shapes:
+    if "dense.weight" not in info.shapes:
         return Classifier("tokens", classes, "tokens")
-    return Classifier("sequence", classes, _pooling(found.config), Transform(found.encoder.width, "gelu"))
+    return Classifier("sequence", classes, _pooling(info.config), Transform(info.encoder.width, "gelu"))
 
 
 def _write_classifier(head: Classifier) -> Mapping[str, Any]:

@@ -96,7 +96,7 @@ class Family:
     """Roles of the heads that releases were pretrained with."""
     license: str = "Apache-2.0"
     """Of releases."""
-    parts: Callable[[Found], EncoderSpec] = lambda found: found.encoder
+    parts: Callable[[Found], EncoderSpec] = lambda info: info.encoder
     """Adds optional parts, other than heads and a pooler, whose tensors a checkpoint has."""
     distinguishing_keys: tuple[str, ...] = ()
     """Keys of config.json that distinguish it from another family with the same ``model_type``."""
@@ -128,7 +128,7 @@ class Family:
 
     def detector(self, encoder: EncoderSpec) -> Classifier | None:
         """The replaced-token detection head that its files hold on this encoder; None if they hold any."""
-        layout = next((one for one in self.head_layouts if "replaced" in one.roles), None)
+        layout = next((candidate for candidate in self.head_layouts if "replaced" in candidate.roles), None)
         if layout is None:
             return None
         head = layout.make(Found(encoder, {}, JsonSettings(f"the family {self.name}", {})), 1)
@@ -183,9 +183,9 @@ class Family:
             row.theirs for row in self.encoder_rows if isinstance(row, Rename) and row.ours == "pooler.dense"
         ]
         pooler = (encoder.pooler or Pooler()) if any(f"{name}.weight" in shapes for name in poolers) else None
-        found = Found(replace(encoder, pooler=pooler), shapes, config)
-        heads = find_heads(self.head_layouts, found)
-        return replace(self.parts(found), heads=tuple(with_labels(head, config) for head in heads))
+        info = Found(replace(encoder, pooler=pooler), shapes, config)
+        heads = find_heads(self.head_layouts, info)
+        return replace(self.parts(info), heads=tuple(with_labels(head, config) for head in heads))
 
     def write(self, encoder: EncoderSpec) -> Mapping[str, Any]:
         """The config.json of a spec: the keys that decide outputs, ``architectures`` and ``model_type``."""

@@ -39,8 +39,8 @@ class Found:
     def class_with(self, suffix: str) -> str | None:
         """The name of the class it was saved from, if it contains ``suffix``."""
         names = self.config.values.get("architectures")
-        found = [str(name) for name in names if suffix in str(name)] if isinstance(names, list) else []
-        return found[0] if found else None
+        matching = [str(name) for name in names if suffix in str(name)] if isinstance(names, list) else []
+        return matching[0] if matching else None
 
 
 @dataclass(frozen=True)
@@ -82,10 +82,10 @@ def masked_words(
     """
     second = f"{decoder}.bias" != bias
 
-    def make(found: Found, width: int) -> MaskedLM:
-        tied = found.config.get("tie_word_embeddings", True)
-        own_bias = second and not tied and f"{decoder}.bias" in found.shapes
-        transform = Transform(width, activation or activation_of(found.encoder), found.encoder.layers[0].norm)
+    def make(info: Found, width: int) -> MaskedLM:
+        tied = info.config.get("tie_word_embeddings", True)
+        own_bias = second and not tied and f"{decoder}.bias" in info.shapes
+        transform = Transform(width, activation or activation_of(info.encoder), info.encoder.layers[0].norm)
         return MaskedLM(transform, tied, own_bias=own_bias)
 
     return HeadLayout(
@@ -114,15 +114,15 @@ def classifier(
 
 def pooled(role: ClassifierRole, name: str) -> HeadLayout:
     """A classifier of the pooler's state."""
-    return classifier(role, name, lambda found, classes: Classifier(role, classes, "pooler"))
+    return classifier(role, name, lambda info, classes: Classifier(role, classes, "pooler"))
 
 
 def dense_sequence(activation: Activation | None, *, dense: str, name: str) -> HeadLayout:
     """A classifier of the first token's state with a dense layer; None: the encoder's activation."""
 
-    def make(found: Found, classes: int) -> Head:
-        used = activation or activation_of(found.encoder)
-        return Classifier("sequence", classes, "first", Transform(found.encoder.width, used))
+    def make(info: Found, classes: int) -> Head:
+        used = activation or activation_of(info.encoder)
+        return Classifier("sequence", classes, "first", Transform(info.encoder.width, used))
 
     return classifier("sequence", name, make, dense)
 
@@ -138,22 +138,22 @@ def choice(dense: str = "", *, make: Callable[[Found, int], Head | None] | None 
     layout = classifier(
         "choice",
         "classifier",
-        make or (lambda found, classes: Classifier("choice", classes, "pooler")),
+        make or (lambda info, classes: Classifier("choice", classes, "pooler")),
         dense,
     )
     return replace(layout, of_class=CHOICE_CLASS)
 
 
 CHOICE = choice()
-TOKENS = classifier("tokens", "classifier", lambda found, classes: Classifier("tokens", classes, "tokens"))
-SPAN = classifier("span", "qa_outputs", lambda found, classes: Classifier("span", classes, "tokens"))
+TOKENS = classifier("tokens", "classifier", lambda info, classes: Classifier("tokens", classes, "tokens"))
+SPAN = classifier("span", "qa_outputs", lambda info, classes: Classifier("span", classes, "tokens"))
 
 POOLED_OR_TOKENS = HeadLayout(
     "classifier.weight",
     ("sequence", "tokens"),
-    lambda found, classes: (
+    lambda info, classes: (
         Classifier("tokens", classes, "tokens")
-        if found.saved_from("TokenClassification")
+        if info.saved_from("TokenClassification")
         else Classifier("sequence", classes, "pooler")
     ),
     (Rename("classifier", "heads.sequence.out"), *TOKENS.rows),
@@ -166,30 +166,30 @@ DENSE_OR_TOKENS = (
 )
 
 
-def find_heads(layouts: Sequence[HeadLayout], found: Found) -> tuple[Head, ...]:
+def find_heads(layouts: Sequence[HeadLayout], info: Found) -> tuple[Head, ...]:
     """The heads whose tensor is present, each made from the first axis of that tensor.
 
     Raises:
         UnknownArchitecture: it was saved from a class with a multiple-choice head, and the family has none;
             its tensors would be taken for another head's.
     """
-    name = found.class_with(CHOICE_CLASS)
+    name = info.class_with(CHOICE_CLASS)
     if name is not None and not any(layout.of_class == CHOICE_CLASS for layout in layouts):
         raise UnknownArchitecture(
-            f"{found.config.name} says it was saved from {name}, whose head is not built"
+            f"{info.config.name} says it was saved from {name}, whose head is not built"
         )
-    present = [layout for layout in layouts if layout.tensor in found.shapes]
+    present = [layout for layout in layouts if layout.tensor in info.shapes]
     claimed = {
         layout.tensor
         for layout in present
-        if layout.of_class is not None and found.saved_from(layout.of_class)
+        if layout.of_class is not None and info.saved_from(layout.of_class)
     }
-    made = (
-        layout.make(found, found.shapes[layout.tensor][0])
+    candidates = (
+        layout.make(info, info.shapes[layout.tensor][0])
         for layout in present
         if (layout.of_class is not None) == (layout.tensor in claimed)
     )
-    return tuple(head for head in made if head is not None)
+    return tuple(head for head in candidates if head is not None)
 
 
 def write_heads(layouts: Sequence[HeadLayout], encoder: EncoderSpec) -> dict[str, Any]:
@@ -204,13 +204,13 @@ def write_heads(layouts: Sequence[HeadLayout], encoder: EncoderSpec) -> dict[str
 
 def pretrained(encoder: EncoderSpec, layouts: Sequence[HeadLayout], *roles: str) -> EncoderSpec:
     """The encoder with the heads of these roles, and with its pooler only if one of them reads it."""
-    found = Found(encoder, {}, JsonSettings("config.json", {}))
-    made = [
-        layout.make(found, ROLES[role].classes or encoder.embedding.width)
+    info = Found(encoder, {}, JsonSettings("config.json", {}))
+    candidates = [
+        layout.make(info, ROLES[role].classes or encoder.embedding.width)
         for role in roles
         for layout in layouts
         if role in layout.roles
     ]
-    heads = tuple(head for head in made if head is not None)
+    heads = tuple(head for head in candidates if head is not None)
     read = any(isinstance(head, Classifier) and head.reads == "pooler" for head in heads)
     return replace(encoder, pooler=encoder.pooler if read else None, heads=heads)

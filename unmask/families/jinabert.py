@@ -82,15 +82,15 @@ def spec(
     )
 
 
-def parts(found: Found) -> EncoderSpec:
+def parts(info: Found) -> EncoderSpec:
     """The encoder unchanged; the head's key is checked even without a head."""
-    found.config.require_one_of("hidden_act", *ACTIVATIONS)
-    return found.encoder
+    info.config.require_one_of("hidden_act", *ACTIVATIONS)
+    return info.encoder
 
 
-def _masked(found: Found, width: int) -> MaskedLM:
-    activation = ACTIVATIONS[found.config.get("hidden_act", "gelu")]
-    return MaskedLM(Transform(width, activation, found.encoder.layers[0].norm))
+def _masked(info: Found, width: int) -> MaskedLM:
+    activation = ACTIVATIONS[info.config.get("hidden_act", "gelu")]
+    return MaskedLM(Transform(width, activation, info.encoder.layers[0].norm))
 
 
 def _write_masked(head: MaskedLM) -> Mapping[str, Any]:

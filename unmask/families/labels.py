@@ -35,13 +35,13 @@ def with_labels(head: Head, config: JsonSettings) -> Head:
     if head.role == "sequence":
         config.require_one_of("problem_type", *PROBLEM_TYPES)
         head = replace(head, problem_type=config.values.get("problem_type"), temperature=_temperature(config))
-    found = config.get_optional("id2label", dict)
-    if found is None:
+    id2label = config.get_optional("id2label", dict)
+    if id2label is None:
         return head
-    names = [found.get(str(number)) for number in range(head.classes)]
-    if len(found) != head.classes or not all(isinstance(name, str | int | float) for name in names):
+    names = [id2label.get(str(number)) for number in range(head.classes)]
+    if len(id2label) != head.classes or not all(isinstance(name, str | int | float) for name in names):
         raise CorruptCheckpoint(
-            f"{config.name} says id2label is {quoted(found)}; the head has {head.classes} classes, "
+            f"{config.name} says id2label is {quoted(id2label)}; the head has {head.classes} classes, "
             f'so it must name each of "0" to "{head.classes - 1}"'
         )
     labels = tuple(map(str, names))
@@ -54,18 +54,18 @@ def _temperature(config: JsonSettings) -> float:
     Raises:
         CorruptCheckpoint: it is not a number above 0, or there are other keys.
     """
-    found = config.get_optional(OWN, dict)
-    if found is None:
+    settings = config.get_optional(OWN, dict)
+    if settings is None:
         return 1.0
-    value = found.get("temperature")
+    value = settings.get("temperature")
     if (
         not isinstance(value, int | float)
         or isinstance(value, bool)
         or not 0 < value < HOTTEST
-        or set(found) != {"temperature"}
+        or set(settings) != {"temperature"}
     ):
         raise CorruptCheckpoint(
-            f'{config.name} says {OWN} is {quoted(found)}; it must be {{"temperature": a number above 0}}'
+            f'{config.name} says {OWN} is {quoted(settings)}; it must be {{"temperature": a number above 0}}'
         )
     return float(value)
 

@@ -39,19 +39,19 @@ def _read_windows(config: JsonSettings, arguments: Arguments, compat: Compat) ->
 def _per_layer(config: JsonSettings, key: str, default: int, layers: int) -> list[int]:
     """One number per layer, or one for all layers."""
     if isinstance(config.values.get(key), list):
-        found = config.get(key, [default])
-        if any(type(one) is not int for one in found):
+        numbers = config.get(key, [default])
+        if any(type(number) is not int for number in numbers):
             raise config.wrong(key, int)
-        if len(found) != layers:
+        if len(numbers) != layers:
             raise CorruptCheckpoint(
-                f"{config.name} gives {key} for {len(found)} layers, and there are {layers}"
+                f"{config.name} gives {key} for {len(numbers)} layers, and there are {layers}"
             )
     else:
-        found = [config.get(key, default)] * layers
+        numbers = [config.get(key, default)] * layers
     if key == "attention_dilation":
-        for one in found:
-            in_range(config, key, one, require_size)
-    return found
+        for number in numbers:
+            in_range(config, key, number, require_size)
+    return numbers
 
 
 def _write_windows(encoder: EncoderSpec) -> Mapping[str, Any]:

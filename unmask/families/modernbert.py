@@ -86,8 +86,8 @@ def _read_rotary(config: JsonSettings, arguments: Arguments, compat: Compat) -> 
     default = theta if "local_rope_theta" in config.values else THETA[SLIDING]
     local = config.get_optional("local_rope_theta", float)
     old = {WHOLE: theta, SLIDING: default if local is None else local}
-    for name, one in (("global_rope_theta", theta), ("local_rope_theta", old[SLIDING])):
-        in_range(config, name, one, require_positive)
+    for name, base in (("global_rope_theta", theta), ("local_rope_theta", old[SLIDING])):
+        in_range(config, name, base, require_positive)
     objects = JsonSettings(f"{config.name}'s rope_parameters", config.get("rope_parameters", {}))
     rotary = {
         kind: read_rope(objects.get_optional(kind, dict) or {}, old[kind], f"rope_parameters.{kind}")
@@ -218,13 +218,13 @@ def spec(
     )
 
 
-def _transform(found: Found) -> Transform:
+def _transform(info: Found) -> Transform:
     """The transform of every head: a dense layer, an activation, a norm."""
-    config = found.config
+    config = info.config
     config.require_one_of("classifier_activation", *ACTIVATIONS)
     activation = ACTIVATIONS[config.get("classifier_activation", "gelu")]
     bias = config.get("classifier_bias", False)
-    return Transform(found.encoder.width, activation, found.encoder.final_norm, bias)
+    return Transform(info.encoder.width, activation, info.encoder.final_norm, bias)
 
 
 def _write_transform(head: MaskedLM | Classifier) -> dict[str, Any]:
@@ -234,39 +234,39 @@ def _write_transform(head: MaskedLM | Classifier) -> dict[str, Any]:
     return {"classifier_activation": activation, "classifier_bias": head.transform.bias}
 
 
-def parts(found: Found) -> EncoderSpec:
+def parts(info: Found) -> EncoderSpec:
     """The encoder unchanged; the head keys of config.json are checked even without a head."""
-    _transform(found)
-    found.config.require_one_of("classifier_pooling", "cls", "mean")
-    found.config.get("decoder_bias", True)
-    return found.encoder
+    _transform(info)
+    info.config.require_one_of("classifier_pooling", "cls", "mean")
+    info.config.get("decoder_bias", True)
+    return info.encoder
 
 
-def _masked(found: Found, width: int) -> MaskedLM | None:
-    if "classifier.weight" in found.shapes:
+def _masked(info: Found, width: int) -> MaskedLM | None:
+    if "classifier.weight" in info.shapes:
         return None
-    tied, bias = found.config.get("tie_word_embeddings", True), found.config.get("decoder_bias", True)
-    return MaskedLM(_transform(found), tied, bias)
+    tied, bias = info.config.get("tie_word_embeddings", True), info.config.get("decoder_bias", True)
+    return MaskedLM(_transform(info), tied, bias)
 
 
 def _write_masked(head: MaskedLM) -> Mapping[str, Any]:
     return {**_write_transform(head), "decoder_bias": head.bias, "tie_word_embeddings": head.tied}
 
 
-def _classifier(found: Found, classes: int) -> Classifier:
+def _classifier(info: Found, classes: int) -> Classifier:
     """The head called ``classifier``; only the class it was saved from determines its role."""
     for role, name in (("tokens", "TokenClassification"), ("span", "QuestionAnswering")):
-        if found.saved_from(name):
-            return Classifier("tokens" if role == "tokens" else "span", classes, "tokens", _transform(found))
-    return Classifier("sequence", classes, _pooling(found), _transform(found))
+        if info.saved_from(name):
+            return Classifier("tokens" if role == "tokens" else "span", classes, "tokens", _transform(info))
+    return Classifier("sequence", classes, _pooling(info), _transform(info))
 
 
-def _pooling(found: Found) -> Reads:
-    return "mean" if found.config.get("classifier_pooling", "cls") == "mean" else "first"
+def _pooling(info: Found) -> Reads:
+    return "mean" if info.config.get("classifier_pooling", "cls") == "mean" else "first"
 
 
-def _choice(found: Found, classes: int) -> Classifier:
-    return Classifier("choice", classes, _pooling(found), _transform(found))
+def _choice(info: Found, classes: int) -> Classifier:
+    return Classifier("choice", classes, _pooling(info), _transform(info))
 
 
 def _write_classifier(head: Classifier) -> Mapping[str, Any]:

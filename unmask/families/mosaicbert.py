@@ -71,15 +71,15 @@ def spec(*, width: int, heads: int, feedforward: int, attention_dropout: float, 
     return post_norm_encoder(width=width, mixer=mixer, feedforward=network, **others)
 
 
-def parts(found: Found) -> EncoderSpec:
+def parts(info: Found) -> EncoderSpec:
     """The encoder unchanged; the head's key is checked even without a head."""
-    found.config.require_one_of("hidden_act", *ACTIVATIONS)
-    return found.encoder
+    info.config.require_one_of("hidden_act", *ACTIVATIONS)
+    return info.encoder
 
 
-def _masked(found: Found, width: int) -> MaskedLM:
+def _masked(info: Found, width: int) -> MaskedLM:
     """The MLM head; the epsilon of its norm does not follow the config."""
-    activation = ACTIVATIONS[found.config.get("hidden_act", "gelu")]
+    activation = ACTIVATIONS[info.config.get("hidden_act", "gelu")]
     return MaskedLM(Transform(width, activation, LayerNorm(1e-12)))
 
 

@@ -18,10 +18,10 @@ from unmask.spec.tensor_map import Same
 
 
 def _read(config: JsonSettings, arguments: Arguments, compat: Compat) -> Arguments:
-    found = config.get_optional("encoder", dict)
-    if found is None:
+    plain = config.get_optional("encoder", dict)
+    if plain is None:
         raise CorruptCheckpoint(f"{config.name} has no encoder; for model_type unmask it holds the spec")
-    return {"encoder": from_plain(EncoderSpec, found, f"{config.name}'s encoder")}
+    return {"encoder": from_plain(EncoderSpec, plain, f"{config.name}'s encoder")}
 
 
 KEYS = (

@@ -33,9 +33,9 @@ MULTIPLE = 8
 
 def _read_widths(config: JsonSettings, arguments: Arguments, compat: Compat) -> Arguments:
     width, heads = arguments["width"], arguments["heads"]
-    if (own := config.get("dim_head", width // heads)) != width / heads:
+    if (head_width := config.get("dim_head", width // heads)) != width / heads:
         raise UnknownArchitecture(
-            f"dim_head is {own}, and only hidden_size {width} divided by num_attention_heads {heads} is built"
+            f"dim_head is {head_width}, and only hidden_size {width} divided by num_attention_heads {heads} is built"
         )
     whole = config.get("intermediate_size", 3072)
     in_range(config, "intermediate_size", whole, require_size)
@@ -124,7 +124,7 @@ HEADS = (
     HeadLayout(
         "decoder.weight",
         ("masked",),
-        lambda found, vocabulary: MaskedLM(None, tied=False),
+        lambda info, vocabulary: MaskedLM(None, tied=False),
         (Rename("decoder", "heads.masked.decoder"), Rename("decoder.bias", "heads.masked.bias")),
     ),
     dense_sequence("tanh", dense="dense", name="classifier"),

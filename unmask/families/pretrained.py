@@ -50,4 +50,4 @@ papers and code, and the papers of ELECTRA, NeoBERT and Ettin."""
 
 def find_pretraining(name: str) -> Pretraining | None:
     """How a published checkpoint was pretrained; None if it is not recorded here."""
-    return next((found for start, found in PRETRAINING.items() if name.startswith(start)), None)
+    return next((pretraining for start, pretraining in PRETRAINING.items() if name.startswith(start)), None)

@@ -99,11 +99,11 @@ def fill(lengths: NDArray[np.int64], size: int) -> tuple[NDArray[np.int64], int]
     count = 0
     for sequence in np.argsort(-lengths, kind="stable").tolist():
         length = int(lengths[sequence])
-        found = bisect_left(room, (length, 0))
-        if found == len(room):
+        place = bisect_left(room, (length, 0))
+        if place == len(room):
             free, number, count = size, count, count + 1
         else:
-            free, number = room.pop(found)
+            free, number = room.pop(place)
         first_S[sequence] = (number + 1) * size - free
         if free > length:
             insort(room, (free - length, number))

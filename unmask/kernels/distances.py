@@ -83,7 +83,7 @@ def log_buckets(count: int, buckets: int, max_distance: int) -> NDArray[np.int64
     """
     near = buckets // 2
     scale = math.log((max_distance - 1) / near)
-    made = np.arange(count, dtype=np.int64)
+    table = np.arange(count, dtype=np.int64)
     for distance in range(near + 1, count):
-        made[distance] = near + math.ceil(math.log(distance / near) / scale * (near - 1))
-    return made
+        table[distance] = near + math.ceil(math.log(distance / near) / scale * (near - 1))
+    return table

@@ -33,10 +33,10 @@ def kept(
     return words < threshold if threshold < WORDS // 2 else torch.ones_like(words, dtype=torch.bool)
 
 
-def apply_kept(x: Tensor, kept: Tensor, rate: float) -> Tensor:
+def apply_kept(x: Tensor, mask: Tensor, rate: float) -> Tensor:
     """Zero where not kept, else ``x``, which may be one number, divided by the kept share."""
     share = kept_share(rate)
-    return torch.where(kept, x * (1 / share if share else 0.0), 0.0)
+    return torch.where(mask, x * (1 / share if share else 0.0), 0.0)
 
 
 def dropout(x: Tensor, rate: float) -> Tensor:

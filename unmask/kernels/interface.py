@@ -78,7 +78,7 @@ class Capability:
         hidden = ("unattended",) if request.unattended else ()
         asked = (*hidden, type(request.position).__name__, request.device, *trained, request.dtype)
         first, last = next(
-            (self.preferred_lengths_by[one] for one in asked if one in self.preferred_lengths_by),
+            (self.preferred_lengths_by[aspect] for aspect in asked if aspect in self.preferred_lengths_by),
             self.preferred_lengths,
         )
         return first <= request.longest and (last is None or request.longest <= last)

@@ -131,14 +131,14 @@ class AttentionBias:
 
         None for nothing. Disentangled terms are not among it: they are scaled with the content.
         """
-        found = None
+        total_HRC = None
         if self.slopes_H is not None:
             far_RC = tile.distance_RC(like.device).abs()
-            found = -(self.slopes_H.to(like.device)[:, None, None] * far_RC).to(like)
+            total_HRC = -(self.slopes_H.to(like.device)[:, None, None] * far_RC).to(like)
         if self.relative is not None:
             term_HRC = self.relative.terms(*tile.extent, like)
-            found = term_HRC if found is None else found + term_HRC
-        return found
+            total_HRC = term_HRC if total_HRC is None else total_HRC + term_HRC
+        return total_HRC
 
 
 def scores(tile: Tile, q_RHK: Tensor, k_CHK: Tensor, bias: AttentionBias) -> Tensor:

@@ -65,20 +65,20 @@ def build(
     """
     if dtype not in DTYPES:
         raise InvalidRequest(f"dtype is {dtype!r}; it can be {', '.join(DTYPES)}")
-    made, encoder = report_tensors(checkpoint), on_meta(checkpoint.spec, kernel, checkpoint.head)
+    report, encoder = report_tensors(checkpoint), on_meta(checkpoint.spec, kernel, checkpoint.head)
     if not layers and checkpoint.adapter is None:
         encoder.layers = nn.ModuleList()
-        made = _without_layers(made)
+        report = _without_layers(report)
     stored = read_tensors(
-        checkpoint.tensors, {name for some in made.sources.values() for name in some} | set(made.copies)
+        checkpoint.tensors, {name for names in report.sources.values() for name in names} | set(report.copies)
     )
     state = {
-        ours: torch.cat([stored[name] for name in some]) if len(some) > 1 else stored[some[0]]
-        for ours, some in made.sources.items()
+        ours: torch.cat([stored[name] for name in names]) if len(names) > 1 else stored[names[0]]
+        for ours, names in report.sources.items()
     }
     if checkpoint.adapter is not None:
-        check_base(checkpoint, stored, made)
-    for ours, row in made.reorders.items():
+        check_base(checkpoint, stored, report)
+    for ours, row in report.reorders.items():
         state[ours] = in_our_order(state[ours], row, checkpoint.spec)
     if checkpoint.adapter is not None:
         add_updates(checkpoint, state)
@@ -89,22 +89,22 @@ def build(
     for ours, tensor in state.items():
         state[ours] = tensor.to(device=device_named(device), dtype=DTYPES[dtype])
         if not is_finite(state[ours]):
-            (name, *_) = made.sources.get(ours, (ours,))
+            (name, *_) = report.sources.get(ours, (ours,))
             raise not_finite_in(name, dtype)
-    for name, ours in made.copies.items():
+    for name, ours in report.copies.items():
         if not torch.equal(stored[name].to(state[ours]), state[ours]):
-            raise differs_from_copy(name, made.sources[ours][0])
+            raise differs_from_copy(name, report.sources[ours][0])
     encoder.load_state_dict(state, assign=True)
     if not layers:
         encoder.layers = nn.ModuleList()
     return encoder.eval()
 
 
-def _without_layers(made: TensorReport) -> TensorReport:
+def _without_layers(report: TensorReport) -> TensorReport:
     """Without the tensors of layers, and without copies, which were compared when the layers were read."""
-    sources = {ours: found for ours, found in made.sources.items() if not ours.startswith("layers.")}
-    reorders = {ours: found for ours, found in made.reorders.items() if ours in sources}
-    return replace(made, sources=sources, reorders=reorders, copies={})
+    sources = {ours: names for ours, names in report.sources.items() if not ours.startswith("layers.")}
+    reorders = {ours: row for ours, row in report.reorders.items() if ours in sources}
+    return replace(report, sources=sources, reorders=reorders, copies={})
 
 
 def device_named(name: str | None) -> torch.device:

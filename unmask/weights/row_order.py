@@ -24,5 +24,5 @@ def in_their_order(tensor: Array, reorder: Reorder | None, spec: EncoderSpec) ->
 
 def _chosen(tensor: Array, order: list[int]) -> Array:
     """The blocks of rows in an order, of which each has the same number of rows."""
-    made: Array = tensor.reshape(len(order), -1, *tensor.shape[1:])[order].reshape(tensor.shape)
-    return made
+    reordered: Array = tensor.reshape(len(order), -1, *tensor.shape[1:])[order].reshape(tensor.shape)
+    return reordered

@@ -39,8 +39,8 @@ def moves(
     """
     rows = tuple(rows)
     patterns = [(_pattern(row.ours), row) for row in rows if isinstance(row, Rename | Concat | Reorder)]
-    own = any(isinstance(row, Same) for row in rows)
-    found = []
+    has_same = any(isinstance(row, Same) for row in rows)
+    tensor_moves = []
     for name in ours:
         for pattern, row in patterns:
             match = pattern.fullmatch(name)
@@ -51,13 +51,13 @@ def moves(
                 names = tuple(t.replace("{l}", named) + suffix for t in theirs)
                 reorder = row if isinstance(row, Reorder) else None
                 concat = row if isinstance(row, Concat) else None
-                found.append(TensorMove(name, names, reorder, concat))
+                tensor_moves.append(TensorMove(name, names, reorder, concat))
                 break
         else:
-            if not own:
+            if not has_same:
                 raise TensorMismatch(f"the family's tensor map has no entry for our tensor {name}")
-            found.append(TensorMove(name, (name,)))
-    return found
+            tensor_moves.append(TensorMove(name, (name,)))
+    return tensor_moves
 
 
 def _pattern(ours: str) -> re.Pattern[str]:
@@ -95,7 +95,9 @@ class TensorReport:
 def canonical(name: str, prefix: str | tuple[str, ...]) -> str:
     """A tensor's name in the family's own layout: without its model prefix and without old suffixes."""
     prefixes = (prefix,) if isinstance(prefix, str) else prefix
-    name = name.removeprefix(next((found for found in prefixes if found and name.startswith(found)), ""))
+    name = name.removeprefix(
+        next((candidate for candidate in prefixes if candidate and name.startswith(candidate)), "")
+    )
     for old, new in OLD_SUFFIXES.items():
         if name.endswith(old):
             return name.removesuffix(old) + new
@@ -202,8 +204,8 @@ def _statuses(
     return tuple(statuses)
 
 
-def _count(names: Sequence[str], one: str, several: str) -> str:
-    return f"1 tensor {one}" if len(names) == 1 else f"{len(names)} tensors {several}"
+def _count(names: Sequence[str], singular: str, several: str) -> str:
+    return f"1 tensor {singular}" if len(names) == 1 else f"{len(names)} tensors {several}"
 
 
 def _some(names: Sequence[str]) -> str:

@@ -58,17 +58,17 @@ def tensors_of_file(path: Path) -> Mapping[str, StoredTensor]:
         CorruptCheckpoint: the file is damaged.
     """
     check_stored_file(path)
-    found = {}
+    tensors = {}
     try:
         with safe_open(path, framework="numpy") as file:
             for name in file.keys():  # noqa: SIM118 - an open file is not a dict
                 part = file.get_slice(name)
-                found[name] = StoredTensor(path, tuple(part.get_shape()), part.get_dtype())
+                tensors[name] = StoredTensor(path, tuple(part.get_shape()), part.get_dtype())
     except (SafetensorError, OSError) as error:
         raise CorruptCheckpoint(
             f"{path} is damaged or incomplete ({error}); copy or download it again"
         ) from None
-    return found
+    return tensors
 
 
 def check_stored_file(path: Path) -> None:
@@ -112,9 +112,9 @@ def read_index(index: Path) -> Mapping[str, Path]:
     places: dict[str, object] = JsonSettings.parse(content, index.name).get("weight_map", {})
     if not places:
         raise CorruptCheckpoint(f"{index} is not an index of weight files")
-    found = {}
+    files = {}
     for tensor, name in places.items():
         if not isinstance(name, str) or Path(name).name != name or not (index.parent / name).exists():
             raise CorruptCheckpoint(f"{index} names {name}, which is not in the folder")
-        found[tensor] = index.parent / name
-    return found
+        files[tensor] = index.parent / name
+    return files

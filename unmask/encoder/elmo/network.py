@@ -93,7 +93,9 @@ class CharacterNetwork(nn.Module):
     def forward(self, characters_TC: Tensor) -> Tensor:
         """Shape (T, C) ids in, (T, D) out."""
         x_TEC = self.characters(characters_TC).transpose(-1, -2)
-        x_TF = torch.cat([self.activation(one(x_TEC).amax(dim=-1)) for one in self.filters], dim=-1)
+        x_TF = torch.cat(
+            [self.activation(convolution(x_TEC).amax(dim=-1)) for convolution in self.filters], dim=-1
+        )
         for highway in self.highways:
             x_TF = highway(x_TF)
         x_TD: Tensor = self.projection(x_TF)
@@ -134,7 +136,7 @@ class ProjectedLstm(nn.Module):
         gates_TG = self.inputs(x_TD)
         state_SD = x_TD.new_zeros(len(steps[0]), x_TD.shape[-1])
         cell_SC = x_TD.new_zeros(len(steps[0]), self.projection.in_features)
-        made = []
+        states = []
         for rows in steps:
             # The longest sentences come first, so finished ones are at the end.
             state_SD, cell_SC = state_SD[: len(rows)], cell_SC[: len(rows)]
@@ -143,8 +145,8 @@ class ProjectedLstm(nn.Module):
             cell_SC = cell_SC.clamp(-self.cell_clip, self.cell_clip)
             state_SD = self.projection(show.sigmoid() * cell_SC.tanh())
             state_SD = state_SD.clamp(-self.state_clip, self.state_clip)
-            made.append(state_SD)
-        return torch.cat(made)[torch.cat(steps).argsort()]
+            states.append(state_SD)
+        return torch.cat(states)[torch.cat(steps).argsort()]
 
 
 class LayerMix(nn.Module):

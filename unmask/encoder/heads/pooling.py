@@ -85,18 +85,18 @@ def embed(
     Raises:
         InvalidRequest: its dense layers are not given, or a sequence has no token to pool.
     """
-    own = 0 if layers is None else len(layers)
-    if any(not isinstance(layer, UnitLength) for layer in head.projections[own:]) or own > len(
-        head.projections
-    ):
+    layer_count = 0 if layers is None else len(layers)
+    if any(
+        not isinstance(layer, UnitLength) for layer in head.projections[layer_count:]
+    ) or layer_count > len(head.projections):
         raise InvalidRequest(
-            f"the output has {len(head.projections)} layers after pooling and the encoder has {own}; "
+            f"the output has {len(head.projections)} layers after pooling and the encoder has {layer_count}; "
             "use the output of its own checkpoint"
         )
     check_unpooled(layout, skipped)
     e_SE = torch.cat([_pool_exactly(x_TD, layout, mode, skipped) for mode in head.pooling], dim=-1)
     e_SE = e_SE if layers is None else layers(e_SE)
-    for _ in head.projections[own:]:
+    for _ in head.projections[layer_count:]:
         e_SE = torch.nn.functional.normalize(e_SE, dim=-1)
     e_SE = e_SE[:, : head.dimensions]
     return torch.nn.functional.normalize(e_SE, dim=-1) if head.normalize else e_SE

@@ -63,8 +63,8 @@ class MaskedLMHead(nn.Module):
         x_ME = x_MD if self.transform is None else self.transform(x_MD)
         if self.decoder is None:
             return x_ME, words_VE, self.bias
-        own = self.spec.own_bias
-        return x_ME, self.decoder.weight, self.decoder.bias if own else self.bias
+        own_bias = self.spec.own_bias
+        return x_ME, self.decoder.weight, self.decoder.bias if own_bias else self.bias
 
 
 class ClassificationHead(nn.Module):

@@ -98,8 +98,8 @@ class SoftmaxMixer(nn.Module):
         every = all(biased.values())
         self.qkv = nn.Linear(width, sum(spec.qkv_widths), bias=every)
         for (name, has), features in zip(biased.items(), spec.qkv_widths, strict=True):
-            own = nn.Parameter(torch.zeros(features)) if has and not every else None
-            self.register_parameter(name, own)
+            bias = nn.Parameter(torch.zeros(features)) if has and not every else None
+            self.register_parameter(name, bias)
         self.out = nn.Linear(spec.heads * spec.head_width, width, bias=spec.out_bias)
         self.globals: GlobalAttention | None = None
         if isinstance(spec.pattern, SlidingWindowGlobal) and spec.pattern.own_projections:
@@ -110,9 +110,9 @@ class SoftmaxMixer(nn.Module):
         layout: SequenceLayout,
         x_TD: Tensor,
         kernel: str | None,
-        made: dict[Any, Any],
+        plans: dict[Any, Any],
     ) -> AttentionPlan:
-        """The plan of this layer, shared in ``made`` with every layer of equal pattern and position."""
+        """The plan of this layer, shared in ``plans`` with every layer of equal pattern and position."""
         spec, expansion = self.spec, layout.expansion
         read_layout = layout if expansion is None else expansion.layout
         pattern, unattended = simplify(spec.pattern, read_layout), layout.unattended_T is not None
@@ -128,7 +128,7 @@ class SoftmaxMixer(nn.Module):
             spec.dropout > 0,
             self.globals is not None,
         )
-        if key not in made:
+        if key not in plans:
             request = AttentionRequest(
                 device=x_TD.device.type,
                 dtype=str(attended_dtype(x_TD)).removeprefix("torch."),
@@ -155,7 +155,7 @@ class SoftmaxMixer(nn.Module):
             if expansion is not None:
                 tokens_A = torch.from_numpy(expansion.tokens_A).to(x_TD.device)
                 places_T = torch.from_numpy(expansion.places_T).to(x_TD.device)
-            made[key] = AttentionPlan(
+            plans[key] = AttentionPlan(
                 chosen,
                 prepared,
                 rotation,
@@ -165,7 +165,7 @@ class SoftmaxMixer(nn.Module):
                 tokens_A=tokens_A,
                 places_T=places_T,
             )
-        return made[key]  # type: ignore[no-any-return]
+        return plans[key]  # type: ignore[no-any-return]
 
     def project(self, x_TD: Tensor, rotation: RotaryTable | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, (T, H, K) each, rotated if positions are rotary; token-wise."""
@@ -221,13 +221,13 @@ class SoftmaxMixer(nn.Module):
             if hook is not None:
                 self.globals.record(x_TD, layer, hook)
         if hook is not None:
-            heard = (
+            recorded = (
                 (HookPoint.QUERY, q_THK),
                 (HookPoint.KEY, k_THK),
                 (HookPoint.VALUE, v_THK),
                 (HookPoint.MIXED, o_THK),
             )
-            for place, tensor in heard:
+            for place, tensor in recorded:
                 hook(place, layer, tensor)
             if bias.distances is not None:
                 record_distances(bias.distances, layer, hook)

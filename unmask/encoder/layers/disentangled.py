@@ -41,11 +41,11 @@ class DistanceProjections(nn.Module):
         self.position = position
         self.heads = spec.heads
         self.inner = spec.heads * spec.head_width
-        own = not position.shared_projections
+        separate = not position.shared_projections
         self.key = self.query = None
-        if own and position.content_to_position:
+        if separate and position.content_to_position:
             self.key = nn.Linear(width, self.inner, bias=position.position_key_bias)
-        if own and position.position_to_content:
+        if separate and position.position_to_content:
             self.query = nn.Linear(width, self.inner)
         self.dropout = Dropout(position.table_dropout)
 
@@ -73,11 +73,13 @@ class DistanceProjections(nn.Module):
         )
         return AttentionBias(distances=DistanceBias(position, keys_PHK, queries_PHK))
 
-    def _project(self, table_PD: Tensor, own: nn.Linear | None, content: nn.Linear, part: int) -> Tensor:
-        if own is None:
+    def _project(
+        self, table_PD: Tensor, projection: nn.Linear | None, content: nn.Linear, part: int
+    ) -> Tensor:
+        if projection is None:
             rows = slice(part * self.inner, (part + 1) * self.inner)
             bias = None if content.bias is None else content.bias[rows]
             table = functional.linear(table_PD, weight_of(content)[rows], bias)
         else:
-            table = own(table_PD)
+            table = projection(table_PD)
         return table.view(len(table), self.heads, -1)

@@ -32,8 +32,8 @@ def initialize(encoder: nn.Module, std: float, layers: int, how: Initialization 
     for module in encoder.modules():
         if isinstance(module, nn.Linear | nn.Embedding | nn.Conv1d):
             if how == "megatron":
-                own = std / math.sqrt(2 * layers) if id(module) in outputs else std
-                nn.init.trunc_normal_(module.weight, std=own, a=-CUT * own, b=CUT * own)
+                module_std = std / math.sqrt(2 * layers) if id(module) in outputs else std
+                nn.init.trunc_normal_(module.weight, std=module_std, a=-CUT * module_std, b=CUT * module_std)
             elif how == "zero_out" and id(module) in outputs:
                 nn.init.zeros_(module.weight)
             else:

@@ -63,12 +63,12 @@ class LinearMixer(nn.Module):
             self.projection.copy_(orthogonal_rows(*self.projection.shape, generator=generator))
 
     def plan(
-        self, layout: SequenceLayout, x_TD: Tensor, kernel: str | None, made: dict[Any, Any]
+        self, layout: SequenceLayout, x_TD: Tensor, kernel: str | None, plans: dict[Any, Any]
     ) -> LinearPlan:
-        """The sequences grouped by length, shared in ``made`` by all such layers."""
-        if LinearPlan not in made:
-            made[LinearPlan] = LinearPlan(Rectangles.of(layout, x_TD.device))
-        return made[LinearPlan]  # type: ignore[no-any-return]
+        """The sequences grouped by length, shared in ``plans`` by all such layers."""
+        if LinearPlan not in plans:
+            plans[LinearPlan] = LinearPlan(Rectangles.of(layout, x_TD.device))
+        return plans[LinearPlan]  # type: ignore[no-any-return]
 
     def forward(self, x_TD: Tensor, plan: LinearPlan, layer: int, hook: Hook | None) -> Tensor:
         """Shape (T, D) in and out. Features and sums are computed in float32 at least."""
@@ -87,8 +87,8 @@ class LinearMixer(nn.Module):
         """Mix sequences of equal length, (B, N, 3, H, K), a few sequences or heads at a time: (T, H, K)."""
         length, every = qkv_BN3HK.shape[1], self.spec.heads
         heads = min(every, max(1, ROWS_AT_ONCE // length))
-        for some in torch.split(qkv_BN3HK, max(1, ROWS_AT_ONCE // (length * heads))):
-            mixed = [self._mix(slab) for slab in torch.split(some, heads, dim=3)]
+        for sequences in torch.split(qkv_BN3HK, max(1, ROWS_AT_ONCE // (length * heads))):
+            mixed = [self._mix(slab) for slab in torch.split(sequences, heads, dim=3)]
             yield (mixed[0] if len(mixed) == 1 else torch.cat(mixed, dim=2)).flatten(0, 1)
 
     def _mix(self, qkv_BN3HK: Tensor) -> Tensor:

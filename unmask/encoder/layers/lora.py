@@ -78,9 +78,9 @@ def weight_of(linear: nn.Linear) -> Tensor:
 def updates(module: nn.Module) -> dict[str, LowRankUpdate]:
     """Every update below a module, by the name of its linear layer."""
     return {
-        name.removesuffix(f".{NAME}"): one
-        for name, one in module.named_modules()
-        if isinstance(one, LowRankUpdate)
+        name.removesuffix(f".{NAME}"): submodule
+        for name, submodule in module.named_modules()
+        if isinstance(submodule, LowRankUpdate)
     }
 
 
@@ -88,9 +88,9 @@ def updates(module: nn.Module) -> dict[str, LowRankUpdate]:
 def merged_state(module: nn.Module) -> dict[str, Tensor]:
     """The ``state_dict`` of an equal module without updates: they are added to the weights."""
     state: Mapping[str, Tensor] = module.state_dict()
-    found = updates(module)
-    merged = {name: tensor for name, tensor in state.items() if not _below(name, found)}
-    for name, update in found.items():
+    by_layer = updates(module)
+    merged = {name: tensor for name, tensor in state.items() if not _below(name, by_layer)}
+    for name, update in by_layer.items():
         weight = merged[f"{name}.weight"]
         merged[f"{name}.weight"] = weight + update.weight().to(weight)
     return merged

@@ -135,7 +135,7 @@ def export_onnx(
                 f"the graph differs from the encoder by {difference:.2g}, and at most {TOLERANCE:.0e} is "
                 "accepted, so nothing was written; please report this with the checkpoint's name"
             )
-        size = sum(one.stat().st_size for one in partial.glob(f"{GRAPH}*")) / 1e6
+        size = sum(path.stat().st_size for path in partial.glob(f"{GRAPH}*")) / 1e6
     return Exported(Path(folder), inputs, chosen, module.role, longest, difference, size)
 
 
@@ -170,7 +170,7 @@ def _write(module: PaddedEncoder, path: Path, longest: int) -> None:
     # Tokenizers of families with one token type or none give no token types.
     names = INPUTS if (module.encoder.spec.embedding.segments or 0) > 1 else INPUTS[:2]
     shapes = {name: {0: texts, 1: tokens} for name in names}
-    example = tuple(torch.from_numpy(one) for one in arrays[: len(names)])
+    example = tuple(torch.from_numpy(array) for array in arrays[: len(names)])
     with _quietly(), torch.no_grad():
         program = torch.onnx.export(
             module,
@@ -190,16 +190,16 @@ def _write(module: PaddedEncoder, path: Path, longest: int) -> None:
 def _quietly() -> Any:
     """Without the exporter's own report and warnings, which speak of its internals."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir", "torch.export")]
-    before = [one.level for one in loggers]
+    before = [logger.level for logger in loggers]
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
-        for one in loggers:
-            one.setLevel(logging.CRITICAL)
+        for logger in loggers:
+            logger.setLevel(logging.CRITICAL)
         try:
             yield
         finally:
-            for one, level in zip(loggers, before, strict=True):
-                one.setLevel(level)
+            for logger, level in zip(loggers, before, strict=True):
+                logger.setLevel(level)
 
 
 def _in_onnxruntime(path: Path) -> tuple[tuple[str, ...], Run]:
@@ -209,8 +209,8 @@ def _in_onnxruntime(path: Path) -> tuple[tuple[str, ...], Run]:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    inputs = tuple(one.name for one in session.get_inputs())
-    return inputs, lambda given: session.run(None, given)
+    inputs = tuple(input_.name for input_ in session.get_inputs())
+    return inputs, lambda feeds: session.run(None, feeds)
 
 
 def _difference(module: PaddedEncoder, inputs: Sequence[str], run: Run, longest: int) -> float:
@@ -222,8 +222,8 @@ def _difference(module: PaddedEncoder, inputs: Sequence[str], run: Run, longest:
     sizes = ((1, 1), (2, min(longest, 9)), (3, min(longest, 200)), (1, module.example_tokens))
     for seed, (texts, tokens) in enumerate(sizes):
         arrays = _inputs(module, texts, tokens, seed + 1)
-        given = {name: one for name, one in zip(INPUTS, arrays, strict=True) if name in inputs}
-        found = run(given)
+        feeds = {name: array for name, array in zip(INPUTS, arrays, strict=True) if name in inputs}
+        outputs = run(feeds)
         ids_BN, mask_BN, types_BN = arrays
         lengths_B, firsts = mask_BN.sum(1).tolist(), range(module.global_tokens)
         batch = PackedBatch.of_ids(
@@ -231,7 +231,7 @@ def _difference(module: PaddedEncoder, inputs: Sequence[str], run: Run, longest:
             [row[:length] for row, length in zip(types_BN, lengths_B, strict=True)],
             [firsts] * texts if module.global_tokens else None,
         )
-        for name, padded in zip(module.outputs, found, strict=True):
+        for name, padded in zip(module.outputs, outputs, strict=True):
             got = padded[mask_BN > 0] if _per_token(module, name) else padded
             difference = float(np.abs(got - _wanted(module, name, batch)).max())
             largest = max(largest, difference if np.isfinite(padded).all() else np.inf)

@@ -59,7 +59,7 @@ class PaddedLinear(nn.Module):
         """Shape (B, N, D) in and out."""
         mixer, spec = self.mixer, self.mixer.spec
         qkv_BN3HK = mixer.qkv(x_BND).unflatten(-1, (3, spec.heads, spec.head_width))
-        q_BHNK, k_BHNK, v_BHNK = (one.transpose(1, 2) for one in qkv_BN3HK.unbind(2))
+        q_BHNK, k_BHNK, v_BHNK = (x_BHNK.transpose(1, 2) for x_BHNK in qkv_BN3HK.unbind(2))
         present_B1N1 = present_BN[:, None, :, None]
         if mixer.projection is None:
             q_BHNM, k_BHNM = functional.elu(q_BHNK) + 1, functional.elu(k_BHNK) + 1
@@ -115,19 +115,19 @@ class PaddedEncoder(nn.Module):
         self.global_tokens, self.longest = global_tokens, longest
         for name in outputs:
             self._check(name)
-        made: dict[int, nn.Module] = {}
+        by_mixer: dict[int, nn.Module] = {}
         mixers: list[nn.Module] = []
         for layer in range(len(encoder.spec.layers)):
             mixer = encoder.block(layer).attention
-            if id(mixer) not in made:
-                made[id(mixer)] = (
+            if id(mixer) not in by_mixer:
+                by_mixer[id(mixer)] = (
                     PaddedAttention(mixer, longest, global_tokens=global_tokens, rows=rows)
                     if isinstance(mixer, SoftmaxMixer)
                     else PaddedLinear(mixer)
                 )
-            mixers.append(made[id(mixer)])
+            mixers.append(by_mixer[id(mixer)])
         self.mixers = nn.ModuleList(mixers)
-        blocks = [one.block for one in made.values() if isinstance(one, PaddedAttention)]
+        blocks = [padded.block for padded in by_mixer.values() if isinstance(padded, PaddedAttention)]
         self.example_tokens = min(longest, 3 * max(blocks, default=0) + 37)
         """Tokens of a text by which the graph can be traced: several blocks of each window."""
 
@@ -186,10 +186,12 @@ class PaddedEncoder(nn.Module):
             read_BND = block.attention_norm(x_BND) if block.norm_first else x_BND
             x_BND = block.after_attention(x_BND, mixer(read_BND, present_BN, table_PD))
             if layer == 0 and encoder.convolution is not None:
-                own = encoder.convolution
+                convolution = encoder.convolution
                 inside_BDN = (embedded_BND * present_BN[..., None]).mT
-                mixed_BND = own.inner(functional.pad(inside_BDN, (own.radius, own.radius))).mT
-                x_BND = own.norm(x_BND + own.activation(mixed_BND))
+                mixed_BND = convolution.inner(
+                    functional.pad(inside_BDN, (convolution.radius, convolution.radius))
+                ).mT
+                x_BND = convolution.norm(x_BND + convolution.activation(mixed_BND))
         y_BND: Tensor = encoder.final_norm(x_BND)
         return y_BND
 
@@ -214,9 +216,9 @@ class PaddedEncoder(nn.Module):
 
     def _embedding(self, output: PooledVector, x_BND: Tensor, present_BN: Tensor) -> Tensor:
         e_BE = torch.cat([pool_padded(x_BND, present_BN, mode) for mode in output.pooling], dim=-1)
-        own = self.encoder.output
-        e_BE = own(e_BE)
-        for layer in output.projections[len(own) :]:
+        layers = self.encoder.output
+        e_BE = layers(e_BE)
+        for layer in output.projections[len(layers) :]:
             assert isinstance(layer, UnitLength)
             e_BE = functional.normalize(e_BE, dim=-1)
         e_BE = e_BE if output.dimensions is None else e_BE[:, : output.dimensions]

@@ -86,7 +86,7 @@ class PaddedAttention(nn.Module):
         rotation = None
         if isinstance(spec.position, Rotary):
             rotation = RotaryTable(self.cosine[:length], self.sine[:length])  # type: ignore[index]
-        q_BHNK, k_BHNK, v_BHNK = (one.transpose(1, 2) for one in self.mixer.project(x_BND, rotation))
+        q_BHNK, k_BHNK, v_BHNK = (x_BHNK.transpose(1, 2) for x_BHNK in self.mixer.project(x_BND, rotation))
         tables = self._tables(table_PD)
         if self.block:
             o_BHNK = self._windows(q_BHNK, k_BHNK, v_BHNK, present_BN, tables)
@@ -103,18 +103,18 @@ class PaddedAttention(nn.Module):
         These are its tables of distances as ``keys`` and as ``queries`` (H, P, K), its ``biases`` (H, P), the
         ``rows`` of distances in them (D,), and ``slopes`` (H, 1, 1).
         """
-        found = {"rows": self.rows_D, "slopes": self.slopes_H11}
+        tables = {"rows": self.rows_D, "slopes": self.slopes_H11}
         if self.mixer.distances is not None and table_PD is not None:
             bias = self.mixer.distances(table_PD, self.mixer.qkv)
             if bias.relative is not None:
-                found["biases"] = bias.relative.table_PH.T
+                tables["biases"] = bias.relative.table_PH.T
             else:
                 for name, table_PHK in (
                     ("keys", bias.distances.keys_PHK),
                     ("queries", bias.distances.queries_PHK),
                 ):
-                    found[name] = None if table_PHK is None else table_PHK.transpose(0, 1)
-        return {name: one for name, one in found.items() if one is not None}
+                    tables[name] = None if table_PHK is None else table_PHK.transpose(0, 1)
+        return {name: table for name, table in tables.items() if table is not None}
 
     def _scores(
         self, q_BHRK: Tensor, k_BHCK: Tensor, distance_RC: Tensor, tables: Mapping[str, Tensor]
@@ -162,10 +162,10 @@ class PaddedAttention(nn.Module):
             rows_R = first + read["block"]
             q_BHRK = read["q"].index_select(2, rows_R.minimum(read["places"][-1]))
             mixed_RBHK = self._mixed(q_BHRK, rows_R, read).movedim(2, 0)
-            return {name: one.clone() for name, one in read.items()}, mixed_RBHK.contiguous()
+            return {name: tensor.clone() for name, tensor in read.items()}, mixed_RBHK.contiguous()
 
         if torch.compiler.is_exporting():
-            dense = {name: one.contiguous() for name, one in read.items()}  # as clones are
+            dense = {name: tensor.contiguous() for name, tensor in read.items()}  # as clones are
             _, o_XRBHK = scan(step, dense, firsts_X)
         else:  # torch would compile the loop for each shape
             o_XRBHK = torch.stack([step(read, first)[1] for first in firsts_X])
@@ -243,8 +243,8 @@ class PaddedAttention(nn.Module):
         seen_X1RW = seen_X11W if near_RW is None else seen_X11W & near_RW
         if firsts:
             few_XHGK = [
-                one[:, None, :, :firsts].expand(-1, blocks, -1, -1, -1).flatten(0, 1)
-                for one in (k_BHNK, v_BHNK)
+                x_BHNK[:, None, :, :firsts].expand(-1, blocks, -1, -1, -1).flatten(0, 1)
+                for x_BHNK in (k_BHNK, v_BHNK)
             ]
             s_XHRG = q_XHRK @ few_XHGK[0].mT / math.sqrt(width)
             given_B1G = present_BN[:, None, :firsts].expand(-1, blocks, -1).flatten(0, 1)[:, None, None, :]
@@ -265,11 +265,11 @@ class PaddedAttention(nn.Module):
         present_BN: Tensor,
     ) -> Tensor:
         """The output with the rows of global tokens replaced: they attend to all of their text."""
-        firsts, own = self.global_tokens, self.mixer.globals
+        firsts, separate = self.global_tokens, self.mixer.globals
         q_BHGK = q_BHNK[:, :, :firsts]
-        if own is not None:
-            q_BHGK = own.project(x_BND[:, :firsts], 0).transpose(1, 2)
-            k_BHNK, v_BHNK = (own.project(x_BND, part).transpose(1, 2) for part in (1, 2))
+        if separate is not None:
+            q_BHGK = separate.project(x_BND[:, :firsts], 0).transpose(1, 2)
+            k_BHNK, v_BHNK = (separate.project(x_BND, part).transpose(1, 2) for part in (1, 2))
         s_BHGN = q_BHGK @ k_BHNK.mT / math.sqrt(q_BHGK.shape[-1])
         o_BHGK = masked_softmax(s_BHGN, present_BN[:, None, None, :]) @ v_BHNK
         return torch.cat((o_BHGK, o_BHNK[:, :, firsts:]), dim=2)

@@ -87,10 +87,10 @@ class InferenceEncoder(Encoder):
         if known is not None:
             return known
         table_PD = None if self.distances is None else self.distances()
-        made: dict[Any, Plan] = {}
+        plans: dict[Any, Plan] = {}
         prepared: Prepared = {}
         for first in self._firsts:
-            plan = self.plan(self.block(first), layout, x_TD, table_PD, made)
+            plan = self.plan(self.block(first), layout, x_TD, table_PD, plans)
             prepared[first] = plan, attend_by(plan) if isinstance(plan, AttentionPlan) else None
         if plain and all(isinstance(attend, Rectangle) for _, attend in prepared.values()):
             self._remembered[tokens, self.kernel] = prepared
@@ -99,5 +99,5 @@ class InferenceEncoder(Encoder):
 
 def _needs(encoder: Encoder, layer: int) -> Any:
     """Layers for which this is equal can share a plan."""
-    own = getattr(encoder.block(layer).attention, "globals", None) is not None
-    return encoder.spec.layers[layer].mixer, own
+    separate = getattr(encoder.block(layer).attention, "globals", None) is not None
+    return encoder.spec.layers[layer].mixer, separate

@@ -27,13 +27,13 @@ def projected(
     table_PD = normalized(position.table_norm, "distances.norm", weights["distances.table.weight"], weights)
     inner, shared = mixer.heads * mixer.head_width, position.shared_projections
 
-    def project(part: int, own: str) -> Float32s:
-        name, rows = (f"{prefix}.attention.distances.{own}", slice(None))
+    def project(part: int, side: str) -> Float32s:
+        name, rows = (f"{prefix}.attention.distances.{side}", slice(None))
         if shared:
             name, rows = f"{prefix}.attention.qkv", slice(part * inner, (part + 1) * inner)
-        made = table_PD @ weights[f"{name}.weight"][rows].T
+        product = table_PD @ weights[f"{name}.weight"][rows].T
         bias = f"{name}.bias"
-        return made + weights[bias][rows] if bias in weights else made
+        return product + weights[bias][rows] if bias in weights else product
 
     return (
         project(1, "key") if position.content_to_position else None,

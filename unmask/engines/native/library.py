@@ -44,12 +44,12 @@ def library_reason(precision: str) -> str | None:
     """Why no encoder runs natively in a precision, as the end of "... because"; None if they can."""
     if os.environ.get(HIDDEN) == "torch":
         return f"{HIDDEN} is torch in the environment"
-    found = connected()
-    if isinstance(found, str):
-        return found
+    library = connected()
+    if isinstance(library, str):
+        return library
     if precision not in PRECISIONS:
         return f"the native library computes in {', '.join(PRECISIONS)}, not in {precision}"
-    if precision not in found.precisions:
+    if precision not in library.precisions:
         return f"this processor, or ONEDNN_MAX_CPU_ISA, has no matrix products in {precision}"
     return None
 
@@ -80,10 +80,12 @@ def connected() -> Library | str:
     except (OSError, AttributeError) as error:
         return f"the native library cannot be loaded: {error}"
     if not proved:
-        said = functions.native_error().decode()
-        return f"this torch has no matrix products that the native library can call{said and f' ({said})'}"
-    found = tuple(name for number, name in enumerate(PRECISIONS) if proved >> number & 1)
-    return Library(functions, found, level)
+        reason = functions.native_error().decode()
+        return (
+            f"this torch has no matrix products that the native library can call{reason and f' ({reason})'}"
+        )
+    precisions = tuple(name for number, name in enumerate(PRECISIONS) if proved >> number & 1)
+    return Library(functions, precisions, level)
 
 
 def processor_flags() -> frozenset[str]:

@@ -244,31 +244,31 @@ class NativeLayers:
 
     def _pack(self, number: int) -> None:
         """Hand over one set of weights; what is read for it lives only as long as this call."""
-        kept: list[NDArray[Any]] = []
+        alive: list[NDArray[Any]] = []
         layer, prefix = self.spec.layers[self.spec.weights_of_layer.index(number)], f"layers.{number}"
         mixer = layer.mixer
         assert isinstance(mixer, SoftmaxAttention)
         weight_NK, bias_N = self._weights[f"{prefix}.attention.qkv.weight"], self._qkv_bias(mixer, prefix)
         qkv = interface.Linear(*weight_NK.shape)
         qkv.weight, qkv.bias = (
-            _kept(_in_halves(weight_NK, mixer), kept),
-            _kept(_in_halves(bias_N, mixer), kept),
+            _kept(_in_halves(weight_NK, mixer), alive),
+            _kept(_in_halves(bias_N, mixer), alive),
         )
         weights = interface.Weights(
             qkv=qkv,
-            out=self._linear(f"{prefix}.attention.out", kept),
-            inner=self._linear(f"{prefix}.feedforward.inner", kept),
-            outer=self._linear(f"{prefix}.feedforward.outer", kept),
+            out=self._linear(f"{prefix}.attention.out", alive),
+            inner=self._linear(f"{prefix}.feedforward.inner", alive),
+            outer=self._linear(f"{prefix}.feedforward.outer", alive),
             attention_norm=self._norm(
-                layer.norm if layer.attention_norm else None, f"{prefix}.attention_norm", kept
+                layer.norm if layer.attention_norm else None, f"{prefix}.attention_norm", alive
             ),
-            feedforward_norm=self._norm(layer.norm, f"{prefix}.feedforward_norm", kept),
+            feedforward_norm=self._norm(layer.norm, f"{prefix}.feedforward_norm", alive),
         )
         if isinstance(mixer.position, Disentangled):
             tables = projected(mixer, mixer.position, self._weights, prefix)
             weights.distance_rows = 2 * mixer.position.span
             weights.distance_keys, weights.distance_queries = (
-                None if table is None else _kept(table, kept) for table in tables
+                None if table is None else _kept(table, alive) for table in tables
             )
         gated = isinstance(layer.feedforward, GatedFeedForward)
         if self._library.native_weights(self._native, number, ctypes.byref(weights), gated):
@@ -282,15 +282,15 @@ class NativeLayers:
         names = ("query_bias", "key_bias", "value_bias")
         return np.concatenate(
             [
-                self._weights[f"{prefix}.attention.{name}"] if one else np.zeros(width, np.float32)
-                for name, one, width in zip(names, has, mixer.qkv_widths, strict=True)
+                self._weights[f"{prefix}.attention.{name}"] if biased else np.zeros(width, np.float32)
+                for name, biased, width in zip(names, has, mixer.qkv_widths, strict=True)
             ]
         )
 
     def _linear(self, name: str, alive: list[NDArray[Any]]) -> interface.Linear:
         weight_NK, bias = self._weights[f"{name}.weight"], f"{name}.bias"
-        given = _kept(self._weights[bias], alive) if bias in self._weights else None
-        return interface.Linear(*weight_NK.shape, _kept(weight_NK, alive), given)
+        pointer = _kept(self._weights[bias], alive) if bias in self._weights else None
+        return interface.Linear(*weight_NK.shape, _kept(weight_NK, alive), pointer)
 
     def _norm(self, norm: Norm | None, name: str, alive: list[NDArray[Any]]) -> interface.Norm:
         if norm is None:

@@ -68,9 +68,9 @@ class PositionTables:
 
     def for_length(self, length: int) -> tuple[object, object, object]:
         """Both kinds of tables as arrays of the library, and what keeps them alive."""
-        made = self._made
-        if made is not None and made[0] >= length:
-            return made[1]
+        cached = self._made
+        if cached is not None and cached[0] >= length:
+            return cached[1]
         reach = max(SHORTEST_TABLE, 1 << (length - 1).bit_length())
         alive: list[NDArray[Any]] = []
         rotations = (interface.Table * len(self._rotations))()

@@ -66,7 +66,7 @@ class StripGradients:
 
     def _meeting(self, left: int, right: int) -> list[tuple[tuple[KeyBlock, int, int], KeyBlock]]:
         ours = {block.first: block for block in self.blocks}
-        return [(found, ours[found[0].first]) for found in self.strips.meeting(left, right)]
+        return [(meeting, ours[meeting[0].first]) for meeting in self.strips.meeting(left, right)]
 
     def _to_keys_of_table(self, rows: slice, ds_GRN: Tensor, left: int, right: int) -> None:
         table_HWK, sums_HWK = self.strips.keys_HWK, self.dkeys_HWK

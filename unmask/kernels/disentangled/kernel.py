@@ -181,7 +181,7 @@ class Attention(torch.autograd.Function):
         dtype = torch.promote_types(inputs[0].dtype, torch.float32)
         generator, tables = setting.generator(do_THK.device), (keys_PHK, queries_PHK)
         dtables = [None if table is None else torch.zeros_like(table, dtype=dtype) for table in tables]
-        found: tuple[list[Tensor], ...] = ([], [], [])
+        outs_by_input: tuple[list[Tensor], ...] = ([], [], [])
         dlse = [None] * len(setting.plan.shapes) if dlse_TH is None else list(setting.plan.cut(dlse_TH))
         for run, each in enumerate(zip(*map(setting.plan.cut, (*inputs, do_THK)), strict=True)):
             outs = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in each[:3]]
@@ -200,14 +200,14 @@ class Attention(torch.autograd.Function):
                 gradients.finish(dtables, heads)
                 for out, x_GNK in zip(outs, (gradients.dq, gradients.dk, gradients.dv), strict=True):
                     put(out, sequences, heads, x_GNK)
-            for parts, out in zip(found, outs, strict=True):
+            for parts, out in zip(outs_by_input, outs, strict=True):
                 parts.append(out)
-        given = [setting.plan.join(parts) for parts in found]
+        joined = [setting.plan.join(parts) for parts in outs_by_input]
         changed = (
             None if grad is None else grad.to(table.dtype)
             for grad, table in zip(dtables, tables, strict=True)
         )
-        return (None, *given, *changed)
+        return (None, *joined, *changed)
 
 
 def attend_group(

@@ -77,10 +77,10 @@ class FlexKernel:
         """The map of blocks and the rule, with what it reads on the device."""
         from torch.nn.attention.flex_attention import BlockMask
 
-        some, every = block_map(layout, pattern)
-        number_some, index_some = (array.to(device) for array in _listed(some & ~every))
+        any_allowed, every = block_map(layout, pattern)
+        number_some, index_some = (array.to(device) for array in _listed(any_allowed & ~every))
         number_every, index_every = (array.to(device) for array in _listed(every))
-        filled = len(some) * BLOCK
+        filled = len(any_allowed) * BLOCK
         mask = BlockMask.from_kv_blocks(
             number_some,
             index_some,
@@ -152,14 +152,14 @@ def block_map(
         case CausalAttention():
             return np.tril(share), np.tril(same, -1)
         case SlidingWindow(radius=radius, dilation=dilation):
-            some = share & (nearest <= radius * dilation)
+            any_allowed = share & (nearest <= radius * dilation)
             inside = (between + 1) * BLOCK - 1 <= radius
-            return some, same & inside if dilation == 1 else np.zeros_like(same)
+            return any_allowed, same & inside if dilation == 1 else np.zeros_like(same)
         case SlidingWindowGlobal():
-            some, every = block_map(layout, pattern.window)
+            any_allowed, every = block_map(layout, pattern.window)
             for block, blocks in _global_places(layout):
-                some[block, blocks] = some[blocks, block] = True
-            return some, every
+                any_allowed[block, blocks] = any_allowed[blocks, block] = True
+            return any_allowed, every
         case _:
             raise KernelError(f"the flex kernel has no {type(pattern).__name__} pattern")
 

@@ -133,9 +133,9 @@ class Group:
         else:
             together, at_once = at_once, 1
         for first in range(0, blocks, at_once):
-            some = slice(first, min(first + at_once, blocks))
-            step = together or max(1, at_once // (some.stop - some.start))
-            yield some, [slice(h, min(h + step, heads)) for h in range(0, heads, step)]
+            block_slice = slice(first, min(first + at_once, blocks))
+            step = together or max(1, at_once // (block_slice.stop - block_slice.start))
+            yield block_slice, [slice(h, min(h + step, heads)) for h in range(0, heads, step)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,9 +194,9 @@ class TiledPlan:
         key = (number, 0, dtype)
         if shared and key in self.seen:
             return self.seen[key]
-        some = slice(0, 1) if shared else blocks
-        rows_BR1 = group.rows.index[some][:, :, None]
-        later = group.keys.index[some][:, None, -group.causal :] > rows_BR1
+        block_slice = slice(0, 1) if shared else blocks
+        rows_BR1 = group.rows.index[block_slice][:, :, None]
+        later = group.keys.index[block_slice][:, None, -group.causal :] > rows_BR1
         band = torch.zeros(later.shape, dtype=dtype, device=later.device).masked_fill_(later, float("-inf"))
         if shared:
             self.seen[key] = band

@@ -211,7 +211,7 @@ def _band_and_globals(
     for start in range(front, front + blocks * block, block):
         texts = places.text_P[start : min(start + block, front + tokens)]
         listed.append(marked[np.isin(places.text_P[marked], texts)])
-    for size, numbers in _by_size([len(some) for some in listed]):
+    for size, numbers in _by_size([len(keys) for keys in listed]):
         far = np.stack([np.pad(listed[number], (0, size - len(listed[number]))) for number in numbers])
         first, count = numbers[0] * block, len(numbers)
         chosen = torch.tensor(numbers, device=device)

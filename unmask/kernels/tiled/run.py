@@ -38,8 +38,8 @@ class Work:
             s_HBRC.addcmul_(distances, self.slopes_H[heads, None, None, None].to(s_HBRC), value=-1)
         log_counts = self.plan.groups[number].log_counts
         if log_counts is not None:
-            some = log_counts[heads, blocks] if log_counts.ndim == 3 else log_counts[blocks]
-            s_HBRC += some[..., None, :].to(s_HBRC.dtype)
+            counts = log_counts[heads, blocks] if log_counts.ndim == 3 else log_counts[blocks]
+            s_HBRC += counts[..., None, :].to(s_HBRC.dtype)
         if band is not None:
             s_HBRC[..., s_HBRC.shape[-1] - band.shape[-1] :] += band
 

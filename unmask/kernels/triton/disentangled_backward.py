@@ -59,8 +59,8 @@ def queries_step(
     x_v = load_rows(v, v_token, keys, length, WIDTH, WIDTH, KIND != NEAR)
     g_p = product(x_o, tl.trans(x_v), EXACT)
     if DROPOUT:
-        kept = survivors(drawn, head, (start + rows)[:, None], (start + keys)[None, :], dropout)
-        g_p = tl.where(kept, g_p / (1.0 - dropout), 0.0)
+        keep = survivors(drawn, head, (start + rows)[:, None], (start + keys)[None, :], dropout)
+        g_p = tl.where(keep, g_p / (1.0 - dropout), 0.0)
     g_s = p * (g_p - less[:, None])
     g_q += product(g_s.to(x_k.dtype), x_k, EXACT)
     if HAS_C:
@@ -111,10 +111,10 @@ def backward_queries(
     d_ends += band_row + place.to(tl.int64) * tokens
     drawn = tl.load(seed) if DROPOUT else 0
     rows = first + tl.arange(0, TILE)
-    own = head.to(tl.int64) * tokens + start
+    head_offset = head.to(tl.int64) * tokens + start
     # Rows past the end have an infinite log-sum-exp, so their probability is 0.
-    total = tl.load(lse + own + rows, mask=rows < length, other=float("inf")) * PER_LN
-    less = tl.load(delta + own + rows, mask=rows < length, other=0.0)
+    total = tl.load(lse + head_offset + rows, mask=rows < length, other=float("inf")) * PER_LN
+    less = tl.load(delta + head_offset + rows, mask=rows < length, other=0.0)
     x_q = load_rows(q, q_token, rows, length, WIDTH, WIDTH, False)
     x_o = load_rows(g_o + (token * heads + head) * WIDTH, heads * WIDTH, rows, length, WIDTH, WIDTH, False)
     gradient = tl.zeros([TILE, WIDTH], tl.float32)
@@ -185,9 +185,9 @@ def keys_step(
     g_p = product(x_v, tl.trans(x_o), EXACT)
     mixing = p
     if DROPOUT:
-        kept = survivors(drawn, head, (start + rows)[None, :], (start + keys)[:, None], dropout)
-        mixing = tl.where(kept, p / (1.0 - dropout), 0.0)
-        g_p = tl.where(kept, g_p / (1.0 - dropout), 0.0)
+        keep = survivors(drawn, head, (start + rows)[None, :], (start + keys)[:, None], dropout)
+        mixing = tl.where(keep, p / (1.0 - dropout), 0.0)
+        g_p = tl.where(keep, g_p / (1.0 - dropout), 0.0)
     g_v += product(mixing.to(x_o.dtype), x_o, EXACT)
     less = tl.load(delta + rows, mask=rows < length, other=0.0)
     g_s = p * (g_p - less[None, :])

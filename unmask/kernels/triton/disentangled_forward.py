@@ -60,8 +60,8 @@ def forward_step(
     shrink = tl.math.exp2(highest - higher)
     total = total * shrink + tl.sum(p, 1)
     if DROPOUT:
-        kept = survivors(drawn, head, (start + rows)[:, None], (start + keys)[None, :], dropout)
-        p = tl.where(kept, p / (1.0 - dropout), 0.0)
+        keep = survivors(drawn, head, (start + rows)[:, None], (start + keys)[None, :], dropout)
+        p = tl.where(keep, p / (1.0 - dropout), 0.0)
     x_v = load_rows(v, v_token, keys, length, WIDTH, WIDTH, KIND != NEAR)
     mixed = mixed * shrink[:, None] + product(p.to(x_v.dtype), x_v, EXACT)
     return higher, total, mixed
@@ -130,5 +130,5 @@ def forward(
 
     mixed = mixed / total[:, None]
     store_rows(o + (token * heads + head) * WIDTH, heads * WIDTH, rows, length, mixed, WIDTH, WIDTH)
-    found = (highest + tl.math.log2(total)) / PER_LN
-    tl.store(lse + head.to(tl.int64) * tokens + start + rows, found, mask=rows < length)
+    log_sum_exp = (highest + tl.math.log2(total)) / PER_LN
+    tl.store(lse + head.to(tl.int64) * tokens + start + rows, log_sum_exp, mask=rows < length)

@@ -121,36 +121,36 @@ class Task:
         how = launch_of(name, width, exact, self.dropout > 0)
         items = self.tiles.of(how.tile)
         module = disentangled_forward if name == FORWARD else disentangled_backward
-        some = head_slice.stop - head_slice.start
+        head_count = head_slice.stop - head_slice.start
         band = self.band
-        getattr(module, name)[(len(items) * some,)](
-            *tensors, items, heads, head_slice.start, some, tokens, band.columns, band.high, band.last,
+        getattr(module, name)[(len(items) * head_count,)](
+            *tensors, items, heads, head_slice.start, head_count, tokens, band.columns, band.high, band.last,
             self.scale * PER_LN, self.dropout,
             WIDTH=width, TILE=how.tile, STEP=how.step, EXACT=exact, HAS_C=has[0], HAS_D=has[1],
             DROPOUT=self.dropout > 0, num_warps=how.warps, num_stages=how.stages,
         )  # fmt: skip
 
     def bands(
-        self, q_THK: Tensor, k_THK: Tensor, tables_PHK: tuple[Tensor | None, Tensor | None], some: slice
+        self, q_THK: Tensor, k_THK: Tensor, tables_PHK: tuple[Tensor | None, Tensor | None], head_slice: slice
     ) -> tuple[Tensor, ...]:
         """Bands of queries and of keys for some heads, in units of log 2, then the ends of each.
 
         For a missing term, an arbitrary tensor is passed, which no program reads.
         """
-        made, ends = [], []
+        bands, ends = [], []
         for x_THK, table_PHK in zip((q_THK, k_THK), tables_PHK, strict=True):
             if table_PHK is None:
-                made.append(q_THK)
+                bands.append(q_THK)
                 ends.append(q_THK)
             else:
-                x_HTK = x_THK[:, some].transpose(0, 1)
-                made.append(band_products(x_HTK, table_PHK[:, some], self.band, self.scale * PER_LN))
-                ends.append(band_ends(made[-1], self.band))
-        return *made, *ends
+                x_HTK = x_THK[:, head_slice].transpose(0, 1)
+                bands.append(band_products(x_HTK, table_PHK[:, head_slice], self.band, self.scale * PER_LN))
+                ends.append(band_ends(bands[-1], self.band))
+        return *bands, *ends
 
-    def zero_band(self, q_THK: Tensor, some: slice, wanted: bool) -> Tensor:
+    def zero_band(self, q_THK: Tensor, head_slice: slice, wanted: bool) -> Tensor:
         """Zeros, since no program writes distances that lead out of a text."""
-        shape = (some.stop - some.start, len(q_THK), self.band.columns) if wanted else (1,)
+        shape = (head_slice.stop - head_slice.start, len(q_THK), self.band.columns) if wanted else (1,)
         return q_THK.new_zeros(shape)
 
     def spread(
@@ -158,7 +158,7 @@ class Task:
         g_band_HTW: Tensor,
         tokens: tuple[Tensor, Tensor],
         table: tuple[Tensor | None, Tensor | None],
-        some: slice,
+        head_slice: slice,
     ) -> None:
         """From the gradient of a band, add the gradient of its tokens and write that of its table.
 
@@ -167,9 +167,9 @@ class Task:
         (x_THK, grad_HTK), (table_PHK, grad_PHK) = tokens, table
         if table_PHK is None or grad_PHK is None:
             return
-        add_token_gradients(grad_HTK, g_band_HTW, table_PHK[:, some], self.band, self.scale)
-        x_HTK = x_THK[:, some].transpose(0, 1)
-        grad_PHK[:, some] = table_gradients(x_HTK, g_band_HTW, self.band, self.scale).to(x_THK.dtype)
+        add_token_gradients(grad_HTK, g_band_HTW, table_PHK[:, head_slice], self.band, self.scale)
+        x_HTK = x_THK[:, head_slice].transpose(0, 1)
+        grad_PHK[:, head_slice] = table_gradients(x_HTK, g_band_HTW, self.band, self.scale).to(x_THK.dtype)
 
 
 def _with_strides(*tensors_THK: Tensor) -> tuple[Any, ...]:
@@ -192,10 +192,10 @@ class Attention(torch.autograd.Function):
         lse_HT = q_THK.new_empty((heads, tokens), dtype=torch.float32)
         seed = torch.randint(1 << 62, (1,), device=q_THK.device) if dropout else lse_HT
         has = keys_PHK is not None, queries_PHK is not None
-        for some in heads_together(heads, sum(has) * tokens * band.columns * q_THK.element_size()):
-            bands = task.bands(q_THK, k_THK, (keys_PHK, queries_PHK), some)
+        for head_slice in heads_together(heads, sum(has) * tokens * band.columns * q_THK.element_size()):
+            bands = task.bands(q_THK, k_THK, (keys_PHK, queries_PHK), head_slice)
             tensors = (*_with_strides(q_THK, k_THK, v_THK), *bands, o_THK, lse_HT, seed)
-            task.launch(FORWARD, some, q_THK, tensors, *has)
+            task.launch(FORWARD, head_slice, q_THK, tensors, *has)
         ctx.save_for_backward(q_THK, k_THK, v_THK, keys_PHK, queries_PHK, o_THK, lse_HT, seed)
         ctx.task = task
         return o_THK, lse_HT
@@ -215,16 +215,16 @@ class Attention(torch.autograd.Function):
             None if table is None else torch.empty_like(table) for table in (keys_PHK, queries_PHK)
         ]
         bytes_together = (sum(has) + 1) * tokens * task.band.columns * q_THK.element_size()
-        for some in heads_together(heads, bytes_together):
-            bands = task.bands(q_THK, k_THK, (keys_PHK, queries_PHK), some)
+        for head_slice in heads_together(heads, bytes_together):
+            bands = task.bands(q_THK, k_THK, (keys_PHK, queries_PHK), head_slice)
             shared = (*_with_strides(q_THK, k_THK, v_THK), *bands, grad_o_THK, lse_HT, delta_HT)
-            g_q, g_k, g_v = (grad[some] for grad in grads_HTK)
-            g_band = task.zero_band(q_THK, some, has[0])
-            task.launch(QUERIES, some, q_THK, (*shared, g_q, g_band, seed), *has)
-            task.spread(g_band, (q_THK, g_q), (keys_PHK, grad_tables[0]), some)
+            g_q, g_k, g_v = (grad[head_slice] for grad in grads_HTK)
+            g_band = task.zero_band(q_THK, head_slice, has[0])
+            task.launch(QUERIES, head_slice, q_THK, (*shared, g_q, g_band, seed), *has)
+            task.spread(g_band, (q_THK, g_q), (keys_PHK, grad_tables[0]), head_slice)
             del g_band  # before the next is made
-            g_band = task.zero_band(q_THK, some, has[1])
-            task.launch(KEYS, some, q_THK, (*shared, g_k, g_v, g_band, seed), *has)
-            task.spread(g_band, (k_THK, g_k), (queries_PHK, grad_tables[1]), some)
+            g_band = task.zero_band(q_THK, head_slice, has[1])
+            task.launch(KEYS, head_slice, q_THK, (*shared, g_k, g_v, g_band, seed), *has)
+            task.spread(g_band, (k_THK, g_k), (queries_PHK, grad_tables[1]), head_slice)
             del g_band
         return *(grad.transpose(0, 1) for grad in grads_HTK), *grad_tables, None, None, None

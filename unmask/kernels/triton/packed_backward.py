@@ -47,7 +47,7 @@ def backward_short(
     end = tl.load(items + 2 * (program // heads) + 1) - start
     rows = tl.arange(0, SIZE)
     token = start.to(tl.int64)
-    own = (token * heads + head) * WIDTH
+    out_offset = (token * heads + head) * WIDTH
     x_q = load_rows(q + token * q_token + head * q_head, q_token, rows, end, WIDTH, PADDED, False)
     x_k = load_rows(k + token * k_token + head * k_head, k_token, rows, end, WIDTH, PADDED, False)
     slope = tl.load(slopes + head) if ALIBI else 0.0
@@ -61,23 +61,23 @@ def backward_short(
     # An infinite log-sum-exp gives rows past the end probability 0.
     total = tl.load(lse + at, mask=rows < end, other=float("inf")) * PER_LN
     p = tl.math.exp2(tl.where(seen, s - total[:, None], float("-inf")))
-    x_o = load_rows(d_o + own, heads * WIDTH, rows, end, WIDTH, PADDED, False)
+    x_o = load_rows(d_o + out_offset, heads * WIDTH, rows, end, WIDTH, PADDED, False)
     x_v = load_rows(v + token * v_token + head * v_head, v_token, rows, end, WIDTH, PADDED, False)
     d_p = product(x_o, tl.trans(x_v), EXACT)
     mixing = p
     if DROPOUT:
-        kept = survivors(tl.load(seed), head, (start + rows)[:, None], (start + rows)[None, :], dropout)
-        mixing = tl.where(kept, p / (1.0 - dropout), 0.0)
-        d_p = tl.where(kept, d_p / (1.0 - dropout), 0.0)
+        keep = survivors(tl.load(seed), head, (start + rows)[:, None], (start + rows)[None, :], dropout)
+        mixing = tl.where(keep, p / (1.0 - dropout), 0.0)
+        d_p = tl.where(keep, d_p / (1.0 - dropout), 0.0)
     g_v = product(tl.trans(mixing.to(x_o.dtype)), x_o, EXACT)
-    store_rows(d_v + own, heads * WIDTH, rows, end, g_v, WIDTH, PADDED)
+    store_rows(d_v + out_offset, heads * WIDTH, rows, end, g_v, WIDTH, PADDED)
     delta = tl.sum(p * d_p, 1) - tl.load(d_lse + at, mask=rows < end, other=0.0)
     d_s = (p * (d_p - delta[:, None])).to(x_q.dtype)
     back = scale / PER_LN
     g_q = product(d_s, x_k, EXACT) * back
-    store_rows(d_q + own, heads * WIDTH, rows, end, g_q, WIDTH, PADDED)
+    store_rows(d_q + out_offset, heads * WIDTH, rows, end, g_q, WIDTH, PADDED)
     g_k = product(tl.trans(d_s), x_q, EXACT) * back
-    store_rows(d_k + own, heads * WIDTH, rows, end, g_k, WIDTH, PADDED)
+    store_rows(d_k + out_offset, heads * WIDTH, rows, end, g_k, WIDTH, PADDED)
 
 
 @triton.jit
@@ -103,8 +103,8 @@ def rows_step(
     x_v = load_rows(v, v_token, columns, length, WIDTH, PADDED, INSIDE)
     d_p = product(x_o, tl.trans(x_v), EXACT)
     if DROPOUT:
-        kept = survivors(drawn, head, (start + rows)[:, None], (start + columns)[None, :], dropout)
-        d_p = tl.where(kept, d_p / (1.0 - dropout), 0.0)
+        keep = survivors(drawn, head, (start + rows)[:, None], (start + columns)[None, :], dropout)
+        d_p = tl.where(keep, d_p / (1.0 - dropout), 0.0)
     d_s = (p * (d_p - delta[:, None])).to(x_k.dtype)
     return g_q + product(d_s, x_k, EXACT)
 
@@ -126,10 +126,10 @@ def backward_rows(
         return
     rows = first + tl.arange(0, ROWS)
     token = start.to(tl.int64)
-    own = (token * heads + head) * WIDTH
+    out_offset = (token * heads + head) * WIDTH
     x_q = load_rows(q + token * q_token + head * q_head, q_token, rows, length, WIDTH, PADDED, False)
-    x_o = load_rows(d_o + own, heads * WIDTH, rows, length, WIDTH, PADDED, False)
-    mixed = load_rows(o + own, heads * WIDTH, rows, length, WIDTH, PADDED, False)
+    x_o = load_rows(d_o + out_offset, heads * WIDTH, rows, length, WIDTH, PADDED, False)
+    mixed = load_rows(o + out_offset, heads * WIDTH, rows, length, WIDTH, PADDED, False)
     at = head.to(tl.int64) * tokens + start + rows
     less = tl.sum(mixed.to(tl.float32) * x_o.to(tl.float32), 1)
     less = less - tl.load(d_lse + at, mask=rows < length, other=0.0)
@@ -153,7 +153,7 @@ def backward_rows(
             place, length, scale, span, dilation, dropout,
             WIDTH, PADDED, COLUMNS, EXACT, False, WINDOW, DILATED, CAUSAL, ALIBI, DROPOUT,
         )  # fmt: skip
-    store_rows(d_q + own, heads * WIDTH, rows, length, g_q * (scale / PER_LN), WIDTH, PADDED)
+    store_rows(d_q + out_offset, heads * WIDTH, rows, length, g_q * (scale / PER_LN), WIDTH, PADDED)
 
 
 @triton.jit
@@ -179,9 +179,9 @@ def columns_step(
     d_p = product(x_v, tl.trans(x_o), EXACT)
     mixing = p
     if DROPOUT:
-        kept = survivors(drawn, head, (start + rows)[None, :], (start + columns)[:, None], dropout)
-        mixing = tl.where(kept, p / (1.0 - dropout), 0.0)
-        d_p = tl.where(kept, d_p / (1.0 - dropout), 0.0)
+        keep = survivors(drawn, head, (start + rows)[None, :], (start + columns)[:, None], dropout)
+        mixing = tl.where(keep, p / (1.0 - dropout), 0.0)
+        d_p = tl.where(keep, d_p / (1.0 - dropout), 0.0)
     g_v = g_v + product(mixing.to(x_o.dtype), x_o, EXACT)
     less = tl.load(delta + rows, mask=rows < length, other=0.0)
     d_s = (p * (d_p - less[None, :])).to(x_q.dtype)
@@ -205,11 +205,11 @@ def backward_columns(
         return
     columns = first + tl.arange(0, COLUMNS)
     token = start.to(tl.int64)
-    own = (token * heads + head) * WIDTH
+    out_offset = (token * heads + head) * WIDTH
     x_k = load_rows(k + token * k_token + head * k_head, k_token, columns, length, WIDTH, PADDED, False)
     x_v = load_rows(v + token * v_token + head * v_head, v_token, columns, length, WIDTH, PADDED, False)
     q += token * q_token + head * q_head
-    d_o += own
+    d_o += out_offset
     lse += head.to(tl.int64) * tokens + start
     delta += head.to(tl.int64) * tokens + start
     slope = tl.load(slopes + head) if ALIBI else 0.0
@@ -229,5 +229,5 @@ def backward_columns(
             columns, place, length, scale, span, dilation, dropout,
             WIDTH, PADDED, ROWS, EXACT, False, WINDOW, DILATED, CAUSAL, ALIBI, DROPOUT,
         )  # fmt: skip
-    store_rows(d_k + own, heads * WIDTH, columns, length, g_k * (scale / PER_LN), WIDTH, PADDED)
-    store_rows(d_v + own, heads * WIDTH, columns, length, g_v, WIDTH, PADDED)
+    store_rows(d_k + out_offset, heads * WIDTH, columns, length, g_k * (scale / PER_LN), WIDTH, PADDED)
+    store_rows(d_v + out_offset, heads * WIDTH, columns, length, g_v, WIDTH, PADDED)

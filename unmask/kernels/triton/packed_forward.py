@@ -64,12 +64,12 @@ def forward_short(
     p = tl.math.exp2(s - highest[:, None])
     total = tl.sum(p, 1)
     if DROPOUT:
-        kept = survivors(tl.load(seed), head, (start + rows)[:, None], (start + rows)[None, :], dropout)
-        p = tl.where(kept, p / (1.0 - dropout), 0.0)
+        keep = survivors(tl.load(seed), head, (start + rows)[:, None], (start + rows)[None, :], dropout)
+        p = tl.where(keep, p / (1.0 - dropout), 0.0)
     mixed = product(p.to(x_v.dtype), x_v, EXACT) / total[:, None]
     store_rows(o + (token * heads + head) * WIDTH, heads * WIDTH, rows, end, mixed, WIDTH, PADDED)
-    found = (highest + tl.math.log2(total)) / PER_LN
-    tl.store(lse + head.to(tl.int64) * tokens + start + rows, found, mask=rows < end)
+    log_sum_exp = (highest + tl.math.log2(total)) / PER_LN
+    tl.store(lse + head.to(tl.int64) * tokens + start + rows, log_sum_exp, mask=rows < end)
 
 
 @triton.jit
@@ -96,8 +96,8 @@ def forward_step(
     shrink = tl.math.exp2(highest - higher)
     total = total * shrink + tl.sum(p, 1)
     if DROPOUT:
-        kept = survivors(drawn, head, (start + rows)[:, None], (start + columns)[None, :], dropout)
-        p = tl.where(kept, p / (1.0 - dropout), 0.0)
+        keep = survivors(drawn, head, (start + rows)[:, None], (start + columns)[None, :], dropout)
+        p = tl.where(keep, p / (1.0 - dropout), 0.0)
     x_v = load_rows(v, v_token, columns, length, WIDTH, PADDED, INSIDE)
     mixed = mixed * shrink[:, None] + product(p.to(x_v.dtype), x_v, EXACT)
     return higher, total, mixed
@@ -149,5 +149,5 @@ def forward_long(
     total = tl.where(rows < length, total, 1.0)
     mixed = mixed / total[:, None]
     store_rows(o + (token * heads + head) * WIDTH, heads * WIDTH, rows, length, mixed, WIDTH, PADDED)
-    found = (highest + tl.math.log2(total)) / PER_LN
-    tl.store(lse + head.to(tl.int64) * tokens + start + rows, found, mask=rows < length)
+    log_sum_exp = (highest + tl.math.log2(total)) / PER_LN
+    tl.store(lse + head.to(tl.int64) * tokens + start + rows, log_sum_exp, mask=rows < length)

@@ -71,12 +71,12 @@ def find_adapter(name: str | Path) -> Adapter:
 def read_adapter(folder: Path) -> Adapter:
     """Read everything except the weights themselves; see `find_adapter`."""
     peft = JsonSettings.parse(read_regular(folder / PEFT_FILE, CorruptCheckpoint), PEFT_FILE)
-    own = JsonSettings("", {})
+    settings = JsonSettings("", {})
     if (folder / ADAPTER_FILE).exists():
-        own = JsonSettings.parse(read_regular(folder / ADAPTER_FILE, CorruptCheckpoint), ADAPTER_FILE)
-    name = own.get("name", folder.resolve().name)
+        settings = JsonSettings.parse(read_regular(folder / ADAPTER_FILE, CorruptCheckpoint), ADAPTER_FILE)
+    name = settings.get("name", folder.resolve().name)
     task = peft.get_optional("task_type", str)
-    stored = own.get_optional("role", str) or TASK_TYPES.get(str(task))
+    stored = settings.get_optional("role", str) or TASK_TYPES.get(str(task))
     role = next((role for role in get_args(LabeledRole) if role == stored), None)
     if role is None:
         raise InvalidRequest(
@@ -90,12 +90,12 @@ def read_adapter(folder: Path) -> Adapter:
         name=name,
         folder=folder,
         role=role,
-        config=own.get("config", {}),
+        config=settings.get("config", {}),
         scale=_scale(name, peft),
         tensors=tensors,
         updates=updates,
-        base=own.get_optional("base", str) or peft.get_optional("base_model_name_or_path", str),
-        fingerprint=own.get_optional("fingerprint", str),
+        base=settings.get_optional("base", str) or peft.get_optional("base_model_name_or_path", str),
+        fingerprint=settings.get_optional("fingerprint", str),
     )
 
 
@@ -131,19 +131,19 @@ def _split(
     name: str, stored: Mapping[str, StoredTensor]
 ) -> tuple[dict[str, StoredTensor], dict[str, tuple[StoredTensor, StoredTensor]]]:
     """The tensors of the head, and A and B of every update."""
-    whole = {key.removeprefix(PEFT_PREFIX): replace(one, key=key) for key, one in stored.items()}
+    whole = {key.removeprefix(PEFT_PREFIX): replace(tensor, key=key) for key, tensor in stored.items()}
     updates = {}
-    for key, one in whole.items():
+    for key, tensor in whole.items():
         if key.endswith(A):
             target = key.removesuffix(A)
             other = whole.get(target + B)
-            if other is None or len(one.shape) != 2 or one.shape[0] != other.shape[-1]:
+            if other is None or len(tensor.shape) != 2 or tensor.shape[0] != other.shape[-1]:
                 raise CorruptCheckpoint(
                     f"the adapter {name} has {key} and no {target + B} that fits; copy the adapter again"
                 )
-            updates[target + ".weight"] = (one, other)
+            updates[target + ".weight"] = (tensor, other)
     low_rank = {target.removesuffix(".weight") + end for target in updates for end in (A, B)}
-    return {key: one for key, one in whole.items() if key not in low_rank}, updates
+    return {key: tensor for key, tensor in whole.items() if key not in low_rank}, updates
 
 
 def adapted(base: Checkpoint, adapter: Adapter, compat: Compat = "published") -> Checkpoint:
@@ -164,7 +164,7 @@ def adapted(base: Checkpoint, adapter: Adapter, compat: Compat = "published") ->
         spec = family.read(settings, compat)
         tensors = _tensors(base, adapter)
         spec, tensors = _with_head(family, spec, tensors, settings, adapter)
-        made = replace(
+        checkpoint = replace(
             base,
             spec=spec,
             config=settings.values,
@@ -172,25 +172,25 @@ def adapted(base: Checkpoint, adapter: Adapter, compat: Compat = "published") ->
             tensors=tensors,
             adapter=adapter,
         )
-        report_tensors(made)
+        report_tensors(checkpoint)
     except UnmaskError as error:
         raise _other(base, adapter, str(error)) from None
     _check_updates(base, spec, adapter)
-    return made
+    return checkpoint
 
 
 def _tensors(base: Checkpoint, adapter: Adapter) -> dict[str, StoredTensor]:
     """The tensors of the encoder, and those of the adapter instead of any of the same name."""
     prefixes = base.family.prefixes
     replaced = {canonical(name, prefixes) for name in adapter.tensors}
-    kept = {
+    unchanged = {
         status.name: base.tensors[status.name]
         for status in report_tensors(base).statuses
         if status.ours is not None
         and not status.ours.startswith("heads.")
         and canonical(status.name, prefixes) not in replaced
     }
-    return {**kept, **adapter.tensors}
+    return {**unchanged, **adapter.tensors}
 
 
 def _with_head(
@@ -206,9 +206,14 @@ def _with_head(
         shapes = {canonical(name, family.prefixes): tensors[name].shape for name in names}
         return family.detect_heads(spec, shapes, config)
 
-    found = detect(tensors)
+    detected = detect(tensors)
     head = next(
-        (one for one in found.heads if isinstance(one, Classifier) and one.role == adapter.role), None
+        (
+            candidate
+            for candidate in detected.heads
+            if isinstance(candidate, Classifier) and candidate.role == adapter.role
+        ),
+        None,
     )
     if head is None:
         raise InvalidRequest(f"its tensors are not those of a head of the family {family.name}")
@@ -219,12 +224,12 @@ def _with_head(
             if isinstance(row, Rename) and row.ours == "pooler.dense"
         ]
         tensors = {
-            name: one
-            for name, one in tensors.items()
+            name: tensor
+            for name, tensor in tensors.items()
             if canonical(name, family.prefixes).rpartition(".")[0] not in poolers
         }
-        found = detect(tensors)
-    return replace(found, heads=(head,)), tensors
+        detected = detect(tensors)
+    return replace(detected, heads=(head,)), tensors
 
 
 @dataclass(frozen=True)
@@ -243,14 +248,14 @@ def parts_of(spec: EncoderSpec, family: Family) -> dict[str, Part]:
     """Every matrix that an adapter may update, by the canonical name of its weight in `transformers`."""
     shapes = tensor_shapes(spec)
     names = [name for name, shape in shapes.items() if len(shape) == 2 and not name.startswith("embedding.")]
-    found = {}
+    parts = {}
     for move in moves(family.module_map, names, partial(family.layer_name, spec)):
         outputs, inputs = shapes[move.ours]
         first = 0
         for theirs, rows in zip(move.theirs, move.rows_of(outputs, spec), strict=True):
-            found[theirs] = Part(move.ours, slice(first, first + rows), (rows, inputs), move.reorder)
+            parts[theirs] = Part(move.ours, slice(first, first + rows), (rows, inputs), move.reorder)
             first += rows
-    return found
+    return parts
 
 
 def _check_updates(base: Checkpoint, spec: EncoderSpec, adapter: Adapter) -> None:

@@ -14,7 +14,7 @@ from unmask.weights.row_order import in_our_order
 from unmask.weights.tensor_report import TensorReport, canonical
 
 
-def check_base(checkpoint: Checkpoint, stored: Mapping[str, Tensor], made: TensorReport) -> None:
+def check_base(checkpoint: Checkpoint, stored: Mapping[str, Tensor], report: TensorReport) -> None:
     """Refuse weights that are not those that the checkpoint's adapter was trained on.
 
     Raises:
@@ -22,7 +22,7 @@ def check_base(checkpoint: Checkpoint, stored: Mapping[str, Tensor], made: Tenso
     """
     adapter = checkpoint.adapter
     assert adapter is not None
-    if adapter.fingerprint is not None and adapter.fingerprint != _fingerprint(checkpoint, stored, made):
+    if adapter.fingerprint is not None and adapter.fingerprint != _fingerprint(checkpoint, stored, report):
         raise InvalidRequest(
             f"the adapter {adapter.name} was trained on {adapter.base}, and {checkpoint.source.folder} has "
             "other weights of the same shapes; load the adapter on the model that it was trained on"
@@ -41,16 +41,18 @@ def factors_of(checkpoint: Checkpoint) -> dict[str, RowUpdates]:
     """The low-rank updates of the checkpoint's adapter, by our name of the matrix. Rows are in our order."""
     adapter, family = checkpoint.adapter, checkpoint.family
     assert adapter is not None
-    stored = {f"{target}{end}": one for target, ab in adapter.updates.items() for end, one in enumerate(ab)}
+    stored = {
+        f"{target}{end}": tensor for target, ab in adapter.updates.items() for end, tensor in enumerate(ab)
+    }
     tensors = read_tensors(stored, stored)
     known = parts_of(checkpoint.spec, family)
-    found: dict[str, RowUpdates] = {}
+    factors: dict[str, RowUpdates] = {}
     for target in adapter.updates:
         part = known[canonical(target, family.prefixes)]
         a_RK, b_NR = tensors[f"{target}0"], tensors[f"{target}1"]
         b_NR = in_our_order(b_NR, part.reorder, checkpoint.spec)
-        found.setdefault(part.ours, []).append((part.rows, (a_RK, b_NR)))
-    return found
+        factors.setdefault(part.ours, []).append((part.rows, (a_RK, b_NR)))
+    return factors
 
 
 def add_updates(checkpoint: Checkpoint, state: dict[str, Tensor]) -> None:
@@ -68,22 +70,22 @@ def fingerprint(checkpoint: Checkpoint) -> str:
 
     It covers the encoder's vectors: biases and norms, which training changes and which are read quickly.
     """
-    made = report_tensors(checkpoint)
-    return _fingerprint(checkpoint, read_tensors(checkpoint.tensors, _vectors(checkpoint, made)), made)
+    report = report_tensors(checkpoint)
+    return _fingerprint(checkpoint, read_tensors(checkpoint.tensors, _vectors(checkpoint, report)), report)
 
 
-def _vectors(checkpoint: Checkpoint, made: TensorReport) -> list[str]:
+def _vectors(checkpoint: Checkpoint, report: TensorReport) -> list[str]:
     return [
         name
-        for ours, names in made.sources.items()
+        for ours, names in report.sources.items()
         for name in names
         if not ours.startswith(("heads.", "pooler.")) and len(checkpoint.tensors[name].shape) == 1
     ]
 
 
-def _fingerprint(checkpoint: Checkpoint, stored: Mapping[str, Tensor], made: TensorReport) -> str:
+def _fingerprint(checkpoint: Checkpoint, stored: Mapping[str, Tensor], report: TensorReport) -> str:
     digest = hashlib.sha256()
-    named = {canonical(name, checkpoint.family.prefixes): name for name in _vectors(checkpoint, made)}
+    named = {canonical(name, checkpoint.family.prefixes): name for name in _vectors(checkpoint, report)}
     for standard, name in sorted(named.items()):
         digest.update(standard.encode())
         digest.update(stored[name].float().contiguous().numpy().tobytes())

@@ -126,10 +126,10 @@ def read_published_elmo(options: str | Path, weights: str | Path) -> Elmo:
         if theirs not in stored:
             raise TensorMismatch(f"{weights} has no {theirs}, which options.json asks for")
         try:
-            made = ours(stored.pop(theirs))
+            arrays = ours(stored.pop(theirs))
         except ValueError as error:
             raise TensorMismatch(f"{theirs} of {weights} has the wrong shape: {error}") from None
-        state |= {name: torch.tensor(array) for name, array in made.items()}
+        state |= {name: torch.tensor(array) for name, array in arrays.items()}
     if stored:
         raise TensorMismatch(
             f"{weights} holds {', '.join(sorted(stored)[:3])}, which has no place in an ELMo"

@@ -15,20 +15,20 @@ from unmask.spec.tensor_map import Concat, Rename, Reorder
 def spec_of_class(family: Family, config: JsonSettings) -> EncoderSpec:
     """The encoder with the heads of the class that ``architectures`` names."""
     base = family.read(config, "published")
-    found: dict[str, list[_Choice]] = {}
+    by_class: dict[str, list[_Choice]] = {}
     for choice in _choices(family, base, config):
-        found.setdefault(str(choice.written["architectures"][0]), []).append(choice)
+        by_class.setdefault(str(choice.written["architectures"][0]), []).append(choice)
     wanted = config.values.get("architectures")
-    if wanted is None and len(found) == 1:
-        wanted = list(found)
-    if not isinstance(wanted, list) or len(wanted) != 1 or wanted[0] not in found:
+    if wanted is None and len(by_class) == 1:
+        wanted = list(by_class)
+    if not isinstance(wanted, list) or len(wanted) != 1 or wanted[0] not in by_class:
         raise UnknownArchitecture(
             f"the config says architectures is {wanted!r}; of the family {family.name} it can be a list "
-            f"with one of {', '.join(found)}"
+            f"with one of {', '.join(by_class)}"
         )
     # Two kinds of head may share one class; another key distinguishes them (DeBERTa's legacy).
     chosen = min(
-        found[wanted[0]],
+        by_class[wanted[0]],
         key=lambda choice: sum(
             config.values.get(key, value) != value for key, value in choice.written.items()
         ),
@@ -76,25 +76,25 @@ def _choices(family: Family, base: EncoderSpec, config: JsonSettings) -> Iterato
     """Every set of heads for which the family has a class and tensor names."""
     named = {row.ours.split(".")[1] for row in _named(family) if row.ours.startswith("heads.")}
     pooler = {f"{name}.weight": (base.width, base.width) for name in _theirs(family, "pooler.dense")}
-    positions, kept = base.embedding.positions, {}
+    positions, position_shapes = base.embedding.positions, {}
     if positions is not None and not positions.added:
-        kept = {
+        position_shapes = {
             f"{name}.weight": (positions.rows, base.embedding.width)
             for name in _theirs(family, "embedding.positions")
         }
     for roles, suffix in CLASSES.items():
         # A position table that the embedding does not add is for the enhanced mask decoder.
-        if not roles <= named or (kept and "masked" in roles):
+        if not roles <= named or (position_shapes and "masked" in roles):
             continue
-        own = JsonSettings(config.name, {**config.values, "architectures": [suffix]})
+        class_config = JsonSettings(config.name, {**config.values, "architectures": [suffix]})
         heads = {name: shape for role in roles for name, shape in _head_shapes(family, base, role, config)}
-        shapes: dict[str, tuple[int, ...]] = kept | heads
-        spec = family.detect_heads(base, shapes | pooler, own)
+        shapes: dict[str, tuple[int, ...]] = position_shapes | heads
+        spec = family.detect_heads(base, shapes | pooler, class_config)
         read = any(getattr(head, "reads", None) == "pooler" for head in spec.heads)
         if read or (base.pooler is not None and not roles):
             shapes |= pooler
         else:
-            spec = family.detect_heads(base, shapes, own)
+            spec = family.detect_heads(base, shapes, class_config)
         if base.heads or frozenset(map(role_of, spec.heads)) == roles:
             there = frozenset(_plainly(role_of(head)) for head in spec.heads)
             yield _Choice(there, shapes, family.write(spec))

@@ -87,8 +87,8 @@ def _without_modules(
     stanford_width: int | None,
 ) -> FoundOutput:
     if stanford_width is not None and STANFORD_CLASS in (config.get_optional("architectures", list) or ()):
-        found = read_stanford(open_file, stanford_width)
-        return FoundOutput(found.head, found.folders)
+        stanford = read_stanford(open_file, stanford_width)
+        return FoundOutput(stanford.head, stanford.folders)
     if classes == 1 or (classes is not None and names_activation(config)):
         return FoundOutput(*read_pair(files, (), config, open_file, classes))
     raise NotKnown("the checkpoint does not say how to make one vector of a text")
@@ -127,8 +127,8 @@ def _pooled(files: Mapping[str, bytes], modules: Sequence[Module], open_file: Op
         raise NotKnown(f"modules.json asks for a {before[-1]} module before pooling, which is not built")
     pooling = modules[place].config(open_file)
     modes = modes_of(pooling)
-    found = read_layers(modules[place + 1 :], open_file, "sentence_embedding")
-    layers = found.layers
+    output_layers = read_layers(modules[place + 1 :], open_file, "sentence_embedding")
+    layers = output_layers.layers
     normalize = bool(layers) and layers[-1] == UnitLength()
     layers = layers[:-1] if normalize else layers
     prompts, default = _prompts(files)
@@ -147,7 +147,7 @@ def _pooled(files: Mapping[str, bytes], modules: Sequence[Module], open_file: Op
         pooling.get("include_prompt", True),
         transformer.get_optional("do_lower_case", bool) or False,
     )
-    return FoundOutput(head, found.folders[: len(layers)])
+    return FoundOutput(head, output_layers.folders[: len(layers)])
 
 
 def _prompts(files: Mapping[str, bytes]) -> tuple[tuple[tuple[str, str], ...], str | None]:
@@ -163,32 +163,32 @@ def _prompts(files: Mapping[str, bytes]) -> tuple[tuple[tuple[str, str], ...], s
 
 
 def write_output(
-    head: CheckpointOutput, spec: EncoderSpec, max_tokens: int | None, kept: Mapping[str, bytes]
+    head: CheckpointOutput, spec: EncoderSpec, max_tokens: int | None, source_files: Mapping[str, bytes]
 ) -> dict[str, bytes]:
-    """The files that define an output, without those of weights; ``kept`` are the files as they were read."""
-    files, name = _written(head, spec, max_tokens, kept), EMBEDDING_FILES[2]
-    lower = JsonSettings.parse(kept.get(name), name).get_optional("do_lower_case", bool)
+    """The files that define an output, without those of weights; ``source_files`` are the files as they were read."""
+    files, name = _written(head, spec, max_tokens, source_files), EMBEDDING_FILES[2]
+    lower = JsonSettings.parse(source_files.get(name), name).get_optional("do_lower_case", bool)
     if lower and name in files:
         files[name] = to_json({**JsonSettings.parse(files[name], name).values, "do_lower_case": True})
     return files
 
 
 def _written(
-    head: CheckpointOutput, spec: EncoderSpec, max_tokens: int | None, kept: Mapping[str, bytes]
+    head: CheckpointOutput, spec: EncoderSpec, max_tokens: int | None, source_files: Mapping[str, bytes]
 ) -> dict[str, bytes]:
     if isinstance(head, MultiVector):
         return write_multi_vector(head, spec.width, max_tokens)
     if isinstance(head, SparseVector):
         return write_sparse(head, max_tokens, spec.embedding.vocabulary)
     if isinstance(head, PairScore):
-        return write_pair(head, spec.width, max_tokens, kept)
+        return write_pair(head, spec.width, max_tokens, source_files)
     if isinstance(head, PooledVector):
-        return write_head(head, spec.width, max_tokens, kept)
+        return write_head(head, spec.width, max_tokens, source_files)
     return {}
 
 
 def write_head(
-    head: PooledVector, width: int, max_tokens: int | None, kept: Mapping[str, bytes] | None = None
+    head: PooledVector, width: int, max_tokens: int | None, source_files: Mapping[str, bytes] | None = None
 ) -> dict[str, bytes]:
     """The files that define the embedding for old and new versions of `sentence-transformers`.
 
@@ -215,7 +215,7 @@ def write_head(
         files["sentence_bert_config.json"] = limit | {"do_lower_case": head.lower_case}
     if head.prompts or head.default_prompt or head.dimensions is not None:
         name = EMBEDDING_FILES[1]
-        settings = dict(JsonSettings.parse((kept or {}).get(name), name).values)
+        settings = dict(JsonSettings.parse((source_files or {}).get(name), name).values)
         prompts = {**(settings.get("prompts") or {}), **dict(head.prompts)}
         settings |= {"prompts": prompts, "default_prompt_name": head.default_prompt}
         if head.dimensions is not None:

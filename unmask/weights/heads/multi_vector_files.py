@@ -72,8 +72,8 @@ def read_multi_vector(
         raise NotKnown("the first module of modules.json is not a Transformer")
     masks = [module for module in modules[1:] if module.kind == "MultiVectorMask"]
     rest = [module for module in modules[1:] if module.kind != "MultiVectorMask"]
-    found = read_layers(_on_tokens(rest, open_file), open_file, "token_embeddings")
-    layers, normalize = found.layers, pylate
+    output_layers = read_layers(_on_tokens(rest, open_file), open_file, "token_embeddings")
+    layers, normalize = output_layers.layers, pylate
     if not pylate and layers and layers[-1] == UnitLength():
         layers, normalize = layers[:-1], True
     skipped, kinds = _skipped(masks, config, open_file, pylate=pylate)
@@ -93,7 +93,7 @@ def read_multi_vector(
         skipped_in=kinds,
         mean_score=config.get_optional("similarity_fn_name", str) == "meanmaxsim",
     )
-    return FoundMultiVector(head, found.folders[: len(layers)])
+    return FoundMultiVector(head, output_layers.folders[: len(layers)])
 
 
 def read_stanford(open_file: OpenFile, width: int) -> FoundMultiVector:
@@ -120,14 +120,14 @@ def read_stanford(open_file: OpenFile, width: int) -> FoundMultiVector:
 
 def _on_tokens(modules: Sequence[Module], open_file: OpenFile) -> list[Module]:
     """The modules that change token vectors; norms of sentence vectors do nothing here."""
-    kept = []
+    token_modules = []
     for module in modules:
         content = open_file(f"{module.path}/config.json") if module.kind == "Normalize" else None
         config = JsonSettings.parse(content, f"{module.path}/config.json")
         reads = config.get("module_input_name", "sentence_embedding")
         if module.kind != "Normalize" or reads == "token_embeddings":
-            kept.append(module)
-    return kept
+            token_modules.append(module)
+    return token_modules
 
 
 def _skipped(
@@ -173,9 +173,11 @@ def _expansion(config: JsonSettings, transformer: JsonSettings) -> QueryExpansio
     """How queries are expanded, as `sentence-transformers` reads these keys."""
     for settings in (transformer, config):
         if "query_expansion" in settings.values:
-            given = settings.get_optional("query_expansion", dict)
+            expansion = settings.get_optional("query_expansion", dict)
             return (
-                None if given is None else _said(JsonSettings(f"query_expansion of {settings.name}", given))
+                None
+                if expansion is None
+                else _said(JsonSettings(f"query_expansion of {settings.name}", expansion))
             )
     if not any(key in config.values for key in PYLATE_KEYS):
         return None
@@ -188,15 +190,15 @@ def _expansion(config: JsonSettings, transformer: JsonSettings) -> QueryExpansio
     return QueryExpansion(config.get_optional("query_length", int) or 32, attended=attended)
 
 
-def _said(given: JsonSettings) -> QueryExpansion:
-    strategy = given.get("strategy", "fixed")
+def _said(settings: JsonSettings) -> QueryExpansion:
+    strategy = settings.get("strategy", "fixed")
     if strategy not in ("fixed", "min"):
-        raise NotKnown(f"{given.name} asks for the strategy {quoted(strategy)}, which is not built")
+        raise NotKnown(f"{settings.name} asks for the strategy {quoted(strategy)}, which is not built")
     return QueryExpansion(
-        given.get("length", 32),
+        settings.get("length", 32),
         truncates=strategy == "fixed",
-        attended=given.get_optional("attend", bool) or False,
-        token=given.get_optional("token", str),
+        attended=settings.get_optional("attend", bool) or False,
+        token=settings.get_optional("token", str),
     )
 
 
@@ -206,9 +208,9 @@ def _length(
     """The most tokens of a text of a kind; None if they are those of its expansion, or not limited."""
     if expansion is not None and expansion.truncates:
         return None
-    said = transformer.get_optional(f"{kind}_length", int)
-    if said is not None:
-        return said
+    length = transformer.get_optional(f"{kind}_length", int)
+    if length is not None:
+        return length
     if expansion is None or "query_expansion" in config.values:
         return config.get_optional(f"{kind}_length", int)
     return None
@@ -222,12 +224,12 @@ def write_multi_vector(head: MultiVector, width: int, max_tokens: int | None) ->
         width: the encoder's.
         max_tokens: the most tokens of a text; None if there is no limit.
     """
-    base, own = "sentence_transformers.base.modules", "sentence_transformers.multi_vector_encoder.modules"
+    base, package = "sentence_transformers.base.modules", "sentence_transformers.multi_vector_encoder.modules"
     classes = {
         "Dense": f"{base}.dense.Dense",
         "LayerNorm": "sentence_transformers.sentence_transformer.modules.layer_norm.LayerNorm",
         "Normalize": f"{base}.normalize.Normalize",
-        "MultiVectorMask": f"{own}.multi_vector_mask.MultiVectorMask",
+        "MultiVectorMask": f"{package}.multi_vector_mask.MultiVectorMask",
     }
     modules: list[tuple[str, str, Mapping[str, Any] | None]] = layer_files(
         head.projections, 1, width, "token_embeddings"

@@ -26,7 +26,7 @@ class FoundOutput:
 
 
 def output_tensors(
-    folder: Path, found: FoundOutput, spec: EncoderSpec, own: Mapping[str, StoredTensor]
+    folder: Path, output: FoundOutput, spec: EncoderSpec, own: Mapping[str, StoredTensor]
 ) -> dict[str, StoredTensor]:
     """Our name of each tensor of the output's layers, and where it is stored.
 
@@ -42,9 +42,9 @@ def output_tensors(
         TensorMismatch: a tensor is missing, has another shape than the folder says, or is not known.
     """
     tensors: dict[str, StoredTensor] = {}
-    layers = output_layers(found.head)
-    shapes = layer_shapes(layers, pooled_width(found.head, spec))
-    for index, (wanted, inside) in enumerate(zip(shapes, found.folders, strict=True)):
+    layers = output_layers(output.head)
+    shapes = layer_shapes(layers, pooled_width(output.head, spec))
+    for index, (wanted, inside) in enumerate(zip(shapes, output.folders, strict=True)):
         if not wanted:
             continue
         stored = own if inside == "" else _module_tensors(folder, inside)
@@ -59,7 +59,7 @@ def output_tensors(
             if name not in stored:
                 raise TensorMismatch(f"{where} lacks the tensor {name}, which its config.json asks for")
             if stored[name].shape != shape:
-                has, asked = (" x ".join(map(str, one)) for one in (stored[name].shape, shape))
+                has, asked = (" x ".join(map(str, sizes)) for sizes in (stored[name].shape, shape))
                 raise TensorMismatch(f"{name} in {where} has shape {has}, and the folder asks for {asked}")
             tensors[f"output.{index}.{name}"] = replace(stored[name], key=stored[name].key or name)
     return tensors

@@ -37,8 +37,8 @@ OLD_KEY = "sbert_ce_default_activation_function"
 
 def names_activation(config: JsonSettings) -> bool:
     """Whether config.json is that of a cross-encoder: whether it names the activation of its logits."""
-    own = config.get_optional("sentence_transformers", dict) or {}
-    return "activation_fn" in own or config.get_optional(OLD_KEY, str) is not None
+    section = config.get_optional("sentence_transformers", dict) or {}
+    return "activation_fn" in section or config.get_optional(OLD_KEY, str) is not None
 
 
 def read_pair(
@@ -75,20 +75,20 @@ def read_pair(
         return PairScore(classes, _activation(settings, config, classes), shared_query=shared), ()
     if kinds[:2] != ["Transformer", "Pooling"]:
         raise NotKnown(f"a score by the modules {', '.join(kinds)} is not built")
-    found = read_layers(modules[2:], open_file, "sentence_embedding")
-    last = found.layers[-1] if found.layers else None
+    output_layers = read_layers(modules[2:], open_file, "sentence_embedding")
+    last = output_layers.layers[-1] if output_layers.layers else None
     if not isinstance(last, Dense):
         raise NotKnown("the last module of the cross-encoder is not a Dense module")
     modes, activation = modes_of(modules[1].config(open_file)), _activation(settings, config, last.width)
-    return PairScore(last.width, activation, modes, found.layers, shared), found.folders
+    return PairScore(last.width, activation, modes, output_layers.layers, shared), output_layers.folders
 
 
 def _activation(settings: JsonSettings, config: JsonSettings, labels: int) -> Literal["identity", "sigmoid"]:
     """What makes scores of logits; a sigmoid of a single logit, unless a file says otherwise."""
-    own = config.get_optional("sentence_transformers", dict) or {}
+    section = config.get_optional("sentence_transformers", dict) or {}
     named = (
         settings.get_optional("activation_fn", str)
-        or own.get("activation_fn")
+        or section.get("activation_fn")
         or config.get_optional(OLD_KEY, str)
     )
     if named is None:
@@ -99,13 +99,13 @@ def _activation(settings: JsonSettings, config: JsonSettings, labels: int) -> Li
 
 
 def write_pair(
-    head: PairScore, width: int, max_tokens: int | None, kept: Mapping[str, bytes]
+    head: PairScore, width: int, max_tokens: int | None, source_files: Mapping[str, bytes]
 ) -> dict[str, bytes]:
     """The files that define the output for `sentence-transformers`, without those of weights.
 
     A classifier of one label that applies a sigmoid needs none, and gets none if it had none.
     """
-    if not kept and head.pooling is None and head.activation == "sigmoid" and not head.shared_query:
+    if not source_files and head.pooling is None and head.activation == "sigmoid" and not head.shared_query:
         return {}
     base, dense = "sentence_transformers.base.modules", "sentence_transformers.sentence_transformer.modules"
     classes = {
@@ -121,22 +121,22 @@ def write_pair(
         named = {"module_input_name": "sentence_embedding", "module_output_name": "scores"}
         layers[-1] = (kind, path, {**(config or {}), **named})
         modules = [("Pooling", "1_Pooling", write_pooling(head.pooling, width)), *layers]
-    own = head.pooling is None
+    of_logits = head.pooling is None
     encoder = "unmask.SharedQueryTransformer" if head.shared_query else f"{base}.transformer.Transformer"
     listed = [{"idx": 0, "name": "0", "path": "", "type": encoder}]
     listed += [
         {"idx": index, "name": str(index), "path": path, "type": classes[kind]}
         for index, (kind, path, _) in enumerate(modules, start=1)
     ]
-    output = "logits" if own else "last_hidden_state"
+    output = "logits" if of_logits else "last_hidden_state"
     transformer: dict[str, Any] = {
-        "transformer_task": "sequence-classification" if own else "feature-extraction",
+        "transformer_task": "sequence-classification" if of_logits else "feature-extraction",
         "modality_config": {"text": {"method": "forward", "method_output_name": output}},
-        "module_output_name": "scores" if own else "token_embeddings",
+        "module_output_name": "scores" if of_logits else "token_embeddings",
     }
     if max_tokens is not None:
         transformer["max_seq_length"] = max_tokens
-    settings = dict(JsonSettings.parse(kept.get(ST_CONFIG), ST_CONFIG).values)
+    settings = dict(JsonSettings.parse(source_files.get(ST_CONFIG), ST_CONFIG).values)
     names = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
     settings = {"prompts": {}, "default_prompt_name": None} | settings
     settings |= {"model_type": "CrossEncoder", "activation_fn": names[head.activation]}

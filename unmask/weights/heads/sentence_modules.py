@@ -71,12 +71,14 @@ def modules_of(content: bytes) -> tuple[Module, ...]:
     if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):
         raise CorruptCheckpoint("modules.json is not a list of modules")
     listed = [JsonSettings("modules.json", module) for module in modules]
-    found = tuple(Module(one.get("type", "").rpartition(".")[2], one.get("path", "")) for one in listed)
-    for module in found:
+    named_modules = tuple(
+        Module(entry.get("type", "").rpartition(".")[2], entry.get("path", "")) for entry in listed
+    )
+    for module in named_modules:
         path = PurePosixPath(module.path)
         if path.is_absolute() or ".." in path.parts:
             raise CorruptCheckpoint(f"modules.json names {quoted(module.path)}, which is outside the folder")
-    return found
+    return named_modules
 
 
 def read_layers(modules: Sequence[Module], open_file: OpenFile, reads: str) -> FoundLayers:
@@ -130,7 +132,7 @@ def layer_files(
         width: the width of the vectors that the first layer reads.
         reads: the feature that they read: ``sentence_embedding`` or ``token_embeddings``.
     """
-    found: list[tuple[str, str, Mapping[str, Any] | None]] = []
+    files: list[tuple[str, str, Mapping[str, Any] | None]] = []
     names = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
     tokens = {"module_input_name": reads} if reads == "token_embeddings" else {}
     for number, layer in enumerate(layers, start=first):
@@ -141,15 +143,15 @@ def layer_files(
                 sizes = {"in_features": width, "out_features": layer.width, "bias": layer.bias}
                 named = {"activation_function": names[layer.activation]}
                 residual = {"use_residual": True} if layer.residual else {}
-                found.append(("Dense", f"{number}_Dense", sizes | named | tokens | residual))
+                files.append(("Dense", f"{number}_Dense", sizes | named | tokens | residual))
                 width = layer.width
             case LayerNorm():
-                found.append(("LayerNorm", f"{number}_LayerNorm", {"dimension": width}))
+                files.append(("LayerNorm", f"{number}_LayerNorm", {"dimension": width}))
             case UnitLength():
-                found.append(("Normalize", f"{number}_Normalize", tokens or None))
+                files.append(("Normalize", f"{number}_Normalize", tokens or None))
             case _:
                 assert_never(layer)
-    return found
+    return files
 
 
 def layer_shapes(layers: Sequence[OutputLayer], width: int) -> list[dict[str, tuple[int, ...]]]:

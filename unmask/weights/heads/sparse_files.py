@@ -141,14 +141,14 @@ def encoder_folder(folder: Path) -> Path:
 
 
 def query_weights(
-    folder: Path, found: FoundOutput, tokenizer: Tokenizer | None
+    folder: Path, output: FoundOutput, tokenizer: Tokenizer | None
 ) -> NDArray[np.float32] | None:
     """The weight of each word for queries; None if the model has no such table.
 
     Raises:
         CorruptCheckpoint: the table is missing, or is for another vocabulary than that of the tokenizer.
     """
-    if not isinstance(found.head, SparseVector) or not found.head.static_queries or tokenizer is None:
+    if not isinstance(output.head, SparseVector) or not output.head.static_queries or tokenizer is None:
         return None
 
     def open_file(name: str) -> bytes | None:
@@ -156,7 +156,7 @@ def query_weights(
 
     (router,) = modules_of(read_bytes(folder / "modules.json", CorruptCheckpoint))
     (module,) = _routes(router, open_file)["query"]
-    own, place = folder / module.path, PurePosixPath(module.path)
+    weights_folder, place = folder / module.path, PurePosixPath(module.path)
     theirs = open_file(str(place / "tokenizer.json"))
     if theirs is not None:
         vocabulary = Tokenizer.from_files({"tokenizer.json": theirs}).engine.get_vocab()
@@ -170,13 +170,13 @@ def query_weights(
         if content is None:
             raise CorruptCheckpoint(f"{config.name} names {name}, which is not in the folder")
         return _of_json(JsonSettings.parse(content, name), tokenizer)
-    if not (own / WEIGHTS).exists():
+    if not (weights_folder / WEIGHTS).exists():
         raise CorruptCheckpoint(f"{place} has no {WEIGHTS} with the weights of words")
-    check_stored_file(own / WEIGHTS)
+    check_stored_file(weights_folder / WEIGHTS)
     try:
-        weight = load_file(own / WEIGHTS).get("weight")
+        weight = load_file(weights_folder / WEIGHTS).get("weight")
     except SafetensorError as error:
-        raise CorruptCheckpoint(f"{own / WEIGHTS} is damaged or incomplete: {error}") from None
+        raise CorruptCheckpoint(f"{weights_folder / WEIGHTS} is damaged or incomplete: {error}") from None
     if weight is None or weight.shape != (tokenizer.vocabulary_size,):
         raise CorruptCheckpoint(
             f"{place}/{WEIGHTS} does not hold one weight for each of {tokenizer.vocabulary_size} words"
@@ -199,8 +199,8 @@ def _of_json(table: JsonSettings, tokenizer: Tokenizer) -> NDArray[np.float32]:
 
 def write_sparse(head: SparseVector, max_tokens: int | None, vocabulary: int) -> dict[str, bytes]:
     """The files that define the output for `sentence-transformers`, without those of weights."""
-    base, own = "sentence_transformers.base.modules", "sentence_transformers.sparse_encoder.modules"
-    transformer, splade = f"{base}.transformer.Transformer", f"{own}.splade_pooling.SpladePooling"
+    base, package = "sentence_transformers.base.modules", "sentence_transformers.sparse_encoder.modules"
+    transformer, splade = f"{base}.transformer.Transformer", f"{package}.splade_pooling.SpladePooling"
     listed = [
         {"idx": 0, "name": "0", "path": "", "type": transformer},
         {"idx": 1, "name": "1", "path": "1_SpladePooling", "type": splade},
@@ -209,7 +209,7 @@ def write_sparse(head: SparseVector, max_tokens: int | None, vocabulary: int) ->
     if head.static_queries:
         place = "document_1_SpladePooling"
         listed = [{"idx": 0, "name": "0", "path": "", "type": f"{base}.router.Router"}]
-        static = f"{own}.sparse_static_embedding.SparseStaticEmbedding"
+        static = f"{package}.sparse_static_embedding.SparseStaticEmbedding"
         files[ROUTER_CONFIG] = {
             "types": {QUERY_MODULE: static, "": transformer, place: splade},
             "structure": {"query": [QUERY_MODULE], "document": ["", place]},
@@ -257,4 +257,4 @@ def query_tokenizer(tokenizer: Tokenizer) -> dict[str, bytes]:
         config |= {f"{role}_token": piece for role, piece in tokenizer.special_tokens.items()}
         files[name] = json.dumps(config, indent=2).encode()
         files["tokenizer.json"] = str(tokenizer.engine.to_str()).encode()
-    return {f"{QUERY_MODULE}/{one}": content for one, content in files.items()}
+    return {f"{QUERY_MODULE}/{name}": content for name, content in files.items()}

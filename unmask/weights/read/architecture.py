@@ -92,7 +92,7 @@ def find_architecture_of(
     Raises:
         CheckpointError: there is no such checkpoint, or it cannot be read.
     """
-    published = {one.name: (family, one) for family in FAMILIES for one in family.published}
+    published = {entry.name: (family, entry) for family in FAMILIES for entry in family.published}
     short = {full.rpartition("/")[2].lower(): full for full in published}
     full = name if name in published else short.get(name.lower(), name)
     if (
@@ -101,10 +101,10 @@ def find_architecture_of(
         and full not in cached()
         and not Path(name).expanduser().is_dir()
     ):
-        family, one = published[full]
-        spec = one.pretraining or one.spec
+        family, entry = published[full]
+        spec = entry.pretraining or entry.spec
         limits = spec.max_tokens, spec.trained_tokens
-        return Architecture(full, family.name, spec, None, *limits, one.paper, on_disk=False)
+        return Architecture(full, family.name, spec, None, *limits, entry.paper, on_disk=False)
     checkpoint = read_checkpoint(find(name, revision), compat, verify=verify, ignore_tensors=ignore_tensors)
     known = published.get(checkpoint.source.name)
     return Architecture(
@@ -133,10 +133,10 @@ def compare_architectures(a: Architecture, b: Architecture) -> ArchitectureCompa
     )
 
 
-def _rows(one: Architecture) -> Iterator[tuple[str, Value]]:
-    spec, known = one.spec, find_pretraining(one.name)
-    yield "family", one.family
-    yield "paper", one.paper
+def _rows(architecture: Architecture) -> Iterator[tuple[str, Value]]:
+    spec, known = architecture.spec, find_pretraining(architecture.name)
+    yield "family", architecture.family
+    yield "paper", architecture.paper
     yield "pretraining objective", _objective(spec) if known is None else known.objective
     yield "masking", None if known is None else known.masking
     yield "layers", len(spec.layers)
@@ -158,10 +158,10 @@ def _rows(one: Architecture) -> Iterator[tuple[str, Value]]:
     yield "shared weights", _sharing(spec)
     yield "token types", spec.embedding.segments
     yield "vocabulary", spec.embedding.vocabulary
-    yield "longest text, tokens", "unlimited" if one.max_tokens is None else one.max_tokens
-    yield "longest training text", one.trained_tokens
+    yield "longest text, tokens", "unlimited" if architecture.max_tokens is None else architecture.max_tokens
+    yield "longest training text", architecture.trained_tokens
     yield "heads", "; ".join(describe_head(head, causal=spec.causal) for head in spec.heads) or "none"
-    yield "output", None if one.output is None else describe_output(one.output)
+    yield "output", None if architecture.output is None else describe_output(architecture.output)
     shapes = {k: prod(v) for k, v in tensor_shapes(spec).items() if not k.endswith(RANDOM_FEATURES)}
     yield "parameters", sum(shapes.values())
     yield "of embeddings", _under(shapes, "embedding.")
@@ -228,14 +228,18 @@ def _biases(spec: EncoderSpec) -> str:
         "attention": [bias for mixer in mixers for bias in _attention_biases(mixer)],
         "feed-forward": [
             bias
-            for one in feedforwards
-            for bias in ((one.in_bias, one.out_bias) if isinstance(one, GatedFeedForward) else (one.bias,))
+            for feedforward in feedforwards
+            for bias in (
+                (feedforward.in_bias, feedforward.out_bias)
+                if isinstance(feedforward, GatedFeedForward)
+                else (feedforward.bias,)
+            )
         ],
         "norms": [isinstance(norm, LayerNorm) and norm.bias for norm in norms],
     }
-    said = {True: "all", False: "none"}
+    words = {True: "all", False: "none"}
     return ", ".join(
-        f"{name}: {said[values[0]] if len(set(values)) == 1 else 'some'}" for name, values in has.items()
+        f"{name}: {words[values[0]] if len(set(values)) == 1 else 'some'}" for name, values in has.items()
     )
 
 

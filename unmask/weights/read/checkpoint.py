@@ -125,10 +125,10 @@ def read_checkpoint(
     shapes = {canonical(name, family.prefixes): tensor.shape for name, tensor in tensors.items()}
     spec = family.detect_heads(spec, shapes, config)
     sentence_files = {**_present(root, EMBEDDING_FILES), **_present(folder, EMBEDDING_FILES[2:])}
-    found = _output(root, sentence_files, config, spec, tensors)
-    own = output_tensors(root, found, spec, tensors)
-    if "" in found.folders:
-        tensors = {name: one for name, one in tensors.items() if name != STANFORD_TENSOR}
+    output = _output(root, sentence_files, config, spec, tensors)
+    own = output_tensors(root, output, spec, tensors)
+    if "" in output.folders:
+        tensors = {name: tensor for name, tensor in tensors.items() if name != STANFORD_TENSOR}
     tokenizer = _tokenizer(folder, config)
     if tokenizer is not None and lowers_case(sentence_files):
         tokenizer = tokenizer.lowercased()
@@ -142,14 +142,14 @@ def read_checkpoint(
         unread_config=tuple(sorted(config.unread() - set(WITHOUT_EFFECT))),
         tensors=tensors,
         stored_tokenizer=tokenizer,
-        head=found.head,
+        head=output.head,
         max_tokens=max_tokens(spec, sentence_files, tokenizer),
         trained_tokens=trained_tokens(spec, tokenizer),
         sentence_files=sentence_files,
         verified=verified,
         ignored_tensors=tuple(ignore_tensors),
         output_tensors=own,
-        query_weights=query_weights(root, found, tokenizer),
+        query_weights=query_weights(root, output, tokenizer),
     )
 
 
@@ -162,7 +162,7 @@ def _without(
             f"the tensor {quoted(absent[0])} is to be ignored and {folder} does not have it; "
             "unmask inspect --tensors lists what it has"
         )
-    return {name: one for name, one in tensors.items() if name not in names} if names else tensors
+    return {name: tensor for name, tensor in tensors.items() if name not in names} if names else tensors
 
 
 def _no_config(root: Path, folder: Path) -> CheckpointError:
@@ -192,7 +192,7 @@ def _output(
         return _read(folder / name) if inside and (folder / name).exists() else None
 
     projection = tensors.get(STANFORD_TENSOR)
-    classifiers = [one for one in spec.heads if isinstance(one, Classifier) and one.role == "sequence"]
+    classifiers = [head for head in spec.heads if isinstance(head, Classifier) and head.role == "sequence"]
     return read_output(
         files,
         open_file,

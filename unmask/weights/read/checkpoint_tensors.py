@@ -22,20 +22,20 @@ def report_tensors(checkpoint: Checkpoint) -> TensorReport:
     """
     family, shapes = checkpoint.family, tensor_shapes(checkpoint.spec)
     layer_name = partial(family.layer_name, checkpoint.spec)
-    made = match_tensors(family.tensor_map, family.prefixes, shapes, checkpoint.tensors, layer_name)
-    for ours, sources in made.sources.items():
+    report = match_tensors(family.tensor_map, family.prefixes, shapes, checkpoint.tensors, layer_name)
+    for ours, sources in report.sources.items():
         first, *rest = shapes[ours]
-        concat = made.concats.get(ours)
+        concat = report.concats.get(ours)
         rows = (first,) if concat is None else concat.rows_of(first, checkpoint.spec)
         for name, share in zip(sources, rows, strict=True):
-            wanted, found = (share, *rest), checkpoint.tensors[name]
-            if found.shape != wanted:
+            wanted, tensor = (share, *rest), checkpoint.tensors[name]
+            if tensor.shape != wanted:
                 raise TensorMismatch(
-                    f"the tensor {name} has shape {_by(found.shape)} and config.json asks for {_by(wanted)}"
+                    f"the tensor {name} has shape {_by(tensor.shape)} and config.json asks for {_by(wanted)}"
                 )
-            if found.dtype not in FLOATS:
-                raise TensorMismatch(f"the tensor {name} is of type {found.dtype}, which holds no weights")
-    return made
+            if tensor.dtype not in FLOATS:
+                raise TensorMismatch(f"the tensor {name} is of type {tensor.dtype}, which holds no weights")
+    return report
 
 
 def stored_dtype(checkpoint: Checkpoint) -> str:

@@ -65,20 +65,20 @@ def _refused(error: Exception, name: str, revision: str | None = None) -> HubErr
     wanted = name if revision is None else f"{name} at revision {revision}"
     match error:
         case GatedRepoError():
-            said = f"{name} asks for consent on the hub; accept its terms and log in"
+            sentence = f"{name} asks for consent on the hub; accept its terms and log in"
         case RevisionNotFoundError():
-            said = f"{name} has no revision {revision!r} on the hub"
+            sentence = f"{name} has no revision {revision!r} on the hub"
         case RepositoryNotFoundError():
-            said = f"there is no {name} on the hub, and no folder of that name"
+            sentence = f"there is no {name} on the hub, and no folder of that name"
         case HFValidationError():
-            said = f"{name!r} cannot be a hub id, and there is no folder of that name"
+            sentence = f"{name!r} cannot be a hub id, and there is no folder of that name"
         case _ if isinstance(error, LocalEntryNotFoundError) or _is_offline(error):
-            said = (
+            sentence = (
                 f"{wanted} is not in the cache and the hub cannot be reached; connect once, or name a folder"
             )
         case _:
-            said = f"the hub did not provide {wanted}: {_first_line(error)}"
-    return HubError(said)
+            sentence = f"the hub did not provide {wanted}: {_first_line(error)}"
+    return HubError(sentence)
 
 
 HUB_SECONDS = 10.0
@@ -121,9 +121,9 @@ def remote_model(name: str) -> RemoteModel:
         with tempfile.TemporaryDirectory() as folder:
             content = Path(hf_hub_download(name, "config.json", local_dir=folder)).read_bytes()
         files = {
-            one.path: one.size
-            for one in api.list_repo_tree(name, recursive=True)
-            if hasattr(one, "size") and _fetched(one.path)
+            entry.path: entry.size
+            for entry in api.list_repo_tree(name, recursive=True)
+            if hasattr(entry, "size") and _fetched(entry.path)
         }
         headers = api.get_safetensors_metadata(name)
     except NotASafetensorsRepoError:
@@ -137,7 +137,9 @@ def remote_model(name: str) -> RemoteModel:
 
 
 def _fetched(path: str) -> bool:
-    return any(fnmatch(path, one) for one in FILES) and not any(fnmatch(path, one) for one in UNWANTED)
+    return any(fnmatch(path, one) for one in FILES) and not any(
+        fnmatch(path, pattern) for pattern in UNWANTED
+    )
 
 
 def cached_bytes(name: str) -> int:

@@ -75,8 +75,8 @@ def inspect(checkpoint: Checkpoint) -> Inspection:
         for status in report_tensors(checkpoint).statuses
     )
     statuses += tuple(
-        InspectedTensor(str(one.key), one.shape, one.dtype, ours, None)
-        for ours, one in checkpoint.output_tensors.items()
+        InspectedTensor(str(tensor.key), tensor.shape, tensor.dtype, ours, None)
+        for ours, tensor in checkpoint.output_tensors.items()
     )
     head, tokenizer = checkpoint.head, checkpoint.stored_tokenizer
     return Inspection(

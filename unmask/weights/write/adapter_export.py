@@ -83,20 +83,20 @@ def _targets(encoder: Encoder, family: Family, kind: TargetModules) -> dict[str,
     names = [
         f"layers.{layer}.{name}.weight" for layer in range(len(encoder.layers)) for name in _TARGETS[kind]
     ]
-    found = moves(family.module_map, names, partial(family.layer_name, encoder.spec))
-    return {move.ours.removesuffix(".weight"): move for move in found}
+    tensor_moves = moves(family.module_map, names, partial(family.layer_name, encoder.spec))
+    return {move.ours.removesuffix(".weight"): move for move in tensor_moves}
 
 
 def adapter_tensors(encoder: Encoder, family: Family, role: ClassifierRole) -> dict[str, Tensor]:
     """The tensors of an adapter by `peft`'s names: A and B of every update, and the head."""
     tensors = {}
-    found = updates(encoder)
+    by_layer = updates(encoder)
     for name, move in _targets(encoder, family, "all-linear").items():
-        if name not in found:
+        if name not in by_layer:
             continue
-        a_PRK, b_NR = found[name].a_PRK.detach(), found[name].b_NR.detach()
+        a_PRK, b_NR = by_layer[name].a_PRK.detach(), by_layer[name].b_NR.detach()
         b_NR = in_their_order(b_NR, move.reorder, encoder.spec)
-        parts = torch.split(b_NR, list(found[name].outputs))
+        parts = torch.split(b_NR, list(by_layer[name].outputs))
         for theirs, a_RK, b_MR in zip(move.theirs, a_PRK, parts, strict=True):
             target = PEFT_PREFIX + family.prefix + theirs.removesuffix(".weight")
             tensors[target + A], tensors[target + B] = a_RK, b_MR
@@ -149,7 +149,7 @@ def write_adapter(
     family = checkpoint.family
     tensors = _converted(adapter_tensors(encoder, family, role), name, dtype)
     config = {**checkpoint.config, **family.write(encoder.spec)}
-    own = {
+    settings = {
         "format": 1,
         "name": name,
         "role": role,
@@ -161,7 +161,7 @@ def write_adapter(
         save_file(tensors, partial_folder / PEFT_WEIGHTS, metadata={"format": "pt"})
         peft = _peft_config(encoder, family, role, base.source.name, how)
         (partial_folder / PEFT_FILE).write_bytes(to_json(peft))
-        (partial_folder / ADAPTER_FILE).write_text(json.dumps(own, indent=2, ensure_ascii=False) + "\n")
+        (partial_folder / ADAPTER_FILE).write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
         if card is not None:
             (partial_folder / "README.md").write_bytes(card)
 
@@ -172,8 +172,8 @@ def _converted(tensors: Mapping[str, Tensor], adapter: str, dtype: torch.dtype) 
     Raises:
         OutputError: a number is not finite in it.
     """
-    found = {name: tensor.to(dtype) for name, tensor in tensors.items()}
-    for name, tensor in found.items():
+    converted = {name: tensor.to(dtype) for name, tensor in tensors.items()}
+    for name, tensor in converted.items():
         if not is_finite(tensor):
             largest, limit = float(tensors[name].abs().max()), torch.finfo(dtype).max
             written = str(dtype).removeprefix("torch.")
@@ -182,7 +182,7 @@ def _converted(tensors: Mapping[str, Tensor], adapter: str, dtype: torch.dtype) 
                 f"holds {largest:,.6g} and {written} goes up to {limit:,.6g}; set adapter.dtype to bfloat16 "
                 "or float32"
             )
-    return found
+    return converted
 
 
 def _peft_config(

@@ -46,7 +46,7 @@ def convert_pickled(folder: Path, out: Path) -> None:
         pickles[""] = _pickles(folder)
     tensors: dict[str, dict[str, Tensor]] = {}
     for name, paths in pickles.items():
-        tensors[name] = {key: one for path in paths for key, one in _tensors_of(path).items()}
+        tensors[name] = {key: tensor for path in paths for key, tensor in _tensors_of(path).items()}
     modules = [f"{name}/{file}" for name in _module_folders(folder) for file in ("config.json", WEIGHTS)]
     with whole_folder(out) as partial:
         for name in (*COPIED, *modules, *([WEIGHTS] if safe else [])):
@@ -54,9 +54,9 @@ def convert_pickled(folder: Path, out: Path) -> None:
                 (partial / name).parent.mkdir(exist_ok=True)
                 (partial / name).write_bytes(read_regular(folder / name, CorruptCheckpoint))
         try:
-            for name, found in tensors.items():
+            for name, part_tensors in tensors.items():
                 (partial / name).mkdir(exist_ok=True)
-                save_file(_storable(found), partial / name / WEIGHTS, metadata={"format": "pt"})
+                save_file(_storable(part_tensors), partial / name / WEIGHTS, metadata={"format": "pt"})
         except SafetensorError as error:
             raise OutputError(f"cannot write {out / WEIGHTS}: {error}") from None
         write_checksums(partial)

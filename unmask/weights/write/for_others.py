@@ -18,7 +18,7 @@ CONFIG = "tokenizer_config.json"
 
 def token_ids(config: Mapping[str, Any], tokenizer: Tokenizer) -> dict[str, int]:
     """The ids missing from a config, by key."""
-    found = {}
+    ids = {}
     for key, role in ROLES.items():
         id = (
             tokenizer.token_to_id(tokenizer.special_tokens[role])
@@ -26,8 +26,8 @@ def token_ids(config: Mapping[str, Any], tokenizer: Tokenizer) -> dict[str, int]
             else None
         )
         if id is not None and config.get(key) is None:
-            found[key] = id
-    return found
+            ids[key] = id
+    return ids
 
 
 def tokenizer_files(files: Mapping[str, bytes], spec: EncoderSpec, longest: int | None) -> dict[str, bytes]:
@@ -42,8 +42,8 @@ def tokenizer_files(files: Mapping[str, bytes], spec: EncoderSpec, longest: int 
         return dict(files)
     config = JsonSettings.parse(files[CONFIG], CONFIG).values
     changed: dict[str, Any] = {}
-    said = config.get("model_max_length")
-    if longest is not None and (not isinstance(said, int | float) or said >= NO_LIMIT):
+    limit = config.get("model_max_length")
+    if longest is not None and (not isinstance(limit, int | float) or limit >= NO_LIMIT):
         changed["model_max_length"] = longest
     names = config.get("model_input_names")
     if spec.embedding.segments < 2 and isinstance(names, list) and "token_type_ids" in names:

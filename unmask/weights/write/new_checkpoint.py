@@ -150,12 +150,12 @@ def _padding_id(tokenizer: Tokenizer) -> int | None:
 
 
 def _with_padding(spec: EncoderSpec, tokenizer: Tokenizer) -> EncoderSpec:
-    said, own = spec.embedding.padding_id, _padding_id(tokenizer)
-    if said is None:
-        return replace(spec, embedding=replace(spec.embedding, padding_id=own))
-    if own is not None and own != said:
+    configured, padding_id = spec.embedding.padding_id, _padding_id(tokenizer)
+    if configured is None:
+        return replace(spec, embedding=replace(spec.embedding, padding_id=padding_id))
+    if padding_id is not None and padding_id != configured:
         raise InvalidRequest(
-            f"the config's padding id is {said} and the tokenizer pads with {own}; set pad_token_id to {own}"
+            f"the config's padding id is {configured} and the tokenizer pads with {padding_id}; set pad_token_id to {padding_id}"
         )
     return spec
 

@@ -37,7 +37,7 @@ def output_modules(
     Layers are modules of modules.json in the order of the encoder's. A table of word weights is cut to the
     tokenizer's vocabulary.
     """
-    own: dict[str, dict[str, Tensor]] = {}
+    by_folder: dict[str, dict[str, Tensor]] = {}
     for layer in encoder.output:
         if isinstance(layer, StaticWeights):
             return {QUERY_MODULE: {"weight": layer.weight.detach()[:vocabulary].contiguous()}}
@@ -50,13 +50,13 @@ def output_modules(
             f"{len(layers)}; build the encoder for that output"
         )
     for folder, layer in zip(layered, layers, strict=True):
-        own[folder] = {name: tensor.contiguous() for name, tensor in layer.state_dict().items()}
-    return own
+        by_folder[folder] = {name: tensor.contiguous() for name, tensor in layer.state_dict().items()}
+    return by_folder
 
 
 def their_tensors(encoder: Encoder, family: Family) -> dict[str, Tensor]:
     """The encoder's tensors under the family's names, with concatenated ones split."""
-    state = {name: one for name, one in merged_state(encoder).items() if not name.startswith(OUTPUT)}
+    state = {name: tensor for name, tensor in merged_state(encoder).items() if not name.startswith(OUTPUT)}
     tensors: dict[str, Tensor] = {}
     for move in moves(family.tensor_map, state, partial(family.layer_name, encoder.spec)):
         whole = in_their_order(state[move.ours], move.reorder, encoder.spec)
@@ -103,8 +103,8 @@ def save(
             path.write_bytes(content)
         try:
             _write_weights(tensors, partial, shard_bytes)
-            for place, own in modules.items():
-                save_file(own, partial / place / WEIGHTS, metadata={"format": "pt"})
+            for place, module_tensors in modules.items():
+                save_file(module_tensors, partial / place / WEIGHTS, metadata={"format": "pt"})
         except SafetensorError as error:
             raise OutputError(f"cannot write {Path(folder) / WEIGHTS}: {error}") from None
         write_checksums(partial)

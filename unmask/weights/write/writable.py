@@ -37,12 +37,12 @@ def check_written(family: Family, spec: EncoderSpec, config: Mapping[str, Any]) 
         raise InvalidRequest(f"an encoder of these sizes cannot be built: {error}") from None
     shapes: dict[str, tuple[int, ...]] = {}
     try:
-        found = moves(family.tensor_map, state, partial(family.layer_name, spec))
+        tensor_moves = moves(family.tensor_map, state, partial(family.layer_name, spec))
     except TensorMismatch as error:
         raise InvalidRequest(
             f"an encoder of the family {family.name} cannot be saved with these heads: {error}"
         ) from None
-    for move in found:
+    for move in tensor_moves:
         first, *rest = state[move.ours].shape or (1,)
         shapes |= dict.fromkeys(move.theirs, (first // len(move.theirs), *rest))
     back = _read_back(family, {**config, **family.write(spec)}, shapes)
@@ -60,8 +60,10 @@ def differences(mine: object, other: object, name: str = "") -> list[str]:
     """Where two specs differ, as ``layers[0].mixer.heads is 4 and would be read as 2``."""
     if type(mine) is type(other):
         if is_dataclass(mine):
-            parts = [(f"{name}.{one.name}" if name else one.name, one.name) for one in fields(mine)]
-            values = [(getattr(mine, own), getattr(other, own), path) for path, own in parts]
+            parts = [(f"{name}.{field.name}" if name else field.name, field.name) for field in fields(mine)]
+            values = [
+                (getattr(mine, attribute), getattr(other, attribute), path) for path, attribute in parts
+            ]
             return [text for value in values for text in differences(*value)]
         if isinstance(mine, tuple) and isinstance(other, tuple) and len(mine) == len(other):
             values = [(*pair, f"{name}[{place}]") for place, pair in enumerate(zip(mine, other, strict=True))]
