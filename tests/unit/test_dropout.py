@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from unmask.kernels.dropout import Dropout, apply_kept, dropout, kept, kept_share
+from unmask.kernels.dropout import Dropout, apply_keep_mask, dropout, kept, kept_share
 
 CPU = torch.device("cpu")
 
@@ -52,7 +52,7 @@ def test_the_factor_is_that_of_the_kept_share_and_not_of_the_rate():
 
 def test_the_same_seed_draws_the_same_for_every_number_format():
     masks = [
-        apply_kept(torch.ones(999, dtype=dtype), kept(torch.Size([999]), 0.4, CPU, generator), 0.4) != 0
+        apply_keep_mask(torch.ones(999, dtype=dtype), kept(torch.Size([999]), 0.4, CPU, generator), 0.4) != 0
         for dtype in (torch.float64, torch.bfloat16)
         for generator in [torch.Generator().manual_seed(7)]
     ]

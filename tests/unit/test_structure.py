@@ -46,7 +46,7 @@ SHELVES = {
         {"compiled", "decoder"},
     ),
     "weights": (
-        {"row_order", "tensor_report", "tensors", "values", "elmo"},
+        {"row_order", "tensor_report", "tensors", "adapter_folder", "elmo"},
         {"heads"},
         {"read"},
         {"adapters"},
@@ -112,7 +112,7 @@ TORCH_FREE = (
             "row_order",
             "tensor_report",
             "tensors",
-            "values",
+            "adapter_folder",
             "adapters/adapter",
             "read/architecture",
             "read/arrays",

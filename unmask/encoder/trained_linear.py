@@ -38,9 +38,9 @@ def train_with_onednn(module: nn.Module) -> int:
     """
     if not onednn_takes(torch.float32):
         return 0
-    linears = [linear for linear in module.modules() if type(linear) is nn.Linear]
-    for linear in linears:
-        linear.__class__ = TrainedLinear
+    linears = [layer for layer in module.modules() if type(layer) is nn.Linear]
+    for layer in linears:
+        layer.__class__ = TrainedLinear
     return len(linears)
 
 

@@ -104,10 +104,10 @@ class RoutedEngine:
             linear = self._encoder.get_submodule(name.removesuffix(".weight"))
             assert isinstance(linear, nn.Linear)
             updates = RoutedUpdates(self._route, linear.weight.detach())
-            for number, (checkpoint, one) in enumerate(zip(adapted, factors, strict=True)):
-                if name in one:
+            for number, (checkpoint, adapter_updates) in enumerate(zip(adapted, factors, strict=True)):
+                if name in adapter_updates:
                     assert checkpoint.adapter is not None
-                    updates.add(number, one[name], checkpoint.adapter.scale)
+                    updates.add(number, adapter_updates[name], checkpoint.adapter.scale)
             linear.register_forward_hook(updates)
 
     def logits(self, groups: Sequence[tuple[int, PackedBatch]], roles: Sequence[str]) -> list[Floats]:

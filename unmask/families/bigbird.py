@@ -22,7 +22,7 @@ from unmask.families.bert import KEYS as BERT_KEYS
 from unmask.families.bert import MASKED, NEXT_SENTENCE
 from unmask.families.bert import spec as bert_spec
 from unmask.families.common import ENCODER_ROWS, LARGE, activation_of
-from unmask.families.family import Family, Found, Release
+from unmask.families.family import CheckpointInfo, Family, Release
 from unmask.families.heads import CHOICE, TOKENS, HeadLayout, dense_sequence
 from unmask.spec import BlockSparse, Classifier, EncoderSpec, FullAttention, ResidualTransform
 from unmask.spec.check import require_size
@@ -79,7 +79,7 @@ def spec(*, biases: bool, blocks: BlockSparse | None, drawn: bool, **bert: Any) 
     return replace(encoder, layers=tuple(layers))
 
 
-def _span(info: Found, classes: int) -> Classifier:
+def _span(info: CheckpointInfo, classes: int) -> Classifier:
     layer, activation = info.encoder.layers[0], activation_of(info.encoder)
     transform = ResidualTransform(layer.feedforward.width, activation, layer.norm)
     return Classifier("span", classes, "tokens", transform)

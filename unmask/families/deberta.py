@@ -27,7 +27,7 @@ from unmask.families.common import (
     head_width_of,
     post_norm_encoder,
 )
-from unmask.families.family import Family, Found, Release
+from unmask.families.family import CheckpointInfo, Family, Release
 from unmask.families.heads import POOLED_OR_TOKENS, SPAN, HeadLayout
 from unmask.spec import (
     Activation,
@@ -234,7 +234,7 @@ def spec(
     return post_norm_encoder(width=width, mixer=mixer, feedforward=network, **others)
 
 
-def parts(info: Found) -> EncoderSpec:
+def parts(info: CheckpointInfo) -> EncoderSpec:
     """Add the pooler's activation, and the absolute positions that a checkpoint stores for its decoder."""
     encoder, embedding = info.encoder, info.encoder.embedding
     pooler = Pooler(ACTIVATIONS[info.config.get("pooler_hidden_act", "gelu")])
@@ -245,12 +245,12 @@ def parts(info: Found) -> EncoderSpec:
     return replace(encoder, embedding=embedding, pooler=pooler if encoder.pooler else None)
 
 
-def _enhanced(info: Found, width: int) -> MaskedLM:
+def _enhanced(info: CheckpointInfo, width: int) -> MaskedLM:
     transform = Transform(width, activation_of(info.encoder), info.encoder.layers[0].norm)
     return MaskedLM(transform, enhanced=True)
 
 
-def _replaced(info: Found, width: int) -> Classifier:
+def _replaced(info: CheckpointInfo, width: int) -> Classifier:
     norm = info.encoder.layers[0].norm
     transform = Transform(width, activation_of(info.encoder))
     return Classifier("replaced", 1, "tokens_and_first", transform, input_norm=norm)

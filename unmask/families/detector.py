@@ -6,7 +6,7 @@ ignores the head.
 """
 
 from unmask.families.common import activation_of
-from unmask.families.heads import Found, HeadLayout
+from unmask.families.heads import CheckpointInfo, HeadLayout
 from unmask.spec import Classifier, Transform
 from unmask.spec.tensor_map import Rename, Same, TensorRule
 
@@ -16,7 +16,7 @@ CLASS = "ForReplacedTokenDetection"
 OUT = "discriminator_predictions.dense_prediction"
 
 
-def _make(info: Found, count: int) -> Classifier:
+def _make(info: CheckpointInfo, count: int) -> Classifier:
     """A dense layer with the layers' activation, then one number for each token."""
     transform = Transform(info.encoder.width, activation_of(info.encoder))
     return Classifier("replaced", count, "tokens", transform)

@@ -13,7 +13,15 @@ from unmask.families.bert import KEYS as BERT_KEYS
 from unmask.families.bert import spec as bert_spec
 from unmask.families.common import ENCODER_ROWS, LARGE, activation_of, with_decoder
 from unmask.families.family import Family, Release
-from unmask.families.heads import SPAN, TOKENS, Found, choice, classifier, dense_sequence, masked_words
+from unmask.families.heads import (
+    SPAN,
+    TOKENS,
+    CheckpointInfo,
+    choice,
+    classifier,
+    dense_sequence,
+    masked_words,
+)
 from unmask.spec import Classifier, EncoderSpec, Projection, Transform
 from unmask.spec.config_keys import Key, changed
 from unmask.spec.tensor_map import Rename
@@ -44,7 +52,7 @@ SUMMARY: Mapping[str, Any] = {
 """The keys of a multiple-choice head, which reads a summary of the states, and their supported values."""
 
 
-def _choice(info: Found, classes: int) -> Classifier:
+def _choice(info: CheckpointInfo, classes: int) -> Classifier:
     for key, value in SUMMARY.items():
         info.config.require_one_of(key, value)
     return Classifier("choice", classes, "first", Transform(info.encoder.width, "gelu"))

@@ -11,7 +11,7 @@ from typing import Any
 from unmask.base.json_settings import JsonSettings
 from unmask.families.common import ACTIVATIONS, biases, head_width_of
 from unmask.families.family import Family, Release
-from unmask.families.heads import Found, HeadLayout, tying
+from unmask.families.heads import CheckpointInfo, HeadLayout, tying
 from unmask.families.rope import read_rope, rotary_of, write_rope
 from unmask.spec import (
     Activation,
@@ -162,24 +162,24 @@ def _pooling(config: JsonSettings) -> Reads:
     return POOLING[config.get(name, "late")]
 
 
-def parts(info: Found) -> EncoderSpec:
+def parts(info: CheckpointInfo) -> EncoderSpec:
     """The encoder unchanged; the head keys of config.json are checked even without a head."""
     for name in ("clf_pooling", "classifier_pooling"):
         info.config.require_one_of(name, *POOLING)
     return info.encoder
 
 
-def _masked(info: Found, vocabulary: int) -> MaskedLM:
+def _masked(info: CheckpointInfo, vocabulary: int) -> MaskedLM:
     return MaskedLM(None, info.config.get("tie_word_embeddings", False), _feedforward_bias(info.encoder))
 
 
-def _tied(info: Found, vocabulary: int) -> MaskedLM | None:
+def _tied(info: CheckpointInfo, vocabulary: int) -> MaskedLM | None:
     """A head without tensors of its own: only the class that a checkpoint was saved from tells of it."""
     untied = "lm_head.weight" in info.shapes or not info.config.get("tie_word_embeddings", False)
     return None if untied else _masked(info, vocabulary)
 
 
-def _classifier(info: Found, classes: int) -> Classifier:
+def _classifier(info: CheckpointInfo, classes: int) -> Classifier:
     """The head called ``classifier``: that of texts has a dense layer, that of tokens has none."""
     if "dense.weight" not in info.shapes:
         return Classifier("tokens", classes, "tokens")

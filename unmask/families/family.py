@@ -11,7 +11,7 @@ from unmask.families.config_words import in_words_of
 from unmask.families.detector import CLASS as DETECTOR_CLASS
 from unmask.families.detector import DETECTOR, has_detector
 from unmask.families.heads import (
-    Found,
+    CheckpointInfo,
     HeadLayout,
     Shapes,
     find_heads,
@@ -96,7 +96,7 @@ class Family:
     """Roles of the heads that releases were pretrained with."""
     license: str = "Apache-2.0"
     """Of releases."""
-    parts: Callable[[Found], EncoderSpec] = lambda info: info.encoder
+    parts: Callable[[CheckpointInfo], EncoderSpec] = lambda info: info.encoder
     """Adds optional parts, other than heads and a pooler, whose tensors a checkpoint has."""
     distinguishing_keys: tuple[str, ...] = ()
     """Keys of config.json that distinguish it from another family with the same ``model_type``."""
@@ -131,7 +131,7 @@ class Family:
         layout = next((candidate for candidate in self.head_layouts if "replaced" in candidate.roles), None)
         if layout is None:
             return None
-        head = layout.make(Found(encoder, {}, JsonSettings(f"the family {self.name}", {})), 1)
+        head = layout.make(CheckpointInfo(encoder, {}, JsonSettings(f"the family {self.name}", {})), 1)
         assert isinstance(head, Classifier)
         return head
 
@@ -183,7 +183,7 @@ class Family:
             row.theirs for row in self.encoder_rows if isinstance(row, Rename) and row.ours == "pooler.dense"
         ]
         pooler = (encoder.pooler or Pooler()) if any(f"{name}.weight" in shapes for name in poolers) else None
-        info = Found(replace(encoder, pooler=pooler), shapes, config)
+        info = CheckpointInfo(replace(encoder, pooler=pooler), shapes, config)
         heads = find_heads(self.head_layouts, info)
         return replace(self.parts(info), heads=tuple(with_labels(head, config) for head in heads))
 
@@ -213,9 +213,9 @@ def architectures(stem: str, spec: EncoderSpec, classes: Mapping[frozenset[str],
 
 __all__ = [
     "CLASSES",
+    "CheckpointInfo",
     "Compat",
     "Family",
-    "Found",
     "HeadLayout",
     "Published",
     "Release",

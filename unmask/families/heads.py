@@ -25,7 +25,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
-class Found:
+class CheckpointInfo:
     """What is known of a checkpoint: the encoder's spec, the shapes of its tensors, its config.json."""
 
     encoder: EncoderSpec
@@ -51,8 +51,8 @@ class HeadLayout:
     """The tensor that identifies a checkpoint with this head."""
     roles: tuple[str, ...]
     """The possible roles of the head."""
-    make: Callable[[Found, int], Head | None]
-    """Makes the head from `Found` and the tensor's first axis; None if the tensor belongs to another head."""
+    make: Callable[[CheckpointInfo, int], Head | None]
+    """Makes the head, given the tensor's first axis; None if the tensor belongs to another head."""
     rows: tuple[TensorRule, ...]
     write: Callable[[Any], Mapping[str, Any]] = lambda head: {}
     """The keys of config.json that describe the head."""
@@ -82,7 +82,7 @@ def masked_words(
     """
     second = f"{decoder}.bias" != bias
 
-    def make(info: Found, width: int) -> MaskedLM:
+    def make(info: CheckpointInfo, width: int) -> MaskedLM:
         tied = info.config.get("tie_word_embeddings", True)
         own_bias = second and not tied and f"{decoder}.bias" in info.shapes
         transform = Transform(width, activation or activation_of(info.encoder), info.encoder.layers[0].norm)
@@ -105,7 +105,7 @@ def masked_words(
 
 
 def classifier(
-    role: ClassifierRole, name: str, make: Callable[[Found, int], Head | None], dense: str = ""
+    role: ClassifierRole, name: str, make: Callable[[CheckpointInfo, int], Head | None], dense: str = ""
 ) -> HeadLayout:
     """A classifier whose last matrix is ``name`` and whose transform, if any, is ``dense``."""
     transform = (Rename(dense, f"heads.{role}.transform.dense"),) if dense else ()
@@ -120,7 +120,7 @@ def pooled(role: ClassifierRole, name: str) -> HeadLayout:
 def dense_sequence(activation: Activation | None, *, dense: str, name: str) -> HeadLayout:
     """A classifier of the first token's state with a dense layer; None: the encoder's activation."""
 
-    def make(info: Found, classes: int) -> Head:
+    def make(info: CheckpointInfo, classes: int) -> Head:
         used = activation or activation_of(info.encoder)
         return Classifier("sequence", classes, "first", Transform(info.encoder.width, used))
 
@@ -130,7 +130,9 @@ def dense_sequence(activation: Activation | None, *, dense: str, name: str) -> H
 CHOICE_CLASS = "MultipleChoice"
 
 
-def choice(dense: str = "", *, make: Callable[[Found, int], Head | None] | None = None) -> HeadLayout:
+def choice(
+    dense: str = "", *, make: Callable[[CheckpointInfo, int], Head | None] | None = None
+) -> HeadLayout:
     """A multiple-choice head: a number for a question with one choice. By default it reads the pooler.
 
     Its last matrix has the name of a token classifier's, so only the class it was saved from determines it.
@@ -166,7 +168,7 @@ DENSE_OR_TOKENS = (
 )
 
 
-def find_heads(layouts: Sequence[HeadLayout], info: Found) -> tuple[Head, ...]:
+def find_heads(layouts: Sequence[HeadLayout], info: CheckpointInfo) -> tuple[Head, ...]:
     """The heads whose tensor is present, each made from the first axis of that tensor.
 
     Raises:
@@ -204,7 +206,7 @@ def write_heads(layouts: Sequence[HeadLayout], encoder: EncoderSpec) -> dict[str
 
 def pretrained(encoder: EncoderSpec, layouts: Sequence[HeadLayout], *roles: str) -> EncoderSpec:
     """The encoder with the heads of these roles, and with its pooler only if one of them reads it."""
-    info = Found(encoder, {}, JsonSettings("config.json", {}))
+    info = CheckpointInfo(encoder, {}, JsonSettings("config.json", {}))
     candidates = [
         layout.make(info, ROLES[role].classes or encoder.embedding.width)
         for role in roles

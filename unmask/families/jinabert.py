@@ -17,7 +17,7 @@ from unmask.families.common import (
     head_width_of,
     post_norm_encoder,
 )
-from unmask.families.family import Family, Found, Release
+from unmask.families.family import CheckpointInfo, Family, Release
 from unmask.families.heads import CHOICE, POOLED_OR_TOKENS, SPAN
 from unmask.spec import (
     Activation,
@@ -82,13 +82,13 @@ def spec(
     )
 
 
-def parts(info: Found) -> EncoderSpec:
+def parts(info: CheckpointInfo) -> EncoderSpec:
     """The encoder unchanged; the head's key is checked even without a head."""
     info.config.require_one_of("hidden_act", *ACTIVATIONS)
     return info.encoder
 
 
-def _masked(info: Found, width: int) -> MaskedLM:
+def _masked(info: CheckpointInfo, width: int) -> MaskedLM:
     activation = ACTIVATIONS[info.config.get("hidden_act", "gelu")]
     return MaskedLM(Transform(width, activation, info.encoder.layers[0].norm))
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from unmask.base.json_settings import JsonSettings
 from unmask.errors import UnknownArchitecture, quoted
 from unmask.families.common import ACTIVATIONS, LARGE, biases, head_width_of
-from unmask.families.family import Family, Found, Release
+from unmask.families.family import CheckpointInfo, Family, Release
 from unmask.families.heads import CHOICE_CLASS, HeadLayout
 from unmask.families.rope import read_rope, write_rope
 from unmask.spec import (
@@ -185,7 +185,7 @@ def spec(
 ) -> EncoderSpec:
     """A ModernBERT of the given sizes, one layer for each of ``kinds``."""
     norm = LayerNorm(eps, norm_bias)
-    made = (
+    blocks = (
         Layer(
             mixer=SoftmaxAttention(
                 heads,
@@ -211,14 +211,14 @@ def spec(
             dropout=embedding_dropout,
             padding_id=padding_id,
         ),
-        layers=tuple(made),
+        layers=tuple(blocks),
         final_norm=norm,
         trained_tokens=trained_tokens,
         init_std=init_std,
     )
 
 
-def _transform(info: Found) -> Transform:
+def _transform(info: CheckpointInfo) -> Transform:
     """The transform of every head: a dense layer, an activation, a norm."""
     config = info.config
     config.require_one_of("classifier_activation", *ACTIVATIONS)
@@ -234,7 +234,7 @@ def _write_transform(head: MaskedLM | Classifier) -> dict[str, Any]:
     return {"classifier_activation": activation, "classifier_bias": head.transform.bias}
 
 
-def parts(info: Found) -> EncoderSpec:
+def parts(info: CheckpointInfo) -> EncoderSpec:
     """The encoder unchanged; the head keys of config.json are checked even without a head."""
     _transform(info)
     info.config.require_one_of("classifier_pooling", "cls", "mean")
@@ -242,7 +242,7 @@ def parts(info: Found) -> EncoderSpec:
     return info.encoder
 
 
-def _masked(info: Found, width: int) -> MaskedLM | None:
+def _masked(info: CheckpointInfo, width: int) -> MaskedLM | None:
     if "classifier.weight" in info.shapes:
         return None
     tied, bias = info.config.get("tie_word_embeddings", True), info.config.get("decoder_bias", True)
@@ -253,7 +253,7 @@ def _write_masked(head: MaskedLM) -> Mapping[str, Any]:
     return {**_write_transform(head), "decoder_bias": head.bias, "tie_word_embeddings": head.tied}
 
 
-def _classifier(info: Found, classes: int) -> Classifier:
+def _classifier(info: CheckpointInfo, classes: int) -> Classifier:
     """The head called ``classifier``; only the class it was saved from determines its role."""
     for role, name in (("tokens", "TokenClassification"), ("span", "QuestionAnswering")):
         if info.saved_from(name):
@@ -261,11 +261,11 @@ def _classifier(info: Found, classes: int) -> Classifier:
     return Classifier("sequence", classes, _pooling(info), _transform(info))
 
 
-def _pooling(info: Found) -> Reads:
+def _pooling(info: CheckpointInfo) -> Reads:
     return "mean" if info.config.get("classifier_pooling", "cls") == "mean" else "first"
 
 
-def _choice(info: Found, classes: int) -> Classifier:
+def _choice(info: CheckpointInfo, classes: int) -> Classifier:
     return Classifier("choice", classes, _pooling(info), _transform(info))
 
 

@@ -16,7 +16,7 @@ from unmask.families.common import (
     head_width_of,
     post_norm_encoder,
 )
-from unmask.families.family import Family, Found, Release
+from unmask.families.family import CheckpointInfo, Family, Release
 from unmask.families.heads import HeadLayout, pooled
 from unmask.spec import (
     Alibi,
@@ -71,13 +71,13 @@ def spec(*, width: int, heads: int, feedforward: int, attention_dropout: float, 
     return post_norm_encoder(width=width, mixer=mixer, feedforward=network, **others)
 
 
-def parts(info: Found) -> EncoderSpec:
+def parts(info: CheckpointInfo) -> EncoderSpec:
     """The encoder unchanged; the head's key is checked even without a head."""
     info.config.require_one_of("hidden_act", *ACTIVATIONS)
     return info.encoder
 
 
-def _masked(info: Found, width: int) -> MaskedLM:
+def _masked(info: CheckpointInfo, width: int) -> MaskedLM:
     """The MLM head; the epsilon of its norm does not follow the config."""
     activation = ACTIVATIONS[info.config.get("hidden_act", "gelu")]
     return MaskedLM(Transform(width, activation, LayerNorm(1e-12)))

@@ -35,7 +35,8 @@ def _read_widths(config: JsonSettings, arguments: Arguments, compat: Compat) -> 
     width, heads = arguments["width"], arguments["heads"]
     if (head_width := config.get("dim_head", width // heads)) != width / heads:
         raise UnknownArchitecture(
-            f"dim_head is {head_width}, and only hidden_size {width} divided by num_attention_heads {heads} is built"
+            f"dim_head is {head_width}, and only hidden_size {width} divided by num_attention_heads {heads} "
+            "is built"
         )
     whole = config.get("intermediate_size", 3072)
     in_range(config, "intermediate_size", whole, require_size)

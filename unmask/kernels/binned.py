@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unmask.errors import KernelError
-from unmask.kernels.dropout import apply_kept, kept
+from unmask.kernels.dropout import apply_keep_mask, keep_mask
 from unmask.kernels.interface import AttentionOutput, Capability
 from unmask.kernels.tile import AttentionBias, Tile, allowed
 from unmask.spec import (
@@ -185,7 +185,7 @@ class _Binned(torch.autograd.Function):
         p_GRR = torch.softmax(s_GRR, -1)
         kept_GRR = None
         if dropout:
-            kept_GRR = kept(p_GRR.shape, dropout, p_GRR.device)
+            kept_GRR = keep_mask(p_GRR.shape, dropout, p_GRR.device)
         o_GRK = torch.bmm(_dropped(p_GRR, kept_GRR, dropout), v_GRK)
         ctx.save_for_backward(q_GRK, k_GRK, v_GRK, p_GRR, kept_GRR)
         ctx.work = work
@@ -212,4 +212,4 @@ def _dropped(p_GRR: Tensor, kept_GRR: Tensor | None, dropout: float) -> Tensor:
     """Apply dropout, with the kept probabilities divided by the kept share."""
     if kept_GRR is None:
         return p_GRR
-    return apply_kept(p_GRR, kept_GRR, dropout)
+    return apply_keep_mask(p_GRR, kept_GRR, dropout)

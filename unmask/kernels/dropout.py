@@ -14,11 +14,11 @@ WORDS = 1 << 16
 
 
 def kept_share(rate: float) -> float:
-    """The share of elements that `kept` keeps: the multiple of 1/65536 nearest to ``1 - rate``."""
+    """The share of elements that `keep_mask` keeps: the multiple of 1/65536 nearest to ``1 - rate``."""
     return round((1 - rate) * WORDS) / WORDS
 
 
-def kept(
+def keep_mask(
     shape: torch.Size, rate: float, device: torch.device, generator: torch.Generator | None = None
 ) -> Tensor:
     """Draw a mask that is True with probability `kept_share(rate)`; the same for every number format."""
@@ -33,7 +33,7 @@ def kept(
     return words < threshold if threshold < WORDS // 2 else torch.ones_like(words, dtype=torch.bool)
 
 
-def apply_kept(x: Tensor, mask: Tensor, rate: float) -> Tensor:
+def apply_keep_mask(x: Tensor, mask: Tensor, rate: float) -> Tensor:
     """Zero where not kept, else ``x``, which may be one number, divided by the kept share."""
     share = kept_share(rate)
     return torch.where(mask, x * (1 / share if share else 0.0), 0.0)
@@ -49,7 +49,7 @@ def dropout(x: Tensor, rate: float) -> Tensor:
         return x
     if x.device.type != "cpu" or torch.compiler.is_compiling():
         return functional.dropout(x, rate)
-    return apply_kept(x, kept(x.shape, rate, x.device), rate)
+    return apply_keep_mask(x, keep_mask(x.shape, rate, x.device), rate)
 
 
 class Dropout(nn.Dropout):

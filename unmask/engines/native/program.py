@@ -121,7 +121,7 @@ class NativeLayers:
 
     def __init__(self, spec: EncoderSpec, weights: Weights, precision: str, library: Any) -> None:
         self.spec, self._library, self._weights = spec, library, weights
-        self._kept: list[NDArray[Any]] = []
+        self._alive: list[NDArray[Any]] = []
         relative = isinstance(spec.distances, RelativePositionBias)
         self._tables = PositionTables(np.array(weights["distances.table.weight"]) if relative else None)
         self._native = None
@@ -134,7 +134,7 @@ class NativeLayers:
             sets=sets,
             layer=layers,
             embedding=self._embedding(half=precision == "bfloat16"),
-            final_norm=self._norm(spec.final_norm, "final_norm", self._kept),
+            final_norm=self._norm(spec.final_norm, "final_norm", self._alive),
         )
         native = library.native_new(ctypes.byref(top))
         if not native:
@@ -210,7 +210,7 @@ class NativeLayers:
 
     def _embedding(self, *, half: bool) -> interface.Embedding:
         """The embedding; ``half``: its tables are kept in bfloat16."""
-        spec, alive = self.spec.embedding, self._kept
+        spec, alive = self.spec.embedding, self._alive
         added = spec.positions is not None and spec.positions.added
         words, places, types = (
             self._table(f"embedding.{name}.weight", half) if has else None
@@ -235,12 +235,12 @@ class NativeLayers:
 
     def _table(self, name: str, half: bool) -> int:
         if not half:
-            return _kept(self._weights[name], self._kept)
+            return _address(self._weights[name], self._alive)
         if isinstance(self._weights, InParts):
             parts = self._weights.parts(name, ROWS_AT_ONCE)
         else:
             parts = iter((self._weights[name],))
-        return _kept(np.concatenate([to_bfloat16(part) for part in parts]), self._kept, np.uint16)
+        return _address(np.concatenate([to_bfloat16(part) for part in parts]), self._alive, np.uint16)
 
     def _pack(self, number: int) -> None:
         """Hand over one set of weights; what is read for it lives only as long as this call."""
@@ -251,8 +251,8 @@ class NativeLayers:
         weight_NK, bias_N = self._weights[f"{prefix}.attention.qkv.weight"], self._qkv_bias(mixer, prefix)
         qkv = interface.Linear(*weight_NK.shape)
         qkv.weight, qkv.bias = (
-            _kept(_in_halves(weight_NK, mixer), alive),
-            _kept(_in_halves(bias_N, mixer), alive),
+            _address(_in_halves(weight_NK, mixer), alive),
+            _address(_in_halves(bias_N, mixer), alive),
         )
         weights = interface.Weights(
             qkv=qkv,
@@ -268,7 +268,7 @@ class NativeLayers:
             tables = projected(mixer, mixer.position, self._weights, prefix)
             weights.distance_rows = 2 * mixer.position.span
             weights.distance_keys, weights.distance_queries = (
-                None if table is None else _kept(table, alive) for table in tables
+                None if table is None else _address(table, alive) for table in tables
             )
         gated = isinstance(layer.feedforward, GatedFeedForward)
         if self._library.native_weights(self._native, number, ctypes.byref(weights), gated):
@@ -289,21 +289,21 @@ class NativeLayers:
 
     def _linear(self, name: str, alive: list[NDArray[Any]]) -> interface.Linear:
         weight_NK, bias = self._weights[f"{name}.weight"], f"{name}.bias"
-        pointer = _kept(self._weights[bias], alive) if bias in self._weights else None
-        return interface.Linear(*weight_NK.shape, _kept(weight_NK, alive), pointer)
+        pointer = _address(self._weights[bias], alive) if bias in self._weights else None
+        return interface.Linear(*weight_NK.shape, _address(weight_NK, alive), pointer)
 
     def _norm(self, norm: Norm | None, name: str, alive: list[NDArray[Any]]) -> interface.Norm:
         if norm is None:
             return interface.Norm()
-        weight = _kept(self._weights[f"{name}.weight"], alive)
+        weight = _address(self._weights[f"{name}.weight"], alive)
         if not isinstance(norm, LayerNorm):
             return interface.Norm(2, norm.eps, weight, None)
         return interface.Norm(
-            1, norm.eps, weight, _kept(self._weights[f"{name}.bias"], alive) if norm.bias else None
+            1, norm.eps, weight, _address(self._weights[f"{name}.bias"], alive) if norm.bias else None
         )
 
 
-def _kept(array: NDArray[Any], alive: list[NDArray[Any]], dtype: Any = np.float32) -> int:
+def _address(array: NDArray[Any], alive: list[NDArray[Any]], dtype: Any = np.float32) -> int:
     """The address of an array's values, which ``alive`` keeps."""
     alive.append(np.require(array, dtype, ["C", "A"]))
     return int(alive[-1].ctypes.data)

@@ -19,7 +19,7 @@ from torch.autograd.function import once_differentiable
 from unmask.errors import KernelError
 from unmask.kernels.disentangled.backward import StripGradients
 from unmask.kernels.disentangled.strips import PACKED_FROM, ROWS, Band, Matrix, Strips
-from unmask.kernels.dropout import apply_kept, kept
+from unmask.kernels.dropout import apply_keep_mask, keep_mask
 from unmask.kernels.interface import AttentionOutput, Capability
 from unmask.kernels.rectangles import Rectangles
 from unmask.kernels.tile import AttentionBias
@@ -125,12 +125,12 @@ class Setting:
         """The dropout generator in its initial state."""
         return torch.Generator(device).manual_seed(self.seed)
 
-    def kept(self, p_GRN: Tensor, generator: torch.Generator) -> Tensor | None:
+    def keep_mask(self, p_GRN: Tensor, generator: torch.Generator) -> Tensor | None:
         """The dropout factors of probabilities, 0 if dropped; None without dropout."""
         if not self.dropout:
             return None
-        kept_GRN = kept(p_GRN.shape, self.dropout, p_GRN.device, generator)
-        return apply_kept(p_GRN.new_ones(()), kept_GRN, self.dropout)
+        kept_GRN = keep_mask(p_GRN.shape, self.dropout, p_GRN.device, generator)
+        return apply_keep_mask(p_GRN.new_ones(()), kept_GRN, self.dropout)
 
 
 def gathered(x_BNHK: Tensor, sequences: slice, heads: slice, dtype: torch.dtype) -> Tensor:
@@ -194,7 +194,7 @@ class Attention(torch.autograd.Function):
                 for first in range(0, band.length, ROWS):
                     rows = slice(first, min(first + ROWS, band.length))
                     p_GRN = torch.softmax(strips.scores(rows.start, rows.stop), -1)
-                    kept_GRN = setting.kept(p_GRN, generator)
+                    kept_GRN = setting.keep_mask(p_GRN, generator)
                     sums_GR = None if dlse_GN is None else dlse_GN[:, rows]
                     gradients.add(rows, p_GRN, kept_GRN, do_GNK[:, rows], sums_GR)
                 gradients.finish(dtables, heads)
@@ -225,7 +225,7 @@ def attend_group(
             wide = torch.promote_types(s_GRN.dtype, torch.float32)
             lse_GN[:, first:end] = torch.logsumexp(s_GRN.to(wide), -1)
         p_GRN = torch.softmax(s_GRN, -1)
-        kept_GRN = setting.kept(p_GRN, generator)
+        kept_GRN = setting.keep_mask(p_GRN, generator)
         if kept_GRN is not None:
             p_GRN *= kept_GRN
         o_GNK[:, first:end] = values.times(p_GRN)

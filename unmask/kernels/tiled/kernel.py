@@ -36,13 +36,13 @@ class TiledPlans:
     layout: SequenceLayout
     pattern: AttentionPattern
     device: torch.device
-    made: dict[int, TiledPlan] = field(default_factory=dict)
+    plans: dict[int, TiledPlan] = field(default_factory=dict)
 
     def of(self, heads: int) -> TiledPlan:
-        """The plan for this number of heads, made on first use."""
-        if heads not in self.made:
-            self.made[heads] = make_plan(self.layout, self.pattern, heads, self.device)
-        return self.made[heads]
+        """The plan for this number of heads, plans on first use."""
+        if heads not in self.plans:
+            self.plans[heads] = make_plan(self.layout, self.pattern, heads, self.device)
+        return self.plans[heads]
 
 
 class TiledKernel:
@@ -66,7 +66,7 @@ class TiledKernel:
     )
 
     def plan(self, layout: SequenceLayout, pattern: AttentionPattern, device: torch.device) -> TiledPlans:
-        """Groups of equal work, made when the first layer's number of heads is known."""
+        """Groups of equal work, plans when the first layer's number of heads is known."""
         return TiledPlans(layout, pattern, device)
 
     def attend(

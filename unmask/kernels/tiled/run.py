@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from unmask.kernels.dropout import apply_kept, kept
+from unmask.kernels.dropout import apply_keep_mask, keep_mask
 from unmask.kernels.products import SharedKeys, once, onednn_takes
 from unmask.kernels.tiled.groups import Group, TiledPlan
 
@@ -43,10 +43,10 @@ class Work:
         if band is not None:
             s_HBRC[..., s_HBRC.shape[-1] - band.shape[-1] :] += band
 
-    def kept(self, p_HBRC: Tensor, generator: torch.Generator) -> Tensor:
+    def dropout_factors(self, p_HBRC: Tensor, generator: torch.Generator) -> Tensor:
         """The dropout factors of probabilities: 0, or 1 divided by the kept share."""
-        kept_HBRC = kept(p_HBRC.shape, self.dropout, p_HBRC.device, generator)
-        return apply_kept(p_HBRC.new_ones(()), kept_HBRC, self.dropout)
+        kept_HBRC = keep_mask(p_HBRC.shape, self.dropout, p_HBRC.device, generator)
+        return apply_keep_mask(p_HBRC.new_ones(()), kept_HBRC, self.dropout)
 
 
 def forward(
@@ -77,7 +77,7 @@ def forward(
                     lse_HBR1 = greatest_HBR1 - p_HBRC.amax(-1, keepdim=True).log()
                     group.rows.put(lse_PH1, heads, blocks, lse_HBR1)
                 if work.dropout:
-                    p_HBRC *= work.kept(p_HBRC, generator)
+                    p_HBRC *= work.dropout_factors(p_HBRC, generator)
                 o_HBRK = keys.mix(p_HBRC) if keys else _times(p_HBRC, v_HBCK)
                 group.rows.put(o_PHK, heads, blocks, o_HBRK)
     return o_PHK, lse_PH1
@@ -128,7 +128,7 @@ def backward(
                 dp_HBRC = by_queries(do_HBRK, v_HBCK)
                 mixed_HBRC = p_HBRC
                 if work.dropout:
-                    kept_HBRC = work.kept(p_HBRC, generator)
+                    kept_HBRC = work.dropout_factors(p_HBRC, generator)
                     mixed_HBRC = p_HBRC * kept_HBRC
                     dp_HBRC *= kept_HBRC
                 group.keys.add(dv_PHK, heads, blocks, by_keys(mixed_HBRC, do_HBRK))

@@ -79,11 +79,11 @@ class Tiles:
 
     layout: SequenceLayout
     device: torch.device
-    made: dict[int, Tensor] = field(default_factory=dict)
+    items: dict[int, Tensor] = field(default_factory=dict)
 
     def of(self, tile: int) -> Tensor:
         """First token and length of its sequence and first row of each tile, int32, shape (tiles, 3)."""
-        if tile not in self.made:
+        if tile not in self.items:
             lengths = self.layout.lengths
             order = np.argsort(-lengths, kind="stable")
             tiles = -(-lengths[order] // tile)
@@ -97,8 +97,8 @@ class Tiles:
                 ),
                 axis=1,
             )
-            self.made[tile] = torch.from_numpy(items.astype(np.int32)).to(self.device)
-        return self.made[tile]
+            self.items[tile] = torch.from_numpy(items.astype(np.int32)).to(self.device)
+        return self.items[tile]
 
 
 @dataclass(frozen=True)

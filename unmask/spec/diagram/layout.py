@@ -336,11 +336,11 @@ class _Column:
     def residual_block(self, block: Block, section: str) -> None:
         """Two parts, each with its norm before or after, and a sum with its input."""
         left, right = self.narrow
-        first, two, three, four = numbered(block.parts)
+        first, second, third, fourth = numbered(block.parts)
         if block.norm_first:
-            order: list[tuple[Part, str] | None] = [None, four, three, None, two, first]
+            order: list[tuple[Part, str] | None] = [None, fourth, third, None, second, first]
         else:
-            order = [four, None, three, two, None, first]
+            order = [fourth, None, third, second, None, first]
         tops: list[float] = []
         for number, element in enumerate(order):
             if number:

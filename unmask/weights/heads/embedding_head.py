@@ -21,7 +21,7 @@ from unmask.weights.heads.multi_vector_files import (
     read_stanford,
     write_multi_vector,
 )
-from unmask.weights.heads.output_tensors import FoundOutput
+from unmask.weights.heads.output_tensors import StoredOutput
 from unmask.weights.heads.pair_files import names_activation, read_pair, write_pair
 from unmask.weights.heads.pooling_files import modes_of, write_pooling
 from unmask.weights.heads.sentence_modules import (
@@ -55,7 +55,7 @@ def read_output(
     config: JsonSettings | None = None,
     classes: int | None = None,
     stanford_width: int | None = None,
-) -> FoundOutput:
+) -> StoredOutput:
     """The output that the folder defines for a text, or why it is unknown.
 
     Args:
@@ -76,7 +76,7 @@ def read_output(
         return _with_modules(files, modules, open_file, config, classes)
     except NotKnown as reason:
         normalize = any(module.kind == "Normalize" for module in modules)
-        return FoundOutput(UnknownOutput(str(reason), normalize))
+        return StoredOutput(UnknownOutput(str(reason), normalize))
 
 
 def _without_modules(
@@ -85,12 +85,12 @@ def _without_modules(
     config: JsonSettings,
     classes: int | None,
     stanford_width: int | None,
-) -> FoundOutput:
+) -> StoredOutput:
     if stanford_width is not None and STANFORD_CLASS in (config.get_optional("architectures", list) or ()):
         stanford = read_stanford(open_file, stanford_width)
-        return FoundOutput(stanford.head, stanford.folders)
+        return StoredOutput(stanford.head, stanford.folders)
     if classes == 1 or (classes is not None and names_activation(config)):
-        return FoundOutput(*read_pair(files, (), config, open_file, classes))
+        return StoredOutput(*read_pair(files, (), config, open_file, classes))
     raise NotKnown("the checkpoint does not say how to make one vector of a text")
 
 
@@ -100,20 +100,20 @@ def _with_modules(
     open_file: OpenFile,
     config: JsonSettings,
     classes: int | None,
-) -> FoundOutput:
+) -> StoredOutput:
     settings = JsonSettings.parse(files.get(EMBEDDING_FILES[1]), EMBEDDING_FILES[1])
     kind = settings.get_optional("model_type", str)
     if kind == "CrossEncoder":
-        return FoundOutput(*read_pair(files, modules, config, open_file, classes))
+        return StoredOutput(*read_pair(files, modules, config, open_file, classes))
     if kind in MODEL_TYPES:
         several = read_multi_vector(files, modules, open_file)
-        return FoundOutput(several.head, several.folders)
+        return StoredOutput(several.head, several.folders)
     if is_sparse(modules, settings):
-        return FoundOutput(read_sparse(files, modules, open_file))
+        return StoredOutput(read_sparse(files, modules, open_file))
     return _pooled(files, modules, open_file)
 
 
-def _pooled(files: Mapping[str, bytes], modules: Sequence[Module], open_file: OpenFile) -> FoundOutput:
+def _pooled(files: Mapping[str, bytes], modules: Sequence[Module], open_file: OpenFile) -> StoredOutput:
     kinds = [module.kind for module in modules]
     if kinds.count("Pooling") != 1 or "Transformer" not in kinds[: kinds.index("Pooling")]:
         for kind in kinds:
@@ -147,7 +147,7 @@ def _pooled(files: Mapping[str, bytes], modules: Sequence[Module], open_file: Op
         pooling.get("include_prompt", True),
         transformer.get_optional("do_lower_case", bool) or False,
     )
-    return FoundOutput(head, output_layers.folders[: len(layers)])
+    return StoredOutput(head, output_layers.folders[: len(layers)])
 
 
 def _prompts(files: Mapping[str, bytes]) -> tuple[tuple[tuple[str, str], ...], str | None]:
@@ -165,7 +165,7 @@ def _prompts(files: Mapping[str, bytes]) -> tuple[tuple[tuple[str, str], ...], s
 def write_output(
     head: CheckpointOutput, spec: EncoderSpec, max_tokens: int | None, source_files: Mapping[str, bytes]
 ) -> dict[str, bytes]:
-    """The files that define an output, without those of weights; ``source_files`` are the files as they were read."""
+    """The files that define an output, except weights; ``source_files`` are the files as they were read."""
     files, name = _written(head, spec, max_tokens, source_files), EMBEDDING_FILES[2]
     lower = JsonSettings.parse(source_files.get(name), name).get_optional("do_lower_case", bool)
     if lower and name in files:

@@ -177,7 +177,7 @@ def _expansion(config: JsonSettings, transformer: JsonSettings) -> QueryExpansio
             return (
                 None
                 if expansion is None
-                else _said(JsonSettings(f"query_expansion of {settings.name}", expansion))
+                else _query_expansion(JsonSettings(f"query_expansion of {settings.name}", expansion))
             )
     if not any(key in config.values for key in PYLATE_KEYS):
         return None
@@ -190,7 +190,7 @@ def _expansion(config: JsonSettings, transformer: JsonSettings) -> QueryExpansio
     return QueryExpansion(config.get_optional("query_length", int) or 32, attended=attended)
 
 
-def _said(settings: JsonSettings) -> QueryExpansion:
+def _query_expansion(settings: JsonSettings) -> QueryExpansion:
     strategy = settings.get("strategy", "fixed")
     if strategy not in ("fixed", "min"):
         raise NotKnown(f"{settings.name} asks for the strategy {quoted(strategy)}, which is not built")

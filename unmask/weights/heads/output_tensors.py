@@ -17,7 +17,7 @@ STANFORD_TENSOR = "linear.weight"
 
 
 @dataclass(frozen=True)
-class FoundOutput:
+class StoredOutput:
     """The output that a folder defines, and where its weights are."""
 
     head: CheckpointOutput
@@ -26,15 +26,15 @@ class FoundOutput:
 
 
 def output_tensors(
-    folder: Path, output: FoundOutput, spec: EncoderSpec, own: Mapping[str, StoredTensor]
+    folder: Path, output: StoredOutput, spec: EncoderSpec, encoder_tensors: Mapping[str, StoredTensor]
 ) -> dict[str, StoredTensor]:
     """Our name of each tensor of the output's layers, and where it is stored.
 
     Args:
         folder: the checkpoint's.
-        found: its output.
+        output: its output.
         spec: its encoder.
-        own: the tensors in the encoder's files.
+        encoder_tensors: the tensors in the encoder's files.
 
     Raises:
         CorruptCheckpoint: a file is missing or damaged.
@@ -47,7 +47,7 @@ def output_tensors(
     for index, (wanted, inside) in enumerate(zip(shapes, output.folders, strict=True)):
         if not wanted:
             continue
-        stored = own if inside == "" else _module_tensors(folder, inside)
+        stored = encoder_tensors if inside == "" else _module_tensors(folder, inside)
         if inside != "":
             unknown = sorted(stored.keys() - wanted.keys())
             if unknown:

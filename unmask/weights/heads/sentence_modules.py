@@ -156,7 +156,7 @@ def layer_files(
 
 def layer_shapes(layers: Sequence[OutputLayer], width: int) -> list[dict[str, tuple[int, ...]]]:
     """The tensors of each layer, by their names in its module's file, which are also ours."""
-    found: list[dict[str, tuple[int, ...]]] = []
+    shapes_of_layers: list[dict[str, tuple[int, ...]]] = []
     for layer in layers:
         shapes: dict[str, tuple[int, ...]] = {}
         match layer:
@@ -173,8 +173,8 @@ def layer_shapes(layers: Sequence[OutputLayer], width: int) -> list[dict[str, tu
                 pass
             case _:
                 assert_never(layer)
-        found.append(shapes)
-    return found
+        shapes_of_layers.append(shapes)
+    return shapes_of_layers
 
 
 def to_json(value: object) -> bytes:

@@ -19,7 +19,7 @@ from unmask.base.json_settings import JsonSettings
 from unmask.errors import CorruptCheckpoint, quoted
 from unmask.spec import SparseVector
 from unmask.text import Tokenizer
-from unmask.weights.heads.output_tensors import FoundOutput
+from unmask.weights.heads.output_tensors import StoredOutput
 from unmask.weights.heads.sentence_modules import Module, NotKnown, OpenFile, modules_of, to_json
 from unmask.weights.tensors import WEIGHTS, check_stored_file
 
@@ -141,7 +141,7 @@ def encoder_folder(folder: Path) -> Path:
 
 
 def query_weights(
-    folder: Path, output: FoundOutput, tokenizer: Tokenizer | None
+    folder: Path, output: StoredOutput, tokenizer: Tokenizer | None
 ) -> NDArray[np.float32] | None:
     """The weight of each word for queries; None if the model has no such table.
 

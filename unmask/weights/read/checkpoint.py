@@ -25,14 +25,14 @@ from unmask.spec.config import WITHOUT_EFFECT
 from unmask.text.build import SENTENCE_PIECE_LAYOUTS
 from unmask.text.literal import SpecialTokens
 from unmask.text.tokenizer import TOKENIZER_FILES, Tokenizer
+from unmask.weights.adapter_folder import Adapter
 from unmask.weights.heads.embedding_head import EMBEDDING_FILES, read_output
-from unmask.weights.heads.output_tensors import STANFORD_TENSOR, FoundOutput, output_tensors
+from unmask.weights.heads.output_tensors import STANFORD_TENSOR, StoredOutput, output_tensors
 from unmask.weights.heads.sentence_modules import modules_of
 from unmask.weights.heads.sparse_files import encoder_folder, query_weights
 from unmask.weights.read.source import Source
 from unmask.weights.tensor_report import canonical
 from unmask.weights.tensors import StoredTensor, check_stored_file, stored_tensors
-from unmask.weights.values import Adapter
 
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", *SENTENCE_PIECE_LAYOUTS)
 """A folder without any of these has no tokenizer; `Tokenizer` decides whether one of them is enough."""
@@ -126,7 +126,7 @@ def read_checkpoint(
     spec = family.detect_heads(spec, shapes, config)
     sentence_files = {**_present(root, EMBEDDING_FILES), **_present(folder, EMBEDDING_FILES[2:])}
     output = _output(root, sentence_files, config, spec, tensors)
-    own = output_tensors(root, output, spec, tensors)
+    from_output = output_tensors(root, output, spec, tensors)
     if "" in output.folders:
         tensors = {name: tensor for name, tensor in tensors.items() if name != STANFORD_TENSOR}
     tokenizer = _tokenizer(folder, config)
@@ -148,7 +148,7 @@ def read_checkpoint(
         sentence_files=sentence_files,
         verified=verified,
         ignored_tensors=tuple(ignore_tensors),
-        output_tensors=own,
+        output_tensors=from_output,
         query_weights=query_weights(root, output, tokenizer),
     )
 
@@ -183,7 +183,7 @@ def _output(
     config: JsonSettings,
     spec: EncoderSpec,
     tensors: Mapping[str, StoredTensor],
-) -> FoundOutput:
+) -> StoredOutput:
     """The output that the folder defines."""
 
     def open_file(name: str) -> bytes | None:

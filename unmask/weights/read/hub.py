@@ -137,7 +137,7 @@ def remote_model(name: str) -> RemoteModel:
 
 
 def _fetched(path: str) -> bool:
-    return any(fnmatch(path, one) for one in FILES) and not any(
+    return any(fnmatch(path, pattern) for pattern in FILES) and not any(
         fnmatch(path, pattern) for pattern in UNWANTED
     )
 

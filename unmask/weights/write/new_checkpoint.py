@@ -155,7 +155,8 @@ def _with_padding(spec: EncoderSpec, tokenizer: Tokenizer) -> EncoderSpec:
         return replace(spec, embedding=replace(spec.embedding, padding_id=padding_id))
     if padding_id is not None and padding_id != configured:
         raise InvalidRequest(
-            f"the config's padding id is {configured} and the tokenizer pads with {padding_id}; set pad_token_id to {padding_id}"
+            f"the config's padding id is {configured} and the tokenizer pads with {padding_id}; "
+            f"set pad_token_id to {padding_id}"
         )
     return spec
 
