@@ -15,6 +15,8 @@ def models(tmp_path_factory):
         ("sequence", "BertForSequenceClassification", ["bad", "good"]),
         ("tokens", "BertForTokenClassification", TAGS),
         ("span", "BertForQuestionAnswering", None),
+        ("masked", "BertForMaskedLM", None),
+        ("choices", "BertForMultipleChoice", None),
     ):
         write_tokenizer(folder / name)
         options = {"id2label": dict(enumerate(labels))} if labels else {}

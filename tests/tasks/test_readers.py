@@ -5,6 +5,7 @@ import gzip
 import json
 import lzma
 import os
+import re
 
 import pyarrow
 import pytest
@@ -14,9 +15,12 @@ from tests.bulk.conftest import quick  # noqa: F401 - a fixture
 from tests.support.command import assert_one_sentence, run_here
 from unmask.bulk import shards
 from unmask.bulk.sources import FORMATS
-from unmask.errors import InvalidRequest
+from unmask.errors import InvalidRequest, UnmaskError
 from unmask.search.index import Index
 from unmask.text import lines as text_lines
+from unmask.training.data.sources import SourceSpec, documents
+from unmask.training.finetune.data_settings import DataSettings
+from unmask.training.finetune.records import read_labeled
 
 ODD = {
     "empty.txt": (b"", "there is no text in the input"),
@@ -40,6 +44,11 @@ ODD = {
     "semicolons.csv": (b"text;n\nbank;1\n", "has the single column 'text;n', so its values are separated"),
     "twice.csv": (b"text,text\nbank,river\n", "row 1 of twice.csv names two columns 'text'"),
     "sixteen.csv": ("text,n\nbank,1\n".encode("utf-16-le"), "line 1 of sixteen.csv is not text"),
+    "cut.jsonl": (b'{"text": "bank"}\n{"text": "ri', "line 2 of cut.jsonl is not JSON"),
+    "cut.json": (b'[{"text": "bank"}, {"text": "ri', "row 2 of cut.json is not JSON"),
+    "huge.json": (b'[{"text": "bank", "n": %s}]' % (b"9" * 5000), "row 1 of huge.json holds a whole number"),
+    "nul.csv": (b"text\nba\0nk\n", "line 2 of nul.csv is not text: it holds a byte 0x00"),
+    "twice.tsv": (b"text\ttext\nbank\triver\n", "line 1 of twice.tsv names two columns 'text'"),
     "short.tsv": (b"text\tn\nbank\n", "line 2 of short.tsv has 1 values"),
     "broken.parquet": (b"PAR1xxxx", "cannot read broken.parquet after row 0"),
     "broken.csv.gz": (b"text\nbank\n", "cannot read broken.csv.gz: Not a gzipped file"),
@@ -49,7 +58,10 @@ ODD = {
 """The content of each file, and what the sentence says that refuses it."""
 
 
-WITHOUT_DOCUMENTS = ODD.keys() - {"blank.txt", "missing.jsonl", "object.json", "numbers.json"}
+CUT = {"cut.json", "cut.jsonl"}
+"""Files whose first row is whole, of which an index takes that row and names the other."""
+
+WITHOUT_DOCUMENTS = ODD.keys() - {"blank.txt", "missing.jsonl", "object.json", "numbers.json"} - CUT
 """An index takes a text with blank lines, a column `body` and settings in JSON for documents."""
 
 
@@ -59,22 +71,61 @@ def place(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize("name", ODD)
-def test_an_odd_file_is_refused_alike(models, place, name):
-    content, sentence = ODD[name]
-    (place / name).write_bytes(content)
-    commands = {
+def doors(models, name):
+    """Every command that reads rows, over one file."""
+    given = {
         "embed": ("embed", name, "-m", models / "sequence", "--pooling", "mean"),
         "classify": ("classify", "--file", name, "-m", models / "sequence"),
         "tag": ("tag", "--file", name, "-m", models / "tokens"),
+        "fill": ("fill", "--file", name, "-m", models / "masked"),
     }
+    if not name.split(".")[1].startswith("txt"):
+        columns = ("--question-field", "text", "--choices-field", "text,text")
+        given["choose"] = ("choose", "--file", name, "-m", models / "choices", *columns)
+        given["similarity"] = (
+            *("similarity", "--file", name, "-m", models / "sequence", "--pooling", "mean"),
+            *("--fields", "text", "text"),
+        )
+    return given
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_an_odd_file_is_refused_alike(models, place, name):
+    """By every command in the same words, but for the option that names a column."""
+    content, sentence = ODD[name]
+    (place / name).write_bytes(content)
     said = set()
-    for command in commands.values():
-        ran = run_here(*command)
+    for command, arguments in doors(models, name).items():
+        ran = run_here(*arguments)
         assert_one_sentence(ran, sentence)
-        assert ran.out == ""
-        said.add(ran.err)
+        assert ran.out == "", command
+        said.add(re.sub(r"set --\S+ to", "set --field to", ran.err))
     assert len(said) == 1
+
+
+TEXTS_ONLY = {"blank.txt", "half.jsonl", "number.jsonl", "missing.jsonl"}
+"""What is odd about a text or its column, which training says in its own words."""
+
+
+@pytest.mark.parametrize("name", [name for name in ODD if "txt" not in name and name not in TEXTS_ONLY])
+def test_training_refuses_it_in_the_same_words(place, name):
+    content, sentence = ODD[name]
+    (place / name).write_bytes(content)
+    data = DataSettings(train=[name], label="text")
+    ending = name.split(".")[1]
+    if ending != "json":
+        with pytest.raises(UnmaskError, match=re.escape(sentence)):
+            list(read_labeled([name], data, place.relative_to(place)))
+    if ending in ("jsonl", "csv", "parquet"):
+        with pytest.raises(UnmaskError, match=re.escape(sentence)):
+            list(documents(SourceSpec("a", (name,)), place.relative_to(place)))
+
+
+def test_names_that_stand_twice_in_a_parquet_file(models, place):
+    table = pyarrow.Table.from_arrays([pyarrow.array(["bank"]), pyarrow.array(["river"])], ["text", "text"])
+    parquet.write_table(table, place / "twice.parquet")
+    for arguments in doors(models, "twice.parquet").values():
+        assert_one_sentence(run_here(*arguments), "twice.parquet names two columns 'text'; give each its own")
 
 
 @pytest.mark.parametrize("name", sorted(WITHOUT_DOCUMENTS))
@@ -85,6 +136,15 @@ def test_an_index_names_it_and_fails(place, name):
     assert not os.path.exists("made")
     assert name in ran.out
     assert_one_sentence(ran, name)
+
+
+@pytest.mark.parametrize("name", sorted(CUT))
+def test_an_index_takes_the_rows_before_the_end_that_is_missing(place, name):
+    (place / name).write_bytes(ODD[name][0])
+    added = json.loads(run_here("index", name, "-o", "made", "--model", "none", "--json").out)["added"]
+    assert added["added"] == 1
+    ((_, reason),) = added["skipped"]
+    assert ODD[name][1] in reason
 
 
 @pytest.mark.usefixtures("quick")

@@ -72,19 +72,19 @@ class Columns:
         return self.options[column not in (self.text, "text")]
 
 
-def format_of(name: str, given: Format | None, allowed: tuple[Format, ...]) -> Format:
+def format_of(name: str, asked: Format | None, allowed: tuple[Format, ...]) -> Format:
     """The format of a file: the given one, or that of its ending.
 
     Raises:
         InvalidRequest: the command does not read it.
     """
-    found = given or format_by_name(name)
-    if found == "json" and given is None and "squad" in allowed:
-        found = "squad"
-    if found not in allowed:
-        said = f"--format is {found}" if given else f"{name} is taken for a file of format {found}"
-        raise InvalidRequest(f"{said}, and this command reads {', '.join(allowed)}; set --format to one")
-    return found
+    form = asked or format_by_name(name)
+    if form == "json" and asked is None and "squad" in allowed:
+        form = "squad"
+    if form not in allowed:
+        reason = f"--format is {form}" if asked else f"{name} is taken for a file of format {form}"
+        raise InvalidRequest(f"{reason}, and this command reads {', '.join(allowed)}; set --format to one")
+    return form
 
 
 def item_reader(form: Format, columns: Columns, blank: Blank) -> Read:
@@ -125,7 +125,7 @@ def text_of(item: Item) -> str:
     return item.value
 
 
-def text_reader(given: Format | None, field: str | None, blank: Blank) -> Read:
+def text_reader(asked: Format | None, field: str | None, blank: Blank) -> Read:
     """Reads one text for each line or row of streams, whose names tell their formats unless one is given.
 
     Raises:
@@ -133,7 +133,7 @@ def text_reader(given: Format | None, field: str | None, blank: Blank) -> Read:
     """
 
     def read(stream: BinaryIO, name: str) -> Iterator[Line]:
-        form = format_of(name, given, ("lines", *TABLES))
+        form = format_of(name, asked, ("lines", *TABLES))
         for item in item_reader(form, Columns(field), blank)(stream, name):
             assert isinstance(item, Item)
             yield replace(item, text=text_of(item))
@@ -216,16 +216,16 @@ def _sentences(stream: BinaryIO, name: str, columns: Columns) -> Iterator[Item]:
     column = columns.text or "0"
     if not column.isdecimal():
         raise InvalidRequest(f"--field is {column!r}; in a CoNLL file it is the number of a column, from 0")
-    for one in sentences(Stream(name, stream), least=1):
-        rows = [columns_of(line) for line in one.lines]
+    for sentence in sentences(Stream(name, stream), least=1):
+        rows = [columns_of(line) for line in sentence.lines]
         if len(rows[0]) <= int(column):
             raise InvalidRequest(
-                f"--field is {column} and {one.where} has {len(rows[0])} columns; name one from 0"
+                f"--field is {column} and {sentence.where} has {len(rows[0])} columns; name one from 0"
             )
         words = tuple(row[int(column)] for row in rows)
-        whole = "\n".join((*one.before, *one.lines))
-        place = {"source": name, "line": one.number}
-        yield Item(whole, name, one.number, one.where, place, words, sentence=one)
+        whole = "\n".join((*sentence.before, *sentence.lines))
+        place = {"source": name, "line": sentence.number}
+        yield Item(whole, name, sentence.number, sentence.where, place, words, sentence=sentence)
 
 
 def _conllu(stream: BinaryIO, name: str, columns: Columns) -> Iterator[Item]:
@@ -234,10 +234,10 @@ def _conllu(stream: BinaryIO, name: str, columns: Columns) -> Iterator[Item]:
         raise InvalidRequest(
             f"--field is {column!r}; in a CoNLL-U file it can be {', '.join(CONLLU_COLUMNS)}"
         )
-    for one in conllu_sentences(Stream(name, stream)):
-        words = one.column(column)
-        place = {"source": name, "line": one.number}
-        yield Item(json.dumps(words), name, one.number, one.where, place, words)
+    for sentence in conllu_sentences(Stream(name, stream)):
+        words = sentence.column(column)
+        place = {"source": name, "line": sentence.number}
+        yield Item(json.dumps(words), name, sentence.number, sentence.where, place, words)
 
 
 class _Ids:
@@ -259,8 +259,10 @@ class _Ids:
 
 def _questions(stream: BinaryIO, name: str) -> Iterator[Item]:
     ids = _Ids()
-    for number, one in enumerate(questions(Stream(name, stream)), start=1):
-        ids.add(one.id, one.where)
-        whole = json.dumps([one.id, one.question, one.context])
-        place = {"source": name, "id": one.id}
-        yield Item(whole, name, number, one.where, place, one.question, one.context, one.id)
+    for number, question in enumerate(questions(Stream(name, stream)), start=1):
+        ids.add(question.id, question.where)
+        whole = json.dumps([question.id, question.question, question.context])
+        place = {"source": name, "id": question.id}
+        yield Item(
+            whole, name, number, question.where, place, question.question, question.context, question.id
+        )

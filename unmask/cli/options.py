@@ -31,6 +31,7 @@ ModelOption = Annotated[
         help="a checkpoint folder, a hub id such as owner/model, unmask-mini, or default",
     ),
 ]
+TextArgument = Annotated[str | None, Parameter(help="the text; default: standard input, as one text")]
 RevisionOption = Annotated[
     str | None, Parameter(name="--revision", help="a branch, tag or commit of the hub")
 ]

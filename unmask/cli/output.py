@@ -48,12 +48,18 @@ def table(
     title: str | None, *columns: str, right: tuple[str, ...] = (), rows: Iterable[Sequence[str]] = ()
 ) -> Table:
     """A table in the style of every command; ``right`` names the columns of numbers."""
-    made = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        made.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    empty = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for place, column in enumerate(columns):
+        style = "" if place else "cyan"
+        empty.add_column(column, justify="right" if column in right else "left", style=style, overflow="fold")
     for row in rows:
-        made.add_row(*row)
-    return made
+        empty.add_row(*row)
+    return empty
+
+
+def counted(number: int, what: str) -> str:
+    """A number with its noun, in the plural unless the number is 1."""
+    return f"{number:,} {what}" + ("" if number == 1 else "s")
 
 
 def print_legend(legend: str) -> None:

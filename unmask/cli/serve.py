@@ -150,7 +150,7 @@ def serve(
     without_adapter = RunOptions(**vars(run.of_another_model()))
     indexes: dict[str, Callable[[], Index]] = {
         name: partial(open_index, Path(folder), (), without_adapter)
-        for name, folder in _named([str(one) for one in index or ()], "index").items()
+        for name, folder in _named([str(folder_) for folder_ in index or ()], "index").items()
     }
     if workers is None:
         workers = 1 if run.device == "cpu" else 0
@@ -187,24 +187,24 @@ def _models(
             f"--revision {run.revision} was given for {len(sources)} models; name one --model with it"
         )
     (first, source), *others = sources.items()
-    found: dict[str, Callable[[], Model]] = {first: partial(run.load_with, source, adapters.get(None))}
-    named = {name: one for name, one in adapters.items() if name is not None}
+    loaders: dict[str, Callable[[], Model]] = {first: partial(run.load_with, source, adapters.get(None))}
+    named = {name: adapter_name for name, adapter_name in adapters.items() if name is not None}
     if named:
         if run.backend == "native" or run.dtype == "int8":
-            given = "--backend native" if run.backend == "native" else "--dtype int8"
+            option = "--backend native" if run.backend == "native" else "--dtype int8"
             raise InvalidRequest(
-                f"{given} is given, and adapters that share a model's weights run in torch; leave it out, or "
-                "serve one --adapter without a name"
+                f"{option} is given, and adapters that share a model's weights run in torch; leave it out, "
+                "or serve one --adapter without a name"
             )
         shared = cache(partial(_with_adapters, source, named, run))
-        found[first] = lambda: shared().model()
+        loaders[first] = lambda: shared().model()
         for name in named:
             if name in sources:
                 raise InvalidRequest(
                     f"a model and an adapter are named {name}; give one another name: --adapter NAME=ADAPTER"
                 )
-            found[name] = partial(_adapter, shared, name)
-    return found | {name: partial(run.of_another_model().load_with, other, None) for name, other in others}
+            loaders[name] = partial(_adapter, shared, name)
+    return loaders | {name: partial(run.of_another_model().load_with, other, None) for name, other in others}
 
 
 def _adapter(shared: "Callable[[], AdapterModel]", name: str) -> "Model":
@@ -222,42 +222,43 @@ def _with_adapters(source: str, adapters: dict[str, str], run: ModelOptions) -> 
     return load_adapters(source, adapters, **options)
 
 
-def _adapters(given: list[str]) -> dict[str | None, str]:
+def _adapters(options: list[str]) -> dict[str | None, str]:
     """Each adapter by its name; None for one that becomes part of the model."""
-    if len(given) == 1 and ("=" not in given[0] or Path(given[0]).exists()):
-        return {None: given[0]}
-    for one in given:
-        if "=" not in one or Path(one).exists():
+    if len(options) == 1 and ("=" not in options[0] or Path(options[0]).exists()):
+        return {None: options[0]}
+    for option in options:
+        if "=" not in option or Path(option).exists():
             raise InvalidRequest(
-                f"--adapter is {one!r} beside {len(given) - 1} more; give each a name: --adapter NAME={one}"
+                f"--adapter is {option!r} beside {len(options) - 1} more; "
+                f"give each a name: --adapter NAME={option}"
             )
-    return {name: folder for name, folder in _named(given, "adapter").items()}
+    return {name: folder for name, folder in _named(options, "adapter").items()}
 
 
-def _named(given: list[str], what: str = "model") -> dict[str, str]:
+def _named(options: list[str], what: str = "model") -> dict[str, str]:
     """Each model or index by its name, in the given order."""
-    found: dict[str, str] = {}
+    named: dict[str, str] = {}
     plural = "indexes" if what == "index" else f"{what}s"
-    for one in given:
-        name, equals, source = one.partition("=")
-        if not equals or "/" in name or Path(one).exists():
-            name = source = one
+    for option in options:
+        name, equals, source = option.partition("=")
+        if not equals or "/" in name or Path(option).exists():
+            name = source = option
             if what == "index":
-                name = Path(one).resolve().name
+                name = Path(option).resolve().name
         if not name.strip() or not source.strip():
-            raise InvalidRequest(f"--{what} is {one!r}; give one, or NAME={what.upper()}")
-        if name in found:
+            raise InvalidRequest(f"--{what} is {option!r}; give one, or NAME={what.upper()}")
+        if name in named:
             raise InvalidRequest(
                 f"two {plural} are named {name}; give one another name: --{what} NAME={what.upper()}"
             )
-        found[name] = source
-    return found
+        named[name] = source
+    return named
 
 
 def _keys(path: Path | None) -> list[str]:
     if path is None:
-        given = os.environ.get(KEYS_VARIABLE, "").split(",")
-        return [key.strip() for key in given if key.strip()]
+        keys = os.environ.get(KEYS_VARIABLE, "").split(",")
+        return [key.strip() for key in keys if key.strip()]
     try:
         lines = path.read_text(encoding="ascii").splitlines()
     except (OSError, ValueError) as error:
@@ -265,7 +266,7 @@ def _keys(path: Path | None) -> list[str]:
         raise InvalidRequest(
             f"--api-keys {path} cannot be read: {reason.lower()}; name another file"
         ) from None
-    found = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
-    if not found:
+    keys_of_file = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+    if not keys_of_file:
         raise InvalidRequest(f"--api-keys {path} has no key; write one per line")
-    return found
+    return keys_of_file

@@ -24,6 +24,20 @@ def standard_input() -> BinaryIO:
     return sys.stdin.buffer
 
 
+def read_text(text: str | None) -> str:
+    """A text of the command line, or all of standard input if it is ``-`` or missing.
+
+    Raises:
+        InvalidRequest: there is no text, and nothing is piped in.
+        InvalidText: what is piped in is not UTF-8.
+    """
+    if text is not None and text != STANDARD_INPUT:
+        return text
+    if text is None and sys.stdin is not None and sys.stdin.isatty():
+        raise InvalidRequest("there is no text; give one, or pipe one in")
+    return read_standard_input()
+
+
 def read_standard_input() -> str:
     """All of standard input as one text, without a final newline.
 

@@ -49,7 +49,7 @@ class CutDocument:
     @property
     def texts(self) -> list[str]:
         """The text of each passage."""
-        return [self.document.text[one.start : one.end] for one in self.passages]
+        return [self.document.text[passage.start : passage.end] for passage in self.passages]
 
 
 def batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
@@ -113,7 +113,7 @@ class SegmentBuilder:
     def compute(self, documents: Sequence[Document]) -> ComputedDocuments:
         """Cut documents into passages and compute their views; nothing is collected."""
         cut, skipped = self._cut(documents)
-        texts = [text for one in cut for text in one.texts]
+        texts = [text for document in cut for text in document.texts]
         analyzer = self._settings.analyzer
         terms = [] if analyzer is None else [analyzer.counted(text) for text in texts]
         dense_PE, sparse, vectors = None, list[WordWeights](), list[TokenVectors]()
@@ -121,10 +121,10 @@ class SegmentBuilder:
             dense_PE = self._dense_vectors(cut)
         if "sparse" in self._models:
             sparse = self._models["sparse"].sparse_vectors(texts, "document", truncation="end")
-            cut = _with_dropped(cut, [one.truncated_tokens for one in sparse])
+            cut = _with_dropped(cut, [vector.truncated_tokens for vector in sparse])
         if "multi_vector" in self._models:
             vectors = self._models["multi_vector"].multi_vectors(texts, "document", truncation="end")
-            cut = _with_dropped(cut, [one.truncated_tokens for one in vectors])
+            cut = _with_dropped(cut, [vector.truncated_tokens for vector in vectors])
         return ComputedDocuments(cut, skipped, terms, dense_PE, sparse, vectors)
 
     def add(self, computed: ComputedDocuments) -> None:
@@ -137,11 +137,15 @@ class SegmentBuilder:
         for weights in computed.sparse:
             self._sparse.add(weights.ids, weights.weights)
             self.bytes += 8 * len(weights.ids)
-        passages = [passage for one in computed.cut for passage in one.passages] if computed.vectors else []
-        for passage, one in zip(passages, computed.vectors, strict=True):
-            spans_N2 = np.where(one.spans_N2 < 0, one.spans_N2, one.spans_N2 + passage.start)
-            self._vectors.add(one.vectors_NE, spans_N2)
-            self.bytes += 2 * one.vectors_NE.size
+        passages = (
+            [passage for document in computed.cut for passage in document.passages]
+            if computed.vectors
+            else []
+        )
+        for passage, vector in zip(passages, computed.vectors, strict=True):
+            spans_N2 = np.where(vector.spans_N2 < 0, vector.spans_N2, vector.spans_N2 + passage.start)
+            self._vectors.add(vector.vectors_NE, spans_N2)
+            self.bytes += 2 * vector.vectors_NE.size
         for document in computed.cut:
             self._contents.add(document.document, document.passages, document.counts)
             self.bytes += 4 * len(document.document.text)
@@ -221,7 +225,7 @@ class SegmentBuilder:
 
     def _encodings(self, documents: Sequence[Document]) -> list[Encoding | TextError]:
         """Each document tokenized whole, or the reason why it cannot be."""
-        found: list[Encoding | TextError] = []
+        encodings: list[Encoding | TextError] = []
         if self._tokenizer is not None:
             try:
                 texts = [document.text for document in documents]
@@ -230,18 +234,20 @@ class SegmentBuilder:
                 pass
         for document in documents:
             try:
-                found.append(_encoded(self._tokenizer, document.text))
+                encodings.append(_encoded(self._tokenizer, document.text))
             except TextError as error:
-                found.append(error)
-        return found
+                encodings.append(error)
+        return encodings
 
     def _dense_vectors(self, cut: Sequence[CutDocument]) -> NDArray[np.float32]:
         """The vector of each passage, (P, E)."""
         model = self._models["dense"]
         head = model.embedding_head(normalize=True)
         if self._settings.passages.chunking == "late":
-            return np.concatenate(late_chunks(model, head, [(one.encoding, one.passages) for one in cut]))
-        encodings = [part for one in cut for part in one.embedded]
+            return np.concatenate(
+                late_chunks(model, head, [(document.encoding, document.passages) for document in cut])
+            )
+        encodings = [part for document in cut for part in document.embedded]
         # Equal passages get equal vectors, and so equal scores: that of one computation.
         first = {part.ids.tobytes(): number for number, part in reversed(list(enumerate(encodings)))}
         rows = {number: row for row, number in enumerate(sorted(first.values()))}
@@ -254,13 +260,14 @@ class SegmentBuilder:
 def _encoded(tokenizer: Tokenizer | None, text: str) -> Encoding:
     if tokenizer is None:
         return words_of(text)
-    (found,) = tokenizer.encode_batch([text], max_tokens=None, name=lambda _: "it")
-    return found
+    (encoding,) = tokenizer.encode_batch([text], max_tokens=None, name=lambda _: "it")
+    return encoding
 
 
 def _with_dropped(cut: Sequence[CutDocument], dropped: Sequence[int]) -> list[CutDocument]:
     """Whole documents, or passages of one token, that lost as many tokens at their ends in one view."""
     rest = iter(dropped)
     return [
-        replace(one, counts=one.counts.at_least_dropped(sum(islice(rest, len(one.passages))))) for one in cut
+        replace(document, counts=document.counts.at_least_dropped(sum(islice(rest, len(document.passages)))))
+        for document in cut
     ]

@@ -69,20 +69,22 @@ class Addition:
         self._truncated: list[str] = []
         self.generation: Generation = writer.generation
 
-    def run(self, given: Given | Iterable[Given]) -> Added:
+    def run(self, source: Given | Iterable[Given]) -> Added:
         """Add all documents and commit."""
         builder = SegmentBuilder(self._settings, self._models)
         committed = self._clock()
-        for group, found in computed(self._changed(each(given)), self._settings, self._models, self._workers):
-            builder.add(found)
+        for group, batch in computed(
+            self._changed(each(source)), self._settings, self._models, self._workers
+        ):
+            builder.add(batch)
             known = self._before.numbers
-            self._replaced.update(known[one.id] for one in group if one.id in known)
-            for one in found.cut:
-                self._counted += one.counts
-                self._passages += len(one.passages)
-                if one.counts.dropped:
-                    self._truncated.append(one.document.id)
-            self._skip(found.skipped)
+            self._replaced.update(known[document.id] for document in group if document.id in known)
+            for document in batch.cut:
+                self._counted += document.counts
+                self._passages += len(document.passages)
+                if document.counts.dropped:
+                    self._truncated.append(document.document.id)
+            self._skip(batch.skipped)
             if self._progress is not None:
                 self._progress(self._passages, 0)
             if builder.bytes >= SEGMENT_BYTES or self._clock() - committed >= COMMIT_SECONDS:
@@ -114,15 +116,15 @@ class Addition:
             if known:
                 self._unreadable.append(id)
 
-    def _changed(self, given: Iterable[Given]) -> Iterator[Document]:
+    def _changed(self, inputs: Iterable[Given]) -> Iterator[Document]:
         """The documents that the index does not have with this content."""
-        for number, one in enumerate(given, start=1):
-            if isinstance(one, Skipped):
-                self._skipped.append((one.name, one.reason))
+        for number, value in enumerate(inputs, start=1):
+            if isinstance(value, Skipped):
+                self._skipped.append((value.name, value.reason))
                 continue
-            document = as_document(one, number)
+            document = as_document(value, number)
             if document.id in self._seen:
-                if isinstance(one, str):
+                if isinstance(value, str):
                     self._skipped.append((document.id, "the same text is among those before"))
                     continue
                 raise InvalidRequest(
@@ -145,21 +147,21 @@ class Addition:
             arrays = builder.arrays()
             facts = {"passages": builder.passages}
             self._segments.append(self._writer.add_segment(len(builder), arrays, facts))
-        kept = deleted_with(self._before, self._replaced)
+        deleted = deleted_with(self._before, self._replaced)
         none = np.empty(0, dtype=np.int64)
-        self.generation = self._writer.commit(kept | dict.fromkeys(self._segments, none))
+        self.generation = self._writer.commit(deleted | dict.fromkeys(self._segments, none))
         self._deleted = len(self._replaced)
 
 
 def deleted_with(contents: Contents, numbers: Set[int]) -> dict[str, NDArray[np.int64]]:
     """The segments of a generation, each with its deleted rows and with those of further documents."""
-    found = {}
+    deleted = {}
     first = 0
     for segment in contents.segments:
-        own = [number - first for number in numbers if first <= number < first + segment.rows]
-        found[segment.name] = np.union1d(segment.deleted, np.array(own, dtype=np.int64)).astype(np.int64)
+        rows = [number - first for number in numbers if first <= number < first + segment.rows]
+        deleted[segment.name] = np.union1d(segment.deleted, np.array(rows, dtype=np.int64)).astype(np.int64)
         first += segment.rows
-    return found
+    return deleted
 
 
 def compact(writer: Writer) -> Generation:

@@ -70,9 +70,9 @@ class Analyzer:
 
     def terms(self, text: str) -> Iterator[Term]:
         """The terms of a text in order, with the range of characters of each."""
-        for found in self._pattern.finditer(text):
-            start = found.start()
-            for term, (begin, end) in zip(*self._analyzed(found.group()), strict=True):
+        for match in self._pattern.finditer(text):
+            start = match.start()
+            for term, (begin, end) in zip(*self._analyzed(match.group()), strict=True):
                 yield Term(term, start + begin, start + end)
 
     def counted(self, text: str) -> list[str]:
@@ -98,16 +98,16 @@ class Analyzer:
         """The terms of what the pattern finds, and the range of each in it."""
         if self.rules == "words" or chunk.isascii():
             spans = list(self._spans(chunk))
-            found = [(self._stem(chunk[begin:end].lower()), (begin, end)) for begin, end in spans]
+            terms = [(self._stem(chunk[begin:end].lower()), (begin, end)) for begin, end in spans]
         else:
             folded = Folded(chunk)
-            found = [
+            terms = [
                 (term, folded.span(begin, end))
                 for word in folded.words()
                 for term, begin, end in self._of_word(word, query)
             ]
-        kept = [one for one in found if one[0]]
-        return tuple(term for term, _ in kept), tuple(span for _, span in kept)
+        terms_with_text = [term for term in terms if term[0]]
+        return tuple(term for term, _ in terms_with_text), tuple(span for _, span in terms_with_text)
 
     def _of_word(self, word: Word, query: bool) -> Iterator[tuple[str, int, int]]:
         if word.kind == "run":

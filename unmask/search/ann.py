@@ -110,10 +110,10 @@ class ApproximateSearch:
         scores_Qk = np.full((len(queries_QE), k), -np.inf, np.float32)
         rows_Qk = np.full((len(queries_QE), k), -1, np.int64)
         for number, query_E in enumerate(unit(queries_QE) if self._cosine else queries_QE):
-            found = [part.search(query_E, k) for part in self._parts]
-            if found:
-                scores = np.concatenate([scores for scores, _ in found])
-                rows = np.concatenate([rows for _, rows in found])
+            matches = [part.search(query_E, k) for part in self._parts]
+            if matches:
+                scores = np.concatenate([scores for scores, _ in matches])
+                rows = np.concatenate([rows for _, rows in matches])
                 best = np.lexsort((rows, -scores))[:k]
                 scores_Qk[number, : len(best)] = scores[best]
                 rows_Qk[number, : len(best)] = rows[best]
@@ -175,8 +175,8 @@ class _Part:
 def unit(vectors: Floats) -> Floats:
     """Vectors divided by their lengths; zeros stay zeros."""
     lengths = np.sqrt(np.sum(vectors * vectors, axis=1, keepdims=True))
-    found: Floats = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
-    return found
+    unit_vectors: Floats = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
+    return unit_vectors
 
 
 def cached_graph(path: Path, segment: Segment, array_name: str, metric: Metric) -> Any:

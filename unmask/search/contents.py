@@ -120,8 +120,8 @@ class Contents:
 
     def facts(self, number: int) -> Mapping[str, Any]:
         """``kind``, ``pages``, ``metadata``, ``tokens`` and ``dropped`` of a document."""
-        found: Mapping[str, Any] = json.loads(self._string("document/facts", number))
-        return found
+        stored: Mapping[str, Any] = json.loads(self._string("document/facts", number))
+        return stored
 
     def document(self, number: int) -> Document:
         """A document as it was given."""
@@ -226,15 +226,15 @@ class ContentsBuilder:
         }
         self._facts.append(json.dumps(facts, ensure_ascii=False, allow_nan=False))
         self._documents.append(document)
-        self._passages += [(number, one.start, one.end, one.tokens) for one in passages]
+        self._passages += [(number, passage.start, passage.end, passage.tokens) for passage in passages]
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The arrays of a segment."""
         documents = self._documents
         strings = {
-            "document/id": [one.id for one in documents],
-            "document/text": [one.text for one in documents],
-            "document/title": [one.title for one in documents],
+            "document/id": [document.id for document in documents],
+            "document/text": [document.text for document in documents],
+            "document/title": [document.title for document in documents],
             "document/facts": self._facts,
         }
         arrays: dict[str, NDArray[Any]] = {}

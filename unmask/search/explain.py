@@ -41,12 +41,12 @@ class Explainer:
     def explain(self, passage: int) -> tuple[Explanation, ...]:
         """An explanation by each view whose ranking has the passage."""
         place = self.searcher.contents.place(passage)
-        found = []
+        explanations = []
         for view, ranking in self.rankings.items():
             rank = ranking.rank_of(passage)
             if rank is not None:
-                found.append(self._of_view(view, passage, rank, place))
-        return tuple(found)
+                explanations.append(self._of_view(view, passage, rank, place))
+        return tuple(explanations)
 
     def _of_view(self, view: View, passage: int, rank: int, place: Place) -> Explanation:
         text = self.searcher.contents.text(place.document)[place.start : place.end]
@@ -64,10 +64,10 @@ class Explainer:
 
     def _bm25(self, passage: int, rank: int, text: str, start: int) -> Explanation:
         spans: dict[str, list[Span]] = {}
-        for found in self.analyzer.terms(text):
-            spans.setdefault(found.term, []).append((start + found.start, start + found.end))
+        for term in self.analyzer.terms(text):
+            spans.setdefault(term.term, []).append((start + term.start, start + term.end))
         weights = self.searcher.bm25.explain(self.query.terms, passage)
-        shares = tuple(Share(one.term, one.weight, tuple(spans[one.term])) for one in weights)
+        shares = tuple(Share(weight.term, weight.weight, tuple(spans[weight.term])) for weight in weights)
         return Explanation("bm25", _total(shares), rank, shares)
 
     def _sparse(self, passage: int, rank: int, text: str, start: int) -> Explanation:

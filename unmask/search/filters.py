@@ -72,7 +72,7 @@ def accepting(filter: Filter, known: Sequence[str]) -> Accept:
 
 def _one_of(key: str, value: Any) -> Accept:
     allowed = list(value) if isinstance(value, list | tuple | set | frozenset) else [value]
-    return lambda metadata: key in metadata and any(_equal(metadata[key], one) for one in allowed)
+    return lambda metadata: key in metadata and any(_equal(metadata[key], value) for value in allowed)
 
 
 def _parsed(text: str, known: Sequence[str]) -> tuple[str, Accept]:
@@ -89,7 +89,7 @@ def _parsed(text: str, known: Sequence[str]) -> tuple[str, Accept]:
                 return not _equal(stored, wanted)
             case _:
                 values = stored if isinstance(stored, list) else [stored]
-                return any(_ordered(ORDERS[sign], one, wanted, text) for one in values)
+                return any(_ordered(ORDERS[sign], value, wanted, text) for value in values)
 
     return key, accept
 
@@ -98,12 +98,12 @@ def _parts(text: str, known: Sequence[str]) -> tuple[str, str, str]:
     """The key, the operator and the value of a condition."""
     if isinstance(text, str):
         for key in sorted(known, key=len, reverse=True):  # a key may hold an operator
-            found = REST.fullmatch(text.strip().removeprefix(key))
-            if found is not None and text.strip().startswith(key):
-                return key, found[1], found[2]
-        found = CONDITION.fullmatch(text)
-        if found is not None:
-            return found[1], found[2], found[3]
+            match = REST.fullmatch(text.strip().removeprefix(key))
+            if match is not None and text.strip().startswith(key):
+                return key, match[1], match[2]
+        match = CONDITION.fullmatch(text)
+        if match is not None:
+            return match[1], match[2], match[3]
     raise InvalidRequest(
         f"the filter {quoted(text)} is no condition; write KEY=VALUE, or with !=, <, <=, > or >="
     )
@@ -112,7 +112,7 @@ def _parts(text: str, known: Sequence[str]) -> tuple[str, str, str]:
 def _equal(stored: Any, wanted: Any) -> bool:
     """Whether a stored value is the wanted one, or a stored list holds it; see `accepting`."""
     if isinstance(stored, list) and not isinstance(wanted, list):
-        return any(_equal(one, wanted) for one in stored)
+        return any(_equal(value, wanted) for value in stored)
     if isinstance(stored, list | Mapping) or isinstance(wanted, list | Mapping):
         return bool(stored == wanted)
     numbers = _numbers(stored, wanted)

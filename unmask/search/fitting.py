@@ -49,7 +49,7 @@ class Reader:
             truncation="error",
             name=lambda _: "a passage of it",
         )
-        return [self.max_tokens is not None and len(one) > self.max_tokens for one in encodings]
+        return [self.max_tokens is not None and len(encoding) > self.max_tokens for encoding in encodings]
 
 
 def readers_of(models: Mapping[View, Model], *, late: bool) -> list[Reader]:
@@ -59,12 +59,12 @@ def readers_of(models: Mapping[View, Model], *, late: bool) -> list[Reader]:
         models: the model of each view.
         late: whether vectors of passages are made by late chunking.
     """
-    found = []
+    readers = []
     for view, model in models.items():
         reader = Reader.of(model)
         if view != "dense" or (reader.prompt and not late):
-            found.append(reader)
-    return found
+            readers.append(reader)
+    return readers
 
 
 def fitted(
@@ -89,13 +89,13 @@ def fitted(
     Raises:
         TextError: a passage has no word for one of the models.
     """
-    found = list(passages)
+    cut = list(passages)
     for reader in readers:
         while True:
-            flags = reader.too_long([encoding.text[one.start : one.end] for one in found])
-            cuttable = zip(flags, found, strict=True)
-            which = {at for at, (long, one) in enumerate(cuttable) if long and one.tokens > 1}
+            flags = reader.too_long([encoding.text[passage.start : passage.end] for passage in cut])
+            cuttable = zip(flags, cut, strict=True)
+            which = {at for at, (long, passage) in enumerate(cuttable) if long and passage.tokens > 1}
             if whole or not which:
                 break
-            found = cut_in_two(encoding, found, which, kind)
-    return found
+            cut = cut_in_two(encoding, cut, which, kind)
+    return cut

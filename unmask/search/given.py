@@ -29,27 +29,27 @@ def each(documents: Given | Iterable[Given]) -> Iterable[Given]:
     return documents
 
 
-def as_document(given: object, number: int) -> Document:
+def as_document(value: object, number: int) -> Document:
     """A document from what the caller gave; ``number`` is its place, from 1.
 
     Raises:
         InvalidRequest: it is no document, or one that cannot be stored.
     """
-    match given:
+    match value:
         case Document():
-            document = given
+            document = value
         case str():
-            document = Document(text_id(given), given)
+            document = Document(text_id(value), value)
         case Mapping():
-            id, text, title = given.get("id", given.get("_id")), given.get("text"), given.get("title", "")
+            id, text, title = value.get("id", value.get("_id")), value.get("text"), value.get("title", "")
             if not isinstance(id, str) or not isinstance(text, str) or not isinstance(title, str):
                 raise InvalidRequest(
-                    f"document {number} is {quoted(dict(given))}; give strings under id and text (and title)"
+                    f"document {number} is {quoted(dict(value))}; give strings under id and text (and title)"
                 )
-            document = Document(id, text, title, metadata=given.get("metadata", {}))
+            document = Document(id, text, title, metadata=value.get("metadata", {}))
         case _:
             raise InvalidRequest(
-                f"document {number} is {quoted(given)}; give a Document, a dictionary with id and text, or a "
+                f"document {number} is {quoted(value)}; give a Document, a dictionary with id and text, or a "
                 "string"
             )
     _check(document, number)

@@ -79,8 +79,8 @@ class Index(SearchableIndex):
         """
         for name, flag in (("bm25", bm25), ("whole_documents", whole_documents)):
             check_flag(name, flag)
-        given = [model] if isinstance(model, str | Path | Model) else listed("model", model)
-        models, identities = models_by_view(given, sources, special_tokens)
+        models_given = [model] if isinstance(model, str | Path | Model) else listed("model", model)
+        models, identities = models_by_view(models_given, sources, special_tokens)
         if not models and not bm25:
             raise InvalidRequest(
                 "an index without a model and without BM25 has nothing to search; give a model, such as "
@@ -139,8 +139,8 @@ class Index(SearchableIndex):
         generation = Store.open(Path(path), check=check)
         settings = IndexSettings.of_stored(generation.settings, str(path))
         index = cls(Path(path), settings, {}, Contents(generation), loader)
-        for one in [model] if isinstance(model, str | Path | Model) else listed("model", model):
-            index._accept(one)
+        for source in [model] if isinstance(model, str | Path | Model) else listed("model", model):
+            index._accept(source)
         return index
 
     @staticmethod
@@ -190,7 +190,7 @@ class Index(SearchableIndex):
     def token_counts(self) -> Mapping[str, TokensIndexed]:
         """For each document how many of its tokens are indexed, and how many the models do not read."""
         facts = {id: self._contents.facts(number) for id, number in self._contents.numbers.items()}
-        return {id: TokensIndexed(one["tokens"], one["dropped"]) for id, one in facts.items()}
+        return {id: TokensIndexed(fact["tokens"], fact["dropped"]) for id, fact in facts.items()}
 
     def add(
         self,

@@ -26,9 +26,11 @@ def check_late_chunks(head: PooledVector) -> None:
         InvalidRequest: they are not, or one does.
     """
     if head.pooling != ("mean",) or head.projections:
-        found = "dense layers after pooling" if head.projections else f"{' and '.join(head.pooling)} pooling"
+        obstacle = (
+            "dense layers after pooling" if head.projections else f"{' and '.join(head.pooling)} pooling"
+        )
         raise InvalidRequest(
-            f"the model has {found}, and late chunking needs the mean of hidden states alone; embed each "
+            f"the model has {obstacle}, and late chunking needs the mean of hidden states alone; embed each "
             "passage on its own instead"
         )
     if prompt := prompt_of(head.prompts, "document"):
@@ -85,7 +87,7 @@ def late_chunks(
         for place, index in enumerate(chosen.tolist()):
             states_ND = states_TD[batch.layout.rows(place), :width]
             _add(sums[owners[index]], states_ND, parts[index], ranges[owners[index]])
-    return [_means(*one, normalize=head.normalize) for one in zip(sums, ranges, strict=True)]
+    return [_means(*pair, normalize=head.normalize) for pair in zip(sums, ranges, strict=True)]
 
 
 def _means(
@@ -101,9 +103,9 @@ def _ranges(encoding: Encoding, passages: Sequence[Passage]) -> NDArray[np.int64
     """The tokens of each passage in the encoding, (P, 2), special tokens at the document's ends included."""
     text = np.flatnonzero(encoding.sequence_ids == 0)
     ranges_P2 = np.zeros((len(passages), 2), dtype=np.int64)
-    for passage, one in enumerate(passages):
-        end = one.first_token + one.tokens
-        first = 0 if one.first_token == 0 else text[one.first_token]
+    for passage, passage_span in enumerate(passages):
+        end = passage_span.first_token + passage_span.tokens
+        first = 0 if passage_span.first_token == 0 else text[passage_span.first_token]
         ranges_P2[passage] = first, len(encoding) if end == len(text) else text[end - 1] + 1
     return ranges_P2
 

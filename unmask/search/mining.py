@@ -111,14 +111,14 @@ def mine(
         raise OutputError(f"{out} exists already; move it away, or name another file")
     positives = _positives(pairs)
     documents = list(
-        dict.fromkeys([*_documents(corpus), *(text for some in positives.values() for text in some)])
+        dict.fromkeys([*_documents(corpus), *(text for positive in positives.values() for text in positive)])
     )
     work = out.with_name(f".{out.name}.work")
     _begin(work, model, positives, documents, settings)
     count = len(range(0, len(documents), DOCUMENTS_PER_PART))
     for number in range(count):
-        some = documents[number * DOCUMENTS_PER_PART : (number + 1) * DOCUMENTS_PER_PART]
-        _part(work / f"documents-{number:06d}.npy", model, some, settings)
+        part_of_documents = documents[number * DOCUMENTS_PER_PART : (number + 1) * DOCUMENTS_PER_PART]
+        _part(work / f"documents-{number:06d}.npy", model, part_of_documents, settings)
         say(f"documents: part {number + 1} of {count}")
     parts = [np.load(work / f"documents-{number:06d}.npy", mmap_mode="r") for number in range(count)]
     most = settings.range_max + max(map(len, positives.values()))
@@ -132,16 +132,18 @@ def mine(
             if not path.exists():
                 query_QE = _unit(model.embed_query(block, truncation="end", pooling=settings.pooling))
                 _write_json(path, _block(query_QE, parts, wanted, most=most, start=start, settings=settings))
-            found: list[Found] = json.loads(path.read_text())
+            nearest_of_queries: list[Found] = json.loads(path.read_text())
             say(f"queries: {start + len(block):,} of {len(queries):,}")
-            for query, own, (places_C, scores_C, own_scores) in zip(block, wanted, found, strict=True):
+            for query, positives_of_query, (places_C, scores_C, own_scores) in zip(
+                block, wanted, nearest_of_queries, strict=True
+            ):
                 without += not len(places_C)
-                for one, score in zip(own, own_scores, strict=True):
+                for positive_place, score in zip(positives_of_query, own_scores, strict=True):
                     if len(places_C):
                         written += len(places_C)
                         row = {
                             "query": query,
-                            "positive": documents[one],
+                            "positive": documents[positive_place],
                             "negatives": [documents[number] for number in places_C],
                             "scores": [score, *scores_C],
                         }
@@ -151,18 +153,18 @@ def mine(
 
 
 def _positives(path: Path) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    positives: dict[str, list[str]] = {}
     for where, row in json_rows(path):
-        given = (row.get("query"), row.get("positive"))
-        query, positive = (one.strip() if isinstance(one, str) else "" for one in given)
+        texts = (row.get("query"), row.get("positive"))
+        query, positive = (text.strip() if isinstance(text, str) else "" for text in texts)
         if not query or not positive:
             raise InvalidText(f"{where} has no query with a positive document; give both as strings")
-        some = found.setdefault(query, [])
-        if positive not in some:
-            some.append(positive)
-    if not found:
+        documents = positives.setdefault(query, [])
+        if positive not in documents:
+            documents.append(positive)
+    if not positives:
         raise InvalidText(f"{path} has no rows; give a query and a positive document at least")
-    return found
+    return positives
 
 
 def _documents(path: Path | None) -> Iterator[str]:
@@ -226,8 +228,8 @@ def _write_json(path: Path, value: object) -> None:
 def _unit(vectors: NDArray[Any]) -> Floats:
     exact = np.asarray(vectors, dtype=np.float32)
     lengths = np.linalg.norm(exact, axis=-1, keepdims=True)
-    found: Floats = exact / np.maximum(lengths, np.float32(1e-12))
-    return found
+    unit_vectors: Floats = exact / np.maximum(lengths, np.float32(1e-12))
+    return unit_vectors
 
 
 Found = tuple[list[int], list[float], list[float]]
@@ -254,20 +256,24 @@ def _block(
         settings: which of these are negatives.
     """
     scores_QC, places_QC = nearest(query_QE, parts, most)
-    found = []
-    for row, own in enumerate(wanted):
-        own_scores = [float(query_QE[row] @ _row(parts, place)) for place in own]
+    block_rows = []
+    for row, positives_of_query in enumerate(wanted):
+        own_scores = [float(query_QE[row] @ _row(parts, place)) for place in positives_of_query]
         draw = np.random.Generator(np.random.PCG64DXSM([settings.seed, MINING_STREAM, start + row]))
-        some = candidates(scores_QC[row], places_QC[row], own, min(own_scores), settings)
-        kept = chosen(some, settings, draw)
-        found.append((places_QC[row][kept].tolist(), scores_QC[row][kept].tolist(), own_scores))
-    return found
+        candidate_places = candidates(
+            scores_QC[row], places_QC[row], positives_of_query, min(own_scores), settings
+        )
+        chosen_places = chosen(candidate_places, settings, draw)
+        block_rows.append(
+            (places_QC[row][chosen_places].tolist(), scores_QC[row][chosen_places].tolist(), own_scores)
+        )
+    return block_rows
 
 
 def _row(parts: Sequence[Floats], place: int) -> Floats:
     part, row = divmod(place, DOCUMENTS_PER_PART)
-    found: Floats = parts[part][row]
-    return found
+    vector: Floats = parts[part][row]
+    return vector
 
 
 def nearest(query_QE: Floats, parts: Sequence[Floats], count: int) -> tuple[Floats, Places]:
@@ -283,13 +289,17 @@ def nearest(query_QE: Floats, parts: Sequence[Floats], count: int) -> tuple[Floa
         new = np.broadcast_to(np.arange(start, start + len(part)), (len(query_QE), len(part)))
         all_places = np.concatenate((places_QC, new), axis=1)
         order = np.argsort(-scores_QP, axis=1, kind="stable")[:, :count]
-        best_QC, places_QC = (np.take_along_axis(one, order, axis=1) for one in (scores_QP, all_places))
+        best_QC, places_QC = (np.take_along_axis(array, order, axis=1) for array in (scores_QP, all_places))
         start += len(part)
     return best_QC, places_QC
 
 
 def candidates(
-    scores_C: Floats, places_C: Places, own: Sequence[int], lowest: float, settings: MiningSettings
+    scores_C: Floats,
+    places_C: Places,
+    positives_of_query: Sequence[int],
+    lowest: float,
+    settings: MiningSettings,
 ) -> Places:
     """The candidates that pass the filters, by their number, best first.
 
@@ -300,7 +310,7 @@ def candidates(
         lowest: the lowest score of these; a margin is to it.
         settings: the filters.
     """
-    keep_C = ~np.isin(places_C, own)
+    keep_C = ~np.isin(places_C, positives_of_query)
     if settings.absolute_margin is not None:
         keep_C &= scores_C + settings.absolute_margin <= lowest
     if settings.relative_margin is not None:
@@ -310,8 +320,8 @@ def candidates(
     return np.flatnonzero(keep_C)[settings.range_min : settings.range_max]
 
 
-def chosen(some: Places, settings: MiningSettings, draw: np.random.Generator) -> Places:
+def chosen(places: Places, settings: MiningSettings, draw: np.random.Generator) -> Places:
     """The best of the candidates, or some that are drawn, best first."""
-    if settings.sampling_strategy == "random" and len(some) > settings.num_negatives:
-        return np.sort(draw.choice(some, settings.num_negatives, replace=False))
-    return some[: settings.num_negatives]
+    if settings.sampling_strategy == "random" and len(places) > settings.num_negatives:
+        return np.sort(draw.choice(places, settings.num_negatives, replace=False))
+    return places[: settings.num_negatives]

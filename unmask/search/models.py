@@ -93,14 +93,14 @@ def models_by_view(
         raise InvalidRequest(f"{len(given)} models and {len(sources)} sources are given; give one for each")
     models: dict[View, Model] = {}
     identities: dict[View, ModelIdentity] = {}
-    for number, one in enumerate(given):
-        loaded = (one if isinstance(one, Model) else load(one)).reading(special_tokens)
+    for number, source in enumerate(given):
+        loaded = (source if isinstance(source, Model) else load(source)).reading(special_tokens)
         view = view_of(loaded)
         if view in models:
             raise InvalidRequest(
                 f"{models[view].name} and {loaded.name} both give the view {view}; give one of them"
             )
-        named = loaded.checkpoint.source.folder if isinstance(one, Model) else one
+        named = loaded.checkpoint.source.folder if isinstance(source, Model) else source
         models[view] = loaded
         identities[view] = ModelIdentity.of(loaded, sources[number] if sources else named)
     return models, identities

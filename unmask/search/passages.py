@@ -42,8 +42,8 @@ class TokensIndexed:
         tokens = held
         if passages is not None:
             covered = np.zeros(held, dtype=np.bool_)
-            for one in passages:
-                covered[one.first_token : one.first_token + one.tokens] = True
+            for passage in passages:
+                covered[passage.first_token : passage.first_token + passage.tokens] = True
             tokens = int(covered.sum())
         return cls(tokens, held - tokens + encoding.truncated_tokens)
 
@@ -90,12 +90,12 @@ def passages_of(
     if count <= room:
         return [_passage(spans, 0, count)]
     cutter = _Cutter(encoding.text, spans, border_levels(encoding.text, kind, spans))
-    found, first, end = [], 0, 0
+    passages, first, end = [], 0, 0
     while end < count:
         end = cutter.end(first, end, room)
-        found.append(_passage(spans, first, end))
+        passages.append(_passage(spans, first, end))
         first = cutter.next_first(first, end, overlap_tokens)
-    return found
+    return passages
 
 
 def cut_in_two(
@@ -111,15 +111,15 @@ def cut_in_two(
     """
     spans = encoding.offsets[encoding.sequence_ids == 0]
     cutter = _Cutter(encoding.text, spans, border_levels(encoding.text, kind, spans))
-    found: list[Passage] = []
-    for number, one in enumerate(passages):
+    cut: list[Passage] = []
+    for number, passage in enumerate(passages):
         if number not in which:
-            found.append(one)
+            cut.append(passage)
             continue
-        first, end = one.first_token, one.first_token + one.tokens
-        middle = cutter.end(first, first, max(1, 2 * one.tokens // 3))
-        found += [_passage(spans, first, middle), _passage(spans, middle, end)]
-    return found
+        first, end = passage.first_token, passage.first_token + passage.tokens
+        middle = cutter.end(first, first, max(1, 2 * passage.tokens // 3))
+        cut += [_passage(spans, first, middle), _passage(spans, middle, end)]
+    return cut
 
 
 def passage_encodings(encoding: Encoding, passages: Sequence[Passage]) -> list[Encoding]:
@@ -128,11 +128,11 @@ def passage_encodings(encoding: Encoding, passages: Sequence[Passage]) -> list[E
         return [encoding]
     text = np.flatnonzero(encoding.sequence_ids == 0)
     special = np.flatnonzero(encoding.sequence_ids != 0)
-    found = []
-    for one in passages:
-        tokens = text[one.first_token : one.first_token + one.tokens]
-        found.append(encoding.select(np.sort(np.concatenate((special, tokens)))))
-    return found
+    encodings = []
+    for passage in passages:
+        tokens = text[passage.first_token : passage.first_token + passage.tokens]
+        encodings.append(encoding.select(np.sort(np.concatenate((special, tokens)))))
+    return encodings
 
 
 def _passage(spans: NDArray[np.int64], first: int, end: int) -> Passage:

@@ -72,23 +72,23 @@ class Query:
     @cached_property
     def sparse(self) -> tuple[NDArray[np.int64], Floats]:
         """Ids of words and their weights."""
-        (found,) = self._model_of("sparse").sparse_vectors([self.text], "query", truncation=self._truncation)
-        return found.ids, found.weights
+        (vector,) = self._model_of("sparse").sparse_vectors([self.text], "query", truncation=self._truncation)
+        return vector.ids, vector.weights
 
     @cached_property
     def tokens(self) -> TokenQuery:
         """The vectors of the query's tokens."""
         model = self._model_of("multi_vector")
-        (found,) = model.multi_vectors([self.text], "query", truncation=self._truncation)
-        special = found.spans_N2[:, 0] < 0
+        (vectors,) = model.multi_vectors([self.text], "query", truncation=self._truncation)
+        special = vectors.spans_N2[:, 0] < 0
         labels = [
             str(model.tokenizer.engine.id_to_token(int(id))) if lone else self.text[start:end]
-            for id, lone, (start, end) in zip(found.ids_N, special, found.spans_N2.tolist(), strict=True)
+            for id, lone, (start, end) in zip(vectors.ids_N, special, vectors.spans_N2.tolist(), strict=True)
         ]
         head = model.checkpoint.head
         # The mean over the query's vectors is the sum over vectors of that share of their length.
         shared = isinstance(head, MultiVector) and head.mean_score
-        vectors_QE = found.vectors_NE / np.float32(len(found) if shared else 1)
+        vectors_QE = vectors.vectors_NE / np.float32(len(vectors) if shared else 1)
         return TokenQuery(vectors_QE, tuple(labels), special)
 
     def word(self, id: int) -> str:

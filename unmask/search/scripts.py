@@ -115,8 +115,8 @@ class Folded:
             return
         parts, self._starts, self._ends = [], [], []
         text_of = _NON_JOINER.sub(BREAK, text)
-        for found in _CLUSTER.finditer(text_of.translate(_KINDS)):
-            start, end = found.span()
+        for match in _CLUSTER.finditer(text_of.translate(_KINDS)):
+            start, end = match.span()
             cluster = text_of[start:end]
             part = _spelled(cluster) if end - start <= LONGEST_CLUSTER else _spelled.__wrapped__(cluster)
             parts.append(part)
@@ -126,9 +126,9 @@ class Folded:
 
     def words(self) -> Iterator[Word]:
         """The words in order; ``start`` and ``end`` count characters of `text`."""
-        for found in _WORD.finditer(self.text.translate(_KINDS)):
-            start, end = found.span()
-            yield Word(self.text[start:end], start, end, str(found.lastgroup))
+        for match in _WORD.finditer(self.text.translate(_KINDS)):
+            start, end = match.span()
+            yield Word(self.text[start:end], start, end, str(match.lastgroup))
 
     def span(self, start: int, end: int) -> tuple[int, int]:
         """The range of characters of the original text for one of `text`."""
@@ -137,7 +137,7 @@ class Folded:
 
 def units(run: str) -> list[tuple[int, int]]:
     """The ranges of the letters, with their marks, of a run in a script without spaces between words."""
-    return [found.span() for found in _UNIT.finditer(run.translate(_KINDS))]
+    return [match.span() for match in _UNIT.finditer(run.translate(_KINDS))]
 
 
 def shape(word: str) -> str:

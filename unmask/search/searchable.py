@@ -46,8 +46,8 @@ class SearchableIndex:
         """The characters of a hit's document whose terms are those of the query, within the passage."""
         analyzer = self.settings.analyzer or Analyzer()
         wanted = set(analyzer.asked(query))
-        found = [one for one in analyzer.terms(hit.text) if one.term in wanted]
-        return tuple((hit.start + one.start, hit.start + one.end) for one in found)
+        terms = [term for term in analyzer.terms(hit.text) if term.term in wanted]
+        return tuple((hit.start + term.start, hit.start + term.end) for term in terms)
 
     def model(self, view: View) -> Model:
         """The model of a view; it is loaded when it is first needed.
@@ -175,8 +175,10 @@ class SearchableIndex:
         check_candidates(candidates, [chosen], self.settings.views, reranker)
         mixed = self._fusion(chosen, fusion, weights or {})
         request = SearchRequest(k, chosen, unit, among, reranker, candidates, bool(approximate), mixed)
-        found = [self._search(self._searcher.query(one, truncation), request, why=why) for one in queries]
-        return found[0] if isinstance(query, str) else found
+        results = [
+            self._search(self._searcher.query(query, truncation), request, why=why) for query in queries
+        ]
+        return results[0] if isinstance(query, str) else results
 
     def rank_documents(
         self,
@@ -209,19 +211,22 @@ class SearchableIndex:
             InvalidRequest: there is no such mode, or the index lacks its view.
         """
         check_choice("truncation", truncation, get_args(Truncation))
-        some = None if among is None else self._contents.among(among)
+        wanted = None if among is None else self._contents.among(among)
         chosen = self.mode(mode)
         check_candidates(candidates, [chosen], self.settings.views, reranker)
-        request = SearchRequest(k, chosen, "document", some, reranker, candidates)
+        request = SearchRequest(k, chosen, "document", wanted, reranker, candidates)
         ids, document_P = self._contents.ids, self._contents.document_P
-        found = []
+        ranked = []
         for text in listed("queries", queries):
             ranking, _, _ = self._ranked(self._searcher.query(text, truncation), request)
             documents = document_P[ranking.passages].tolist()
-            found.append(
-                [(ids[one], score) for one, score in zip(documents, ranking.scores.tolist(), strict=True)]
+            ranked.append(
+                [
+                    (ids[document], score)
+                    for document, score in zip(documents, ranking.scores.tolist(), strict=True)
+                ]
             )
-        return found
+        return ranked
 
     def _ranked(
         self, query: Query, request: SearchRequest
@@ -335,8 +340,8 @@ class SearchableIndex:
                 f"{', '.join(self.settings.views)}"
             )
         loaded = loaded.reading(self.settings.models[view].special_tokens)
-        given = ModelIdentity.of(loaded, source or loaded.checkpoint.source.folder)
-        self.settings.models[view].require(given)
+        identity = ModelIdentity.of(loaded, source or loaded.checkpoint.source.folder)
+        self.settings.models[view].require(identity)
         self._models[view] = loaded
 
     def _show(self, contents: Contents) -> None:

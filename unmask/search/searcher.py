@@ -124,8 +124,8 @@ class Searcher:
                 found[view] = self._view(query, view, reach, unit, eligible_P)
         if "multi_vector" in views:
             seen = [ranking.passages for ranking in found.values()]
-            some = _mask(np.concatenate(seen), len(eligible_P)) if seen else eligible_P
-            found["multi_vector"] = self._view(query, "multi_vector", reach, unit, some)
+            eligible = _mask(np.concatenate(seen), len(eligible_P)) if seen else eligible_P
+            found["multi_vector"] = self._view(query, "multi_vector", reach, unit, eligible)
         if len(found) == 1:
             (only,) = found.values()
             return Ranking(only.passages[:depth], only.scores[:depth]), found
@@ -147,8 +147,10 @@ class Searcher:
         documents = [self.contents.document_P[passages] for passages in rankings]
         scores = fused(zip(documents, points, strict=True))
         shown: dict[int, tuple[int, int, int]] = {}
-        for number, (passages, own) in enumerate(zip(rankings, documents, strict=True)):
-            for rank, (passage, document) in enumerate(zip(passages.tolist(), own.tolist(), strict=True)):
+        for number, (passages, documents_of_view) in enumerate(zip(rankings, documents, strict=True)):
+            for rank, (passage, document) in enumerate(
+                zip(passages.tolist(), documents_of_view.tolist(), strict=True)
+            ):
                 shown[document] = min(shown.get(document, (rank, number, passage)), (rank, number, passage))
         return {shown[document][2]: score for document, score in scores.items()}
 
@@ -164,8 +166,8 @@ class Searcher:
                 scores_P = self._dense_scores(query, depth, unit, eligible_P)
             case "multi_vector":
                 scores_P = np.full(len(eligible_P), -np.inf, dtype=np.float32)
-                some = np.flatnonzero(eligible_P)
-                scores_P[some] = self.vectors.scores(query.tokens.vectors_QE, some)
+                eligible = np.flatnonzero(eligible_P)
+                scores_P[eligible] = self.vectors.scores(query.tokens.vectors_QE, eligible)
                 eligible_P = eligible_P & np.isfinite(scores_P)
             case _:
                 assert_never(view)

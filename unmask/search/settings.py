@@ -67,7 +67,7 @@ class IndexSettings:
         """As JSON types."""
         return {
             "format": FORMAT,
-            "models": {view: one.settings() for view, one in self.models.items()},
+            "models": {view: model.settings() for view, model in self.models.items()},
             "analyzer": None if self.analyzer is None else asdict(self.analyzer),
             "passages": asdict(self.passages),
         }
@@ -86,7 +86,7 @@ class IndexSettings:
             )
         analyzer = stored["analyzer"]
         return cls(
-            {view: ModelIdentity.of_settings(one) for view, one in stored["models"].items()},
+            {view: ModelIdentity.of_settings(value) for view, value in stored["models"].items()},
             None if analyzer is None else Analyzer(**({"rules": "words"} | analyzer)),
             PassageSettings(**stored["passages"]),
         )

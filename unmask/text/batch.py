@@ -162,14 +162,16 @@ class PackedBatch:
         """
         if not len(ids):
             raise InvalidRequest("a batch needs at least one sequence, and none was given")
-        ids_T = np.concatenate([np.asarray(one, dtype=np.int64) for one in ids])
+        ids_T = np.concatenate([np.asarray(ids_of_text, dtype=np.int64) for ids_of_text in ids])
         if token_type_ids is None:
             token_type_ids_T = np.zeros_like(ids_T)
         else:
-            token_type_ids_T = np.concatenate([np.asarray(one, dtype=np.int64) for one in token_type_ids])
+            token_type_ids_T = np.concatenate(
+                [np.asarray(types_of_text, dtype=np.int64) for types_of_text in token_type_ids]
+            )
         if token_type_ids_T.shape != ids_T.shape:
             raise InvalidRequest(f"{len(token_type_ids_T)} token type ids were given for {len(ids_T)} ids")
-        lengths = [len(one) for one in ids]
+        lengths = [len(ids_of_text) for ids_of_text in ids]
         marks = None if global_tokens is None else _marks(lengths, global_tokens, "global")
         unseen = unattended is not None and any(map(len, unattended))
         hidden = _marks(lengths, unattended, "unattended") if unattended is not None and unseen else None
@@ -181,8 +183,8 @@ def _marks(lengths: Sequence[int], places: Sequence[Sequence[int]], kind: str) -
     if len(places) != len(lengths):
         raise InvalidRequest(f"{kind} tokens are given for {len(places)} sequences of {len(lengths)}")
     marks = [np.zeros(length, dtype=np.bool_) for length in lengths]
-    for mark, some in zip(marks, places, strict=True):
-        for place in some:
+    for mark, chosen in zip(marks, places, strict=True):
+        for place in chosen:
             if not 0 <= place < len(mark):
                 raise InvalidRequest(f"{kind} token {place} is not in a sequence of {len(mark)} tokens")
             mark[place] = True

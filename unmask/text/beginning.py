@@ -60,9 +60,9 @@ def beginning(
     most = max(most, WHOLE_CHARACTERS_A_TOKEN * tokens)
     size = max(first, WHOLE_CHARACTERS_A_TOKEN * tokens)
     while size < len(text):
-        found = _read(engine, text[:size], margin)
-        if found.final >= tokens:
-            return found
+        prefix = _read(engine, text[:size], margin)
+        if prefix.final >= tokens:
+            return prefix
         if size >= most:
             raise InvalidText(
                 f"{name} has {len(text):,} characters, and the first {size:,} of them make fewer than "
@@ -74,12 +74,12 @@ def beginning(
 
 
 def _read(engine: tokenizers.Tokenizer, prefix: str, margin: int) -> Beginning:
-    made = engine.encode(prefix)
-    word_N = np.array([-1 if word is None else word for word in made.word_ids], dtype=np.int64)
-    ends_N = np.array(made.offsets, dtype=np.int64).reshape(-1, 2)[word_N >= 0, 1]
+    tokens = engine.encode(prefix)
+    word_N = np.array([-1 if word is None else word for word in tokens.word_ids], dtype=np.int64)
+    ends_N = np.array(tokens.offsets, dtype=np.int64).reshape(-1, 2)[word_N >= 0, 1]
     word_N = word_N[word_N >= 0]
     end_of = np.zeros(int(word_N.max(initial=-1)) + 1, dtype=np.int64)
     np.maximum.at(end_of, word_N, ends_N)
     # The last word is never final: the tokenizer may drop characters between it and the end of the prefix.
     open_N = (end_of[word_N] > len(prefix) - margin) | (word_N == len(end_of) - 1)
-    return Beginning(prefix, made, int(np.argmax(open_N)) if open_N.any() else len(word_N))
+    return Beginning(prefix, tokens, int(np.argmax(open_N)) if open_N.any() else len(word_N))

@@ -88,17 +88,17 @@ def build(files: Mapping[str, bytes], model_type: str | None) -> Built:
             engine.model.dropout = None  # BPE dropout is for training only
         source = ", ".join(["tokenizer.json", *_overrides(engine, config)])
         roles = known_roles(engine, (config, named))
-        kept = dict(files)
+        state_files = dict(files)
     else:
         family = _family(config, model_type)
         engine, special, segments, source = _from_vocabulary(files, config, named, family)
         roles = add_tokens(engine, special, added, config)
         set_format(engine, roles, segments=segments)
-        kept = {**files, "tokenizer.json": engine.to_str().encode()}
+        state_files = {**files, "tokenizer.json": engine.to_str().encode()}
         if "tokenizer_config.json" not in files:
-            kept["tokenizer_config.json"] = _config_file(roles, segments=segments)
+            state_files["tokenizer_config.json"] = _config_file(roles, segments=segments)
     _untrimmed(engine)
-    return Built(engine, kept, source, roles)
+    return Built(engine, state_files, source, roles)
 
 
 def _family(config: JsonSettings, model_type: str | None) -> str | None:
@@ -164,7 +164,7 @@ def _overrides(engine: tokenizers.Tokenizer, config: JsonSettings) -> list[str]:
     tokenizer.json decides.
     """
     family = _family(config, None)
-    said = []
+    values = []
     normalizer, splitter = engine.normalizer, engine.pre_tokenizer
     if isinstance(normalizer, normalizers.BertNormalizer) and family is not None:
         for key, setting in (
@@ -175,13 +175,13 @@ def _overrides(engine: tokenizers.Tokenizer, config: JsonSettings) -> list[str]:
             value = config.get_optional(key, bool)
             if value is not None and value != getattr(normalizer, setting):
                 setattr(normalizer, setting, value)
-                said.append(f"{key} {value} by tokenizer_config.json")
+                values.append(f"{key} {value} by tokenizer_config.json")
     if isinstance(splitter, pre_tokenizers.ByteLevel) and family is not None:
         value = config.get_optional("add_prefix_space", bool)
         if value is not None and value != splitter.add_prefix_space:
             splitter.add_prefix_space = value
-            said.append(f"add_prefix_space {value} by tokenizer_config.json")
-    return said
+            values.append(f"add_prefix_space {value} by tokenizer_config.json")
+    return values
 
 
 def _config_file(roles: Mapping[str, str], *, segments: bool) -> bytes:

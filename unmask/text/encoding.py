@@ -199,8 +199,8 @@ class Encoding:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A pickle holds the details instead of the tokenizer.
-        given = (self.text, self.pair, self.ids, self.token_type_ids, self.original_tokens)
-        return _unpickled, (*given, self.details, self.words, self.counted_whole)
+        arguments = (self.text, self.pair, self.ids, self.token_type_ids, self.original_tokens)
+        return _unpickled, (*arguments, self.details, self.words, self.counted_whole)
 
 
 def _unpickled(text: str, pair: str | None, ids: Ids, token_type_ids: Ids, *rest: Any) -> Encoding:

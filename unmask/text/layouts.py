@@ -48,11 +48,11 @@ def sentences(path: Path | Stream, least: int = 2) -> Iterator[Sentence]:
     first, width = 0, 0
     for number, line in _and_a_blank_line(path):
         if line.strip():
-            found = len(columns_of(line))
-            width = width or found
-            if found != width or width < least:
+            width_of_line = len(columns_of(line))
+            width = width or width_of_line
+            if width_of_line != width or width < least:
                 raise InvalidText(
-                    f"line {number} of {path} has {found} columns and "
+                    f"line {number} of {path} has {width_of_line} columns and "
                     + ("a word and a label are needed" if width < least else f"the lines before it {width}")
                     + "; mend the line, or set another format"
                 )
@@ -170,8 +170,8 @@ def _question(asked: Any, context: Any, path: Path | Stream) -> Question:
         raise TypeError("a text that is no string")
     if "answers" not in asked:
         return Question(where, str(asked["id"]), asked["question"], context, None)
-    found = tuple((answer["text"], answer["answer_start"]) for answer in asked["answers"])
-    if not all(isinstance(text, str) and isinstance(start, int) for text, start in found):
+    answers = tuple((answer["text"], answer["answer_start"]) for answer in asked["answers"])
+    if not all(isinstance(text, str) and isinstance(start, int) for text, start in answers):
         raise TypeError("an answer that is no string with a whole number")
     impossible = bool(asked.get("is_impossible"))
-    return Question(where, str(asked["id"]), asked["question"], context, () if impossible else found)
+    return Question(where, str(asked["id"]), asked["question"], context, () if impossible else answers)

@@ -75,6 +75,11 @@ def opened(source: Path | Stream) -> Iterator[BinaryIO]:
         yield decompressed(stream, source.name)
 
 
+def real(path: Path) -> Path:
+    """The path without ``..``, as errors should name it; one without them stays as it is."""
+    return path.resolve() if ".." in path.parts else path
+
+
 def refuse_device(path: str | Path) -> None:
     """Refuse a device, such as ``/dev/zero``, which never ends; ``/dev/null`` is an empty file.
 
@@ -96,12 +101,12 @@ def content(path: Path, most: int | None = None) -> bytes:
     """
     try:
         with opened(path) as stream:
-            found = stream.read(-1 if most is None else most + 1)
+            raw = stream.read(-1 if most is None else most + 1)
     except DAMAGED as error:
         raise InvalidText(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
-    if most is not None and len(found) > most:
+    if most is not None and len(raw) > most:
         raise FileTooLong(f"{path} holds more than {most:,} bytes{' unpacked' * is_compressed(path.name)}")
-    return found
+    return raw
 
 
 def is_compressed(name: str) -> bool:

@@ -13,7 +13,7 @@ _UNWRITTEN = "\0 "
 """Stands before the name of a piece that no text may give; normalizers and splitters leave no such pair."""
 
 
-def literal_engine(engine: tokenizers.Tokenizer, kept: Collection[str]) -> tokenizers.Tokenizer:
+def literal_engine(engine: tokenizers.Tokenizer, special_kept: Collection[str]) -> tokenizers.Tokenizer:
     """A copy that gives no special token for the characters of a text; what a template adds stays.
 
     The library's ``encode_special_tokens`` skips added tokens, but the vocabulary of a Unigram or word-level
@@ -24,7 +24,7 @@ def literal_engine(engine: tokenizers.Tokenizer, kept: Collection[str]) -> token
         kept: special tokens that are still read as such.
     """
     state = json.loads(engine.to_str())
-    names = {one["content"] for one in state["added_tokens"] if one["special"]}.difference(kept)
+    names = {token["content"] for token in state["added_tokens"] if token["special"]}.difference(special_kept)
     for token in state["added_tokens"]:
         token["special"] = token["content"] in names  # what is kept is matched as a token that is not special
         token["content"] = _renamed(token["content"], names)
@@ -44,7 +44,7 @@ def _rename(model: dict[str, Any], names: set[str]) -> None:
     if model.get("unk_token") is not None:
         model["unk_token"] = _renamed(model["unk_token"], names)
     if "merges" in model:
-        pairs = [one if isinstance(one, list) else one.split(" ") for one in model["merges"]]
+        pairs = [pair if isinstance(pair, list) else pair.split(" ") for pair in model["merges"]]
         model["merges"] = [pair for pair in pairs if names.isdisjoint((*pair, "".join(pair)))]
 
 

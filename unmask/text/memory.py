@@ -20,9 +20,9 @@ class Rows(str):
 
     def __new__(cls, records: Sequence[Record]) -> "Rows":
         """Keep the records, each with its name in errors."""
-        made = super().__new__(cls, f"{len(records):,} {'row' if len(records) == 1 else 'rows'} in memory")
-        made.records = tuple(records)
-        return made
+        rows = super().__new__(cls, f"{len(records):,} {'row' if len(records) == 1 else 'rows'} in memory")
+        rows.records = tuple(records)
+        return rows
 
     def __deepcopy__(self, memo: object) -> "Rows":
         return self
@@ -48,7 +48,7 @@ def tables_in_memory(value: object, option: str) -> object:
     if isinstance(value, Path):
         return (str(value),)
     if isinstance(value, list | tuple) and not (value and isinstance(value[0], Mapping)):
-        return tuple(one for each in value for one in _as_names(each, option))
+        return tuple(name for each in value for name in _as_names(each, option))
     return (_rows(value, option),)
 
 
@@ -56,9 +56,9 @@ def _as_names(value: object, option: str) -> Sequence[object]:
     """One entry of a list of files or tables."""
     if isinstance(value, str | bytes | int | float | None):
         return [value]
-    found = tables_in_memory(value, option)
-    assert isinstance(found, tuple)
-    return found
+    names = tables_in_memory(value, option)
+    assert isinstance(names, tuple)
+    return names
 
 
 def _rows(value: object, option: str) -> Rows:
@@ -96,7 +96,7 @@ def _of_columns(columns: Mapping[Any, Any], option: str) -> Iterator[dict[Any, A
         raise InvalidRequest(f"{option} is one dictionary, and its values are no columns; give {KINDS}")
     lengths = {name: len(values) for name, values in lists.items()}
     if len(set(lengths.values())) > 1:
-        said = ", ".join(f"{name} {length:,}" for name, length in lengths.items())
-        raise InvalidRequest(f"{option} has columns of different lengths ({said}); give them one length")
+        shown = ", ".join(f"{name} {length:,}" for name, length in lengths.items())
+        raise InvalidRequest(f"{option} has columns of different lengths ({shown}); give them one length")
     for values in zip(*lists.values(), strict=True):
         yield dict(zip(lists, values, strict=True))

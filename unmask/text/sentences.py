@@ -47,7 +47,7 @@ def sentence_ends(text: str) -> list[int]:
     Sentences end after periods, question marks and exclamation marks followed by whitespace, but not after
     an initial or a common English abbreviation, nor before a lowercase letter.
     """
-    found, start = [], 0
+    ends, start = [], 0
     for match in _SENTENCE_END.finditer(text):
         words = text[max(start, match.start() - _LAST_WORD) : match.start()].split()
         last = words[-1].lstrip("\"'“‘«([") if words else ""
@@ -57,6 +57,6 @@ def sentence_ends(text: str) -> list[int]:
         following = _NEXT.match(text, match.end())
         if following is not None and following[1].islower():
             continue
-        found.append(match.end())
+        ends.append(match.end())
         start = match.end()
-    return found
+    return ends

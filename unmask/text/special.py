@@ -32,7 +32,7 @@ def special_tokens(
     A pad or mask token set to null is left out. ``mask_takes_space`` says whether the usual mask token
     includes the space before it, as RoBERTa's does.
     """
-    found = {}
+    tokens = {}
     for role in ROLES:
         key = f"{role}_token"
         config = next((config for config in configs if key in config.values), None)
@@ -46,8 +46,8 @@ def special_tokens(
         if not isinstance(value, str):
             assert config is not None, "the usual names are strings"
             raise config.wrong(key, str)
-        found[role] = AddedToken(value, special=True, **flags)
-    return found
+        tokens[role] = AddedToken(value, special=True, **flags)
+    return tokens
 
 
 def add_tokens(
@@ -64,25 +64,25 @@ def add_tokens(
     Returns:
         The spelling of each role's token.
     """
-    said: dict[str, tuple[int, AddedToken]] = {}
+    declared: dict[str, tuple[int, AddedToken]] = {}
     for content, index in added.values.items():
         if type(index) is not int:
             raise added.wrong(content, int)
         special = any(token.content == content for token in roles.values())
-        said[content] = index, AddedToken(content, special=special, normalized=not special)
+        declared[content] = index, AddedToken(content, special=special, normalized=not special)
     for index, entry in (config.get_optional("added_tokens_decoder", dict) or {}).items():
         if not (isinstance(entry, dict) and isinstance(entry.get("content"), str) and index.isdecimal()):
             raise CorruptCheckpoint(
                 f"{config.name} has an added token {index!r} without a spelling: {entry!r}"
             )
-        said[entry["content"]] = int(index), _token(entry)
+        declared[entry["content"]] = int(index), _token(entry)
     # A flag declared for a role's token by its id is the published one.
     tokens = {token.content: token for token in roles.values()}
-    tokens |= {content: token for content, (_, token) in said.items()}
-    last = max((index for index, _ in said.values()), default=0) + 1
-    for token in sorted(tokens.values(), key=lambda token: said.get(token.content, (last,))[0]):
+    tokens |= {content: token for content, (_, token) in declared.items()}
+    last = max((index for index, _ in declared.values()), default=0) + 1
+    for token in sorted(tokens.values(), key=lambda token: declared.get(token.content, (last,))[0]):
         engine.add_special_tokens([token]) if token.special else engine.add_tokens([token])
-    for content, (index, _) in said.items():
+    for content, (index, _) in declared.items():
         if engine.token_to_id(content) != index:
             raise CorruptCheckpoint(
                 f"the tokenizer's files say that {content!r} has id {index}, and its vocabulary gives it "
@@ -98,16 +98,16 @@ def known_roles(engine: Tokenizer, configs: Sequence[JsonSettings]) -> dict[str,
     since BigBird's vocabulary has both.
     """
     special = {token.content for token in engine.get_added_tokens_decoder().values() if token.special}
-    found = {}
+    spellings = {}
     for role in ROLES:
         key = f"{role}_token"
         named = [config.values[key] for config in configs if key in config.values]
         spelled = [value.get("content") if isinstance(value, dict) else value for value in named]
         for name in (*spelled, BRACKETS[role], ANGLES[role]):
             if name in special:
-                found[role] = name
+                spellings[role] = name
                 break
-    return found
+    return spellings
 
 
 def _token(entry: Mapping[str, Any]) -> AddedToken:

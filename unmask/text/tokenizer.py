@@ -71,7 +71,7 @@ class Tokenizer:
 
     def __getstate__(self) -> dict[str, Any]:
         """The fields alone: what is cached is made again, as a pickled engine forgets how it reads."""
-        return {one.name: getattr(self, one.name) for one in fields(self)}
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     def reading(self, special_tokens: SpecialTokens) -> "Tokenizer":
         """This tokenizer, for which special tokens typed in a text are their ids, or text.
@@ -99,8 +99,14 @@ class Tokenizer:
     def lowercased(self) -> "Tokenizer":
         """This tokenizer, which lower-cases texts first; its files stay as they are."""
         state = json.loads(self.engine.to_str())
-        own = state["normalizer"]
-        steps = [] if own is None else own["normalizers"] if own["type"] == "Sequence" else [own]
+        normalizer = state["normalizer"]
+        steps = (
+            []
+            if normalizer is None
+            else normalizer["normalizers"]
+            if normalizer["type"] == "Sequence"
+            else [normalizer]
+        )
         state["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "Lowercase"}, *steps]}
         return replace(self, engine=tokenizers.Tokenizer.from_str(json.dumps(state)))
 
@@ -117,8 +123,8 @@ class Tokenizer:
 
     def token_to_id(self, piece: str) -> int | None:
         """The id of a piece in the vocabulary's spelling; None if there is no such piece."""
-        found: int | None = self.engine.token_to_id(piece)
-        return found
+        id_: int | None = self.engine.token_to_id(piece)
+        return id_
 
     def encode(
         self,
@@ -183,15 +189,15 @@ class Tokenizer:
             else list(zip(texts, pairs, strict=True))
         )
         encodings = []
-        for index, (one, ids, text) in enumerate(zip(raw, _ids(raw), texts, strict=True)):
+        for index, (raw_encoding, ids, text) in enumerate(zip(raw, _ids(raw), texts, strict=True)):
             if max_tokens is not None and len(text) > limit:
                 encodings.append(self._very_long(text, max_tokens, truncation, name(index)))
                 continue
             pair = None if pairs is None else pairs[index]
-            encoding = self._encoding(one, text, pair, ids)
+            encoding = self._encoding(raw_encoding, text, pair, ids)
             if with_details:
-                offsets = np.array(one.offsets, dtype=np.int64).reshape(-1, 2)
-                encoding = replace(encoding, source=self._details(one, text, pair, offsets))
+                offsets = np.array(raw_encoding.offsets, dtype=np.int64).reshape(-1, 2)
+                encoding = replace(encoding, source=self._details(raw_encoding, text, pair, offsets))
             if not self._has_words(encoding):
                 _check_words(encoding, name(index), pair_name(index))
             if max_tokens is not None and len(encoding) > max_tokens:
@@ -231,16 +237,16 @@ class Tokenizer:
                 raise EmptyText(f"word {index + 1} of {name} is blank; leave it out")
         if not words:
             raise EmptyText(f"{name} has no words; give a text with at least one")
-        one = self._words_engine.encode(list(words), is_pretokenized=True)
-        of_word = np.array([-1 if word is None else word for word in one.word_ids], dtype=np.int64)
-        offsets = np.array(one.offsets, dtype=np.int64).reshape(-1, 2)
+        raw_encoding = self._words_engine.encode(list(words), is_pretokenized=True)
+        of_word = np.array([-1 if word is None else word for word in raw_encoding.word_ids], dtype=np.int64)
+        offsets = np.array(raw_encoding.offsets, dtype=np.int64).reshape(-1, 2)
         lengths = np.array([len(word) for word in words], dtype=np.int64)
         starts = np.cumsum(lengths + 1) - lengths - 1
         offsets[of_word >= 0] += starts[of_word[of_word >= 0], None]
         text = " ".join(words)
         encoding = replace(
-            self._encoding(one, text, None),
-            source=self._details(one, text, None, offsets),
+            self._encoding(raw_encoding, text, None),
+            source=self._details(raw_encoding, text, None, offsets),
             words=of_word,
         )
         _check_words(encoding, name)
@@ -248,18 +254,20 @@ class Tokenizer:
 
     def details(self, text: str, pair: str | None = None) -> TokenDetails:
         """The origin of each token of a text; called by `Encoding` when its offsets are first read."""
-        one = self._reader.encode(text, pair)
-        return self._details(one, text, pair, np.array(one.offsets, dtype=np.int64).reshape(-1, 2))
+        raw_encoding = self._reader.encode(text, pair)
+        return self._details(
+            raw_encoding, text, pair, np.array(raw_encoding.offsets, dtype=np.int64).reshape(-1, 2)
+        )
 
     def _encoding(
         self,
-        one: tokenizers.Encoding,
+        raw: tokenizers.Encoding,
         text: str,
         pair: str | None,
         ids: NDArray[np.int64] | None = None,
     ) -> Encoding:
         if ids is None:
-            (ids,) = _ids([one])
+            (ids,) = _ids([raw])
         if self.known is not None and len(ids) and ids.max() >= self.known:
             beyond = int(ids.max())
             raise InvalidText(
@@ -270,30 +278,30 @@ class Tokenizer:
         if pair is None and self._token_type is not None:
             token_type_ids = _constant(self._token_type, len(ids))
         else:
-            token_type_ids = read_only(np.array(one.type_ids, dtype=np.int64))
+            token_type_ids = read_only(np.array(raw.type_ids, dtype=np.int64))
         return Encoding(text, pair, ids, token_type_ids, len(ids), self)
 
     def _details(
-        self, one: tokenizers.Encoding, text: str, pair: str | None, offsets: NDArray[np.int64]
+        self, raw: tokenizers.Encoding, text: str, pair: str | None, offsets: NDArray[np.int64]
     ) -> TokenDetails:
-        special = np.array(one.special_tokens_mask, dtype=bool)
-        sequence_ids = np.array([-1 if of is None else of for of in one.sequence_ids], dtype=np.int64)
+        special = np.array(raw.special_tokens_mask, dtype=bool)
+        sequence_ids = np.array([-1 if of is None else of for of in raw.sequence_ids], dtype=np.int64)
         sequence_ids[special] = -1
         if self._keeps_spaces:
-            lone = np.array(one.ids, dtype=np.int64) == self._space_id
+            lone = np.array(raw.ids, dtype=np.int64) == self._space_id
             for source, tokens in ((text, sequence_ids == 0), (pair, sequence_ids == 1)):
                 if source:
                     trimmed = without_spaces(offsets[tokens], lone[tokens], source)
                     offsets[tokens] = with_loose(trimmed, source)
         respelled = self._respelled
-        pieces = tuple(respelled.get(id_, piece) for id_, piece in zip(one.ids, one.tokens, strict=True))
+        pieces = tuple(respelled.get(id_, piece) for id_, piece in zip(raw.ids, raw.tokens, strict=True))
         return TokenDetails(offsets, special, sequence_ids, pieces)
 
     def _very_long(self, text: str, max_tokens: int, truncation: Truncation, name: str) -> Encoding:
         """A text of far more characters than ``max_tokens`` tokens have; see `unmask.text.beginning`."""
         room = max(max_tokens - self._special_count, 0)
-        found = beginning(self._reader, text, room + 1, name)
-        if found is None:
+        prefix = beginning(self._reader, text, room + 1, name)
+        if prefix is None:
             (whole,) = self.encode_batch([text], name=lambda _: name)
             _check_words(whole, name)
             return fitted(whole, max_tokens, truncation, name)
@@ -301,14 +309,14 @@ class Tokenizer:
             raise TextTooLong(
                 f"{name} has {len(text):,} characters, far more than the {max_tokens} tokens that the model "
                 f"reads; {WAY_OUT}",
-                original_tokens=found.final + self._special_count,
+                original_tokens=prefix.final + self._special_count,
                 max_tokens=max_tokens,
             )
-        offsets = np.array(found.tokens.offsets, dtype=np.int64).reshape(-1, 2)
+        offsets = np.array(prefix.tokens.offsets, dtype=np.int64).reshape(-1, 2)
         encoding = replace(
-            self._encoding(found.tokens, text, None),
-            source=self._details(found.tokens, found.text, None, offsets),
-            original_tokens=found.final + self._special_count,
+            self._encoding(prefix.tokens, text, None),
+            source=self._details(prefix.tokens, prefix.text, None, offsets),
+            original_tokens=prefix.final + self._special_count,
             counted_whole=False,
         )
         _check_words(encoding, name)
@@ -355,8 +363,8 @@ class Tokenizer:
     @cached_property
     def _space_id(self) -> int:
         """The id of the piece that is only a space; -1 if there is none."""
-        found = self.token_to_id("Ġ" if self._spaced else "▁")
-        return -1 if found is None else found
+        id_ = self.token_to_id("Ġ" if self._spaced else "▁")
+        return -1 if id_ is None else id_
 
     @cached_property
     def _words_engine(self) -> tokenizers.Tokenizer:
@@ -390,7 +398,7 @@ SHARED_LENGTH = 512
 
 def _ids(raw: Sequence[tokenizers.Encoding]) -> list[NDArray[np.int64]]:
     """The ids of each text; made as one array, because that takes half the time of many small ones."""
-    lists = [one.ids for one in raw]
+    lists = [raw_encoding.ids for raw_encoding in raw]
     ends = list(accumulate(map(len, lists)))
     all_ids = np.fromiter(chain.from_iterable(lists), dtype=np.int64, count=ends[-1] if ends else 0)
     read_only(all_ids)
@@ -431,6 +439,6 @@ def _constant(value: int, length: int) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=2 * SHARED_LENGTH)
 def _short_constant(value: int, length: int) -> NDArray[np.int64]:
-    made = np.full(length, value, dtype=np.int64)
-    made.setflags(write=False)
-    return made
+    array = np.full(length, value, dtype=np.int64)
+    array.setflags(write=False)
+    return array

@@ -44,7 +44,7 @@ def truncated(encoding: Encoding, max_tokens: int) -> Encoding:
     if short + long > room:
         short, long = room // 2, room - room // 2
     keep_text, keep_pair = (short, long) if len(of_text) <= len(of_pair) else (long, short)
-    kept = np.ones(len(encoding), dtype=bool)
-    kept[of_text[keep_text:]] = False
-    kept[of_pair[keep_pair:]] = False
-    return encoding.select(kept)
+    mask = np.ones(len(encoding), dtype=bool)
+    mask[of_text[keep_text:]] = False
+    mask[of_pair[keep_pair:]] = False
+    return encoding.select(mask)

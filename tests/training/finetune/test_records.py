@@ -145,7 +145,7 @@ def test_an_answer_that_its_context_lacks_is_refused(tmp_path):
         (
             "a.json",
             squad(3),
-            r"1 of 1 question of .*a.json have an answer that is not at its answer_start, the first question "
+            r"1 of 1 question of .*a.json has an answer that is not at its answer_start, the first question "
             r"q of .*a.json: 'bank' at 3; mend them, or set data.answer_offsets = \"nearest\"",
         ),
         ("a.json", squad("4"), "is not laid out as SQuAD"),

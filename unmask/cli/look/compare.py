@@ -5,9 +5,17 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from unmask.cli.options import RUN, JsonOption, ModelOption, RunOptions, TruncationOption, how_many
-from unmask.cli.output import console, print_json, progress, safe, table
-from unmask.cli.streams import STANDARD_INPUT, read_standard_input
+from unmask.cli.options import (
+    RUN,
+    JsonOption,
+    ModelOption,
+    RunOptions,
+    TextArgument,
+    TruncationOption,
+    how_many,
+)
+from unmask.cli.output import console, print_json, print_legend, progress, safe, table
+from unmask.cli.streams import read_text
 from unmask.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -60,7 +68,7 @@ class Comparison:
 
 
 def compare(
-    text: Annotated[str, Parameter(help="the text to predict; - reads standard input")],
+    text: TextArgument = None,
     *,
     model: ModelOption = "unmask-mini",
     model_b: Annotated[str | None, Parameter(help="a second model to compare with")] = None,
@@ -74,28 +82,30 @@ def compare(
     With --model-b, two models beside each other, such as one that reads in both directions and one whose
     attention is causal.
     """
-    if text == STANDARD_INPUT:
-        text = read_standard_input()
+    text = read_text(text)
     if top < 1:
         raise InvalidRequest(f"--top is {top}; it must be at least 1")
     names = [model] if model_b is None else [model, model_b]
     loaded = [(run if name == model else run.of_another_model()).load(name) for name in names]
     predicted = []
-    for one in loaded:
+    for each in loaded:
         with progress("tokens", 0) as report:
-            predicted.append(one.predict_tokens(text, top_k=top, truncation=truncation, progress=report))
+            predicted.append(each.predict_tokens(text, top_k=top, truncation=truncation, progress=report))
     both = _compared(*predicted) if len(predicted) == 2 else ()
-    made = [_of(one, found) for one, found in zip(loaded, predicted, strict=True)]
-    found = Comparison(
+    models = [_of(each, predictions) for each, predictions in zip(loaded, predicted, strict=True)]
+    comparison = Comparison(
         text,
-        made[0],
-        made[1] if model_b is not None else None,
-        tuple(ComparedLosses(one.start, one.end, text[one.start : one.end], *one.losses) for one in both),
+        models[0],
+        models[1] if model_b is not None else None,
+        tuple(
+            ComparedLosses(stretch.start, stretch.end, text[stretch.start : stretch.end], *stretch.losses)
+            for stretch in both
+        ),
     )
     if json:
-        print_json(found)
+        print_json(comparison)
     else:
-        _show(found, both)
+        _show(comparison, both)
 
 
 def _compared(first: "TokenPredictions", second: "TokenPredictions") -> "tuple[ComparedTokens, ...]":
@@ -104,23 +114,29 @@ def _compared(first: "TokenPredictions", second: "TokenPredictions") -> "tuple[C
     return compare_predictions(first, second)
 
 
-def _of(loaded: "Model", found: "TokenPredictions") -> ModelPredictions:
+def _of(loaded: "Model", predictions: "TokenPredictions") -> ModelPredictions:
     return ModelPredictions(
-        loaded.name, loaded.revision, found.context, found.loss, found.accuracy, found.tokens
+        loaded.name,
+        loaded.revision,
+        predictions.context,
+        predictions.loss,
+        predictions.accuracy,
+        predictions.tokens,
     )
 
 
-def _show(found: Comparison, both: "tuple[ComparedTokens, ...]") -> None:
+def _show(comparison: Comparison, both: "tuple[ComparedTokens, ...]") -> None:
     screen = console()
-    for label, one in (("", found.first), ("B: ", found.second)):
-        if one is not None:
+    for label, side in (("", comparison.first), ("B: ", comparison.second)):
+        if side is not None:
             screen.print(
-                f"{label}[bold]{safe(one.model)}[/bold], from {one.context}: mean loss {one.loss:.3f} nats, "
-                f"{one.accuracy:.1%} of {len(one.tokens)} tokens guessed first"
+                f"{label}[bold]{safe(side.model)}[/bold], from {side.context}: "
+                f"mean loss {side.loss:.3f} nats, {side.accuracy:.1%} of {len(side.tokens)} tokens "
+                "guessed first"
             )
-    if found.second is None:
+    if comparison.second is None:
         shown = table(None, "token", "loss", "rank", "guesses", right=("loss", "rank"))
-        for token in found.first.tokens:
+        for token in comparison.first.tokens:
             shown.add_row(safe(token.piece), f"{token.loss:.2f}", str(token.rank), _guesses(token))
     else:
         right = ("loss", "loss B", "gain")
@@ -128,7 +144,7 @@ def _show(found: Comparison, both: "tuple[ComparedTokens, ...]") -> None:
         for stretch in both:
             first, second = stretch.losses
             shown.add_row(
-                safe(found.text[stretch.start : stretch.end]),
+                safe(comparison.text[stretch.start : stretch.end]),
                 f"{first:.2f}",
                 _guesses(stretch.first[0]),
                 f"{second:.2f}",
@@ -136,8 +152,8 @@ def _show(found: Comparison, both: "tuple[ComparedTokens, ...]") -> None:
                 f"{first - second:+.2f}",
             )
     screen.print(shown)
-    screen.print(f"\n[dim]{LEGEND}[/dim]")
+    print_legend(LEGEND)
 
 
 def _guesses(token: "PredictedToken") -> str:
-    return "  ".join(f"{safe(one.piece)} {one.probability:.2f}" for one in token.predictions)
+    return "  ".join(f"{safe(guess.piece)} {guess.probability:.2f}" for guess in token.predictions)

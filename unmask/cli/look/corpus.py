@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from unmask.base.files import user_cache
 from unmask.cli.options import OUTPUT, RUN, JsonOption, ModelOption, OutputOptions, RunOptions, how_many
-from unmask.cli.output import console, print_json, progress, safe, table
+from unmask.cli.output import console, print_json, print_legend, progress, safe, table
 from unmask.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -143,26 +143,26 @@ def head(
             f"{loaded.head_count} heads"
         )
     with progress("texts", len(texts)) as report:
-        found = loaded.attention_over(
+        statistics = loaded.attention_over(
             texts, cache=cache or user_cache("corpus"), watch=lambda _, done, of: report(done, of)
         )
         shown: FoundExamples | tuple[Example, ...]
         if query is None and key is None:
-            shown = found.examples(layer, number, pattern, top)
+            shown = statistics.examples(layer, number, pattern, top)
         else:
             shown = find_examples(
-                loaded.encoder, found, layer, number, pattern=pattern, query=query, key=key, top=top
+                loaded.encoder, statistics, layer, number, pattern=pattern, query=query, key=key, top=top
             )
-    made = _head_report(loaded, found, (layer, number), (pattern, query, key), shown)
+    result = _head_report(loaded, statistics, (layer, number), (pattern, query, key), shown)
     if json:
-        print_json(made)
+        print_json(result)
     else:
-        _show_head(made)
+        _show_head(result)
 
 
 def _head_report(
     loaded: "Model",
-    found: "CorpusStatistics",
+    statistics: "CorpusStatistics",
     at: tuple[int, int],
     asked: tuple[str, str | None, str | None],
     shown: "FoundExamples | tuple[Example, ...]",
@@ -177,16 +177,16 @@ def _head_report(
         revision=loaded.revision,
         layer=layer,
         head=head,
-        corpus=found.corpus.name,
-        corpus_sha256=found.corpus.sha256,
-        texts=found.totals.texts,
-        tokens=found.totals.queries,
-        truncated=found.truncated,
-        entropy_nats=float(found.entropy[at]),
-        entropy_share=float(found.entropy_share[at]),
-        distance_tokens=float(found.distance[at]),
-        classes=dict(zip(CLASSES, found.classes[at].tolist(), strict=True)),
-        labels=dict(zip(LABELS, found.labels[at].tolist(), strict=True)),
+        corpus=statistics.corpus.name,
+        corpus_sha256=statistics.corpus.sha256,
+        texts=statistics.totals.texts,
+        tokens=statistics.totals.queries,
+        truncated=statistics.truncated,
+        entropy_nats=float(statistics.entropy[at]),
+        entropy_share=float(statistics.entropy_share[at]),
+        distance_tokens=float(statistics.distance[at]),
+        classes=dict(zip(CLASSES, statistics.classes[at].tolist(), strict=True)),
+        labels=dict(zip(LABELS, statistics.labels[at].tolist(), strict=True)),
         pattern=pattern,
         query=query,
         key=key,
@@ -197,43 +197,47 @@ def _head_report(
 
 
 def _place(head: str) -> tuple[int, int]:
-    found = re.fullmatch(r"(\d{1,4})\.(\d{1,4})", head)
-    if found is None:
+    match = re.fullmatch(r"(\d{1,4})\.(\d{1,4})", head)
+    if match is None:
         raise InvalidRequest(f"the head is {head!r}; give LAYER.HEAD, both from 0, such as 4.9")
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
-def _show_head(made: HeadReport) -> None:
+def _show_head(result: HeadReport) -> None:
     screen = console()
-    screen.print(f"[bold]{safe(made.model)}, head {made.layer}.{made.head}[/bold] over {safe(made.corpus)}:")
-    cut = f", {made.truncated:,} truncated" if made.truncated else ""
-    screen.print(f"{made.texts:,} texts{cut}, {made.tokens:,} tokens")
-    kinds = sorted(((share, name) for name, share in made.labels.items() if share), reverse=True)
+    screen.print(
+        f"[bold]{safe(result.model)}, head {result.layer}.{result.head}[/bold] over {safe(result.corpus)}:"
+    )
+    cut = f", {result.truncated:,} truncated" if result.truncated else ""
+    screen.print(f"{result.texts:,} texts{cut}, {result.tokens:,} tokens")
+    kinds = sorted(((share, name) for name, share in result.labels.items() if share), reverse=True)
     screen.print("pattern     " + ", ".join(f"{name} in {share:.0%} of the texts" for share, name in kinds))
-    mass = sorted(((share, name) for name, share in made.classes.items()), reverse=True)
+    mass = sorted(((share, name) for name, share in result.classes.items()), reverse=True)
     screen.print("attends to  " + ", ".join(f"{name} {share:.2f}" for share, name in mass if share >= 0.005))
-    screen.print(f"entropy     {made.entropy_nats:.2f} nats, {made.entropy_share:.0%} of the maximum")
-    screen.print(f"distance    {made.distance_tokens:.1f} tokens\n")
-    if made.matching is not None:
-        screen.print(f"{made.matching:,} texts have these words; {made.read:,} were read")
-    if not made.examples:
+    screen.print(f"entropy     {result.entropy_nats:.2f} nats, {result.entropy_share:.0%} of the maximum")
+    screen.print(f"distance    {result.distance_tokens:.1f} tokens\n")
+    if result.matching is not None:
+        screen.print(f"{result.matching:,} texts have these words; {result.read:,} were read")
+    if not result.examples:
         screen.print("no text has such a query and key")
         return
     shown = table(None, "score", "weight", "query → key", "text", "from", right=("score", "weight"))
-    for one in made.examples:
-        key = one.text[slice(*one.key)] or one.key_piece
-        pair = f"{safe(one.text[slice(*one.query)])} → {safe(key)}"
-        shown.add_row(f"{one.score:.3f}", f"{one.weight:.3f}", pair, safe(one.text), safe(one.source))
+    for example in result.examples:
+        key = example.text[slice(*example.key)] or example.key_piece
+        pair = f"{safe(example.text[slice(*example.query)])} → {safe(key)}"
+        shown.add_row(
+            f"{example.score:.3f}", f"{example.weight:.3f}", pair, safe(example.text), safe(example.source)
+        )
     screen.print(shown)
     note = (
         "score: the largest weight in the text"
-        if made.pattern == "edge"
+        if result.pattern == "edge"
         else (
             "score: attention to the keys of the pattern, mean over the queries that have one; "
             "query → key: the strongest such edge, with its weight"
         )
     )
-    screen.print(f"\n[dim]{note}[/dim]")
+    print_legend(note)
 
 
 def sinks(
@@ -269,47 +273,50 @@ def sinks(
     loaded = run.load(model)
     if remove is not None:
         word_role(loaded.encoder)  # refuses a model without an MLM head before the long part
-    given = (loaded.encoder, loaded.tokenizer, texts)
+    inputs = (loaded.encoder, loaded.tokenizer, texts)
     with progress("texts", len(texts)) as report:
-        found = corpus_sinks(
-            *given, max_tokens=loaded.max_tokens, limit=limit, epsilon=epsilon,
+        statistics = corpus_sinks(
+            *inputs, max_tokens=loaded.max_tokens, limit=limit, epsilon=epsilon,
             watch=lambda _, done, of: report(done, of),
         )  # fmt: skip
     removals: tuple[Removal, ...] = ()
     if remove is not None:
         with progress("texts without sinks", remove) as report:
             removals = remove_values(
-                *given, max_tokens=loaded.max_tokens, limit=remove, watch=lambda _, done, of: report(done, of)
+                *inputs,
+                max_tokens=loaded.max_tokens,
+                limit=remove,
+                watch=lambda _, done, of: report(done, of),
             )
-    made = SinksReport(
+    result = SinksReport(
         model=loaded.name,
         revision=loaded.revision,
         corpus=texts.name,
         corpus_sha256=texts.sha256,
-        texts=len(found.received_SLHX),
-        truncated=found.truncated,
+        texts=len(statistics.received_SLHX),
+        truncated=statistics.truncated,
         epsilon=epsilon,
-        kinds=_kinds(found),
+        kinds=_kinds(statistics),
         removals=removals,
     )
-    output.write(made)
-    if not output.printed(made):
-        _show_sinks(made)
+    output.write(result)
+    if not output.printed(result):
+        _show_sinks(result)
 
 
-def _kinds(found: "CorpusSinks") -> tuple[KindOfToken, ...]:
+def _kinds(statistics: "CorpusSinks") -> tuple[KindOfToken, ...]:
     from unmask.interpret.corpus.sinks import KINDS
 
-    layers = range(len(found.heads_L))
+    layers = range(len(statistics.heads_L))
     return tuple(
         KindOfToken(
             kind=kind,
-            uniform=found.baseline(kind),
-            share=found.share(kind),
-            sinks=found.rate(kind),
-            by_layer=tuple(found.share(kind, layer) for layer in layers),
+            uniform=statistics.baseline(kind),
+            share=statistics.share(kind),
+            sinks=statistics.rate(kind),
+            by_layer=tuple(statistics.share(kind, layer) for layer in layers),
             by_head=tuple(
-                tuple(found.share(kind, layer, head) for head in range(found.heads_L[layer]))
+                tuple(statistics.share(kind, layer, head) for head in range(statistics.heads_L[layer]))
                 for layer in layers
             ),
         )
@@ -317,29 +324,31 @@ def _kinds(found: "CorpusSinks") -> tuple[KindOfToken, ...]:
     )
 
 
-def _show_sinks(made: SinksReport) -> None:
+def _show_sinks(result: SinksReport) -> None:
     screen = console()
-    cut = f", {made.truncated:,} truncated" if made.truncated else ""
-    screen.print(f"[bold]{safe(made.model)}[/bold] over {safe(made.corpus)}: {made.texts:,} texts{cut}\n")
+    cut = f", {result.truncated:,} truncated" if result.truncated else ""
+    screen.print(
+        f"[bold]{safe(result.model)}[/bold] over {safe(result.corpus)}: {result.texts:,} texts{cut}\n"
+    )
     right = ("share", "95 % interval", "uniform", "sinks")
-    layers = tuple(f"layer {layer}" for layer in range(len(made.kinds[0].by_layer)))
+    layers = tuple(f"layer {layer}" for layer in range(len(result.kinds[0].by_layer)))
     shown = table(None, "tokens", *right, *layers, right=(*right, *layers))
-    for one in made.kinds:
+    for kind in result.kinds:
         shown.add_row(
-            one.kind,
-            f"{one.share.value:.3f}",
-            _interval(one.share),
-            f"{one.uniform.value:.3f}",
-            f"{one.sinks.value:.3f}",
-            *(f"{layer.value:.3f}" for layer in one.by_layer),
+            kind.kind,
+            f"{kind.share.value:.3f}",
+            _interval(kind.share),
+            f"{kind.uniform.value:.3f}",
+            f"{kind.sinks.value:.3f}",
+            *(f"{layer.value:.3f}" for layer in kind.by_layer),
         )
     screen.print(shown)
-    screen.print(f"\n[dim]{LEGEND.format(epsilon=made.epsilon)}[/dim]")
-    if not made.removals:
+    print_legend(LEGEND.format(epsilon=result.epsilon))
+    if not result.removals:
         return
     columns = ("texts", "tokens", "divergence", "control", "difference")
     removed = table(None, "without the values of", *columns, right=columns)
-    for without in made.removals:
+    for without in result.removals:
         estimates = (
             f"{each.value:.3f} ({_interval(each)})"
             for each in (without.divergence, without.control, without.difference)
@@ -347,7 +356,7 @@ def _show_sinks(made: SinksReport) -> None:
         removed.add_row(without.kind, f"{without.texts:,}", f"{without.tokens:.1f}", *estimates)
     screen.print()
     screen.print(removed)
-    screen.print(f"\n[dim]{REMOVAL_LEGEND}[/dim]")
+    print_legend(REMOVAL_LEGEND)
 
 
 def _interval(of: "Estimate") -> str:

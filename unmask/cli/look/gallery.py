@@ -108,19 +108,27 @@ class _Writer:
 
     def kept(self, listed: tuple[GalleryText, ...]) -> dict[GalleryText, "Card"]:
         """Cards of those texts whose pages are there."""
-        found = ((one, self._cards.get(self._fingerprint(one))) for one in listed) if self._cards else ()
+        cards = (
+            ((listed_text, self._cards.get(self._fingerprint(listed_text))) for listed_text in listed)
+            if self._cards
+            else ()
+        )
         return {
-            one: card
-            for one, card in found
+            listed_text: card
+            for listed_text, card in cards
             if card is not None and _sha256(self.folder / card.file) == card.sha256
         }
 
-    def _fingerprint(self, one: GalleryText) -> str:
+    def _fingerprint(self, listed_text: GalleryText) -> str:
         """What a page depends on: the text and how it is read, the weights, the package and its page."""
         from unmask.explorer.page import STATIC
 
-        asked: dict[str, object] = {**vars(one), "name": None, "model": one.model or self.model}
-        asked["weights"] = self._weights(one.model or self.model)
+        asked: dict[str, object] = {
+            **vars(listed_text),
+            "name": None,
+            "model": listed_text.model or self.model,
+        }
+        asked["weights"] = self._weights(listed_text.model or self.model)
         asked |= {"run": {**vars(self.run), "threads": None}, "cut": self.cut, "unmask": unmask.__version__}
         asked["page"] = (STATIC / "index.html").read_text(encoding="utf-8")
         return hashlib.sha256(json_.dumps(asked, sort_keys=True).encode()).hexdigest()
@@ -146,28 +154,32 @@ class _Writer:
         finally:
             api.close()
 
-    def page(self, api: "Api", one: GalleryText) -> "Card":
+    def page(self, api: "Api", listed_text: GalleryText) -> "Card":
         """Write the page of one text and record it."""
         from unmask.explorer.export.gallery import Card, map_picture
 
         too_long = "cut" if self.cut else "error"
         try:
-            read = api.ask("texts", {"text": one.text, "pair": one.pair, "too_long": too_long})
+            read = api.ask(
+                "texts", {"text": listed_text.text, "pair": listed_text.pair, "too_long": too_long}
+            )
             measure(api, read["id"], read["model"])
             finding = _finding(api, read["id"])
-            look = _look(one, finding)
-            fingerprint = self._fingerprint(one)
-            title = one.title or first_words(one.text)
+            look = _look(listed_text, finding)
+            fingerprint = self._fingerprint(listed_text)
+            title = listed_text.title or first_words(listed_text.text)
             file = f"{_slug(title)}-{fingerprint[:8]}.html"
             write_page(api, [read], look, self.folder / file, cut=self.cut, title=title)
             codes = _codes(api, read, look)
         except UnmaskError as error:
-            raise InvalidRequest(f"{one.name}: {error}") from None
+            raise InvalidRequest(f"{listed_text.name}: {error}") from None
         where = f"layer {look.layer}, head {look.head}"
         card = Card(
             file=file,
             title=title,
-            words=_cut_short(one.text if one.pair is None else f"{one.text} / {one.pair}"),
+            words=_cut_short(
+                listed_text.text if listed_text.pair is None else f"{listed_text.text} / {listed_text.pair}"
+            ),
             sentence=finding["sentence"] if finding else "",
             about=f"{read['model']}, {read['kept_tokens']:,} tokens; the picture is {where}",
             picture=map_picture(codes, f"Attention of {where}"),
@@ -218,31 +230,31 @@ def gallery(
     head that links two words most. Run the command again after adding texts: pages that are there are kept.
     """
     listed = read_gallery_texts(texts)
-    models = {one.model or model for one in listed}
+    models = {listed_text.model or model for listed_text in listed}
     if run.revision is not None and len(models) > 1:
         raise InvalidRequest(f"--revision {run.revision} was given for {len(models)} models; leave it out")
-    made = _Writer(output, run, model, truncation == "end")
-    kept = {} if overwrite else made.kept(listed)
-    missing = [one for one in listed if one not in kept]
+    writer = _Writer(output, run, model, truncation == "end")
+    cards = {} if overwrite else writer.kept(listed)
+    missing = [listed_text for listed_text in listed if listed_text not in cards]
     with progress("pages", len(missing)) as done:
-        for name in dict.fromkeys(one.model or model for one in missing):
-            with made.opened(name) as api:
-                for one in missing:
-                    if (one.model or model) == name:
-                        kept[one] = made.page(api, one)
-                        done(len(kept) - (len(listed) - len(missing)), len(missing))
-    left = made.index([kept[one] for one in listed], title)
-    found = Gallery(
+        for name in dict.fromkeys(listed_text.model or model for listed_text in missing):
+            with writer.opened(name) as api:
+                for listed_text in missing:
+                    if (listed_text.model or model) == name:
+                        cards[listed_text] = writer.page(api, listed_text)
+                        done(len(cards) - (len(listed) - len(missing)), len(missing))
+    left = writer.index([cards[listed_text] for listed_text in listed], title)
+    result = Gallery(
         index=output / INDEX,
-        pages=tuple(kept[one].file for one in listed),
+        pages=tuple(cards[listed_text].file for listed_text in listed),
         written=len(missing),
         kept=len(listed) - len(missing),
         left=left,
     )
     if json:
-        print_json(found)
+        print_json(result)
         return
-    print(f"{found.index}: {len(found.pages)} pages, {found.written} of them new; open it in a browser")
+    print(f"{result.index}: {len(result.pages)} pages, {result.written} of them new; open it in a browser")
     if left:
         print(f"not in the list any more, and left in the folder: {', '.join(left)}")
 
@@ -250,18 +262,18 @@ def gallery(
 def _finding(api: "Api", text_id: str) -> dict[str, Any] | None:
     """The finding of a card: about this text rather than one that is the same for every text."""
     findings: list[dict[str, Any]] = api.ask(f"texts/{text_id}/findings")["findings"]
-    by_kind = {one["kind"]: one for one in findings if one["head"] is not None}
+    by_kind = {each["kind"]: each for each in findings if each["head"] is not None}
     chosen = next((by_kind[kind] for kind in KINDS if kind in by_kind), None)
     return chosen or (findings[0] if findings else None)
 
 
-def _look(one: GalleryText, finding: dict[str, Any] | None) -> "ViewSelection":
+def _look(listed_text: GalleryText, finding: dict[str, Any] | None) -> "ViewSelection":
     from unmask.explorer.export.views import ViewSelection
     from unmask.explorer.views import OF_A_TEXT
 
-    views = (one.view, *(view for view in OF_A_TEXT if view != one.view))
-    if one.layer is not None and one.head is not None:
-        return ViewSelection(views, one.layer, one.head)
+    views = (listed_text.view, *(view for view in OF_A_TEXT if view != listed_text.view))
+    if listed_text.layer is not None and listed_text.head is not None:
+        return ViewSelection(views, listed_text.layer, listed_text.head)
     if finding is None or finding["head"] is None:
         return ViewSelection(views)
     return ViewSelection(views, finding["layer"], finding["head"], finding["query"])
@@ -308,17 +320,19 @@ def read_gallery_texts(path: Path) -> tuple[GalleryText, ...]:
         InvalidRequest: the file cannot be read or has no text.
     """
     check_regular(path, InvalidRequest)
-    found = tuple(_of_json(path) if path.suffix == ".jsonl" else _of_lines(path))
-    if not found:
+    listed = tuple(_of_json(path) if path.suffix == ".jsonl" else _of_lines(path))
+    if not listed:
         raise InvalidRequest(
             f"{path} has no text; write one text a line, or .jsonl with a text in each object"
         )
     seen: dict[GalleryText, str] = {}
-    for one in found:
-        known = seen.setdefault(GalleryText(**{**vars(one), "name": "", "title": None}), one.name)
-        if known != one.name:
-            raise InvalidText(f"{one.name} asks for the same page as {known}; leave one of them out")
-    return found
+    for listed_text in listed:
+        known = seen.setdefault(
+            GalleryText(**{**vars(listed_text), "name": "", "title": None}), listed_text.name
+        )
+        if known != listed_text.name:
+            raise InvalidText(f"{listed_text.name} asks for the same page as {known}; leave one of them out")
+    return listed
 
 
 def _of_lines(path: Path) -> Iterator[GalleryText]:

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 from unmask.base.files import check_can_write, whole_file
 from unmask.cli.options import RUN, JsonOption, ModelOption, RunOptions
 from unmask.cli.output import console, print_json, progress, safe, table
-from unmask.cli.streams import STANDARD_INPUT, read_standard_input
+from unmask.cli.streams import read_text
 from unmask.errors import InvalidRequest, OutputError
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class CkaReport:
 
 
 def geometry(
-    text: Annotated[str | None, Parameter(help="running text; - reads standard input")] = None,
+    text: Annotated[str | None, Parameter(help="running text; default: standard input")] = None,
     *,
     file: Annotated[Path | None, Parameter(help="read this file of text instead, plain or .xz")] = None,
     model: ModelOption = "default",
@@ -141,7 +141,7 @@ def geometry(
             read[0].states, special_N=mask, points=points, seed=seed, watch=lambda _, i, of: report(i, of)
         )
         if projection is not None:
-            made = project(
+            projected = project(
                 read[0].states,
                 method=method,
                 basis=basis,
@@ -149,28 +149,24 @@ def geometry(
                 seed=seed,
                 watch=lambda _, i, of: report(i, of),
             )
-            write_projection(projection, made, read[0])
+            write_projection(projection, projected, read[0])
         twin = None
         if random:
             twin_states = read_texts(random_baseline(loaded.encoder, seed), read[0].encodings).states
             twin = measure(twin_states, special_N=mask, points=points, seed=seed, shuffled=False)
     left += len(words) - used
-    found = GeometryReport(loaded.name, loaded.revision, used, left, special, seed, layers, twin)
+    result = GeometryReport(loaded.name, loaded.revision, used, left, special, seed, layers, twin)
     if json:
-        print_json(found)
+        print_json(result)
     else:
-        show(found)
+        show(result)
 
 
 def _words(text: str | None, file: Path | None, points: int) -> tuple[list[str], int]:
     """The words to read, at most one per point, and how many more there are."""
-    if (text is None) == (file is None):
+    if text is not None and file is not None:
         raise InvalidRequest("give either a text or --file FILE")
-    if file is None:
-        assert text is not None
-        every = (read_standard_input() if text == STANDARD_INPUT else text).split()
-    else:
-        every = list(_file_words(file))
+    every = read_text(text).split() if file is None else list(_file_words(file))
     if not every:
         raise InvalidRequest("the text has no words; give a text with words")
     return every[:points], len(every[points:])
@@ -230,25 +226,25 @@ def _compare(
     with progress("Comparing layers", 0) as report:
         read, used = _read(models, words, points)
         states_a, states_b = _aligned(*read)
-        made = cka(states_a, states_b, points=points, seed=seed, watch=lambda _, i, of: report(i, of))
-    found = CkaReport(
+        similarity = cka(states_a, states_b, points=points, seed=seed, watch=lambda _, i, of: report(i, of))
+    result = CkaReport(
         models=(a.name, b.name),
         revisions=(a.revision, b.revision),
-        n=made.n,
+        n=similarity.n,
         words=used,
         words_left=left + len(words) - used,
         seed=seed,
-        debiased=made.debiased.tolist(),
-        low=made.low.tolist(),
-        high=made.high.tolist(),
-        biased=made.biased.tolist(),
-        shuffled=made.shuffled.tolist(),
-        shuffled_biased=made.shuffled_biased.tolist(),
+        debiased=similarity.debiased.tolist(),
+        low=similarity.low.tolist(),
+        high=similarity.high.tolist(),
+        biased=similarity.biased.tolist(),
+        shuffled=similarity.shuffled.tolist(),
+        shuffled_biased=similarity.shuffled_biased.tolist(),
     )
     if json:
-        print_json(found)
+        print_json(result)
     else:
-        show_cka(found)
+        show_cka(result)
 
 
 def _aligned(a: "ReadTexts", b: "ReadTexts") -> tuple[list[object], list[object]]:
@@ -268,26 +264,26 @@ def _aligned(a: "ReadTexts", b: "ReadTexts") -> tuple[list[object], list[object]
     return list(a.mean_states(rows_a)), list(b.mean_states(rows_b))
 
 
-def show(found: GeometryReport) -> None:
+def show(result: GeometryReport) -> None:
     """Print two tables: the layers, and the baselines from shuffled states and random weights."""
-    first = found.layers[0]
+    first = result.layers[0]
     screen = console()
     screen.print(
-        f"[bold]{safe(found.model)}[/bold]: {first.n} tokens of {found.words} words"
-        + (f" (the text has {found.words_left} more)" if found.words_left else "")
-        + ("" if found.special else ", special tokens excluded")
+        f"[bold]{safe(result.model)}[/bold]: {first.n} tokens of {result.words} words"
+        + (f" (the text has {result.words_left} more)" if result.words_left else "")
+        + ("" if result.special else ", special tokens excluded")
         + "; ± is half of the 95 % interval"
     )
     rows = table(None, *COLUMNS, right=COLUMNS)
-    for one in found.layers:
-        rows.add_row(*_row(one))
+    for layer in result.layers:
+        rows.add_row(*_row(layer))
     screen.print(rows)
     for reason in sorted({e.reason for e in (first.two_nn, first.mle) if e.reason}):
         screen.print(f"no neighbor-based dimension: {reason}")
     screen.print("\nCompared with shuffled states and random weights")
     nulls = table(None, *NULLS, right=NULLS)
-    for one, twin in zip(found.layers, found.random or (None,) * len(found.layers), strict=True):
-        nulls.add_row(*_null_row(one, twin))
+    for layer, twin in zip(result.layers, result.random or (None,) * len(result.layers), strict=True):
+        nulls.add_row(*_null_row(layer, twin))
     screen.print(nulls)
     scales = f" (GRIDE at k = {first.gride[-1].k})" if first.gride else ""
     screen.print(
@@ -298,67 +294,67 @@ def show(found: GeometryReport) -> None:
     )
 
 
-def _row(one: "LayerGeometry") -> tuple[str, ...]:
+def _row(layer: "LayerGeometry") -> tuple[str, ...]:
     return (
-        str(one.layer),
-        str(one.distinct),
-        _text(one.two_nn),
-        _text(one.gride[-1].dimension if one.gride else None),
-        _text(one.mle),
-        _text(one.participation_ratio),
-        _text(one.iso_score, 3),
-        _text(one.effective_rank, 0),
-        _text(one.anisotropy, 3),
-        _text(one.anisotropy_without[-1].anisotropy, 3),
-        _text(one.residual, 3),
-        _text(one.norm, 2),
+        str(layer.layer),
+        str(layer.distinct),
+        _text(layer.two_nn),
+        _text(layer.gride[-1].dimension if layer.gride else None),
+        _text(layer.mle),
+        _text(layer.participation_ratio),
+        _text(layer.iso_score, 3),
+        _text(layer.effective_rank, 0),
+        _text(layer.anisotropy, 3),
+        _text(layer.anisotropy_without[-1].anisotropy, 3),
+        _text(layer.residual, 3),
+        _text(layer.norm, 2),
     )
 
 
-def _null_row(one: "LayerGeometry", twin: "LayerGeometry | None") -> tuple[str, ...]:
-    assert one.shuffled is not None
+def _null_row(layer: "LayerGeometry", twin: "LayerGeometry | None") -> tuple[str, ...]:
+    assert layer.shuffled is not None
     return (
-        str(one.layer),
-        _plain(one.two_nn),
-        _plain(one.shuffled.two_nn),
+        str(layer.layer),
+        _plain(layer.two_nn),
+        _plain(layer.shuffled.two_nn),
         _plain(None if twin is None else twin.two_nn),
-        _plain(one.gride[-1].dimension if one.gride else None),
+        _plain(layer.gride[-1].dimension if layer.gride else None),
         _plain(twin.gride[-1].dimension if twin and twin.gride else None),
-        _plain(one.participation_ratio),
-        _plain(one.shuffled.participation_ratio),
+        _plain(layer.participation_ratio),
+        _plain(layer.shuffled.participation_ratio),
         _plain(None if twin is None else twin.participation_ratio),
-        _plain(one.anisotropy, 3),
+        _plain(layer.anisotropy, 3),
         _plain(None if twin is None else twin.anisotropy, 3),
     )
 
 
-def _text(one: "Estimate | None", digits: int = 1) -> str:
-    if one is None or one.value is None or one.high is None:
-        return _plain(one, digits)
-    return f"{one.value:.{digits}f} ±{one.high - one.value:.{digits}f}"
+def _text(estimate: "Estimate | None", digits: int = 1) -> str:
+    if estimate is None or estimate.value is None or estimate.high is None:
+        return _plain(estimate, digits)
+    return f"{estimate.value:.{digits}f} ±{estimate.high - estimate.value:.{digits}f}"
 
 
-def _plain(one: "Estimate | None", digits: int = 1) -> str:
-    return "-" if one is None or one.value is None else f"{one.value:.{digits}f}"
+def _plain(estimate: "Estimate | None", digits: int = 1) -> str:
+    return "-" if estimate is None or estimate.value is None else f"{estimate.value:.{digits}f}"
 
 
-def show_cka(found: CkaReport) -> None:
+def show_cka(result: CkaReport) -> None:
     """Print the matrix of debiased CKA and its uncertainty."""
     screen = console()
     screen.print(
-        f"Debiased linear CKA of {found.n} words: layers of [bold]{safe(found.models[0])}[/bold] down, "
-        f"of [bold]{safe(found.models[1])}[/bold] across; 1: equal up to rotation and scale, 0: unrelated"
+        f"Debiased linear CKA of {result.n} words: layers of [bold]{safe(result.models[0])}[/bold] down, "
+        f"of [bold]{safe(result.models[1])}[/bold] across; 1: equal up to rotation and scale, 0: unrelated"
     )
-    columns = ("layer", *map(str, range(len(found.debiased[0]))))
+    columns = ("layer", *map(str, range(len(result.debiased[0]))))
     rows = table(None, *columns, right=columns)
-    for layer, values in enumerate(found.debiased):
+    for layer, values in enumerate(result.debiased):
         rows.add_row(str(layer), *(f"{value:.2f}" for value in values))
     screen.print(rows)
-    pairs = zip(_flat(found.high), _flat(found.low), strict=True)
+    pairs = zip(_flat(result.high), _flat(result.low), strict=True)
     widest = max((high - low) / 2 for high, low in pairs)
     screen.print(
         f"95 % intervals extend at most {widest:.2f} to either side; with shuffled words, the largest value "
-        f"is {max(_flat(found.shuffled)):.2f} ({max(_flat(found.shuffled_biased)):.2f} if biased)"
+        f"is {max(_flat(result.shuffled)):.2f} ({max(_flat(result.shuffled_biased)):.2f} if biased)"
     )
 
 
@@ -373,21 +369,21 @@ def check_projection_file(path: Path) -> None:
     check_can_write(path)
 
 
-def write_projection(path: Path, made: "Projection", read: "ReadTexts") -> None:
+def write_projection(path: Path, projection: "Projection", read: "ReadTexts") -> None:
     """Write the points (L + 1, N, 3), the shares of variance (none of UMAP), and of each token its piece, its
     chunk and whether it is special."""
-    pieces = np.array([piece for one in read.encodings for piece in one.pieces])
-    chunks = np.repeat(np.arange(len(read.encodings)), [len(one) for one in read.encodings])
-    explained = np.empty((0, 3)) if made.explained_L3 is None else made.explained_L3
+    pieces = np.array([piece for encoding in read.encodings for piece in encoding.pieces])
+    chunks = np.repeat(np.arange(len(read.encodings)), [len(encoding) for encoding in read.encodings])
+    explained = np.empty((0, 3)) if projection.explained_L3 is None else projection.explained_L3
     with whole_file(path) as partial:
         try:
             if path.suffix == ".npz":
                 with partial.open("wb") as stream:
                     np.savez(
                         stream,
-                        method=np.array(made.method),
-                        basis=np.array(made.basis),
-                        points=made.points_LN3,
+                        method=np.array(projection.method),
+                        basis=np.array(projection.basis),
+                        points=projection.points_LN3,
                         explained=explained,
                         piece=pieces,
                         chunk=chunks,
@@ -395,9 +391,9 @@ def write_projection(path: Path, made: "Projection", read: "ReadTexts") -> None:
                     )
             else:
                 described = {
-                    "method": made.method,
-                    "basis": made.basis,
-                    "points": made.points_LN3.tolist(),
+                    "method": projection.method,
+                    "basis": projection.basis,
+                    "points": projection.points_LN3.tolist(),
                     "explained": explained.tolist(),
                     "piece": pieces.tolist(),
                     "chunk": chunks.tolist(),

@@ -17,9 +17,17 @@ from unmask.cli.look.views import (
     show_overview,
     show_patterns,
 )
-from unmask.cli.options import RUN, JsonOption, ModelOption, RunOptions, TruncationOption, how_many
-from unmask.cli.output import console, print_json, progress, safe, table
-from unmask.cli.streams import STANDARD_INPUT, read_standard_input
+from unmask.cli.options import (
+    RUN,
+    JsonOption,
+    ModelOption,
+    RunOptions,
+    TextArgument,
+    TruncationOption,
+    how_many,
+)
+from unmask.cli.output import console, print_json, print_legend, progress, safe, table
+from unmask.cli.streams import read_text
 from unmask.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -132,7 +140,7 @@ class Look:
 
 
 def look(
-    text: Annotated[str, Parameter(help="the text to read; - reads standard input")],
+    text: TextArgument = None,
     pair: Annotated[str | None, Parameter(help="a second text, for models that read pairs")] = None,
     *,
     model: ModelOption = "default",
@@ -168,8 +176,7 @@ def look(
     that each head moved. With --global-words or --global-sentences, make tokens global in an encoder such as
     Longformer, and show what changed.
     """
-    if text == STANDARD_INPUT:
-        text = read_standard_input()
+    text = read_text(text)
     chosen = (global_words or [], global_sentences or [])
     views = {
         "--against": against is not None,
@@ -201,21 +208,21 @@ def look(
         view.probabilities(layer, head or 0, slice(0, 0))  # rejects a layer that does not exist
     write_maps(view, layer, head, pool, picture=picture, csv=csv)
     edges = () if head is None and pool is None else _edges(view, layer, head, pool, top)
-    found = Look(
+    result = Look(
         model=loaded.name,
         revision=loaded.revision,
         tokens=_tokens(view),
         original_tokens=view.encoding.original_tokens if view.encoding.counted_whole else None,
         kept_tokens=view.encoding.kept_tokens,
-        heads=() if pool else tuple(one for one in _heads(view, layer) if head in (None, one.head)),
+        heads=() if pool else tuple(each for each in _heads(view, layer) if head in (None, each.head)),
         edges=edges,
         pool=pool,
         layer=layer,
     )
     if json:
-        print_json(found)
+        print_json(result)
     else:
-        _show(found, loaded)
+        _show(result, loaded)
 
 
 def _check_views(views: list[str], layer: int | None, head: int | None) -> None:
@@ -261,15 +268,17 @@ def _heads(view: "AttentionView", layer: int | None) -> tuple[LookHead, ...]:
     summaries = view.summaries(layer)
     labels = {
         number: label_heads(statistics.layer(number), view.encoding.special)
-        for number in {one.layer for one in summaries}
+        for number in {summary.layer for summary in summaries}
     }
-    found = []
-    for one in summaries:
-        label = labels[one.layer][one.head]
-        found.append(
-            LookHead(kind=view.kind(one.layer), label=label.label, label_share=label.share, **vars(one))
+    heads = []
+    for summary in summaries:
+        label = labels[summary.layer][summary.head]
+        heads.append(
+            LookHead(
+                kind=view.kind(summary.layer), label=label.label, label_share=label.share, **vars(summary)
+            )
         )
-    return tuple(found)
+    return tuple(heads)
 
 
 def _edges(
@@ -282,7 +291,7 @@ def _edges(
     else:
         from unmask.interpret.attention.pooled import top_of_rows
 
-        rows = list(top_of_rows(len(view), lambda some: map_rows(view, layer, head, pool, some), top))
+        rows = list(top_of_rows(len(view), lambda rows_of: map_rows(view, layer, head, pool, rows_of), top))
     return tuple(
         LookEdge(query, int(key), float(weight))
         for query, (keys, weights) in enumerate(rows)
@@ -290,47 +299,47 @@ def _edges(
     )
 
 
-def _show(found: Look, loaded: "Model") -> None:
+def _show(result: Look, loaded: "Model") -> None:
     screen = console()
-    if found.original_tokens is None:
-        tokens = f"the first {found.kept_tokens} tokens of a longer text"
+    if result.original_tokens is None:
+        tokens = f"the first {result.kept_tokens} tokens of a longer text"
     else:
-        left_out = found.original_tokens - found.kept_tokens
-        tokens = f"{found.kept_tokens} tokens"
-        tokens += f" of {found.original_tokens}, {left_out} truncated" if left_out else ""
+        left_out = result.original_tokens - result.kept_tokens
+        tokens = f"{result.kept_tokens} tokens"
+        tokens += f" of {result.original_tokens}, {left_out} truncated" if left_out else ""
     screen.print(
-        f"[bold]{found.model}[/bold], {loaded.layer_count} layers of {loaded.head_count} heads; {tokens}"
+        f"[bold]{result.model}[/bold], {loaded.layer_count} layers of {loaded.head_count} heads; {tokens}"
     )
-    shown = " ".join(f"[dim]{safe(t.surface)}[/dim]" if t.special else safe(t.surface) for t in found.tokens)
+    shown = " ".join(f"[dim]{safe(t.surface)}[/dim]" if t.special else safe(t.surface) for t in result.tokens)
     screen.print(f"{shown}\n")
-    if found.edges:
-        _show_edges(found)
+    if result.edges:
+        _show_edges(result)
         return
     right = ("entropy", "distance", "receives")
     columns = ("head", "pattern", "attends to", "entropy", "distance", "most attended", "receives")
     heads = table(None, *columns, right=right)
-    for one in found.heads:
+    for each in result.heads:
         heads.add_row(
-            f"{one.layer}.{one.head}",
-            one.label,
-            f"{one.relation} {one.relation_mass:.2f}",
-            f"{one.entropy_nats:.2f} ({one.entropy_share:.0%})",
-            f"{one.distance_tokens:.1f}",
-            f"{safe(_shortened(found.tokens[one.sink_token].surface))} ({one.sink_token})",
-            f"{one.sink_mass:.2f}",
+            f"{each.layer}.{each.head}",
+            each.label,
+            f"{each.relation} {each.relation_mass:.2f}",
+            f"{each.entropy_nats:.2f} ({each.entropy_share:.0%})",
+            f"{each.distance_tokens:.1f}",
+            f"{safe(_shortened(result.tokens[each.sink_token].surface))} ({each.sink_token})",
+            f"{each.sink_mass:.2f}",
         )
     screen.print(heads)
-    screen.print(f"\n[dim]{_legend(found)}[/dim]")
+    print_legend(_legend(result))
 
 
 def _shortened(surface: str, most: int = 10) -> str:
     return surface if len(surface) <= most else f"{surface[: most - 1]}…"
 
 
-def _legend(found: Look) -> str:
+def _legend(result: Look) -> str:
     """The meaning of the columns, and of the numbers for linear attention."""
-    linear = sorted({one.layer for one in found.heads if one.kind == "kernel"})
-    whole = LEGEND.format(queries=found.kept_tokens, uniform=1 / found.kept_tokens)
+    linear = sorted({each.layer for each in result.heads if each.kind == "kernel"})
+    whole = LEGEND.format(queries=result.kept_tokens, uniform=1 / result.kept_tokens)
     if not linear:
         return whole
     layers = ", ".join(map(str, linear))
@@ -341,22 +350,22 @@ def _legend(found: Look) -> str:
     )
 
 
-def _show_edges(found: Look) -> None:
+def _show_edges(result: Look) -> None:
     screen = console()
-    if found.pool is None:
-        one = found.heads[0]
-        what = ", by kernel weights (linear attention has no softmax)" if one.kind == "kernel" else ""
-        whose = f"layer {one.layer}, head {one.head}, {one.label}"
+    if result.pool is None:
+        each = result.heads[0]
+        what = ", by kernel weights (linear attention has no softmax)" if each.kind == "kernel" else ""
+        whose = f"layer {each.layer}, head {each.head}, {each.label}"
     else:
-        what = "" if found.pool == "mean" else "; a maximum is no distribution, its rows sum to more than 1"
-        whose = "all layers" if found.layer is None else f"layer {found.layer}"
-        whose += f", {found.pool} over heads"
+        what = "" if result.pool == "mean" else "; a maximum is no distribution, its rows sum to more than 1"
+        whose = "all layers" if result.layer is None else f"layer {result.layer}"
+        whose += f", {result.pool} over heads"
     screen.print(f"{whose}: which keys each token attends to most{what}")
     shown = table(None, "", "query", "keys", right=("",))
-    for query, token in enumerate(found.tokens):
+    for query, token in enumerate(result.tokens):
         keys = "   ".join(
-            f"{safe(found.tokens[edge.key].surface)} ({edge.key}) {edge.probability:.3f}"
-            for edge in found.edges
+            f"{safe(result.tokens[edge.key].surface)} ({edge.key}) {edge.probability:.3f}"
+            for edge in result.edges
             if edge.query == query
         )
         shown.add_row(str(query), safe(token.surface), keys)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from unmask.base.files import check_can_write
-from unmask.cli.options import RUN, JsonOption, RunOptions, TruncationOption
+from unmask.cli.options import RUN, JsonOption, RunOptions, TextArgument, TruncationOption
 from unmask.cli.output import print_json, progress
-from unmask.cli.streams import STANDARD_INPUT, read_standard_input
+from unmask.cli.streams import read_text
 from unmask.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Report:
 
 
 def report(
-    text: Annotated[str, Parameter(help="the text to read; - reads standard input")],
+    text: TextArgument = None,
     pair: Annotated[str | None, Parameter(help="a second text, for models that read pairs")] = None,
     *,
     output: Annotated[Path, Parameter(name=["--output", "-o"], help="the file to write, .html")],
@@ -71,8 +71,7 @@ def report(
     It opens in any browser without a server or network access and stays interactive: it contains every head
     for a short text, and the head given by --layer and --head for a long one.
     """
-    if text == STANDARD_INPUT:
-        text = read_standard_input()
+    text = read_text(text)
     from unmask.explorer.api import Api
 
     names = list(dict.fromkeys(model or ["default"]))
@@ -90,7 +89,7 @@ def report(
         size, answers = write_page(api, reads, look, output, cut=truncation == "end")
     finally:
         api.close()
-    found = Report(
+    result = Report(
         path=output,
         bytes=size,
         models=tuple(read["model"] for read in reads),
@@ -100,7 +99,7 @@ def report(
         seconds=round(time.monotonic() - began, 3),
     )
     if json:
-        print_json({**vars(found), "path": str(output)})
+        print_json({**vars(result), "path": str(output)})
     else:
         print(f"{output}: {size / 1e6:.1f} MB, {answers:,} answers; open it in a browser")
 

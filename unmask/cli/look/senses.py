@@ -41,15 +41,15 @@ def senses(
     from unmask.interpret.geometry import read_sense_file, shipped_senses
     from unmask.interpret.geometry import word_senses as measure
 
-    given = shipped_senses(word) if file is None else read_sense_file(file, word)
+    sentences = shipped_senses(word) if file is None else read_sense_file(file, word)
     if shuffle != "none":
-        given = given.dealt(shuffle, seed)
+        sentences = sentences.dealt(shuffle, seed)
     loaded = run.load_states(model)
     with progress("Reading sentences", 0) as report:
-        found = measure(
+        measured = measure(
             loaded.encoder,
             loaded.tokenizer,
-            given,
+            sentences,
             max_tokens=loaded.max_tokens,
             random=random,
             permutations=permutations,
@@ -57,50 +57,50 @@ def senses(
             watch=lambda _, done, of: report(done, of),
         )
     if json:
-        print_json({"model": loaded.name, "revision": loaded.revision, "report": found})
+        print_json({"model": loaded.name, "revision": loaded.revision, "report": measured})
     else:
-        _show(loaded.name, found)
+        _show(loaded.name, measured)
 
 
-def _show(model: str, found: "SenseReport") -> None:
-    counts = ", ".join(f"{n} of {safe(s)}" for s, n in zip(found.senses, found.counts, strict=True))
+def _show(model: str, measured: "SenseReport") -> None:
+    counts = ", ".join(f"{n} of {safe(s)}" for s, n in zip(measured.senses, measured.counts, strict=True))
     changed = {
         "none": "",
         "within": "; words shuffled within sentences",
         "across": "; words shuffled across sentences",
     }
     screen = console()
-    screen.print(f"[bold]{safe(found.word)}[/bold] in {safe(model)}: {counts}{changed[found.control]}")
+    screen.print(f"[bold]{safe(measured.word)}[/bold] in {safe(model)}: {counts}{changed[measured.control]}")
     right = ("layer", "within", "across", "margin", "chance", "p", "accuracy", "chance ", "silhouette")
-    columns = (*right, "random weights: margin", "accuracy ") if found.random else right
+    columns = (*right, "random weights: margin", "accuracy ") if measured.random else right
     rows = table(None, *columns, right=columns)
-    for number, one in enumerate(found.layers):
-        twin = () if found.random is None else _twin(found.random[number])
-        rows.add_row(*_row(one), *twin)
+    for number, layer in enumerate(measured.layers):
+        twin = () if measured.random is None else _twin(measured.random[number])
+        rows.add_row(*_row(layer), *twin)
     screen.print(rows)
     screen.print(
         "within, across: mean cosine of two occurrences of one sense, of two senses; "
         "margin: their difference; accuracy: how often the nearest sense is the true one; "
-        f"chance: 95th percentile of {found.permutations} random permutations of the senses"
+        f"chance: 95th percentile of {measured.permutations} random permutations of the senses"
     )
 
 
-def _row(one: "SenseLayer") -> tuple[str, ...]:
-    margin, right = one.margin, one.accuracy
-    null = one.accuracy_null
+def _row(layer: "SenseLayer") -> tuple[str, ...]:
+    margin, right = layer.margin, layer.accuracy
+    null = layer.accuracy_null
     return (
-        str(one.layer),
-        f"{one.within:.3f}",
-        f"{one.across:.3f}",
+        str(layer.layer),
+        f"{layer.within:.3f}",
+        f"{layer.across:.3f}",
         f"{margin.value:.3f} \\[{margin.low:.3f}, {margin.high:.3f}]",
-        f"{one.margin_null.high:.3f}",
-        f"{one.margin_null.p:.3f}",
+        f"{layer.margin_null.high:.3f}",
+        f"{layer.margin_null.p:.3f}",
         "-" if right.value is None else f"{right.value:.2f} \\[{right.low:.2f}, {right.high:.2f}]",
         "-" if null is None else f"{null.high:.2f}",
-        "-" if one.silhouette is None else f"{one.silhouette:.2f}",
+        "-" if layer.silhouette is None else f"{layer.silhouette:.2f}",
     )
 
 
-def _twin(one: "SenseLayer") -> tuple[str, str]:
-    right = one.accuracy.value
-    return f"{one.margin.value:.3f}", "-" if right is None else f"{right:.2f}"
+def _twin(layer: "SenseLayer") -> tuple[str, str]:
+    right = layer.accuracy.value
+    return f"{layer.margin.value:.3f}", "-" if right is None else f"{right:.2f}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from unmask.cli.output import console, print_json, progress, safe, table
+from unmask.cli.output import console, print_json, print_legend, progress, safe, table
 
 if TYPE_CHECKING:
     from unmask.interpret import AttentionView
@@ -180,7 +180,7 @@ def look_against(loaded: "Model", before: "AttentionView", after: "AttentionView
     pooled = head if isinstance(head, PooledVector) else None
     texts = compare_texts(before.cache, after.cache, head=pooled)
     attention = attention_change(before.cache, after.cache)
-    found = LookAgainst(
+    result = LookAgainst(
         model=loaded.name,
         revision=loaded.revision,
         embedding_cosine=texts.embedding_cosine,
@@ -190,9 +190,9 @@ def look_against(loaded: "Model", before: "AttentionView", after: "AttentionView
         of=attention.of,
     )
     if json:
-        print_json(found)
+        print_json(result)
     else:
-        _show_against(found)
+        _show_against(result)
 
 
 def _compared_words(texts: "TextComparison") -> tuple[LookPair, ...]:
@@ -220,14 +220,14 @@ def _changed_heads(view: "AttentionView", change: "AttentionChange") -> tuple[Lo
         for layer in range(view.layer_count)
         for head in range(view.cache.heads(layer))
     ]
-    return tuple(sorted(heads, key=lambda one: (-one.moved, one.layer, one.head)))
+    return tuple(sorted(heads, key=lambda each: (-each.moved, each.layer, each.head)))
 
 
-def _show_against(found: LookAgainst) -> None:
+def _show_against(result: LookAgainst) -> None:
     screen = console()
-    screen.print(f"[bold]{found.model}[/bold]; cosine of the embeddings {found.embedding_cosine:.4f}")
+    screen.print(f"[bold]{result.model}[/bold]; cosine of the embeddings {result.embedding_cosine:.4f}")
     words = table(None, "word", "was", "change", "cosine of states", right=("cosine of states",))
-    for word in found.words:
+    for word in result.words:
         cosine = "" if word.state_cosine is None else f"{word.state_cosine:.4f}"
         was = "" if word.before == word.after else safe(word.before or "")
         words.add_row(safe(word.after or ""), was, "" if word.change == "kept" else word.change, cosine)
@@ -235,12 +235,15 @@ def _show_against(found: LookAgainst) -> None:
     heads = table(
         None, "head", "moved", "to removed", "to inserted", right=("moved", "to removed", "to inserted")
     )
-    for one in found.heads[:MOST_HEADS]:
+    for each in result.heads[:MOST_HEADS]:
         heads.add_row(
-            f"{one.layer}.{one.head}", f"{one.moved:.1%}", f"{one.to_removed:.1%}", f"{one.to_inserted:.1%}"
+            f"{each.layer}.{each.head}",
+            f"{each.moved:.1%}",
+            f"{each.to_removed:.1%}",
+            f"{each.to_inserted:.1%}",
         )
     screen.print(heads)
-    screen.print(f"\n[dim]{AGAINST_LEGEND.format(queries=found.queries, of=found.of)}[/dim]")
+    print_legend(AGAINST_LEGEND.format(queries=result.queries, of=result.of))
 
 
 def look_global(
@@ -256,7 +259,7 @@ def look_global(
     head = loaded.checkpoint.head
     pooled = head if isinstance(head, PooledVector) else None
     effect = global_effect(loaded.encoder, encoding, choice, head=pooled)
-    found = LookGlobal(
+    result = LookGlobal(
         model=loaded.name,
         revision=loaded.revision,
         before=effect.before,
@@ -270,9 +273,9 @@ def look_global(
         heads=_global_heads(effect),
     )
     if json:
-        print_json(found)
+        print_json(result)
     else:
-        _show_global(found, [encoding.surface(token) for token in effect.added])
+        _show_global(result, [encoding.surface(token) for token in effect.added])
 
 
 def _global_words(effect: "GlobalEffect") -> tuple[LookGlobalWord, ...]:
@@ -297,26 +300,26 @@ def _global_heads(effect: "GlobalEffect") -> tuple[LookGlobalHead, ...]:
         for layer in range(layers)
         for head in range(heads)
     ]
-    return tuple(sorted(every, key=lambda one: (-one.moved, one.layer, one.head)))
+    return tuple(sorted(every, key=lambda each: (-each.moved, each.layer, each.head)))
 
 
-def _show_global(found: LookGlobal, added: list[str]) -> None:
+def _show_global(result: LookGlobal, added: list[str]) -> None:
     screen = console()
     screen.print(
-        f"[bold]{found.model}[/bold]; {len(found.before)} global tokens as trained, {len(found.after)} now; "
-        f"new: {safe(' '.join(added))}"
+        f"[bold]{result.model}[/bold]; {len(result.before)} global tokens as trained, "
+        f"{len(result.after)} now; new: {safe(' '.join(added))}"
     )
-    screen.print(f"cosine of the embeddings {found.embedding_cosine:.4f}")
-    for one in found.logits:
-        before, after = (" ".join(f"{x:.3f}" for x in side) for side in (one.before, one.after))
-        screen.print(f"logits of the {one.role} head: {before} before, {after} after")
+    screen.print(f"cosine of the embeddings {result.embedding_cosine:.4f}")
+    for each in result.logits:
+        before, after = (" ".join(f"{x:.3f}" for x in side) for side in (each.before, each.after))
+        screen.print(f"logits of the {each.role} head: {before} before, {after} after")
     words = table(None, "word", "global", "cosine of states", right=("cosine of states",))
-    for word in found.words:
+    for word in result.words:
         words.add_row(safe(word.text), "new" if word.became_global else "", f"{word.state_cosine:.4f}")
     screen.print(words)
     numbers = ("received before", "received after", "moved")
     heads = table(None, "head", *numbers, right=numbers)
-    for head in found.heads[:MOST_HEADS]:
+    for head in result.heads[:MOST_HEADS]:
         heads.add_row(
             f"{head.layer}.{head.head}",
             f"{head.received_before:.3f}",
@@ -324,7 +327,7 @@ def _show_global(found: LookGlobal, added: list[str]) -> None:
             f"{head.moved:.1%}",
         )
     screen.print(heads)
-    screen.print(f"\n[dim]{GLOBAL_LEGEND}[/dim]")
+    print_legend(GLOBAL_LEGEND)
 
 
 def show_overview(view: "AttentionView", loaded: "Model", *, json: bool) -> None:
@@ -336,19 +339,19 @@ def show_overview(view: "AttentionView", loaded: "Model", *, json: bool) -> None
     head = loaded.checkpoint.head
     pooling = head.pooling if isinstance(head, PooledVector) else ("mean",)
     with progress("steps", 1) as report:
-        found = overview(
+        result = overview(
             view,
             target=Embedding(pooling),
             encoder=partial(loaded.trainable_encoder, replace=False),
             watch=lambda _, done, of: report(done, of),
         )
     if json:
-        print_json(found)
+        print_json(result)
         return
     screen = console()
     screen.print(f"[bold]{loaded.name}[/bold], {loaded.layer_count} layers; {len(view)} tokens\n")
-    for one in found.findings:
-        for line in wrap(one.sentence, WIDTH, initial_indent="- ", subsequent_indent="  "):
+    for finding in result.findings:
+        for line in wrap(finding.sentence, WIDTH, initial_indent="- ", subsequent_indent="  "):
             screen.print(safe(line), highlight=False, soft_wrap=True)
 
 
@@ -358,24 +361,24 @@ def show_patterns(view: "AttentionView", loaded: "Model", layer: int | None, *, 
 
     layers = tuple(range(view.layer_count)) if layer is None else (layer,)
     with progress("steps", 1) as report:
-        found = head_patterns(
+        measured = head_patterns(
             view.cache, view.open_statistics(), layers=layers, watch=lambda _, done, of: report(done, of)
         )
     heads = tuple(
-        PatternsOfHead(number, head, found.named(number, head)[0], found.of(number, head))
+        PatternsOfHead(number, head, measured.named(number, head)[0], measured.of(number, head))
         for number in layers
         for head in range(view.cache.heads(number))
     )
-    made = Patterns(loaded.name, loaded.revision, len(view), found.segments, heads)
+    result = Patterns(loaded.name, loaded.revision, len(view), measured.segments, heads)
     if json:
-        print_json(made)
+        print_json(result)
         return
     screen = console()
     kind = "texts" if view.encoding.pair is not None else "sentences"
-    screen.print(f"[bold]{safe(made.model)}[/bold]; {made.tokens} tokens, {made.segments} {kind}\n")
+    screen.print(f"[bold]{safe(result.model)}[/bold]; {result.tokens} tokens, {result.segments} {kind}\n")
     shown = table(None, "head", "pattern", *SHAPES, right=SHAPES)
-    for one in made.heads:
-        scores = ("-" if score is None else f"{score:.2f}" for score in one.scores.values())
-        shown.add_row(f"{one.layer}.{one.head}", one.pattern, *scores)
+    for each in result.heads:
+        scores = ("-" if score is None else f"{score:.2f}" for score in each.scores.values())
+        shown.add_row(f"{each.layer}.{each.head}", each.pattern, *scores)
     screen.print(shown)
-    screen.print(f"\n[dim]{PATTERNS_LEGEND.format(clear=CLEAR, distant=DISTANT)}[/dim]")
+    print_legend(PATTERNS_LEGEND.format(clear=CLEAR, distant=DISTANT))

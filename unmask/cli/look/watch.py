@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from unmask.cli.options import RUN, JsonOption, ModelOption, RunOptions, how_many
-from unmask.cli.output import console, print_json, safe, table
-from unmask.cli.streams import STANDARD_INPUT, read_standard_input
+from unmask.cli.options import RUN, JsonOption, ModelOption, RunOptions, TextArgument, how_many
+from unmask.cli.output import console, counted, print_json, print_legend, safe, table
+from unmask.cli.streams import read_text
 from unmask.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ MOST_SHOWN = 60
 
 
 def watch(
-    text: Annotated[str, Parameter(help="the text; - reads standard input")],
+    text: TextArgument = None,
     second: Annotated[
         str | None, Parameter(help="a second text: does it follow the first? (next-sentence or order head)")
     ] = None,
@@ -70,17 +70,16 @@ def watch(
     sentence-order head says whether it follows the first. With --epochs, static masks are shown beside
     dynamic ones.
     """
-    if text == STANDARD_INPUT:
-        text = read_standard_input()
+    text = read_text(text)
     views = {
         "a second text": second is not None,
         "--epochs": epochs is not None,
         "--replacement": replacement is not None,
         "--generator": generator is not None,
     }
-    given = [name for name, asked in views.items() if asked]
-    if len(given) > 1:
-        raise InvalidRequest(f"{' and '.join(given)} are different views; give one of them")
+    asked_for = [name for name, asked in views.items() if asked]
+    if len(asked_for) > 1:
+        raise InvalidRequest(f"{' and '.join(asked_for)} are different views; give one of them")
     loaded = run.load(model)
     heads = {getattr(head, "role", None) for head in loaded.spec.heads}
     masking: dict[str, object] = {"rate": rate, "mask_unit": mask_unit}
@@ -92,10 +91,10 @@ def watch(
         options = {"epochs": epochs, "static_masks": static_masks}
         _show(loaded, loaded.mask_epochs(text, **options, seed=seed, masking=masking), json)
     elif detects:
-        found = loaded.replaced_view(
+        view = loaded.replaced_view(
             text, replacement, generator=generator, seed=seed, epoch=epoch, masking=masking
         )
-        _show(loaded, found, json)
+        _show(loaded, view, json)
     else:
         words = loaded.spec.embedding.vocabulary
         if not 1 <= top <= words:
@@ -124,24 +123,30 @@ def _show(
 
 
 def _show_masked(view: "MaskedView") -> None:
-    console().print(safe(" ".join(one.corrupted_piece for one in view.tokens)))
+    console().print(safe(" ".join(token.corrupted_piece for token in view.tokens)))
     shown = table(
         None,
         *("token", "word", "became", "loss", "frequency", "p", "rank", "predictions"),
         right=("token", "loss", "frequency", "p", "rank"),
     )
-    for one in view.targets:
-        became = "kept" if one.corruption == "kept" else one.corrupted_piece
-        guesses = " ".join(f"{guess.piece} {guess.probability:.2f}" for guess in one.predictions or ())
-        numbers = (f"{one.loss:.2f}", f"{one.frequency_loss:.2f}", f"{one.probability:.4f}", str(one.rank))
-        shown.add_row(str(one.token), safe(one.piece), safe(became), *numbers, safe(guesses))
+    for target in view.targets:
+        became = "kept" if target.corruption == "kept" else target.corrupted_piece
+        guesses = " ".join(f"{guess.piece} {guess.probability:.2f}" for guess in target.predictions or ())
+        numbers = (
+            f"{target.loss:.2f}",
+            f"{target.frequency_loss:.2f}",
+            f"{target.probability:.4f}",
+            str(target.rank),
+        )
+        shown.add_row(str(target.token), safe(target.piece), safe(became), *numbers, safe(guesses))
     console().print(shown)
     console().print(
-        f"Mean loss {view.loss:.2f} nats over {len(view.targets)} targets of {len(view.tokens)} tokens; by "
+        f"Mean loss {view.loss:.2f} nats over {counted(len(view.targets), 'target')} of "
+        f"{counted(len(view.tokens), 'token')}; by "
         f"word frequency alone {view.frequency_loss:.2f}, knowing nothing {view.uniform_loss:.2f}. "
         f"Seed {view.seed}, epoch {view.epoch}."
     )
-    console().print(MASKED_LEGEND)
+    print_legend(MASKED_LEGEND)
 
 
 def _show_epochs(view: "MaskEpochs") -> None:
@@ -167,10 +172,10 @@ def _show_replaced(view: "ReplacedView") -> None:
     shown = table(
         None, "token", "read", "original", "p(replaced)", "loss", right=("token", "p(replaced)", "loss")
     )
-    for one in view.tokens:
-        original = "" if not one.target else one.piece if one.replaced else "sampled right"
-        numbers = (f"{one.probability:.4f}", f"{one.loss:.3f}")
-        shown.add_row(str(one.token), safe(one.corrupted_piece), safe(original), *numbers)
+    for token in view.tokens:
+        original = "" if not token.target else token.piece if token.replaced else "sampled right"
+        numbers = (f"{token.probability:.4f}", f"{token.loss:.3f}")
+        shown.add_row(str(token.token), safe(token.corrupted_piece), safe(original), *numbers)
     console().print(shown)
     console().print(
         f"Replaced by: {view.source}. Mean loss {view.loss:.3f} nats, {100 * view.accuracy:.0f} % right; one "
@@ -183,7 +188,7 @@ def _show_pairs(view: "SentencePairView") -> None:
     shown = table(None, "order", "p(second follows first)", right=("p(second follows first)",))
     shown.add_row("as given", f"{view.given.probability:.4f}")
     shown.add_row("swapped", f"{view.swapped.probability:.4f}")
-    others = [one.probability for one in view.unrelated]
+    others = [pair.probability for pair in view.unrelated]
     shown.add_row(
         f"first, then an unrelated sentence (mean of {len(others)})", f"{sum(others) / len(others):.4f}"
     )

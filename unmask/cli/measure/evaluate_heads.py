@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from unmask.cli.options import OUTPUT, RUN, ModelOption, OutputOptions, RunOptions
-from unmask.cli.output import console, progress, safe, table
+from unmask.cli.output import console, print_legend, progress, safe, table
 
 if TYPE_CHECKING:
     from unmask.evaluate.probes.coreference import CoreferenceResult
@@ -83,7 +83,7 @@ def _show_dependencies(result: "DependencyResult") -> None:
         )
     if few:
         screen.print(safe(f"too few links to choose and measure: {', '.join(few)}"))
-    screen.print(f"\n[dim]{LEGEND}[/dim]")
+    print_legend(LEGEND)
 
 
 LEGEND = """\
@@ -152,7 +152,7 @@ def _show_coreference(result: "CoreferenceResult") -> None:
             f"outside their window only; {result.too_long:,} sentences are too long"
         )
     )
-    screen.print(f"\n[dim]{COREFERENCE_LEGEND}[/dim]")
+    print_legend(COREFERENCE_LEGEND)
 
 
 COREFERENCE_LEGEND = """\

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from unmask.cli.options import OUTPUT, RUN, ModelOption, OutputOptions, RunOptions
-from unmask.cli.output import console, progress, safe, table
+from unmask.cli.output import console, print_legend, progress, safe, table
 
 if TYPE_CHECKING:
     from unmask.evaluate.probes.head_accuracy import Accuracy
@@ -94,7 +94,7 @@ def _show(result: "ProbingResult") -> None:
             f"{result.split_sentences:,} sentences exceeded the maximum length and were split; "
             f"{result.words_without_token:,} words have no token"
         )
-    screen.print(f"\n[dim]{LEGEND}[/dim]")
+    print_legend(LEGEND)
 
 
 def _cell(of: "Accuracy") -> str:

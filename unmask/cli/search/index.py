@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from unmask.cli.options import RUN, JsonOption, RunOptions
-from unmask.cli.output import console, print_json, progress, safe, table
+from unmask.cli.output import console, counted, print_json, progress, safe, table
 from unmask.errors import CorruptIndex, EmptyText, InvalidRequest, UnmaskError
 from unmask.search.documents.values import MAX_DOCUMENT_BYTES
 from unmask.search.options import Chunking, Stemmer, StoreFormat
@@ -57,7 +57,7 @@ class NewIndexOptions:
 
     def named(self) -> dict[str, Any]:
         """The options that were given, as arguments of `Index.create`."""
-        given = {
+        options = {
             "passage_tokens": self.passage_tokens,
             "overlap_tokens": self.overlap_tokens,
             "chunking": self.chunking,
@@ -65,16 +65,16 @@ class NewIndexOptions:
             "stemmer": self.stemmer,
             "bm25": None if self.bm25 else False,
         }
-        return {name: value for name, value in given.items() if value is not None}
+        return {name: value for name, value in options.items() if value is not None}
 
-    def require(self, made: "IndexSettings", path: Path) -> None:
+    def require(self, settings: "IndexSettings", path: Path) -> None:
         """Refuse an option that differs from what the index at ``path`` was made with.
 
         Raises:
             InvalidRequest: names the option.
         """
-        passages, analyzer = made.passages, made.analyzer
-        own = {
+        passages, analyzer = settings.passages, settings.analyzer
+        current = {
             "passage_tokens": passages.max_tokens,
             "overlap_tokens": passages.overlap_tokens,
             "chunking": passages.chunking,
@@ -82,8 +82,8 @@ class NewIndexOptions:
             "stemmer": None if analyzer is None else analyzer.stemmer,
             "bm25": analyzer is not None,
         }
-        options = [name for name, value in self.named().items() if own[name] != value]
-        if self.model == ["none"] and made.models:
+        options = [name for name, value in self.named().items() if current[name] != value]
+        if self.model == ["none"] and settings.models:
             options.insert(0, "model none")
         if options:
             option = "no-bm25" if options[0] == "bm25" else options[0].replace("_", "-")
@@ -170,17 +170,17 @@ def index(
         raise InvalidRequest("no inputs are given; name the files or folders to index")
     if prune and not inputs:
         raise InvalidRequest("--prune needs the inputs whose documents are kept; name them")
-    made, created = _opened(output, new, run, create=bool(inputs))
-    deleted = made.delete(delete) if delete else 0
-    with _resumable(made, created=created):
-        added = _add(made, inputs, reading, workers) if inputs else None
+    opened, created = _opened(output, new, run, create=bool(inputs))
+    deleted = opened.delete(delete) if delete else 0
+    with _resumable(opened, created=created):
+        added = _add(opened, inputs, reading, workers) if inputs else None
         if inputs and added is not None:
             _require_documents(inputs, added, json)
     if prune and added is not None and added.missing:
-        deleted += made.delete(added.missing)
+        deleted += opened.delete(added.missing)
     if compact:
-        made.compact()
-    _report(made, added, deleted, pruned=prune, json=json)
+        opened.compact()
+    _report(opened, added, deleted, pruned=prune, json=json)
 
 
 def _opened(output: Path, new: NewIndexOptions, run: RunOptions, *, create: bool) -> tuple["Index", bool]:
@@ -192,10 +192,10 @@ def _opened(output: Path, new: NewIndexOptions, run: RunOptions, *, create: bool
     if not exists and not create:
         raise InvalidRequest(f"there is no index {output}; name the folder of one, or inputs to index")
     if exists:
-        made = open_index(output, model_names(names) if names else [], run)
-        new.require(made.settings, output)
-        _require_reading(made, run.special_tokens)
-        return made, False
+        opened = open_index(output, model_names(names) if names else [], run)
+        new.require(opened.settings, output)
+        _require_reading(opened, run.special_tokens)
+        return opened, False
     names = model_names(names)
     loaded = [run.load(name) for name in names]
     return Index.create(
@@ -203,50 +203,50 @@ def _opened(output: Path, new: NewIndexOptions, run: RunOptions, *, create: bool
     ), True
 
 
-def _require_reading(made: "Index", special_tokens: "SpecialTokens | None") -> None:
+def _require_reading(opened: "Index", special_tokens: "SpecialTokens | None") -> None:
     """Refuse to read special tokens otherwise than the index does."""
-    for identity in made.settings.models.values():
+    for identity in opened.settings.models.values():
         if special_tokens not in (None, identity.special_tokens):
             raise InvalidRequest(
-                f"--special-tokens is {special_tokens}, and {made.path} was made with "
+                f"--special-tokens is {special_tokens}, and {opened.path} was made with "
                 f"{identity.special_tokens}; leave it out, or index again into a new folder"
             )
 
 
 @contextmanager
-def _resumable(made: "Index", *, created: bool) -> Iterator[None]:
+def _resumable(opened: "Index", *, created: bool) -> Iterator[None]:
     """Of an addition that is stopped: remove a new index without documents, else say how to resume."""
     from unmask.search.index import remove_if_empty
 
-    before = made.generation
+    before = opened.generation
     try:
         yield
     except BaseException as error:
-        removed = created and remove_if_empty(made.path)
-        if not removed and made.generation != before:
-            kept = (
-                f"{made.path} has {len(made):,} documents; give the same command again to resume with what "
-                "is missing"
+        removed = created and remove_if_empty(opened.path)
+        if not removed and opened.generation != before:
+            way_on = (
+                f"{opened.path} has {counted(len(opened), 'document')}; give the same command again to "
+                "resume with what is missing"
             )
             if isinstance(error, KeyboardInterrupt):
-                raise KeyboardInterrupt(f"stopped; {kept}") from None
+                raise KeyboardInterrupt(f"stopped; {way_on}") from None
             if isinstance(error, UnmaskError):
-                error.args = (f"{error}; {kept}",)
+                error.args = (f"{error}; {way_on}",)
         raise
 
 
-def model_names(given: Sequence[str]) -> list[str]:
+def model_names(names: Sequence[str]) -> list[str]:
     """The models of a new index: ``default`` if none is named, and no model for the name ``none``.
 
     Raises:
         InvalidRequest: ``none`` stands beside another name.
     """
-    if "none" in given and len(given) > 1:
+    if "none" in names and len(names) > 1:
         raise InvalidRequest(
-            f"--model none makes an index without a model, and {len(given)} models are named; leave none "
+            f"--model none makes an index without a model, and {len(names)} models are named; leave none "
             "out, or give it alone"
         )
-    return [] if list(given) == ["none"] else [*given] or ["default"]
+    return [] if list(names) == ["none"] else [*names] or ["default"]
 
 
 def open_index(path: Path, names: Sequence[str], run: RunOptions) -> "Index":
@@ -266,7 +266,7 @@ def open_index(path: Path, names: Sequence[str], run: RunOptions) -> "Index":
     )
 
 
-def _add(made: "Index", inputs: list[Path], reading: ReadingOptions, workers: int) -> "Added":
+def _add(opened: "Index", inputs: list[Path], reading: ReadingOptions, workers: int) -> "Added":
     from unmask.search.documents import read_documents
 
     documents = read_documents(
@@ -279,7 +279,7 @@ def _add(made: "Index", inputs: list[Path], reading: ReadingOptions, workers: in
         follow_links=reading.follow_links,
     )
     with progress("indexing passages", 0) as report:
-        return made.add(documents, progress=report, workers=workers)
+        return opened.add(documents, progress=report, workers=workers)
 
 
 def _require_documents(inputs: Sequence[Path], added: "Added", json: bool) -> None:
@@ -317,20 +317,21 @@ def _verify(output: Path, json: bool) -> None:
         print(f"{output} is whole: every block of every file matches its checksum")
 
 
-def _report(made: "Index", added: "Added | None", deleted: int, *, pruned: bool, json: bool) -> None:
+def _report(opened: "Index", added: "Added | None", deleted: int, *, pruned: bool, json: bool) -> None:
     totals = {
-        "index": made.path,
-        "generation": made.generation,
-        "documents": len(made),
-        "passages": made.passages,
+        "index": opened.path,
+        "generation": opened.generation,
+        "documents": len(opened),
+        "passages": opened.passages,
     }
     if json:
-        print_json(totals | {"views": made.settings.views, "deleted": deleted, "added": added})
+        print_json(totals | {"views": opened.settings.views, "deleted": deleted, "added": added})
         return
     if added is not None:
         print(
-            f"{added.added:,} documents added, {added.updated:,} updated, {added.unchanged:,} unchanged; "
-            f"{added.passages:,} passages, {added.tokens:,} tokens indexed"
+            f"{counted(added.added, 'document')} added, {added.updated:,} updated, "
+            f"{added.unchanged:,} unchanged; {counted(added.passages, 'passage')}, "
+            f"{counted(added.tokens, 'token')} indexed"
         )
         _list_skipped(added)
         if added.deleted:
@@ -340,11 +341,11 @@ def _report(made: "Index", added: "Added | None", deleted: int, *, pruned: bool,
         if added.missing and not pruned:
             _list("not among these inputs, and kept (--prune deletes them)", list(added.missing))
     if deleted:
-        print(f"{deleted:,} documents deleted")
+        print(f"{counted(deleted, 'document')} deleted")
     shown = table(None, "", "")
     for name, value in totals.items():
         shown.add_row(name, f"{value:,}" if isinstance(value, int) else safe(str(value)))
-    shown.add_row("views", ", ".join(made.settings.views))
+    shown.add_row("views", ", ".join(opened.settings.views))
     console().print(shown)
 
 
@@ -390,13 +391,13 @@ def index_export(
 
     opened = Index.open(index)
     with progress("writing passages", opened.passages) as report:
-        made = opened.export(output, format, name=name, progress=report)
+        exported = opened.export(output, format, name=name, progress=report)
     if json:
-        print_json(made)
+        print_json(exported)
         return
     print(
-        f"{made.passages:,} passages of {made.documents:,} documents are in {made.output}, with vectors of "
-        f"{made.dimensions:,} numbers made by {made.model.name}"
+        f"{exported.passages:,} passages of {exported.documents:,} documents are in {exported.output}, "
+        f"with vectors of {exported.dimensions:,} numbers made by {exported.model.name}"
     )
-    if made.views_left_out:
-        print(f"not written: {', '.join(made.views_left_out)}")
+    if exported.views_left_out:
+        print(f"not written: {', '.join(exported.views_left_out)}")

@@ -128,20 +128,20 @@ def search(
         _show(opened, query, rank, hit)
 
 
-def _weights(given: Sequence[str]) -> dict[Any, float]:
+def _weights(options: Sequence[str]) -> dict[Any, float]:
     """Weights by view, from ``VIEW=NUMBER``.
 
     Raises:
         InvalidRequest: one is something else.
     """
-    found: dict[Any, float] = {}
-    for one in given:
-        view, _, number = one.partition("=")
+    weights: dict[Any, float] = {}
+    for option in options:
+        view, _, number = option.partition("=")
         try:
-            found[view] = float(number)
+            weights[view] = float(number)
         except ValueError:
-            raise InvalidRequest(f"--weight is {one!r}; write VIEW=NUMBER, such as dense=2") from None
-    return found
+            raise InvalidRequest(f"--weight is {option!r}; write VIEW=NUMBER, such as dense=2") from None
+    return weights
 
 
 def _as_json(opened: "Index", query: str, hits: Sequence["Hit"], *, why: bool) -> dict[str, object]:
@@ -167,8 +167,8 @@ def _show(opened: "Index", query: str, rank: int, hit: "Hit") -> None:
         heading.append(f"  {hit.title}")
     screen.print(heading)
     screen.print(_snippet(hit, opened.matches(query, hit)))
-    for one in hit.why or ():
-        screen.print(_explained(one))
+    for explanation in hit.why or ():
+        screen.print(_explained(explanation))
     screen.print()
 
 
@@ -191,15 +191,15 @@ def _snippet(hit: "Hit", spans: Sequence["Span"]) -> Text:
     return line.append(" …" if until < len(hit.text) else "", "dim")
 
 
-def _explained(one: "Explanation") -> Text:
+def _explained(explanation: "Explanation") -> Text:
     """One line: the view, its score, its rank and the largest shares."""
-    rank = "" if one.rank is None else f", rank {one.rank}"
-    line = Text(f"   {one.view} {one.score:.4f}{rank}: ", "dim")
-    largest = sorted(one.shares, key=lambda share: -abs(share.share))[:SHOWN_SHARES]
+    rank = "" if explanation.rank is None else f", rank {explanation.rank}"
+    line = Text(f"   {explanation.view} {explanation.score:.4f}{rank}: ", "dim")
+    largest = sorted(explanation.shares, key=lambda share: -abs(share.share))[:SHOWN_SHARES]
     line.append("  ".join(f"{share.label} {share.share:+.3f}" for share in largest))
-    rest = sum(share.share for share in one.shares) - sum(share.share for share in largest)
-    if len(one.shares) > SHOWN_SHARES:
-        line.append(f"  {len(one.shares) - SHOWN_SHARES} others {rest:+.3f}")
-    if one.special:
-        line.append(f"  special tokens {one.special:+.3f}")
+    rest = sum(share.share for share in explanation.shares) - sum(share.share for share in largest)
+    if len(explanation.shares) > SHOWN_SHARES:
+        line.append(f"  {len(explanation.shares) - SHOWN_SHARES} others {rest:+.3f}")
+    if explanation.special:
+        line.append(f"  special tokens {explanation.special:+.3f}")
     return line

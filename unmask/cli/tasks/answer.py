@@ -111,8 +111,8 @@ def answer(
         loaded = run.load(model, ADAPTER)
         with progress("answering", 0) as report:
             within = over_windows(report, "the text" if len(texts) == 1 else "all of the texts")
-            found = loaded.answer(question, texts, progress=within, **options)
-        _show(question, texts, found, json)
+            result = loaded.answer(question, texts, progress=within, **options)
+        _show(question, texts, result, json)
         return
     if question is not None or contexts or file:
         raise InvalidRequest("--questions names a file with questions and contexts; give no others beside it")
@@ -226,8 +226,8 @@ def _read(name: str) -> str:
     try:
         return decode(content(Path(name), LONGEST_LINE))
     except InvalidText as error:
-        said = str(error)
-        raise InvalidText(f"{name}: {said}" if said.startswith("it ") else said) from None
+        reason = str(error)
+        raise InvalidText(f"{name}: {reason}" if reason.startswith("it ") else reason) from None
 
 
 def check_places(output: Path | None, squad: bool, nbest: Path | None) -> None:

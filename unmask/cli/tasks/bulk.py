@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from unmask.bulk.engines import Engine
 from unmask.bulk.run import ROWS_PER_SHARD, run_shards
 from unmask.cli.options import RunOptions
-from unmask.cli.output import print_json, progress
+from unmask.cli.output import counted, print_json, progress
 from unmask.cli.streams import STANDARD_INPUT
 from unmask.errors import InvalidRequest
 from unmask.text import Blank
@@ -112,8 +112,9 @@ def run_bulk(
         return
     resumed = f", {summary.resumed_shards:,} of them by an earlier run" if summary.resumed_shards else ""
     print(
-        f"{summary.texts:,} texts in {summary.shards:,} shards{resumed}, {summary.tokens:,} tokens, "
-        f"{summary.truncated_texts:,} texts truncated, in {summary.output}"
+        f"{counted(summary.texts, 'text')} in {counted(summary.shards, 'shard')}{resumed}, "
+        f"{counted(summary.tokens, 'token')}, {counted(summary.truncated_texts, 'text')} truncated, "
+        f"in {summary.output}"
     )
 
 

@@ -26,7 +26,7 @@ from unmask.cli.options import (
     RunOptions,
     TruncationOption,
 )
-from unmask.cli.output import beside, on_terminal, print_json, progress
+from unmask.cli.output import beside, counted, on_terminal, print_json, progress
 from unmask.cli.streams import STANDARD_INPUT
 from unmask.cli.tasks.bulk import BULK, BulkOptions, run_bulk, task_settings
 from unmask.cli.tasks.embed_rows import FORMATS, NUMBERS, Preview, RowFormat, extension_of
@@ -265,22 +265,22 @@ def embed(
         text_reader(format, field, blank),
         reread=output is not None,
         beside=None if output is None else output.parent,
-    ) as given:
-        found = survey(given) if given.rereadable else None
-        if found is not None:
-            require_texts(found.texts)
+    ) as lines:
+        surveyed = survey(lines) if lines.rereadable else None
+        if surveyed is not None:
+            require_texts(surveyed.texts)
 
         loaded = run.load(model)
         head = loaded.embedding_head(pooling, normalize, truncate_dim)
         before = chosen_prompt(head, prompt, prompt_name, loaded.name)
         width = quantized_width(head.width(loaded.spec), precision)
         form_of = Preview if output is None and on_terminal() else FORMATS[extension]
-        form = form_of(given.sources, width, NUMBERS[precision])
+        form = form_of(lines.sources, width, NUMBERS[precision])
         work = EmbedRun(
             loaded,
             head,
-            LineReader(given.lines()),
-            survey=found,
+            LineReader(lines.lines()),
+            survey=surveyed,
             truncation=truncation,
             form=form,
             prompt=before,
@@ -360,7 +360,8 @@ def _report(summary: EmbedSummary, json: bool) -> None:
     where = f" in {summary.output}" if summary.output else ""
     resumed = f", {summary.resumed_texts:,} of them by an earlier run" if summary.resumed_texts else ""
     print(
-        f"{summary.texts:,} texts{resumed}, {summary.tokens:,} tokens, {summary.seconds:.1f} s, "
+        f"{counted(summary.texts, 'text')}{resumed}, {counted(summary.tokens, 'token')}, "
+        f"{summary.seconds:.1f} s, "
         f"{summary.width} dimensions{where}",
         file=stream,
     )
@@ -368,7 +369,8 @@ def _report(summary: EmbedSummary, json: bool) -> None:
         first = summary.truncated[0]
         total = "more than were counted" if first.original_tokens is None else f"{first.original_tokens:,}"
         print(
-            f"{summary.truncated_texts:,} texts were truncated to {first.kept_tokens} tokens; the first, "
+            f"{counted(summary.truncated_texts, 'text')} {'was' if summary.truncated_texts == 1 else 'were'} "
+            f"truncated to {first.kept_tokens} tokens; the first, "
             f"line {first.line} of {first.source}, had {total}",
             file=stream,
         )

@@ -73,7 +73,9 @@ def _lines(item: Item, masks: "Masks") -> str:
     parts: list[str | Table] = []
     for mask in masks:
         before, after = item.shown[max(0, mask.start - 40) : mask.start], item.shown[mask.end : mask.end + 40]
-        rows = [(f"{one.probability:.4f}", safe(one.text), safe(one.piece)) for one in mask.predictions]
+        rows = [
+            (f"{guess.probability:.4f}", safe(guess.text), safe(guess.piece)) for guess in mask.predictions
+        ]
         parts += [
             f"{safe(before)}[bold]___[/bold]{safe(after)}",
             table(None, "probability", "word", "token", right=("probability",), rows=rows),

@@ -19,7 +19,7 @@ from unmask.base.resume import ResumableFile
 from unmask.cli.inputs import Inputs, LineReader, Survey, line_name, require_texts, survey
 from unmask.cli.items import Columns, Item, Read, format_of, item_reader, pair_of
 from unmask.cli.options import BlankOption, FieldOption, FormatOption, RunOptions
-from unmask.cli.output import beside, json_line, on_terminal, print_prediction, progress
+from unmask.cli.output import beside, counted, json_line, on_terminal, print_prediction, progress
 from unmask.cli.streams import STANDARD_INPUT
 from unmask.cli.tasks.bulk import BulkOptions, run_bulk
 from unmask.errors import InvalidRequest, InvalidText
@@ -146,7 +146,7 @@ class Source:
 
 def source_of(
     file: str | None,
-    given: Format | None,
+    asked: Format | None,
     formats: tuple[Format, ...],
     columns: Columns,
     blank: Blank = "error",
@@ -157,7 +157,7 @@ def source_of(
         InvalidRequest: the format does not exist, or the columns do not fit it.
     """
     name = file or STANDARD_INPUT
-    form = format_of("" if name == STANDARD_INPUT else name, given, formats)
+    form = format_of("" if name == STANDARD_INPUT else name, asked, formats)
     return Source(name, form, item_reader(form, columns, blank))
 
 
@@ -264,7 +264,7 @@ def predict(job: Job[Any], source: Source | Item, file: FileOptions = FILE) -> N
         assert surveyed is not None
         resumed = _write(job, loaded, reader, surveyed, file)
     earlier = f", {resumed:,} of them by an earlier run" if resumed else ""
-    print(f"{reader.done:,} inputs{earlier}, in {output}")
+    print(f"{counted(reader.done, 'input')}{earlier}, in {output}")
 
 
 def _write(job: Job[Any], loaded: "Model", reader: LineReader, surveyed: Survey, file: FileOptions) -> int:

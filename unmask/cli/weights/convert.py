@@ -114,31 +114,32 @@ def export(
     from unmask.weights.adapters.adapter import adapted, find_adapter
     from unmask.weights.elmo.find import find_elmo
 
-    found = find(source, revision)
-    if find_elmo(found.folder) is not None:
+    source_files = find(source, revision)
+    if find_elmo(source_files.folder) is not None:
         raise InvalidRequest(
             f"{source} is an ELMo, whose recurrent layers are not built as a graph; "
             "name a Transformer encoder"
         )
-    checkpoint = read_checkpoint(found, compat, ignore_tensors=ignore_tensor or ())
+    checkpoint = read_checkpoint(source_files, compat, ignore_tensors=ignore_tensor or ())
     if adapter is not None:
         checkpoint = adapted(checkpoint, find_adapter(adapter), compat)
-    made = export_onnx(checkpoint, out, outputs=output, role=role, max_tokens=max_tokens)
-    told = {
-        "folder": str(made.folder),
-        "inputs": list(made.inputs),
-        "outputs": list(made.outputs),
-        "role": made.role,
-        "max_tokens": made.max_tokens,
-        "largest_difference": made.largest_difference,
-        "megabytes": round(made.megabytes, 1),
+    exported = export_onnx(checkpoint, out, outputs=output, role=role, max_tokens=max_tokens)
+    facts = {
+        "folder": str(exported.folder),
+        "inputs": list(exported.inputs),
+        "outputs": list(exported.outputs),
+        "role": exported.role,
+        "max_tokens": exported.max_tokens,
+        "largest_difference": exported.largest_difference,
+        "megabytes": round(exported.megabytes, 1),
     }
     if json:
-        print_json(told)
+        print_json(facts)
         return
-    head = f" of the {made.role} head" if made.role else ""
+    head = f" of the {exported.role} head" if exported.role else ""
     print(
-        f"{made.folder}/model.onnx ({made.megabytes:,.1f} MB) reads {', '.join(made.inputs)} of up to "
-        f"{made.max_tokens:,} tokens and gives {', '.join(made.outputs)}{head}; in ONNX Runtime it differs "
-        f"from the encoder by at most {made.largest_difference:.1g}"
+        f"{exported.folder}/model.onnx ({exported.megabytes:,.1f} MB) "
+        f"reads {', '.join(exported.inputs)} of up to {exported.max_tokens:,} tokens and "
+        f"gives {', '.join(exported.outputs)}{head}; in ONNX Runtime it differs "
+        f"from the encoder by at most {exported.largest_difference:.1g}"
     )

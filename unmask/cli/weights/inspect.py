@@ -221,8 +221,8 @@ def show_architecture(
     names = (name,) if against is None else (name, against)
     every = [first, *(find_architecture_of(other, None, compat) for other in names[1:])]
     if picture is not None:
-        specs, outputs = [one.spec for one in every], [one.output for one in every]
-        _draw(picture, specs, [one.name for one in every], outputs)
+        specs, outputs = [one.spec for one in every], [each.output for each in every]
+        _draw(picture, specs, [each.name for each in every], outputs)
     if len(every) == 2:
         comparison = compare_architectures(*every)
         if json:
@@ -245,8 +245,8 @@ def _elmo(name: str) -> "ElmoSpec | None":
         return None
     from unmask.weights.elmo.find import find_elmo
 
-    found = find_elmo(folder)
-    return None if found is None else found.spec()
+    elmo = find_elmo(folder)
+    return None if elmo is None else elmo.spec()
 
 
 def _draw(
@@ -284,16 +284,17 @@ def _words(value: "Value") -> str:
     return f"{value:,}" if isinstance(value, int) else safe(value)
 
 
-def _show_published(one: "Architecture") -> None:
+def _show_published(architecture: "Architecture") -> None:
     from unmask.spec.describe import describe_spec
 
     screen = console(width=100)
     screen.print(
-        f"[bold]{safe(one.name)}[/bold], {one.family}, {safe(one.paper or '')}: as published; it is not on "
-        "this machine, and nothing was downloaded"
+        f"[bold]{safe(architecture.name)}[/bold], {architecture.family}, "
+        f"{safe(architecture.paper or '')}: as published; it is not on this "
+        "machine, and nothing was downloaded"
     )
     shown = table(None, "", "")
     shown.show_header = False
-    for name, value in describe_spec(one.spec):
+    for name, value in describe_spec(architecture.spec):
         shown.add_row(safe(name), safe(value))
     screen.print(shown)

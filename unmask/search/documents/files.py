@@ -45,10 +45,10 @@ def find_files(
     for path in paths:
         if path.is_dir():
             inside = None if follow_links else path.resolve()
-            for found in _below(path, "", (_identity(path),), inside):
-                chosen = not include or _matches(found.name, include)
-                if chosen and not _matches(found.name, exclude):
-                    yield found
+            for entry in _below(path, "", (_identity(path),), inside):
+                chosen = not include or _matches(entry.name, include)
+                if chosen and not _matches(entry.name, exclude):
+                    yield entry
         else:
             name, reason = printable(path.name), _not_a_file(path)
             yield Found(path, name, alone=True) if reason is None else Skipped(name, reason)
@@ -111,8 +111,8 @@ def _plain(name: str) -> str:
 
 
 def _identity(folder: Path) -> tuple[int, int]:
-    found = folder.stat()
-    return found.st_dev, found.st_ino
+    status = folder.stat()
+    return status.st_dev, status.st_ino
 
 
 def _not_a_file(path: Path) -> str | None:

@@ -121,12 +121,12 @@ class _OpenFormatting:
                     "convert it to plain text first"
                 )
             return
-        some = self._open.setdefault(name, [])
-        if ends and not some:
+        spans = self._open.setdefault(name, [])
+        if ends and not spans:
             return
-        key = name, some.pop() if ends else rest
+        key = name, spans.pop() if ends else rest
         if not ends:
-            some.append(rest)
+            spans.append(rest)
             self._alike[key] += 1
             self.counted += self._alike[key] <= MOST_ALIKE
         else:
@@ -185,19 +185,19 @@ class _Text:
         """The text below ``root``, whose depth is not limited by Python's stack."""
         waiting: list[tuple[Any, bool, bool]] = [(root, False, False)]  # node, whether it ends, inside pre
         while waiting:
-            node, ends, kept = waiting.pop()
+            node, ends, preformatted = waiting.pop()
             tag = node.tag
             if tag == "-text":
-                self._write(node.text_content or "", kept)
+                self._write(node.text_content or "", preformatted)
             elif tag not in DROPPED and "hidden" not in node.attributes:
                 self._border(tag)
                 if not ends and node.child is not None:
-                    kept = kept or tag in ("pre", "textarea")
-                    waiting.append((node, True, kept))
+                    preformatted = preformatted or tag in ("pre", "textarea")
+                    waiting.append((node, True, preformatted))
                     children = []
                     child = node.child
                     while child is not None:
-                        children.append((child, False, kept))
+                        children.append((child, False, preformatted))
                         child = child.next
                     waiting.extend(reversed(children))
         return "".join(self.parts)
@@ -212,23 +212,23 @@ class _Text:
         elif tag in CELLS:
             self.space = True
 
-    def _write(self, text: str, kept: bool) -> None:
-        words = text if kept else SPACE.sub(" ", text)
-        if not words.strip(" \n" if kept else " "):
+    def _write(self, text: str, preformatted: bool) -> None:
+        words = text if preformatted else SPACE.sub(" ", text)
+        if not words.strip(" \n" if preformatted else " "):
             self.space = self.space or bool(words)
-            if kept:
+            if preformatted:
                 self.breaks += words.count("\n")
             return
         if self.breaks:
             if self.parts:
                 self.parts.append("\n" * min(self.breaks, 2))
-            words = words.lstrip("\n") if kept else words.lstrip(" ")
+            words = words.lstrip("\n") if preformatted else words.lstrip(" ")
         elif (self.space or words[0] == " ") and self.parts:
             words = " " + words.lstrip(" ")
         elif not self.parts:
             words = words.lstrip(" ")
         self.breaks, self.space = 0, False
-        if kept:
+        if preformatted:
             self.breaks = len(words) - len(words.rstrip("\n"))
             words = words.rstrip("\n")
         else:
@@ -246,11 +246,11 @@ def markdown_title(source: str) -> str:
         return title[1:-1].strip() if quoted else title
     above, fence = "", ""
     for line in source[front.end() if front else 0 :].splitlines():
-        if found := FENCE.match(line):
-            fence = "" if fence == found[1] else fence or found[1]
+        if match := FENCE.match(line):
+            fence = "" if fence == match[1] else fence or match[1]
             above = ""
         elif not fence:
-            if (found := HEADING.match(line)) and (title := _heading(line[found.end() :])):
+            if (match := HEADING.match(line)) and (title := _heading(line[match.end() :])):
                 return title
             if above and UNDERLINE.fullmatch(line):
                 return above

@@ -111,15 +111,15 @@ def _send(stream: IO[bytes], *texts: str) -> None:
 
 
 def _received(stream: IO[bytes]) -> tuple[str, str]:
-    one, other = (
+    answer, other = (
         _exactly(stream, length).decode("utf-8", "surrogatepass")
         for length in _LENGTHS.unpack(_exactly(stream, _LENGTHS.size))
     )
-    return one, other
+    return answer, other
 
 
 def _exactly(stream: IO[bytes], count: int) -> bytes:
-    found = stream.read(count)
-    if len(found) < count:
+    content = stream.read(count)
+    if len(content) < count:
         raise EOFError
-    return found
+    return content

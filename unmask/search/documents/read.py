@@ -66,8 +66,8 @@ def read_documents(
             of a file given itself holds the text.
         MissingExtra: a PDF, HTML or Parquet file was found, and the packages that read it are not installed.
     """
-    given = [paths] if isinstance(paths, str | Path) else listed("paths", paths)
-    places = [Path(one) for one in given]
+    sources = [paths] if isinstance(paths, str | Path) else listed("paths", paths)
+    places = [Path(path) for path in sources]
     check_paths(places)
     whole_number("max_document_bytes", max_document_bytes, 1)
     files = find_files(places, include, exclude, follow_links=follow_links)
@@ -87,56 +87,58 @@ def _documents(
     read: list[Path] = []
     places: dict[str, tuple[int, int]] = {}
     """Of each id the file, by its number, and the row."""
-    for found in files:
-        if isinstance(found, Skipped):
-            yield found
+    for entry in files:
+        if isinstance(entry, Skipped):
+            yield entry
             continue
-        read.append(found.path)
-        for row, document in _of_file(found, pages, field, id_field, most):
-            one = _bounded(document, most)
-            if isinstance(one, Document):
-                if one.id in places:
-                    file, earlier = places[one.id]
-                    raise _same_id(one.id, _place(read[file], earlier), _place(found.path, row))
-                places[one.id] = (len(read) - 1, row)
-            yield one
+        read.append(entry.path)
+        for row, document in _of_file(entry, pages, field, id_field, most):
+            bounded = _bounded(document, most)
+            if isinstance(bounded, Document):
+                if bounded.id in places:
+                    file, earlier = places[bounded.id]
+                    raise _same_id(bounded.id, _place(read[file], earlier), _place(entry.path, row))
+                places[bounded.id] = (len(read) - 1, row)
+            yield bounded
 
 
 def _of_file(
-    found: Found, pages: PageParser, field: str | None, id_field: str | None, most: int
+    file: Found, pages: PageParser, field: str | None, id_field: str | None, most: int
 ) -> Iterator[tuple[int, Document | Skipped]]:
     """The documents of one file, each with its row; 0 for a document that is the whole file."""
-    ending = format_ending(found.path.name)
+    ending = format_ending(file.path.name)
     try:
-        if ending in ROWS and (ending != ".json" or _holds_rows(found.path)):
-            yield from row_documents(found.path, found.name, ending, field, id_field)
+        if ending in ROWS and (ending != ".json" or _holds_rows(file.path)):
+            yield from row_documents(file.path, file.name, ending, field, id_field)
         elif ending == PDF:
-            yield from ((0, one) for one in pdf_documents(content(found.path, most * PDF_BYTES), found.name))
+            yield from (
+                (0, document) for document in pdf_documents(content(file.path, most * PDF_BYTES), file.name)
+            )
         elif ending in TEXT | MARKDOWN | HTML | CODE | ROWS:
-            raw = content(found.path, most)
+            raw = content(file.path, most)
             text = decode_html(raw) if ending in HTML else decode(raw)
-            yield 0, _document(text, found.name, ending, pages)
+            yield 0, _document(text, file.name, ending, pages)
         else:
-            yield 0, Skipped(found.name, f"its ending {ending} is not one of those that are read")
+            yield 0, Skipped(file.name, f"its ending {ending} is not one of those that are read")
     except FileTooLong as error:
-        yield 0, Skipped(found.name, f"{error}; raise --max-document-bytes to read it")
+        yield 0, Skipped(file.name, f"{error}; raise --max-document-bytes to read it")
     except InvalidText as error:
-        yield 0, Skipped(found.name, str(error))
+        yield 0, Skipped(file.name, str(error))
     except NoTextColumn as error:
-        if found.alone:
+        if file.alone:
             raise
-        yield 0, Skipped(found.name, str(error))
+        yield 0, Skipped(file.name, str(error))
 
 
-def _bounded(one: Document | Skipped, most: int) -> Document | Skipped:
+def _bounded(document: Document | Skipped, most: int) -> Document | Skipped:
     """The document, or that it was skipped for its length."""
-    if isinstance(one, Skipped) or len(one.text) * LONGEST_CHARACTER <= most:
-        return one
-    size = len(one.text.encode())
+    if isinstance(document, Skipped) or len(document.text) * LONGEST_CHARACTER <= most:
+        return document
+    size = len(document.text.encode())
     if size <= most:
-        return one
+        return document
     return Skipped(
-        one.id,
+        document.id,
         f"its text has {size:,} bytes and the limit is {most:,}; raise --max-document-bytes to read it",
     )
 

@@ -45,8 +45,8 @@ class Columns:
         listed = ", ".join(map(str, row))
         if field is not None and field not in row:
             raise NoTextColumn(f"{name} has no column {field!r}; it has: {listed}")
-        found = [TEXT] if TEXT in row else [each for each in OTHER_TEXTS if each in row]
-        text = field if field is not None else found[0] if len(found) == 1 else None
+        texts = [TEXT] if TEXT in row else [each for each in OTHER_TEXTS if each in row]
+        text = field if field is not None else texts[0] if len(texts) == 1 else None
         if text is None:
             raise NoTextColumn(
                 f"it is not clear which column of {name} holds the text; name it (field=, or --field), one "
@@ -101,8 +101,8 @@ def _document(row: Mapping[str, Any], columns: Columns, name: str) -> Document |
     text = row.get(columns.text)
     if not isinstance(text, str):
         return Skipped(name, f"it has no text under {columns.text!r}")
-    given = name if columns.id is None else row.get(columns.id)
-    if isinstance(given, bool) or not isinstance(given, str | int) or given == "":
+    id_ = name if columns.id is None else row.get(columns.id)
+    if isinstance(id_, bool) or not isinstance(id_, str | int) or id_ == "":
         return Skipped(name, f"it has no id under {columns.id!r}")
     title = row.get(columns.title) if columns.title is not None else None
     title = title if isinstance(title, str) else ""
@@ -112,7 +112,7 @@ def _document(row: Mapping[str, Any], columns: Columns, name: str) -> Document |
     used = (columns.text, columns.id, columns.title)
     what = "a column"
     try:
-        check_text(f"{given}{whole}")
+        check_text(f"{id_}{whole}")
         metadata = {str(key): json_type(value) for key, value in row.items() if key not in used}
         for key, value in metadata.items():
             what = f"its column {quoted(key)}"
@@ -121,7 +121,7 @@ def _document(row: Mapping[str, Any], columns: Columns, name: str) -> Document |
         return Skipped(name, str(error))
     except (RecursionError, ValueError) as error:
         return Skipped(name, f"{what} cannot be stored as JSON: {error}")
-    return Document(str(given), whole, title.strip(), kind="row", metadata=metadata)
+    return Document(str(id_), whole, title.strip(), kind="row", metadata=metadata)
 
 
 def joined(title: str, text: str) -> str:

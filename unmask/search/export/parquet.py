@@ -30,8 +30,9 @@ def write_parquet(source: Source, file: Path) -> None:
     with parquet.ParquetWriter(file, schema, use_dictionary=["document", "title", "metadata"]) as writer:
         for passages, vectors_BE in source.blocks():
             rows = [
-                one._asdict() | {"id": str(one.id), "metadata": json.dumps(one.metadata, ensure_ascii=False)}
-                for one in passages
+                passage._asdict()
+                | {"id": str(passage.id), "metadata": json.dumps(passage.metadata, ensure_ascii=False)}
+                for passage in passages
             ]
             columns = [arrow.array([row[name] for row in rows], schema.field(name).type) for name in rows[0]]
             numbers = arrow.array(vectors_BE.reshape(-1))

@@ -87,10 +87,10 @@ def _fill(source: Source, client: Any, name: str) -> None:
             part = slice(start, start + POINTS_AT_ONCE)
             points = models.Batch(**_batch(Block(block.passages[part], block.vectors_BE[part])))
             client.upsert(name, points, wait=True)
-    stored, given = client.count(name, exact=True).count, source.contents.passage_count
-    if stored != given:
+    stored, passage_count = client.count(name, exact=True).count, source.contents.passage_count
+    if stored != passage_count:
         raise OutputError(
-            f"the collection {name} has {stored:,} points of {given:,} passages; write it again"
+            f"the collection {name} has {stored:,} points of {passage_count:,} passages; write it again"
         )
 
 
@@ -105,7 +105,7 @@ def _reason(error: Exception) -> str:
     """One clause of what the server answered, or why there is no answer."""
     content = getattr(error, "content", b"")
     try:
-        said = str(json.loads(content)["status"]["error"])
+        reason = str(json.loads(content)["status"]["error"])
     except (ValueError, TypeError, KeyError):
-        said = str(getattr(error, "source", error))
-    return " ".join(said.split()).rstrip(".")
+        reason = str(getattr(error, "source", error))
+    return " ".join(reason.split()).rstrip(".")

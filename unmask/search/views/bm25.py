@@ -131,9 +131,9 @@ class Bm25:
         """The score of every passage, (P,), float32; 0 without any of the terms, and for deleted ones."""
         scores_P = np.zeros(self.passages, dtype=np.float64)
         for term, times in sorted(Counter(terms).items()):
-            found, idf = self._postings(term)
+            postings, idf = self._postings(term)
             start = 0
-            for part, (passages, counts) in zip(self._parts, found, strict=True):
+            for part, (passages, counts) in zip(self._parts, postings, strict=True):
                 # A passage occurs once in the postings of a term, so that adding by index is correct.
                 scores_P[start + passages] += times * self._weights(idf, counts, part.lengths_P[passages])
                 start += len(part.live_P)
@@ -141,7 +141,7 @@ class Bm25:
 
     def explain(self, terms: Sequence[str], passage: int) -> tuple[TermWeight, ...]:
         """What each term of the query adds to the score of a passage, largest first."""
-        found = []
+        weights = []
         for term, times in Counter(terms).items():
             by_part, idf = self._postings(term)
             start = 0
@@ -150,14 +150,14 @@ class Bm25:
                 if len(at):
                     length = part.lengths_P[passages[at]]
                     weight = times * float(self._weights(idf, counts[at], length)[0])
-                    found.append(TermWeight(term, int(counts[at[0]]), weight))
+                    weights.append(TermWeight(term, int(counts[at[0]]), weight))
                 start += len(part.live_P)
-        return tuple(sorted(found, key=lambda one: (-one.weight, one.term)))
+        return tuple(sorted(weights, key=lambda weight: (-weight.weight, weight.term)))
 
     def _postings(self, term: str) -> tuple[list[tuple[NDArray[np.int32], NDArray[np.int32]]], float]:
-        found = [part.postings(term) for part in self._parts]
-        holding = sum(len(passages) for passages, _ in found)
-        return found, math.log1p((self._live - holding + 0.5) / (holding + 0.5))
+        postings = [part.postings(term) for part in self._parts]
+        holding = sum(len(passages) for passages, _ in postings)
+        return postings, math.log1p((self._live - holding + 0.5) / (holding + 0.5))
 
     def _weights(
         self, idf: float, counts: NDArray[np.int32], lengths: NDArray[np.int32]

@@ -44,7 +44,7 @@ class Dense:
         """The vectors of some passages, float32."""
         which = (np.searchsorted(self._starts, passages, side="right") - 1).tolist()
         width = self._segments[0].shape[1] if self._segments else 0
-        found = np.empty((len(passages), width), dtype=np.float32)
+        vectors = np.empty((len(passages), width), dtype=np.float32)
         for row, (segment, passage) in enumerate(zip(which, passages.tolist(), strict=True)):
-            found[row] = self._segments[segment][passage - self._starts[segment]]
-        return found
+            vectors[row] = self._segments[segment][passage - self._starts[segment]]
+        return vectors

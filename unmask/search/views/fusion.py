@@ -51,8 +51,8 @@ class FusionSettings:
 
 def fused(rankings: Iterable[tuple[NDArray[np.int64], NDArray[np.float64]]]) -> Mapping[int, float]:
     """The sum of the points of each passage (or document) over rankings; one that lacks it gives nothing."""
-    found: dict[int, float] = {}
+    scores: dict[int, float] = {}
     for passages, points in rankings:
         for passage, point in zip(passages.tolist(), points.tolist(), strict=True):
-            found[passage] = found.get(passage, 0.0) + point
-    return found
+            scores[passage] = scores.get(passage, 0.0) + point
+    return scores

@@ -27,22 +27,22 @@ def merged(
         passages: which passages of each are live.
     """
     names = segments[0].keys()
-    made: dict[str, Pieces] = {}
+    arrays_by_name: dict[str, Pieces] = {}
     for name in ("document/id", "document/text", "document/title", "document/facts"):
-        made |= _ragged(segments, documents, name, f"{name}_offsets")
-    made["document/digest"] = _rows(segments, documents, "document/digest")
-    made["passage/document"] = _documents(segments, documents, passages)
+        arrays_by_name |= _ragged(segments, documents, name, f"{name}_offsets")
+    arrays_by_name["document/digest"] = _rows(segments, documents, "document/digest")
+    arrays_by_name["passage/document"] = _documents(segments, documents, passages)
     for name in ("passage/start", "passage/end", "passage/tokens", "dense/vectors"):
         if name in names:
-            made[name] = _rows(segments, passages, name)
+            arrays_by_name[name] = _rows(segments, passages, name)
     if "bm25/lengths" in names:
-        made |= _bm25(segments, passages)
+        arrays_by_name |= _bm25(segments, passages)
     if "sparse/words" in names:
-        made |= _sparse(segments, passages)
+        arrays_by_name |= _sparse(segments, passages)
     if "vectors/values" in names:
-        made |= _ragged(segments, passages, "vectors/values", "vectors/offsets")
-        made["vectors/spans"] = _pieces(segments, passages, "vectors/spans", "vectors/offsets")
-    return made
+        arrays_by_name |= _ragged(segments, passages, "vectors/values", "vectors/offsets")
+        arrays_by_name["vectors/spans"] = _pieces(segments, passages, "vectors/spans", "vectors/offsets")
+    return arrays_by_name
 
 
 def _rows(segments: Sequence[Arrays], live: Sequence[Mask], name: str) -> Iterator[NDArray[Any]]:
@@ -83,21 +83,21 @@ def _documents(
 def _live_postings(arrays: Arrays, live: Mask, first: int, view: str) -> tuple[Mask, NDArray[np.int32]]:
     """Which postings of a segment are of live passages, and the new numbers of these passages."""
     numbers = np.cumsum(live) - 1 + first
-    kept = live[arrays[f"{view}/passages"]]
-    return kept, numbers[arrays[f"{view}/passages"][kept]].astype(np.int32)
+    live_postings = live[arrays[f"{view}/passages"]]
+    return live_postings, numbers[arrays[f"{view}/passages"][live_postings]].astype(np.int32)
 
 
 def _bm25(segments: Sequence[Arrays], live: Sequence[Mask]) -> dict[str, Pieces]:
-    spellings = [all_strings(one["bm25/terms"], one["bm25/term_offsets"]) for one in segments]
+    spellings = [all_strings(segment["bm25/terms"], segment["bm25/term_offsets"]) for segment in segments]
     terms = sorted(set().union(*spellings))
     rank = {term: number for number, term in enumerate(terms)}
     keys, passages, counts, lengths, first = [], [], [], [], 0
     for arrays, mask, own in zip(segments, live, spellings, strict=True):
-        kept, numbers = _live_postings(arrays, mask, first, "bm25")
+        live_postings, numbers = _live_postings(arrays, mask, first, "bm25")
         ranks = np.array([rank[term] for term in own], dtype=np.int64)
-        keys.append(np.repeat(ranks, np.diff(arrays["bm25/postings"]))[kept])
+        keys.append(np.repeat(ranks, np.diff(arrays["bm25/postings"]))[live_postings])
         passages.append(numbers)
-        counts.append(arrays["bm25/counts"][kept])
+        counts.append(arrays["bm25/counts"][live_postings])
         lengths.append(arrays["bm25/lengths"][mask])
         first += int(mask.sum())
     keys_N = np.concatenate(keys)
@@ -117,10 +117,10 @@ def _bm25(segments: Sequence[Arrays], live: Sequence[Mask]) -> dict[str, Pieces]
 def _sparse(segments: Sequence[Arrays], live: Sequence[Mask]) -> dict[str, Pieces]:
     words, passages, weights, first = [], [], [], 0
     for arrays, mask in zip(segments, live, strict=True):
-        kept, numbers = _live_postings(arrays, mask, first, "sparse")
-        words.append(np.repeat(arrays["sparse/words"], np.diff(arrays["sparse/postings"]))[kept])
+        live_postings, numbers = _live_postings(arrays, mask, first, "sparse")
+        words.append(np.repeat(arrays["sparse/words"], np.diff(arrays["sparse/postings"]))[live_postings])
         passages.append(numbers)
-        weights.append(arrays["sparse/weights"][kept])
+        weights.append(arrays["sparse/weights"][live_postings])
         first += int(mask.sum())
     words_N = np.concatenate(words)
     order = np.argsort(words_N, kind="stable")

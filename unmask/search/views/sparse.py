@@ -72,7 +72,7 @@ class Sparse:
                 at = np.flatnonzero(passages == passage - start)
                 if len(at):
                     found.append((id, weight * float(weights_N[at[0]])))
-        return sorted(found, key=lambda one: (-one[1], one[0]))
+        return sorted(found, key=lambda weight: (-weight[1], weight[0]))
 
     def _placed(self) -> list[tuple[int, Mapping[str, NDArray[Any]]]]:
         starts = np.cumsum([0, *self._sizes]).tolist()

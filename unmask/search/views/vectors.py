@@ -64,7 +64,7 @@ class Vectors:
 
     def __init__(self, segments: Sequence[Mapping[str, NDArray[Any]]]) -> None:
         self._segments = segments
-        self._starts = np.cumsum([0, *(len(one["vectors/offsets"]) - 1 for one in segments)])
+        self._starts = np.cumsum([0, *(len(segment["vectors/offsets"]) - 1 for segment in segments)])
         self.passages = int(self._starts[-1])
 
     def scores(self, query_QE: Floats, passages: NDArray[np.int64] | None = None) -> Floats:
@@ -73,14 +73,14 @@ class Vectors:
         A passage without vectors has -infinity.
         """
         chosen = np.arange(self.passages) if passages is None else passages
-        parts = [self._of_segment(s, query_QE, own) for s, own in self._split(chosen)]
+        parts = [self._of_segment(s, query_QE, rows) for s, rows in self._split(chosen)]
         return np.concatenate([np.empty(0, np.float32), *parts])
 
     def explain(self, query_QE: Floats, passage: int) -> list[TokenMatch]:
         """The best token of a passage for each vector of the query; their scores add up to its own."""
-        ((segment, own),) = self._split(np.array([passage]))
+        ((segment, rows),) = self._split(np.array([passage]))
         arrays = self._segments[segment]
-        start, end = arrays["vectors/offsets"][own[0] : own[0] + 2]
+        start, end = arrays["vectors/offsets"][rows[0] : rows[0] + 2]
         products_QN = query_QE @ arrays["vectors/values"][start:end].astype(np.float32).T
         best_Q = products_QN.argmax(axis=1)
         spans_Q2 = arrays["vectors/spans"][start:end][best_Q]

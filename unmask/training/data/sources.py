@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 from unmask.base.optional import require
 from unmask.base.stores import is_url, matching, open_store, reading
 from unmask.errors import InvalidRequest, InvalidText, UnmaskError
-from unmask.text.lines import COMPRESSED, Stream, blocks, decompressed, lines
+from unmask.text.lines import COMPRESSED, Stream, blocks, decompressed, lines, real
 from unmask.text.rows import Record, read_rows
 
 Format = Literal["text", "paragraphs", "lines", "jsonl", "csv", "parquet", "datasets"]
@@ -107,7 +107,7 @@ def input_files(spec: SourceSpec, base: Path) -> list[InputFile]:
     """
     files: list[InputFile] = []
     for pattern in spec.files:
-        named = pattern if is_url(pattern) else base / pattern
+        named = pattern if is_url(pattern) else real(base / pattern)
         matching = _matching(named)
         if not matching:
             raise InvalidRequest(f"source {spec.name} names {named}, and there is no such file")

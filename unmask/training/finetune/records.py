@@ -13,7 +13,7 @@ from unmask.base.optional import require
 from unmask.errors import InvalidRequest, InvalidText, quoted
 from unmask.tasks.schemes import entities_of, split_label, written_in
 from unmask.text.layouts import CONLLU_COLUMNS, columns_of, conllu_sentences, questions, sentences
-from unmask.text.lines import COMPRESSED
+from unmask.text.lines import COMPRESSED, real
 from unmask.text.memory import Rows
 from unmask.text.rows import Record, read_rows
 from unmask.training.finetune.data_settings import DataSettings, Format
@@ -171,10 +171,10 @@ def labeled_files(names: Sequence[str], base: Path) -> list[Path | Rows]:
         if isinstance(name, Rows):
             files.append(name)
             continue
-        there = (base / name).exists()
-        paths = [base / name] if there else [Path(path) for path in sorted(glob.glob(str(base / name)))]
+        named = real(base / name)
+        paths = [named] if named.exists() else [Path(path) for path in sorted(glob.glob(str(named)))]
         if not paths:
-            raise InvalidRequest(f"data names {base / name}, and there is no such file")
+            raise InvalidRequest(f"data names {named}, and there is no such file")
         files += [path for path in paths if path not in files]
     return files
 
@@ -340,8 +340,9 @@ def _squad(path: Path, data: DataSettings, notes: ReadingNotes) -> Iterator[Labe
     if wrong and data.answer_offsets == "exact":
         (text, start), *_ = _misplaced(wrong[0])
         raise InvalidText(
-            f"{len(wrong):,} of {counted(len(records), 'question')} of {path} have an answer that is not at "
-            f"its answer_start, the first {wrong[0].where}: {quoted(text)} at {start}; mend them, or set "
+            f"{len(wrong):,} of {counted(len(records), 'question')} of {path} "
+            f"{'has' if len(wrong) == 1 else 'have'} an answer that is not at its answer_start, "
+            f"the first {wrong[0].where}: {quoted(text)} at {start}; mend them, or set "
             'data.answer_offsets = "nearest" to take the nearest occurrence of each'
         )
     for record in records:
