@@ -4,7 +4,7 @@ import pytest
 
 from unmask.errors import InvalidRequest
 from unmask.search.documents import Document
-from unmask.search.documents.storable import MOST_LEVELS
+from unmask.search.documents.values import MOST_LEVELS
 from unmask.search.index import Index
 
 

@@ -10,7 +10,7 @@ from tests.support.tiny import tiny_bert, write_checkpoint
 from unmask.errors import CorruptIndex, EmptyText, InvalidRequest, OutputError, TextTooLong
 from unmask.search.documents import Document, Skipped
 from unmask.search.index import Index
-from unmask.search.plain_words import words_of
+from unmask.search.passages import words_of
 from unmask.search.store import writing
 from unmask.text.truncation import truncated
 

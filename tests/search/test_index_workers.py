@@ -7,7 +7,8 @@ import pytest
 
 from tests.support.command import assert_one_sentence, run_here
 from unmask.errors import InvalidRequest, ProcessLost
-from unmask.search import adding, workers
+from unmask.search import adding
+from unmask.search import additions as workers
 from unmask.search.index import Index
 
 TEXTS = [f"Document {number} is about the {word} of a river. " * 3 for number, word in enumerate("abcdefg")]

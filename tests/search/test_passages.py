@@ -10,8 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.errors import InvalidRequest
-from unmask.search.passage_borders import PARAGRAPH, SECTION, SENTENCE, WITHIN, WORD, border_levels
-from unmask.search.passages import Passage, TokensIndexed, cut_in_two, passage_encodings, passages_of
+from unmask.search.passages import (
+    PARAGRAPH,
+    SECTION,
+    SENTENCE,
+    WITHIN,
+    WORD,
+    Passage,
+    TokensIndexed,
+    border_levels,
+    cut_in_two,
+    passage_encodings,
+    passages_of,
+)
 from unmask.text import Encoding, Tokenizer
 
 SPECIAL = ["[CLS]", "[SEP]", "[UNK]", "[PAD]", "[MASK]"]

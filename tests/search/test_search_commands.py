@@ -86,7 +86,7 @@ def test_a_folder_is_brought_up_to_date(index, folder):
     assert "(--prune deletes them):\n  bank.txt" in kept.out
     told = json.loads(run_here("index", folder, "-o", index, "--prune", "--compact", "--json").out)
     assert (told["documents"], told["deleted"]) == (2, 1)
-    assert "1 documents deleted" in run_here("index", "-o", index, "--delete", "7").out
+    assert "1 document deleted" in run_here("index", "-o", index, "--delete", "7").out
     assert run_here("index", "--verify", "-o", index).out.startswith(f"{index} is whole")
 
 

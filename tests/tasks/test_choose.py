@@ -295,6 +295,26 @@ def test_questions_of_a_parquet_file(choice, tmp_path):
     assert "has no 'question'; set --question-field to one of: sent, ends" in wrong.err
 
 
+def test_choices_in_columns_of_their_own(choice, tmp_path, monkeypatch):
+    model = choice[1].checkpoint.source.folder
+    (tmp_path / "a.csv").write_text(
+        "".join(f'"{a}","{b}","{c}"\n' for a, b, c in [("q", "x", "y"), ("the", "a", "bank")])
+    )
+    fields = ("--question-field", "q", "--choices-field", "x,y")
+    (row,) = lines(run_here("choose", "--model", model, "--file", tmp_path / "a.csv", *fields, "--json"))
+    assert (row["question"], row["choices"], row["row"]) == ("the", ["a", "bank"], 2)
+    assert row["scores"] == pytest.approx(choice[1].choose("the", ["a", "bank"]).scores, abs=1e-6)
+    monkeypatch.setattr("unmask.cli.tasks.predict.on_terminal", lambda: True)
+    heading, *rows = run_here(
+        "choose", "--model", model, "--file", tmp_path / "a.csv", *fields
+    ).out.splitlines()
+    assert heading == "the"
+    assert [line.split() for line in rows] == [
+        [str(place), f"{score:.4f}", text]
+        for place, (score, text) in enumerate(zip(row["scores"], row["choices"], strict=True))
+    ]
+
+
 @pytest.mark.parametrize(
     ("arguments", "stdin", "sentence"),
     [

@@ -130,5 +130,5 @@ def test_names_that_are_not_unicode_are_shown_as_escapes(place, models):
     ran = run_here(
         "classify", "--file", f"{NAME}.txt", "-m", models / "sequence", "-o", f"{NAME}.jsonl", "--overwrite"
     )
-    assert ran.out == "1 inputs, in caf\\udce9.jsonl\n"
+    assert ran.out == "1 input, in caf\\udce9.jsonl\n"
     assert np.load(place / f"{NAME}.npy").shape[0] == 1

@@ -4,11 +4,11 @@ import io
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import PurePath
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeVar
 
 from rich.console import Console, RenderableType
 from rich.padding import Padding
@@ -16,6 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from unmask.tasks.progress import Progress
+
+Result = TypeVar("Result")
 
 SECONDS_BETWEEN_LINES = 5.0
 """Between two lines of progress outside a terminal."""
@@ -131,6 +133,14 @@ def safe(text: str) -> str:
 def print_json(value: object, stream: TextIO | None = None) -> None:
     """Print the value as one line of JSON; parts of a spec include their kind."""
     print(json_line(value), end="", file=stream)
+
+
+def present(result: Result, show: Callable[[Result], None], *, json: bool) -> None:
+    """Print a result as JSON, or as ``show`` prints it."""
+    if json:
+        print_json(result)
+    else:
+        show(result)
 
 
 def json_line(value: object) -> str:

@@ -16,8 +16,7 @@ from unmask.search.fitting import fitted, readers_of
 from unmask.search.late_chunks import late_chunks
 from unmask.search.models import tokens_of_prompt
 from unmask.search.options import View
-from unmask.search.passages import Passage, TokensIndexed, passage_encodings, passages_of
-from unmask.search.plain_words import words_of
+from unmask.search.passages import Passage, TokensIndexed, passage_encodings, passages_of, words_of
 from unmask.search.settings import IndexSettings
 from unmask.search.views.bm25 import Bm25Builder
 from unmask.search.views.sparse import SparseBuilder

@@ -1,25 +1,150 @@
 """Changes of an index: documents that are added, replaced and deleted, and segments that are merged."""
 
+import hashlib
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from itertools import islice
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.errors import InvalidRequest
-from unmask.models.load import Model
-from unmask.search.adding import SegmentBuilder
+from unmask.base.processes import compute, process_pool
+from unmask.errors import InvalidRequest, quoted
+from unmask.models.load import Model, load
+from unmask.search.adding import ComputedDocuments, SegmentBuilder, batches
 from unmask.search.contents import Contents, digest_of
-from unmask.search.documents.values import Document, Skipped
-from unmask.search.given import Given, as_document, each
+from unmask.search.documents.values import Document, Skipped, require_json, require_unicode
 from unmask.search.options import View
 from unmask.search.passages import TokensIndexed
 from unmask.search.settings import IndexSettings
 from unmask.search.store import Generation, Writer
 from unmask.search.values import Added
 from unmask.search.views.merge import merged
-from unmask.search.workers import computed
 from unmask.tasks import Progress
+
+Given = Document | Skipped | Mapping[str, Any] | str
+"""What can be added to an index."""
+
+
+def each(documents: Given | Iterable[Given]) -> Iterable[Given]:
+    """The documents; a single one is a list of one.
+
+    Raises:
+        InvalidRequest: it is neither.
+    """
+    if isinstance(documents, Document | Skipped | Mapping | str):
+        return [documents]
+    if hasattr(documents, "iterrows"):  # its items are the names of its columns
+        raise InvalidRequest(
+            "documents is a data frame; give its rows, with id and text: frame.to_dict('records')"
+        )
+    if not isinstance(documents, Iterable):
+        raise InvalidRequest(f"documents is {quoted(documents)}; give documents, dictionaries or texts")
+    return documents
+
+
+def as_document(value: object, number: int) -> Document:
+    """A document from what the caller gave; ``number`` is its place, from 1.
+
+    Raises:
+        InvalidRequest: it is no document, or one that cannot be stored.
+    """
+    match value:
+        case Document():
+            document = value
+        case str():
+            document = Document(text_id(value), value)
+        case Mapping():
+            id, text, title = value.get("id", value.get("_id")), value.get("text"), value.get("title", "")
+            if not isinstance(id, str) or not isinstance(text, str) or not isinstance(title, str):
+                raise InvalidRequest(
+                    f"document {number} is {quoted(dict(value))}; give strings under id and text (and title)"
+                )
+            document = Document(id, text, title, metadata=value.get("metadata", {}))
+        case _:
+            raise InvalidRequest(
+                f"document {number} is {quoted(value)}; give a Document, a dictionary with id and text, or a "
+                "string"
+            )
+    _check(document, number)
+    return document
+
+
+def text_id(text: str) -> str:
+    """The id of a document that is a text alone: 16 hexadecimal digits of its SHA-256."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _check(document: Document, number: int) -> None:
+    """Refuse what cannot be stored as it is. A text that is not Unicode is skipped later, by name."""
+    for name in ("id", "text", "title"):
+        value = getattr(document, name)
+        if not isinstance(value, str):
+            raise InvalidRequest(f"the {name} of document {number} is {quoted(value)}; give a string")
+    if not isinstance(document.metadata, Mapping):
+        raise InvalidRequest(f"the metadata of the document {document.id!r} are no dictionary; give one")
+    what = f"the id or title of document {number}"
+    try:
+        require_unicode(document.id)
+        require_unicode(document.title)
+        what = f"the metadata of the document {quoted(document.id)}"
+        require_json(dict(document.metadata))
+    except ValueError as error:
+        raise InvalidRequest(f"{what} cannot be stored as JSON: {error}") from None
+
+
+Computed = tuple[list[Document], ComputedDocuments]
+
+
+def computed(
+    documents: Iterable[Document], settings: IndexSettings, models: Mapping[View, Model], workers: int = 1
+) -> Iterator[Computed]:
+    """Documents in groups, with their views, in the given order.
+
+    Groups are the same with any number of workers, and each is computed alone, so the results are, too.
+
+    Raises:
+        ProcessLost: a worker was ended from outside.
+    """
+    groups = batches(documents)
+    if workers == 1:
+        builder = SegmentBuilder(settings, models)
+        for group in groups:
+            yield group, builder.compute(group)
+        return
+    lost = (
+        "a worker ended while it computed documents, perhaps for lack of memory; "
+        "give the same command again, with fewer --workers if memory is short"
+    )
+    with process_pool(workers, _Worker(settings, models), lost) as pool:
+        started = ((group, pool.submit(compute, group)) for group in groups)
+        # Each worker has a group ready beside the one that it computes, and memory is bounded.
+        waiting = deque(islice(started, 2 * workers))
+        while waiting:
+            group, future = waiting.popleft()
+            yield group, future.result()
+            waiting.extend(islice(started, 1))
+
+
+class _Worker:
+    """What a worker process holds: the models, read from their files when it computes its first group."""
+
+    def __init__(self, settings: IndexSettings, models: Mapping[View, Model]) -> None:
+        self._settings = settings
+        self._models = {view: model.load_arguments() for view, model in models.items()}
+        self._builder: SegmentBuilder | None = None
+
+    def __call__(self, documents: list[Document]) -> ComputedDocuments:
+        if self._builder is None:
+            from unmask.engines.native.threads import set_thread_count
+
+            set_thread_count(1)
+            models: dict[View, Any] = {view: load(**options) for view, options in self._models.items()}
+            self._builder = SegmentBuilder(self._settings, models)
+        return self._builder.compute(documents)
+
 
 SEGMENT_BYTES = 256_000_000
 """Bytes of texts and vectors after which a segment is written."""

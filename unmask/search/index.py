@@ -7,12 +7,11 @@ from pathlib import Path
 from unmask.base.arguments import check_callable, check_flag, listed, whole_number
 from unmask.errors import InvalidRequest, UnmaskError
 from unmask.models.load import Model
-from unmask.search.additions import Addition, compact, deleted_with
+from unmask.search.additions import Addition, Given, compact, deleted_with
 from unmask.search.analysis import Analyzer
 from unmask.search.contents import Contents
 from unmask.search.documents.values import Document
 from unmask.search.export.run import Exported, export
-from unmask.search.given import Given
 from unmask.search.late_chunks import check_late_chunks
 from unmask.search.models import ModelIdentity, load_again, longest_passage, models_by_view
 from unmask.search.options import Chunking, Stemmer, StoreFormat

@@ -1,15 +1,39 @@
 """Passages: the parts of a document that are searched, cut where a reader would cut."""
 
-from collections.abc import Sequence, Set
+import re
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.errors import InvalidRequest
-from unmask.search.passage_borders import SENTENCE, WITHIN, WORD, border_levels
+from unmask.errors import EmptyText, InvalidRequest, InvalidText
 from unmask.text import Encoding
 from unmask.text.borders import word_borders
+from unmask.text.sentences import sentence_starts
+
+SHARED, WITHIN, WORD, SENTENCE, PARAGRAPH, SECTION = range(-1, 5)
+"""Levels of a border, the best last: within a character, within a word, at a word after white space, at a
+sentence (in code: a line), at a paragraph (a blank line), at a heading (a definition without indent)."""
+
+
+NEWLINE = r"(?:\r\n|\r(?!\n)|\n)"
+
+
+BLANK = re.compile(rf"{NEWLINE}[ \t]*{NEWLINE}\s*")
+
+
+HEADING = re.compile(rf"(?:^|(?<=[\n\r])) {{0,3}}#{{1,6}}[ \t][^\n\r]*{NEWLINE}\s*")
+"""An ATX heading of Markdown and the blank lines after it, at whose end the section's text begins."""
+
+
+ITEM = re.compile(r"(?<=[\n\r])[ \t]*(?=(?:[-*+•]|\d{1,3}[.)])[ \t])")
+
+
+LINE = re.compile(rf"{NEWLINE}\s*")
+
+
+DEFINITION = re.compile(rf"{NEWLINE}[ \t]*{NEWLINE}\s*(?<=[\n\r])(?=[^\s\])}}])")
 
 
 @dataclass(frozen=True)
@@ -55,6 +79,51 @@ class TokensIndexed:
 
     def __add__(self, other: "TokensIndexed") -> "TokensIndexed":
         return TokensIndexed(self.tokens + other.tokens, self.dropped + other.dropped)
+
+
+@dataclass(frozen=True, eq=False)
+class _Cutter:
+    """Chooses where passages of one document end and begin."""
+
+    text: str
+    spans: NDArray[np.int64]
+    levels: NDArray[np.int8]
+
+    def end(self, first: int, done: int, room: int) -> int:
+        """The token after the last of a passage that begins at ``first``; later than ``done``."""
+        limit = first + room
+        if limit >= len(self.levels):
+            return len(self.levels)
+        half = self.levels[(begin := max(done + 1, first + (room + 1) // 2)) : limit + 1]
+        if half.max() >= WORD:
+            return begin + _last(half == half.max())
+        begin = max(done, first) + 1
+        whole = self.levels[begin : limit + 1]
+        if whole.max() >= WORD:
+            return begin + _last(whole >= WORD)
+        return begin + self._inside_word(begin, limit)
+
+    def next_first(self, first: int, end: int, overlap: int) -> int:
+        """The first token of the passage after one that ends at ``end``."""
+        begin = max(first + 1, end - overlap)
+        shared = self.levels[begin:end]
+        for level in (SENTENCE, WORD):
+            if (shared >= level).any():
+                return begin + int(np.argmax(shared >= level))
+        return end
+
+    def _inside_word(self, begin: int, limit: int) -> int:
+        """Where to cut what has no white space: between words or signs, else between characters."""
+        whole = self.levels[begin : limit + 1]
+        start = int(self.spans[begin, 0])
+        borders = word_borders(self.text[start : int(self.spans[limit, 1])])
+        places = self.spans[begin : limit + 1, 0] - start
+        between = (whole >= WITHIN) & borders[np.clip(places, 0, len(borders) - 1)]
+        between[0] = False  # the cut-out text begins there, which says nothing about it
+        for good in (between, whole >= WITHIN):
+            if good.any():
+                return _last(good)
+        return limit - begin
 
 
 def passages_of(
@@ -140,50 +209,81 @@ def _passage(spans: NDArray[np.int64], first: int, end: int) -> Passage:
     return Passage(int(held[:, 0].min()), int(held[:, 1].max()), end - first, first)
 
 
-@dataclass(frozen=True, eq=False)
-class _Cutter:
-    """Chooses where passages of one document end and begin."""
-
-    text: str
-    spans: NDArray[np.int64]
-    levels: NDArray[np.int8]
-
-    def end(self, first: int, done: int, room: int) -> int:
-        """The token after the last of a passage that begins at ``first``; later than ``done``."""
-        limit = first + room
-        if limit >= len(self.levels):
-            return len(self.levels)
-        half = self.levels[(begin := max(done + 1, first + (room + 1) // 2)) : limit + 1]
-        if half.max() >= WORD:
-            return begin + _last(half == half.max())
-        begin = max(done, first) + 1
-        whole = self.levels[begin : limit + 1]
-        if whole.max() >= WORD:
-            return begin + _last(whole >= WORD)
-        return begin + self._inside_word(begin, limit)
-
-    def next_first(self, first: int, end: int, overlap: int) -> int:
-        """The first token of the passage after one that ends at ``end``."""
-        begin = max(first + 1, end - overlap)
-        shared = self.levels[begin:end]
-        for level in (SENTENCE, WORD):
-            if (shared >= level).any():
-                return begin + int(np.argmax(shared >= level))
-        return end
-
-    def _inside_word(self, begin: int, limit: int) -> int:
-        """Where to cut what has no white space: between words or signs, else between characters."""
-        whole = self.levels[begin : limit + 1]
-        start = int(self.spans[begin, 0])
-        borders = word_borders(self.text[start : int(self.spans[limit, 1])])
-        places = self.spans[begin : limit + 1, 0] - start
-        between = (whole >= WITHIN) & borders[np.clip(places, 0, len(borders) - 1)]
-        between[0] = False  # the cut-out text begins there, which says nothing about it
-        for good in (between, whole >= WITHIN):
-            if good.any():
-                return _last(good)
-        return limit - begin
-
-
 def _last(holds: NDArray[np.bool_]) -> int:
     return int(np.flatnonzero(holds)[-1])
+
+
+def border_levels(text: str, kind: str, spans: NDArray[np.int64]) -> NDArray[np.int8]:
+    """The level of a border before each token, (N,).
+
+    Args:
+        text: the document.
+        kind: ``code`` or a kind of prose; see `Document.kind`.
+        spans: the characters of each token, in order, (N, 2).
+    """
+    starts = spans[:, 0]
+    ends = np.concatenate(([0], np.maximum.accumulate(spans[:, 1])[:-1]))
+    levels = np.where(starts < ends, SHARED, np.where(starts == ends, WITHIN, WORD)).astype(np.int8)
+    for level, places in _code(text) if kind == "code" else _prose(text):
+        here = np.searchsorted(places, starts, "right") > np.searchsorted(places, ends, "left")
+        levels[here] = level
+    return levels
+
+
+def _prose(text: str) -> Iterable[tuple[int, NDArray[np.int64]]]:
+    """The places of each level, the lower levels first."""
+    yield SENTENCE, _array([*sentence_starts(text), *(match.end() for match in ITEM.finditer(text))])
+    headings = [(match.start(), match.end()) for match in HEADING.finditer(text)]
+    below = {end for _, end in headings}
+    yield PARAGRAPH, _array(match.end() for match in BLANK.finditer(text))
+    if headings:
+        # A heading stays with the text below it, also where another heading follows.
+        yield WORD, _array(below)
+        yield SECTION, _array(start + _spaces(text, start) for start, _ in headings if start not in below)
+
+
+def _code(text: str) -> Iterable[tuple[int, NDArray[np.int64]]]:
+    yield SENTENCE, _array(match.end() for match in LINE.finditer(text))
+    yield PARAGRAPH, _array(match.end() for match in BLANK.finditer(text))
+    yield SECTION, _array(match.end() for match in DEFINITION.finditer(text))
+
+
+def _spaces(text: str, start: int) -> int:
+    return len(text[start : start + 4]) - len(text[start : start + 4].lstrip(" "))
+
+
+def _array(places: Iterable[int]) -> NDArray[np.int64]:
+    return np.array(sorted(places), dtype=np.int64)
+
+
+def words_of(text: str) -> Encoding:
+    """The words of a text as its tokens, without special tokens; their ids mean nothing.
+
+    Words are those of `word_borders`: runs of letters and digits, and single other characters.
+
+    Raises:
+        InvalidText: the text contains a lone surrogate.
+        EmptyText: it is all white space.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidText(
+            f"it has a lone surrogate at character {error.start:,}; give text that UTF-8 can hold"
+        ) from None
+    borders = np.flatnonzero(word_borders(text))
+    spans = np.stack([borders[:-1], borders[1:]], axis=1).astype(np.int64)
+    spans = spans[[not text[start:end].isspace() for start, end in spans.tolist()]]
+    if not len(spans):
+        raise EmptyText("it is blank")
+    count = len(spans)
+    zeros = np.zeros(count, dtype=np.int64)
+    return Encoding.of_arrays(
+        text,
+        ids=zeros,
+        token_type_ids=zeros,
+        offsets=spans,
+        special=np.zeros(count, dtype=np.bool_),
+        sequence_ids=zeros,
+        pieces=[text[start:end] for start, end in spans.tolist()],
+    )

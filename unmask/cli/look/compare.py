@@ -14,7 +14,7 @@ from unmask.cli.options import (
     TruncationOption,
     how_many,
 )
-from unmask.cli.output import console, print_json, print_legend, progress, safe, table
+from unmask.cli.output import console, present, print_legend, progress, safe, table
 from unmask.cli.streams import read_text
 from unmask.errors import InvalidRequest
 
@@ -102,10 +102,7 @@ def compare(
             for stretch in both
         ),
     )
-    if json:
-        print_json(comparison)
-    else:
-        _show(comparison, both)
+    present(comparison, lambda result: _show(result, both), json=json)
 
 
 def _compared(first: "TokenPredictions", second: "TokenPredictions") -> "tuple[ComparedTokens, ...]":

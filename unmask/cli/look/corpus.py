@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from unmask.base.files import user_cache
 from unmask.cli.options import OUTPUT, RUN, JsonOption, ModelOption, OutputOptions, RunOptions, how_many
-from unmask.cli.output import console, print_json, print_legend, progress, safe, table
+from unmask.cli.output import console, present, print_legend, progress, safe, table
 from unmask.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -154,10 +154,7 @@ def head(
                 loaded.encoder, statistics, layer, number, pattern=pattern, query=query, key=key, top=top
             )
     result = _head_report(loaded, statistics, (layer, number), (pattern, query, key), shown)
-    if json:
-        print_json(result)
-    else:
-        _show_head(result)
+    present(result, _show_head, json=json)
 
 
 def _head_report(

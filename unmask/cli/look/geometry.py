@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from unmask.base.files import check_can_write, whole_file
 from unmask.cli.options import RUN, JsonOption, ModelOption, RunOptions
-from unmask.cli.output import console, print_json, progress, safe, table
+from unmask.cli.output import console, present, progress, safe, table
 from unmask.cli.streams import read_text
 from unmask.errors import InvalidRequest, OutputError
 
@@ -156,10 +156,7 @@ def geometry(
             twin = measure(twin_states, special_N=mask, points=points, seed=seed, shuffled=False)
     left += len(words) - used
     result = GeometryReport(loaded.name, loaded.revision, used, left, special, seed, layers, twin)
-    if json:
-        print_json(result)
-    else:
-        show(result)
+    present(result, show, json=json)
 
 
 def _words(text: str | None, file: Path | None, points: int) -> tuple[list[str], int]:
@@ -241,10 +238,7 @@ def _compare(
         shuffled=similarity.shuffled.tolist(),
         shuffled_biased=similarity.shuffled_biased.tolist(),
     )
-    if json:
-        print_json(result)
-    else:
-        show_cka(result)
+    present(result, show_cka, json=json)
 
 
 def _aligned(a: "ReadTexts", b: "ReadTexts") -> tuple[list[object], list[object]]:

@@ -26,7 +26,7 @@ from unmask.cli.options import (
     TruncationOption,
     how_many,
 )
-from unmask.cli.output import console, print_json, print_legend, progress, safe, table
+from unmask.cli.output import console, present, print_legend, progress, safe, table
 from unmask.cli.streams import read_text
 from unmask.errors import InvalidRequest
 
@@ -219,10 +219,7 @@ def look(
         pool=pool,
         layer=layer,
     )
-    if json:
-        print_json(result)
-    else:
-        _show(result, loaded)
+    present(result, lambda result: _show(result, loaded), json=json)
 
 
 def _check_views(views: list[str], layer: int | None, head: int | None) -> None:

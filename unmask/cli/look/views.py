@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from unmask.cli.output import console, print_json, print_legend, progress, safe, table
+from unmask.cli.output import console, present, print_json, print_legend, progress, safe, table
 
 if TYPE_CHECKING:
     from unmask.interpret import AttentionView
@@ -189,10 +189,7 @@ def look_against(loaded: "Model", before: "AttentionView", after: "AttentionView
         queries=attention.queries,
         of=attention.of,
     )
-    if json:
-        print_json(result)
-    else:
-        _show_against(result)
+    present(result, _show_against, json=json)
 
 
 def _compared_words(texts: "TextComparison") -> tuple[LookPair, ...]:

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from unmask.errors import InvalidRequest, InvalidText, quoted
-from unmask.search.documents.storable import require_json
-from unmask.search.documents.values import Document, Skipped
+from unmask.search.documents.values import Document, Skipped, require_json
 from unmask.text.lines import check_text, lines
 from unmask.text.rows import FORMAT_OF, json_row, read_rows
 

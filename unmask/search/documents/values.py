@@ -1,8 +1,11 @@
-"""What reading files gives: documents, and what was skipped."""
+"""What reading files gives: documents, what was skipped, and what can be stored beside a text."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from unmask.errors import quoted
 
 MAX_DOCUMENT_BYTES = 32 << 20
 """Bytes of the text of a document, unpacked; indexing takes up to 60 times as much memory."""
@@ -36,3 +39,52 @@ class Skipped:
     name: str
     reason: str
     """A clause that completes "NAME was skipped: ..."."""
+
+
+MOST_LEVELS = 100
+"""How deep metadata may be nested."""
+
+MOST_BITS = 14_000
+"""The bits of a number in metadata; JSON is written and read with up to 4,300 digits."""
+
+
+def require_json(value: Any, level: int = 1) -> None:
+    """Raise ValueError if a value would be another after it was written as JSON and read again."""
+    match value:
+        case None | bool():
+            pass
+        case str():
+            require_unicode(value)
+        case int():
+            if value.bit_length() > MOST_BITS:
+                raise ValueError("a number has more than 4,200 digits; give it as text")
+        case float():
+            if not math.isfinite(value):
+                raise ValueError(f"{value} is no number of JSON; give None")
+        case dict() | list() | tuple():
+            if level > MOST_LEVELS:
+                raise ValueError(f"they are nested more than {MOST_LEVELS} levels deep; give them flatter")
+            if isinstance(value, dict):
+                _require_keys(value)
+                value = value.values()
+            for each_value in value:
+                require_json(each_value, level + 1)
+        case _:
+            raise ValueError(f"{quoted(value)} is no string, number, list or dictionary; give one of them")
+
+
+def _require_keys(keys: Iterable[object]) -> None:
+    for key in keys:
+        if not isinstance(key, str):
+            raise ValueError(f"the key {quoted(key)} is no string; give strings as keys")
+        require_unicode(key)
+
+
+def require_unicode(text: str) -> None:
+    """Raise ValueError if a text holds half a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"{quoted(text)} has a lone surrogate at character {error.start:,}; give text that UTF-8 can hold"
+        ) from None
