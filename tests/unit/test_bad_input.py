@@ -376,7 +376,7 @@ def test_a_bad_argument_or_text(case, tiny_folder, tmp_path):
         (["embed", "--dtype", "int3"], ('"int3"', "float32")),
         (["embed", "--truncation", "maybe"], ('"maybe"', "end")),
         (["look", "the", "--layer", "first"], ('"first"', "--layer")),
-        (["look"], ("TEXT is missing",)),
+        (["head"], ("HEAD is missing",)),
         (["convert", "folder"], ("OUT is missing",)),
         (["inspect"], ("CHECKPOINT is missing",)),
         (["scaling", "--memory", "-1GiB"], ("--memory=-1GiB",)),

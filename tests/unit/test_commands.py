@@ -1,6 +1,7 @@
 """``unmask inspect``, ``models``, ``kernels`` and ``look``, for people and for programs, and the program."""
 
 import inspect
+import io
 import json
 import os
 import subprocess
@@ -25,7 +26,9 @@ from tests.support.tiny import (
     write_checkpoint,
 )
 from unmask.cli.commands import PANELS
+from unmask.cli.streams import read_text
 from unmask.engines.native.engine import NativeEngine
+from unmask.errors import InvalidRequest
 from unmask.families import DEFAULT_NAME, FAMILIES
 from unmask.interpret.attention.comparison import attention_change
 from unmask.interpret.attention.taxonomy import LABELS
@@ -565,3 +568,28 @@ def test_lines_of_progress_outside_a_terminal(monkeypatch, capsys):
     assert first.startswith("embedding: 1 of 4, about ")
     assert last == "embedding: 4 of 4, about 0 s left"
     assert unknown == "embedding: 5"
+
+
+@pytest.mark.parametrize(
+    "command", [("look", "-l", "0"), ("compare",), ("watch",), ("geometry", "--no-random"), ("fill",)]
+)
+def test_a_text_may_be_piped_in(command, tmp_path):
+    """Without an argument as with -, and the same as the text itself."""
+    text = "The old man opened the [MASK] and went into the house where he slept." * 3
+    model = ("-m", "unmask-mini", "--json")
+    piped = run_here(*command, *model, stdin=text.encode())
+    named = run_here(command[0], "-", *command[1:], *model, stdin=text.encode())
+    typed = run_here(command[0], text, *command[1:], *model)
+    assert (piped.code, piped.out) == (0, named.out), piped.err
+    if command[0] != "fill":  # which says where it read a line
+        assert typed.out == piped.out
+
+
+def test_a_missing_text_is_not_waited_for_on_a_terminal(monkeypatch):
+    class Keyboard(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setattr("sys.stdin", Keyboard())
+    with pytest.raises(InvalidRequest, match="there is no text; give one, or pipe one in"):
+        read_text(None)

@@ -165,7 +165,7 @@ def _words(text: str | None, file: Path | None, points: int) -> tuple[list[str],
         raise InvalidRequest("give either a text or --file FILE")
     every = read_text(text).split() if file is None else list(_file_words(file))
     if not every:
-        raise InvalidRequest("the text has no words; give a text with words")
+        raise InvalidRequest("the text has no words; give a text with words, or --file FILE")
     return every[:points], len(every[points:])
 
 
