@@ -493,6 +493,7 @@ def test_cost_of_variants_in_turn(finished, plan, monkeypatch):
     assert make_report(out).rows[0].cost == made.variants[0]
 
 
+@pytest.mark.slow
 def test_memory_grows_with_the_encoder(finished, plan, tmp_path):
     """Weights, gradients and a moment are in it, so the peak rises by more than three times the weights."""
     large = dataclasses.replace(plan, sizes=dataclasses.replace(TINY, width=256, feedforward=1024))

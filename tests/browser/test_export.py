@@ -2,6 +2,7 @@
 
 import csv
 import io
+import itertools
 import re
 import xml.etree.ElementTree as ET
 from contextlib import contextmanager
@@ -322,10 +323,16 @@ def test_python_of_other_views_computes_the_api_s_numbers(page, live, monkeypatc
 PAIRED = "bank money"
 
 
-@pytest.mark.parametrize(
-    "rows", ["", "&special=hide", "&pair.rows=renormalized", "&special=hide&weight=norm"]
-)
-@pytest.mark.parametrize("view", ["map", "map&map.by=words", "flow", "flow&flow.as=all"])
+def pairs_of_views():
+    """Every view and every kind of rows once in the default run."""
+    views = ("map", "map&map.by=words", "flow", "flow&flow.as=all")
+    kinds = ("", "&special=hide", "&pair.rows=renormalized", "&special=hide&weight=norm")
+    first = {("map", kinds[2]), (views[1], kinds[0]), ("flow", kinds[3]), (views[3], kinds[1])}
+    for view, rows in itertools.product(views, kinds):
+        yield pytest.param(view, rows, marks=() if (view, rows) in first else pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("view", "rows"), pairs_of_views())
 def test_python_of_a_pair_computes_what_is_between_its_texts(page, live, monkeypatch, view, rows):
     """The snippet's numbers are those of the page: of the map's cells, of the flow's lines."""
     show(page, live.url + PLACE + f"&pair={PAIRED}&pair.edges=ba&flow.edges=2&flow.least=0{rows}", view)

@@ -114,7 +114,7 @@ def test_by_keyboard_alone_through_all_views(browser, house):
         page.keyboard.press("e")
         page.get_by_role("dialog").wait_for()
         page.keyboard.press("Escape")
-        page.get_by_role("dialog").wait_for(state="hidden")
+        page.locator("dialog").wait_for(state="detached")
         page.locator("[role=tab][aria-selected=true]").focus()
         page.keyboard.press("ArrowRight")
         settle(page, "flow")

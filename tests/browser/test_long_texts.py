@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pytest
 from conftest import DRAWN, opened, running
 from fake_model import FakeModel
 from looking import greeted, point, read
@@ -56,6 +57,7 @@ def longest_task(trace):
     return max(times)
 
 
+@pytest.mark.slow
 def test_a_document_of_8192_tokens_stays_smooth_while_it_is_measured(browser, monkeypatch):
     text = "bank river muddy " * 2730
     # What the page has to do depends on the tokens, not on the heads.

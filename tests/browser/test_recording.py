@@ -1,6 +1,7 @@
 """Recordings of views that move: looping GIFs with the numbers of every layer."""
 
 import numpy as np
+import pytest
 from colors import palette
 from conftest import opened
 from fake_model import LAYERS, FakeModel
@@ -41,6 +42,7 @@ def test_the_map_goes_through_the_layers(page, live, tmp_path):  # noqa: F811
             assert np.abs(frame[y, x] - expected).max() < 24, (layer, query, key)
 
 
+@pytest.mark.slow
 def test_the_cloud_turns_once(browser, longer, tmp_path):  # noqa: F811
     with shown(browser, longer, text=LONGER, cloud_turn="30,10,1.4") as page:
         page.get_by_test_id("cloud-explained").wait_for()

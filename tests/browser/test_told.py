@@ -101,7 +101,9 @@ def test_a_flow_without_a_strong_edge_and_a_text_longer_than_any_in_training_say
         assert "unmask-mini was trained on at most 128" in note
 
 
-@pytest.mark.parametrize("tab", ["map", "head", "heads", "words"])
+@pytest.mark.parametrize(
+    "tab", ["map", "words", *(pytest.param(tab, marks=pytest.mark.slow) for tab in ("head", "heads"))]
+)
 def test_every_tab_of_a_saved_overview_opens_or_says_why_not(browser, live, tmp_path, tab):
     with opened(browser) as page:
         look(page, live, "overview")

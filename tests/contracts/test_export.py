@@ -215,6 +215,7 @@ def test_a_graph_reads_what_the_tokenizer_of_a_family_without_token_types_gives(
         np.testing.assert_allclose(states, model(**given).last_hidden_state.numpy(), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_an_adapter_is_exported_with_its_head_and_labels(tmp_path):
     folder = tmp_path / "graph"
     found = json.loads(run_here("export", "default", "--adapter", "sentiment", "-o", folder, "--json").out)

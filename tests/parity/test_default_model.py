@@ -44,6 +44,7 @@ def test_500_sentences_equal_sentence_transformers(model):
     assert difference <= 1e-5
 
 
+@pytest.mark.slow
 @needs_data
 def test_published_spearman_on_stsb(model):
     columns = ["genre", "file", "year", "id", "score", "sentence1", "sentence2"]

@@ -200,6 +200,7 @@ def test_a_reranker_gives_no_view(reranker, tmp_path):
         Index.create(tmp_path / "index", reranker)
 
 
+@pytest.mark.slow
 def test_workers_compute_every_view_as_one_process(colbert, splade, one_thread, tmp_path, monkeypatch):
     monkeypatch.setattr(adding, "CHARACTERS_AT_ONCE", 40)
     documents = [{"id": str(number), "text": f"a muddy river {'bank ' * number}"} for number in range(5)]

@@ -66,24 +66,25 @@ def place(texts, tmp_path):
 
 def run_together(parent, *arguments, before=("", "")):
     """All processes of a command, as torchrun would start them; ``before`` runs first in each."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port = one.getsockname()[1]
-    processes = [
-        parent.start(
-            *arguments,
-            env={
-                "RANK": str(rank),
-                "LOCAL_RANK": str(rank),
-                "WORLD_SIZE": str(len(before)),
-                "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": str(port),
-            },
-            before=QUICK + first,
-        )
-        for rank, first in enumerate(before)
-    ]
-    return [process.wait() for process in processes]
+    with socket.socket() as held:
+        # Bound without listening, so that nobody else is given the port before the first process listens.
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        processes = [
+            parent.start(
+                *arguments,
+                env={
+                    "RANK": str(rank),
+                    "LOCAL_RANK": str(rank),
+                    "WORLD_SIZE": str(len(before)),
+                    "MASTER_ADDR": "127.0.0.1",
+                    "MASTER_PORT": str(held.getsockname()[1]),
+                },
+                before=QUICK + first,
+            )
+            for rank, first in enumerate(before)
+        ]
+        return [process.wait() for process in processes]
 
 
 def assert_well(ran):
@@ -108,22 +109,24 @@ def close(one, other, where=""):
 
 # --- steps -------------------------------------------------------------------------------------------
 
-JOBS = [
+JOBS = [("recomputed", "fsdp", "adamw"), ("replaced", "ddp", "stable_adamw")]
+MORE_JOBS = [
     ("masked", "ddp", "adamw"),
-    ("recomputed", "fsdp", "adamw"),
     ("shared layers", "fsdp", "stable_adamw"),
-    ("replaced", "ddp", "stable_adamw"),
     ("replaced", "fsdp", "muon"),
 ]
 
 
-def test_two_processes_step_as_one(parent, tmp_path):
+@pytest.mark.parametrize(
+    "jobs", [JOBS, pytest.param(MORE_JOBS, marks=pytest.mark.slow)], ids=["each kind", "more"]
+)
+def test_two_processes_step_as_one(parent, tmp_path, jobs):
     path = tmp_path / "results.pt"
     compute = (
-        f"from tests.training import together\ntogether.compute({str(path)!r}, {JOBS})\nraise SystemExit"
+        f"from tests.training import together\ntogether.compute({str(path)!r}, {jobs})\nraise SystemExit"
     )
     assert_well(run_together(parent, before=(compute, compute)))
-    for job, two in zip(JOBS, torch.load(path), strict=True):
+    for job, two in zip(jobs, torch.load(path), strict=True):
         one = together.alone(job)
         assert any(gradient is None for gradient in one["gradients"].values()), "nothing is left without one"
         close(one, two, "/".join(job))
@@ -164,6 +167,7 @@ def test_a_run_goes_from_one_process_to_two_and_back(parent, place):
             assert same, (one["step"], key, value, other[key])
 
 
+@pytest.mark.slow
 def test_a_run_from_a_store_is_resumed_by_one_two_and_four_processes(parent, place):
     """With sharded weights, layers computed again and micro-batches accumulated, and without its texts."""
     shutil.rmtree(place / "data")  # of one file each

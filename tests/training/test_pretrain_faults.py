@@ -107,7 +107,7 @@ def kill_and_go_on(place, runs_apart, kills, seed, steps):
 
 
 def test_killed_at_random_moments(place, runs_apart):
-    kill_and_go_on(place, runs_apart, kills=5, seed=0, steps=6)
+    kill_and_go_on(place, runs_apart, kills=2, seed=0, steps=6)
 
 
 def test_a_kill_after_the_model_is_in_place_leaves_nothing(place):

@@ -57,6 +57,7 @@ def test_two_processes_train_as_one_with_several_seeds(parent, place, tmp_path):
     assert again[0].err.count("already finished") == 2
 
 
+@pytest.mark.slow
 def test_two_processes_sweep_as_one(parent, place, tmp_path):
     """Only one of them has the record of the trials, and both train the same trial."""
     lines = ("micro_batches = 2", 'sweep."optimizer.learning_rate" = [1e-4, 5e-3]', "sweep.r_drop = [0.5]")

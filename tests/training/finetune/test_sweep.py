@@ -108,7 +108,10 @@ def test_without_the_record_finished_trials_are_kept(finished, place, tmp_path, 
     assert finetune(swept(finished.folder), base=place) == finished
 
 
-@pytest.mark.parametrize("moment", ["asked", "suggested", "step", "told"])
+@pytest.mark.parametrize(
+    "moment",
+    [*(pytest.param(moment, marks=pytest.mark.slow) for moment in ("asked", "suggested")), "step", "told"],
+)
 def test_a_killed_sweep_resumes_bit_by_bit(finished, place, tmp_path, monkeypatch, moment):
     """SIGKILL at the third trial; the second process takes up exactly that trial."""
     given = swept(tmp_path / "run", checkpoints={"every": 1})

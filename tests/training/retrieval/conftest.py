@@ -40,4 +40,5 @@ def place(tmp_path_factory):
     write_rows(beir / "corpus.jsonl", [*corpus, {"_id": "d90", "text": "a bank"}])
     lines = [f"q{n}\td{n}\t{n % 3}" for n in range(12)] + ["q1\td2\t1"]
     (beir / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "\n".join(lines) + "\n")
+    write_rows(folder / "short.jsonl", [row() for _ in range(32)])
     return folder

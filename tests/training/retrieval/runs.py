@@ -27,7 +27,15 @@ def table(out, retrieval=None, **changes):
     } | changes
 
 
-def stopped_and_resumed(monkeypatch, run, place, at=7):
+SHORT = {
+    "data": {"train": ["short.jsonl"], "dev": ["dev.jsonl"]},
+    "evaluation": {"every": 2, "metric": "ndcg@10"},
+}
+"""Two epochs of 4 steps, for a run that is stopped at the third."""
+SHORT_SCORED = SHORT | {"data": SHORT["data"] | {"scores": "scores"}}
+
+
+def stopped_and_resumed(monkeypatch, run, place, at=3):
     """The result of a run that receives SIGTERM after a step, and is started again."""
     steps = []
     step = Trainer._step

@@ -9,7 +9,7 @@ import sentence_transformers
 import unmask
 from tests.training.finetune.test_finetune import Heard
 from tests.training.retrieval.conftest import write_rows
-from tests.training.retrieval.runs import files, stopped_and_resumed, table
+from tests.training.retrieval.runs import SHORT, files, stopped_and_resumed, table
 from unmask.errors import InvalidRequest, InvalidText, TextTooLong
 from unmask.training.finetune.data_settings import DataSettings
 from unmask.training.finetune.metrics import best_of, ranking_figures
@@ -56,12 +56,12 @@ def test_a_run_learns_and_leaves_a_folder_that_sentence_transformers_loads(place
 @pytest.mark.parametrize("given", [{}, {"tokens_per_pass": 40, "negatives": 1, **PROMPTS}])
 @pytest.mark.parametrize("metric", ["mrr@10", None])
 def test_a_stopped_run_resumes_bit_by_bit(place, tmp_path, monkeypatch, given, metric):
-    changes = {"evaluation": {"every": 5} | ({"metric": metric} if metric else {})}
+    changes = SHORT | {"evaluation": {"every": 2} | ({"metric": metric} if metric else {})}
     if metric is None:
-        changes["data"] = {"train": ["train.jsonl"]}
+        changes["data"] = {"train": ["short.jsonl"]}
     whole = finetune(table(tmp_path / "whole", given, **changes), base=place)
     again = stopped_and_resumed(monkeypatch, table(tmp_path / "broken", given, **changes), place)
-    assert (again.steps, again.best_step, again.dev) == (16, whole.best_step, whole.dev)
+    assert (again.steps, again.best_step, again.dev) == (8, whole.best_step, whole.dev)
     assert files(again.folder) == files(whole.folder)
     start = (place / "tiny/model.safetensors").read_bytes()
     assert files(whole.folder)["model.safetensors"] != start
