@@ -75,10 +75,11 @@ def house(tmp_path_factory):
 @pytest.mark.parametrize(
     ("tone", "screen"),
     [
-        ("light", "desk"),
         ("dark", "phone"),
-        pytest.param("dark", "desk", marks=pytest.mark.slow),
-        pytest.param("light", "phone", marks=pytest.mark.slow),
+        *(
+            pytest.param(tone, screen, marks=pytest.mark.slow)
+            for tone, screen in (("light", "desk"), ("dark", "desk"), ("light", "phone"))
+        ),
     ],
 )
 def test_no_view_violates_a_rule(browser, house, tone, screen):

@@ -153,7 +153,7 @@ def test_a_saved_map_and_page_hold_every_head(page, browser, live, tmp_path):
         assert file.evaluate("missing") == []
 
 
-@pytest.mark.parametrize("view", ["map", "head"])
+@pytest.mark.parametrize("view", ["map", pytest.param("head", marks=pytest.mark.slow)])
 def test_keys_say_which_heads_a_saved_page_lacks(page, browser, live, tmp_path, monkeypatch, view):
     monkeypatch.setattr("unmask.explorer.export.views.ALL_HEADS_BYTES", 1)
     show(page, live.url + PLACE, view)
@@ -293,9 +293,9 @@ def test_python_computes_what_is_shown(page, live, monkeypatch):
     [
         ("tokens", "head/1/2", "attention_received"),
         ("map&map.by=words&special=hide&weight=norm", "words/1/2?weight=norm&special=hide", "values"),
-        ("tokens&special=hide", "edges/1?special=hide", "received"),
-        ("map&special=hide", "values/1/2?special=hide", "values"),
-        ("flow", "edges/1", "values"),
+        pytest.param("tokens&special=hide", "edges/1?special=hide", "received", marks=pytest.mark.slow),
+        pytest.param("map&special=hide", "values/1/2?special=hide", "values", marks=pytest.mark.slow),
+        pytest.param("flow", "edges/1", "values", marks=pytest.mark.slow),
         ("flow&special=hide&weight=norm", "edges/1?weight=norm&special=hide", "values"),
         ("paths", "rollout?token=3&fusion=mean", "values"),
         ("paths&paths.method=relevance", "relevance?token=3&target=word", "by_layer"),

@@ -185,7 +185,7 @@ def test_without_special_tokens_everywhere(page, fake_explorer, fake):
     page.get_by_test_id("of-all-tokens").wait_for()
 
 
-@pytest.mark.parametrize("short", [True, False])
+@pytest.mark.parametrize("short", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_saved_flow_has_what_its_controls_offer(
     page, browser, fake_explorer, fake, tmp_path, monkeypatch, short
 ):

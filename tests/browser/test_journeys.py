@@ -146,7 +146,7 @@ def turn(page):
 @pytest.mark.parametrize(
     "view",
     [
-        pytest.param(view, marks=() if view in ("map", "flow") else pytest.mark.slow)
+        pytest.param(view, marks=() if view == "map" else pytest.mark.slow)
         for view in KEYS.values()
         if view not in ("wall", "tour")
     ],

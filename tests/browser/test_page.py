@@ -57,7 +57,7 @@ def test_reads_a_pixel_and_a_value_of_the_default_model(page, explorer, default_
         assert opaque == 255
 
 
-@pytest.mark.parametrize("tone", ["light", "dark"])
+@pytest.mark.parametrize("tone", [pytest.param("light", marks=pytest.mark.slow), "dark"])
 def test_colors_of_every_scale(page, fake_explorer, tone):
     look(page, fake_explorer, "map", theme=tone)
     shown(page, 0, 0)

@@ -21,7 +21,7 @@ def chapter(page, server, name, text=SENTENCE):
     settle(page, "tour")
 
 
-@pytest.mark.parametrize("name", ["scaling", "positions"])
+@pytest.mark.parametrize("name", [pytest.param("scaling", marks=pytest.mark.slow), "positions"])
 def test_titles_of_charts_keep_clear_of_their_numbers(page, fake_explorer, name):
     chapter(page, fake_explorer, name)
     charts = page.locator("svg[role=img]").all()

@@ -197,7 +197,7 @@ def test_nothing_found_and_what_is_refused_are_said(browser, library):
         problem.filter(has_text="tokens").wait_for()
 
 
-@pytest.mark.parametrize("tone", ["light", "dark"])
+@pytest.mark.parametrize("tone", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_the_view_keeps_the_rules(browser, library, tone):
     broken = []
     with opened(browser) as page:

@@ -125,7 +125,7 @@ def test_a_term_opens_by_keyboard_and_escape_closes_it(page, server):
     card.wait_for(state="detached")
 
 
-@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("width", [390, pytest.param(1280, marks=pytest.mark.slow)])
 def test_punctuation_stays_with_its_term(browser, server, width):
     with opened(browser) as page:
         page.set_viewport_size({"width": width, "height": 844})

@@ -370,7 +370,11 @@ print(json.dumps([rows.tolist() for rows in vectors]))
 
 
 @needs_library
-@pytest.mark.parametrize("environment", [{}, {"OMP_NUM_THREADS": "1"}], ids=["default", "one thread"])
+@pytest.mark.parametrize(
+    "environment",
+    [{}, pytest.param({"OMP_NUM_THREADS": "1"}, marks=pytest.mark.slow)],
+    ids=["default", "one thread"],
+)
 def test_texts_are_embedded_without_torch(environment):
     precisions = [dtype for dtype in PRECISIONS if dtype in library.connected().precisions]
     assert "float32" in precisions

@@ -141,7 +141,9 @@ def test_dropout_is_the_same_forward_and_backward(pattern):
         (FullAttention(), 0.0),
         (CausalAttention(), 0.0),
         (SlidingWindowGlobal(SlidingWindow(64), own_projections=False), 0.001),
-        (SlidingWindowGlobal(SlidingWindow(64), own_projections=False), 1.0),
+        pytest.param(
+            SlidingWindowGlobal(SlidingWindow(64), own_projections=False), 1.0, marks=pytest.mark.slow
+        ),
         (BlockSparse(64, 3, seed=0), 0.0),
     ],
     ids=str,

@@ -41,15 +41,15 @@ def numbers(distribution):
     return tuple(int(part) for part in version(distribution).split(".")[:2])
 
 
-def judge(device):
+def judge(device, *more):
     """Run every case in a process of its own, for Triton reads its variable when it is imported."""
     environment = os.environ | ({"TRITON_INTERPRET": "1"} if device == "cpu" else {})
-    command = [sys.executable, "-W", "error", "-m", "tests.support.packed_in_triton", device]
+    command = [sys.executable, "-W", "error", "-m", "tests.support.packed_in_triton", device, *more]
     run = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert run.returncode == 0, run.stderr[-3000:]
     lines = [json.loads(line) for line in run.stdout.splitlines()]
     cases, dropout = ([line for line in lines if kind in line] for kind in ("case", "dropout"))
-    assert len(cases) > 10
+    assert len(cases) > (15 if more else 8)
     assert len(dropout) == 2
     for line in cases:
         bound = BOUNDS[line["case"]["dtype"]]
@@ -63,16 +63,19 @@ def judge(device):
 
 
 @needs_triton
-def test_interpreted_it_equals_the_definition():
+@pytest.mark.parametrize(
+    "more", [(), pytest.param(("more",), marks=pytest.mark.slow)], ids=["each kind", "more"]
+)
+def test_interpreted_it_equals_the_definition(more):
     if numbers("triton") < (3, 7) and numbers("numpy") >= (2, 4):
         pytest.skip("this triton's interpreter cannot count with this numpy")
-    judge("cpu")
+    judge("cpu", *more)
 
 
 @needs_triton
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_on_a_gpu_it_equals_the_definition():
-    judge("cuda")
+    judge("cuda", "more")
 
 
 @needs_triton

@@ -36,9 +36,10 @@ def distinct_sentences(count: int) -> list[str]:
 
 
 @needs_data
-def test_500_sentences_equal_sentence_transformers(model):
-    texts = distinct_sentences(500)
-    assert len(texts) == 500
+@pytest.mark.parametrize("count", [100, pytest.param(500, marks=pytest.mark.slow)])
+def test_sentences_equal_sentence_transformers(model, count):
+    texts = distinct_sentences(count)
+    assert len(texts) == count
     theirs = SentenceTransformer(str(model.checkpoint.source.folder), device="cpu").encode(texts)
     difference = np.abs(model.embed(texts) - theirs).max()
     assert difference <= 1e-5

@@ -53,7 +53,11 @@ def test_a_run_learns_and_leaves_a_folder_that_sentence_transformers_loads(place
     assert 'library_name: "sentence-transformers"' in (result.folder / "README.md").read_text()
 
 
-@pytest.mark.parametrize("given", [{}, {"tokens_per_pass": 40, "negatives": 1, **PROMPTS}])
+@pytest.mark.parametrize(
+    "given",
+    [pytest.param({}, marks=pytest.mark.slow), {"tokens_per_pass": 40, "negatives": 1, **PROMPTS}],
+    ids=["plain", "in passes"],
+)
 @pytest.mark.parametrize("metric", ["mrr@10", None])
 def test_a_stopped_run_resumes_bit_by_bit(place, tmp_path, monkeypatch, given, metric):
     changes = SHORT | {"evaluation": {"every": 2} | ({"metric": metric} if metric else {})}

@@ -38,7 +38,7 @@ def given(**more):
 )
 def test_a_student_learns_its_teachers_vectors(place, tmp_path, retrieval, model, width):
     heard = Heard()
-    run = table(tmp_path / "run", given(**retrieval), model=model, epochs=8)
+    run = table(tmp_path / "run", given(**retrieval), model=model, epochs=4)
     result = finetune(run, base=place, callback=heard)
     found = cosines(tmp_path / "run")
     assert np.mean(found[-5:]) > np.mean(found[:5]) + 0.02

@@ -48,7 +48,15 @@ def before(run):
     return found
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow)
+        if name in ("multi_vector", "dense margin_mse", "reranker mse")
+        else name
+        for name in KINDS
+    ],
+)
 def test_a_stopped_run_resumes_bit_by_bit(place, tmp_path, monkeypatch, name):
     given, changes = KINDS[name]
     whole = finetune(table(tmp_path / "whole", given, **changes), base=place)

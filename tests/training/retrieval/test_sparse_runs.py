@@ -95,7 +95,8 @@ def test_regularizers_make_vectors_sparse(place, tmp_path):
             "regularizer_warmup_share": 0.5,
         }
         run = tmp_path / name
-        result = finetune(table(run, given, epochs=4, model=MODEL, evaluation={}), base=place)
+        changes = SHORT | {"epochs": 4, "model": MODEL, "evaluation": {}}
+        result = finetune(table(run, given, **changes), base=place)
         found[name] = result.dev
         train = [one for one in read_events(run / "log.jsonl") if one["event"] == "step"]
         parts = [one.get(f"retrieval/{name}_regularizer") for one in train]
