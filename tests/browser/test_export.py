@@ -332,7 +332,7 @@ def pairs_of_views():
         yield pytest.param(view, rows, marks=() if (view, rows) in first else pytest.mark.slow)
 
 
-@pytest.mark.parametrize(("view", "rows"), pairs_of_views())
+@pytest.mark.parametrize(("view", "rows"), list(pairs_of_views()))
 def test_python_of_a_pair_computes_what_is_between_its_texts(page, live, monkeypatch, view, rows):
     """The snippet's numbers are those of the page: of the map's cells, of the flow's lines."""
     show(page, live.url + PLACE + f"&pair={PAIRED}&pair.edges=ba&flow.edges=2&flow.least=0{rows}", view)
