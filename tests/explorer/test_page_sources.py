@@ -1,5 +1,6 @@
 """The sources of the page: nothing goes in circles, and every view lies in a folder of its id."""
 
+import importlib
 import re
 from pathlib import Path
 
@@ -75,3 +76,13 @@ def test_every_view_lies_in_a_folder_of_its_id():
     for name, folder in folders.items():
         component = (folder / f"{name.capitalize()}.svelte").read_text(encoding="utf-8")
         assert "const { explorer }: { explorer: Explorer } = $props();" in component, name
+
+
+def test_what_the_snippets_import_is_there():
+    """Whatever the page hands over imports from modules that exist: they move, and its source is not Python."""
+    source = (SOURCES / "export" / "python.ts").read_text(encoding="utf-8")
+    imports = re.findall(r"from (unmask[\w.]*) import (\w+(?:, \w+)*)", source)
+    assert len(imports) > 20
+    for module, names in imports:
+        for name in names.split(", "):
+            assert hasattr(importlib.import_module(module), name), f"from {module} import {name}"

@@ -89,7 +89,7 @@ const map: Body = (shown, read) => {
   const { view, option } = shown;
   const { layer, head } = view;
   const weight = written(view.weight);
-  const chosen = 'from unmask.interpret.attention.chosen_maps import ChosenMaps';
+  const chosen = 'from unmask.interpret.attention.view import ChosenMaps';
   const over = overOf(view);
   const without = view.special === 'hide' ? SPECIAL : null;
   const maps = `maps = ChosenMaps(view, ${weight}${without || over ? `, ${without ?? 'None'}` : ''}${over ? `, ${written(over)}` : ''})`;
@@ -157,7 +157,7 @@ const heads: Body = (shown, read) => {
   const edges = edgesOf(shown, read);
   if (edges === 'all') return ['result = view.summaries()  # one entry per head, of all tokens'];
   const [from, to] = sidesOf(edges);
-  return ['from unmask.interpret.attention.segments import segment_attention', `result = segment_attention(view.cache)[:, :, ${from}, ${to}]  # ${EDGE_NAMES[edges]}, (layers, heads)`];
+  return ['from unmask.interpret.attention.head_distances import segment_attention', `result = segment_attention(view.cache)[:, :, ${from}, ${to}]  # ${EDGE_NAMES[edges]}, (layers, heads)`];
 };
 
 const head: Body = ({ view, option }) => [
