@@ -57,15 +57,15 @@ def values(block):
 def counted_embeddings(monkeypatch, model, stop_after=None):
     """The texts that were embedded; the process is interrupted after some."""
     read = []
-    embed = type(model).embed_encodings
+    run = type(model)._run
 
-    def counting(self, encodings, *args, **options):
+    def counting(self, ready, *args, **options):
         if stop_after is not None and len(read) >= stop_after:
             raise KeyboardInterrupt
-        read.extend(one.text for one in encodings)
-        return embed(self, encodings, *args, **options)
+        read.extend(encoding.text for encoding in ready.encodings)
+        return run(self, ready, *args, **options)
 
-    monkeypatch.setattr(type(model), "embed_encodings", counting)
+    monkeypatch.setattr(type(model), "_run", counting)
     return read
 
 
