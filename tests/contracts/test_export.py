@@ -19,8 +19,9 @@ from tests.support.heads import decoded_spec
 from tests.support.specs import BLOCKS, SPECS, VOCABULARY, random_encoder
 from tests.support.tokenizers_built import of_bytes
 from unmask.encoder.heads import pool
+from unmask.encoder.heads.pooling import pool_padded
 from unmask.engines.export import onnx as graphs
-from unmask.engines.export.padded import PaddedEncoder, pool_padded, why_not_padded
+from unmask.engines.export.padded import PaddedEncoder, why_not_padded
 from unmask.errors import InvalidRequest
 from unmask.spec import BlockSparse, Disentangled, PooledVector, SlidingWindowGlobal
 from unmask.spec.embedding_head import POOLING_MODES

@@ -8,11 +8,10 @@ import torch
 
 from tests.support.heads import spec_with_heads
 from tests.support.specs import random_encoder
-from unmask.encoder.heads.pooling import pool
-from unmask.engines.export.padded import pool_padded
+from unmask.encoder.heads.pooling import pool, pool_padded
 from unmask.engines.native.pooling import _pool
 from unmask.engines.native.with_heads import EngineWithHeads
-from unmask.spec import PoolingMode
+from unmask.spec import POOLING, PoolingMode
 from unmask.text.batch import PackedBatch, SequenceLayout
 
 LAYOUT = SequenceLayout.of_lengths([3, 5])
@@ -45,7 +44,7 @@ DEFINED = {
 
 @pytest.mark.parametrize("engine", [by_torch, by_numpy, by_graph])
 def test_every_pooling_is_its_definition_and_another_is_an_error(engine):
-    assert set(DEFINED) == set(get_args(PoolingMode))
+    assert set(DEFINED) == set(POOLING) == set(get_args(PoolingMode))
     for mode, defined in DEFINED.items():
         expected = np.stack([defined(X_TD[:3]), defined(X_TD[3:])])
         assert engine(mode) == pytest.approx(expected, abs=1e-6), mode

@@ -18,6 +18,7 @@ from unmask.spec.attention import (
     SoftmaxAttention,
 )
 from unmask.spec.embedding_head import (
+    POOLING,
     POOLING_MODES,
     TEXT_KINDS,
     CheckpointOutput,
@@ -65,6 +66,7 @@ from unmask.spec.parts import (
 from unmask.spec.roles import ROLES, ClassifierRole, LabeledRole, Role
 
 __all__ = [
+    "POOLING",
     "POOLING_MODES",
     "ROLES",
     "TEXT_KINDS",

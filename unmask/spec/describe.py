@@ -5,6 +5,7 @@ from itertools import pairwise
 from typing import assert_never
 
 from unmask.spec import (
+    POOLING,
     ROLES,
     Alibi,
     AttentionPattern,
@@ -32,7 +33,6 @@ from unmask.spec import (
     OutputLayer,
     PairScore,
     PooledVector,
-    PoolingMode,
     RelativePositionBias,
     Rotary,
     SlidingWindow,
@@ -42,15 +42,6 @@ from unmask.spec import (
     UnitLength,
     UnknownOutput,
 )
-
-POOLING: dict[PoolingMode, str] = {
-    "mean": "mean",
-    "cls": "CLS token",
-    "max": "max",
-    "mean_sqrt_len": "mean_sqrt_len",
-    "weighted_mean": "mean by position",
-    "last": "last token",
-}
 
 ACTIVATIONS = {
     "gelu": "GELU",
@@ -105,7 +96,7 @@ def describe_output(head: CheckpointOutput) -> str:
 
 
 def _pooled(head: PooledVector) -> str:
-    pooling = " and ".join(POOLING[mode] for mode in head.pooling)
+    pooling = " and ".join(POOLING[mode].description for mode in head.pooling)
     parts = [f"{pooling} pooling", *_layers(head.projections)]
     if head.normalize or head.projections[-1:] != (UnitLength(),):
         parts.append("normalized" if head.normalize else "not normalized")

@@ -16,6 +16,28 @@ second ...), or the last token."""
 
 POOLING_MODES: tuple[PoolingMode, ...] = get_args(PoolingMode)
 
+
+@dataclass(frozen=True)
+class PoolingNames:
+    """A pooling mode in descriptions, and in both forms of 1_Pooling/config.json."""
+
+    description: str
+    name: str
+    flag: str
+
+
+POOLING: dict[PoolingMode, PoolingNames] = {
+    "cls": PoolingNames("CLS token", "cls", "pooling_mode_cls_token"),
+    "max": PoolingNames("max", "max", "pooling_mode_max_tokens"),
+    "mean": PoolingNames("mean", "mean", "pooling_mode_mean_tokens"),
+    "mean_sqrt_len": PoolingNames(
+        "mean_sqrt_len", "mean_sqrt_len_tokens", "pooling_mode_mean_sqrt_len_tokens"
+    ),
+    "weighted_mean": PoolingNames("mean by position", "weightedmean", "pooling_mode_weightedmean_tokens"),
+    "last": PoolingNames("last token", "lasttoken", "pooling_mode_lasttoken"),
+}
+"""In the order in which the older form, one boolean per mode, concatenates several."""
+
 TextKind = Literal["query", "document"]
 """The part of a text in a search. Many retrievers read the two differently."""
 

@@ -65,6 +65,29 @@ def _pool_exactly(x_TD: Tensor, layout: SequenceLayout, mode: PoolingMode, skipp
     return sums_SD / divisors_S1
 
 
+def pool_padded(x_BND: Tensor, present_BN: Tensor, mode: PoolingMode) -> Tensor:
+    """One vector per text, (B, D); `pool` over padded texts, for graphs that are exported."""
+    weight_BN1 = present_BN[..., None].to(x_BND.dtype)
+    counts_B1 = weight_BN1.sum(1)
+    match mode:
+        case "cls":
+            return x_BND[:, 0]
+        case "last":
+            places_B11 = (present_BN.sum(1) - 1)[:, None, None]
+            return x_BND.gather(1, places_B11.expand(-1, 1, x_BND.shape[-1]))[:, 0]
+        case "max":
+            return x_BND.masked_fill(weight_BN1 == 0, torch.finfo(x_BND.dtype).min).amax(1)
+        case "weighted_mean":
+            weight_BN1 = weight_BN1 * torch.arange(1, x_BND.shape[1] + 1)[:, None]
+            return (x_BND * weight_BN1).sum(1) / weight_BN1.sum(1)
+        case "mean":
+            return (x_BND * weight_BN1).sum(1) / counts_B1
+        case "mean_sqrt_len":
+            return (x_BND * weight_BN1).sum(1) / counts_B1.sqrt()
+        case _:
+            assert_never(mode)
+
+
 def embed(
     x_TD: Tensor,
     layout: SequenceLayout,

@@ -8,6 +8,7 @@ from torch.nn import functional
 
 from unmask.encoder.encoder import Encoder
 from unmask.encoder.heads import ClassificationHead, MaskedLMHead, token_vectors
+from unmask.encoder.heads.pooling import pool_padded
 from unmask.encoder.layers.attention import SoftmaxMixer
 from unmask.encoder.layers.linear_attention import LinearMixer, log_features
 from unmask.engines.export.names import OutputName
@@ -20,7 +21,6 @@ from unmask.spec import (
     MultiVector,
     NoPosition,
     PooledVector,
-    PoolingMode,
     Rotary,
     SlidingWindowGlobal,
     SoftmaxAttention,
@@ -263,29 +263,6 @@ class PaddedEncoder(nn.Module):
     def _head(self, role: str, x_BND: Tensor) -> Tensor:
         logits: Tensor = self.encoder.heads[role](x_BND, self.encoder.embedding.words.weight)
         return logits
-
-
-def pool_padded(x_BND: Tensor, present_BN: Tensor, mode: PoolingMode) -> Tensor:
-    """One vector per text, (B, D); `heads.pool` over padded texts."""
-    weight_BN1 = present_BN[..., None].to(x_BND.dtype)
-    counts_B1 = weight_BN1.sum(1)
-    match mode:
-        case "cls":
-            return x_BND[:, 0]
-        case "last":
-            places_B11 = (present_BN.sum(1) - 1)[:, None, None]
-            return x_BND.gather(1, places_B11.expand(-1, 1, x_BND.shape[-1]))[:, 0]
-        case "max":
-            return x_BND.masked_fill(weight_BN1 == 0, torch.finfo(x_BND.dtype).min).amax(1)
-        case "weighted_mean":
-            weight_BN1 = weight_BN1 * torch.arange(1, x_BND.shape[1] + 1)[:, None]
-            return (x_BND * weight_BN1).sum(1) / weight_BN1.sum(1)
-        case "mean":
-            return (x_BND * weight_BN1).sum(1) / counts_B1
-        case "mean_sqrt_len":
-            return (x_BND * weight_BN1).sum(1) / counts_B1.sqrt()
-        case _:
-            assert_never(mode)
 
 
 def default_outputs(spec: EncoderSpec, output: CheckpointOutput | None) -> tuple[OutputName, ...]:
