@@ -79,7 +79,7 @@ def test_every_view_lies_in_a_folder_of_its_id():
 
 
 def test_what_the_snippets_import_is_there():
-    """Whatever the page hands over imports from modules that exist: they move, and its source is not Python."""
+    """What the page hands over imports from modules that exist; its source is not Python."""
     source = (SOURCES / "export" / "python.ts").read_text(encoding="utf-8")
     imports = re.findall(r"from (unmask[\w.]*) import (\w+(?:, \w+)*)", source)
     assert len(imports) > 20

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from unmask.kernels.dropout import Dropout, apply_keep_mask, dropout, kept, kept_share
+from unmask.kernels.dropout import Dropout, apply_keep_mask, dropout, keep_mask, kept_share
 
 CPU = torch.device("cpu")
 
@@ -13,7 +13,7 @@ CPU = torch.device("cpu")
 @pytest.mark.parametrize("rate", [0.0, 1e-6, 0.1, 0.5, 0.9, 1.0])
 def test_the_kept_share_is_the_nearest_of_16_bits(rate):
     torch.manual_seed(1)
-    mask = kept(torch.Size([1000, 1001]), rate, CPU)
+    mask = keep_mask(torch.Size([1000, 1001]), rate, CPU)
     share = kept_share(rate)
     assert abs(share - (1 - rate)) <= 2**-17
     spread = math.sqrt(share * (1 - share) / mask.numel())
@@ -23,7 +23,7 @@ def test_the_kept_share_is_the_nearest_of_16_bits(rate):
 def test_each_of_the_four_elements_of_a_draw_is_kept_as_often_and_alone():
     torch.manual_seed(2)
     rate, count = 0.3, 1 << 18
-    mask_N4 = kept(torch.Size([count, 4]), rate, CPU).double()
+    mask_N4 = keep_mask(torch.Size([count, 4]), rate, CPU).double()
     spread = math.sqrt(rate * (1 - rate) / count)
     assert (mask_N4.mean(0) - (1 - rate)).abs().max() <= 5 * spread
     correlation = torch.corrcoef(torch.cat([mask_N4, mask_N4.roll(1, 0)], 1).T)
@@ -52,12 +52,13 @@ def test_the_factor_is_that_of_the_kept_share_and_not_of_the_rate():
 
 def test_the_same_seed_draws_the_same_for_every_number_format():
     masks = [
-        apply_keep_mask(torch.ones(999, dtype=dtype), kept(torch.Size([999]), 0.4, CPU, generator), 0.4) != 0
+        apply_keep_mask(torch.ones(999, dtype=dtype), keep_mask(torch.Size([999]), 0.4, CPU, generator), 0.4)
+        != 0
         for dtype in (torch.float64, torch.bfloat16)
         for generator in [torch.Generator().manual_seed(7)]
     ]
     assert torch.equal(*masks)
-    other = kept(torch.Size([999]), 0.4, CPU, torch.Generator().manual_seed(8))
+    other = keep_mask(torch.Size([999]), 0.4, CPU, torch.Generator().manual_seed(8))
     assert not torch.equal(masks[0], other)
 
 
