@@ -65,17 +65,8 @@ def model_card(facts: CardFacts, *, adapter: bool = False) -> str:
 
 def _metadata(facts: CardFacts) -> dict[str, Any]:
     settings = facts.settings
-    metadata: dict[str, Any] = {}
-    if settings.license is not None:
-        metadata["license"] = settings.license
-    if settings.language is not None:
-        metadata["language"] = settings.language
-    metadata |= {
-        "base_model": facts.base_model,
-        "pipeline_tag": TASKS[settings.task].pipeline,
-        "library_name": "transformers" if settings.few_shot is None else "unmask",
-        "tags": ["unmask"],
-    }
+    library = "transformers" if settings.few_shot is None else "unmask"
+    metadata = card_metadata(settings, facts.base_model, TASKS[settings.task].pipeline, library)
     if facts.dev:
         metadata["metrics"] = [name for name in facts.dev if "[" not in name]
         result = {
@@ -105,13 +96,7 @@ def _scores(facts: CardFacts) -> list[str]:
         "figures. They are about the choice of dev texts, not about the seed of the training.",
         "",
     ]
-    if settings.evaluation.metric is not None:
-        lines += [
-            f"The weights of step {facts.best_step:,} were chosen by `{settings.evaluation.metric}` on the "
-            "same texts, so the scores are slightly optimistic.",
-            "",
-        ]
-    return lines
+    return lines + choice_of_weights(settings, facts.best_step, "texts")
 
 
 def _data(facts: CardFacts) -> list[str]:
@@ -160,6 +145,31 @@ def _protocol(facts: CardFacts) -> list[str]:
     if settings.frozen:
         lines.append("the encoder was frozen; only the head was trained")
     return lines
+
+
+def card_metadata(
+    settings: FinetuneSettings, base_model: str, pipeline: str, library: str, *tags: str
+) -> dict[str, Any]:
+    """What the hub reads at the beginning of a card."""
+    stated = {"license": settings.license, "language": settings.language}
+    return {name: value for name, value in stated.items() if value is not None} | {
+        "base_model": base_model,
+        "pipeline_tag": pipeline,
+        "library_name": library,
+        "tags": ["unmask", *tags],
+    }
+
+
+def choice_of_weights(settings: FinetuneSettings, step: int, unit: str) -> list[str]:
+    """How the exported weights were chosen; nothing if they are the last."""
+    metric = settings.evaluation.metric
+    if metric is None:
+        return []
+    return [
+        f"The weights of step {step:,} were chosen by `{metric}` on the same {unit}, so the scores are "
+        "slightly optimistic.",
+        "",
+    ]
 
 
 def file_names(names: Sequence[str]) -> str:

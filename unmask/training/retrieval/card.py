@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 import unmask
-from unmask.training.finetune.card import file_names, yaml_lines
+from unmask.training.finetune.card import card_metadata, choice_of_weights, file_names, yaml_lines
 from unmask.training.finetune.settings import FinetuneSettings
 from unmask.training.retrieval.settings import Kind, RetrievalSettings
 
@@ -31,13 +31,9 @@ def retriever_card(
     """The text of README.md: metadata, protocol, data and scores."""
     retrieval = settings.retrieval
     assert retrieval is not None
-    known = {"license": settings.license, "language": settings.language}
-    metadata = {name: value for name, value in known.items() if value is not None} | {
-        "base_model": base_model,
-        "pipeline_tag": PIPELINES.get(retrieval.kind, "sentence-similarity"),
-        "library_name": "unmask" if retrieval.shared_query else "sentence-transformers",
-        "tags": ["unmask", "retrieval"],
-    }
+    pipeline = PIPELINES.get(retrieval.kind, "sentence-similarity")
+    library = "unmask" if retrieval.shared_query else "sentence-transformers"
+    metadata = card_metadata(settings, base_model, pipeline, library, "retrieval")
     lines = ["---", *yaml_lines(metadata), "---", "", f"# {settings.name}", ""]
     lines += [
         f"{KINDS[retrieval.kind]}, trained from {base_model} with unmask {unmask.__version__}.",
@@ -47,12 +43,7 @@ def retriever_card(
         lines += [f"On {file_names(settings.data.dev)}:", "", "| figure | value |", "|---|---|"]
         lines += [f"| {name.removeprefix('dev/')} | {value:.4f} |" for name, value in figures.items()]
         lines += [""]
-    if settings.evaluation.metric is not None:
-        lines += [
-            f"The weights of step {best_step:,} were chosen by `{settings.evaluation.metric}` on the same "
-            "queries, so the scores are slightly optimistic.",
-            "",
-        ]
+    lines += choice_of_weights(settings, best_step, "queries")
     optimizer = settings.optimizer
     lines += [
         "## Training",
