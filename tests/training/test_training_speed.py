@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from benchmarks.peers.__main__ import app
 from tests.support.command import assert_one_sentence, run_here
 from tests.support.specs import SPECS, VOCABULARY, random_encoder
 from tests.support.tiny import VOCABULARY as WORDS
@@ -220,10 +221,10 @@ def test_the_benchmark_trains_both_and_counts_padding(tmp_path):
     pytest.importorskip("accelerate")
     (tmp_path / "vocab.txt").write_text("\n".join(WORDS) + "\n")
     done = run_here(
-        "bench", "training", "--architecture", "ettin-encoder-17m", "--layers", "1", "--threads", "1",
+        "training", "--architecture", "ettin-encoder-17m", "--layers", "1", "--threads", "1",
         "--tokenizer", str(tmp_path),
         "--sequences", "4", "--steps", "2", "--rounds", "1", "--longest", "24", "--json",
-        "--precision", "float32", "--precision", "bfloat16",
+        "--precision", "float32", "--precision", "bfloat16", program=app,
     )  # fmt: skip
     assert done.code == 0, done.err
     report = json.loads(done.out)
@@ -250,4 +251,4 @@ def test_the_benchmark_trains_both_and_counts_padding(tmp_path):
 )
 def test_the_benchmark_refuses_in_one_sentence(arguments):
     shape = () if "--model" in arguments else ("--architecture", "ettin-encoder-17m", "--layers", "1")
-    assert_one_sentence(run_here("bench", "training", *shape, *arguments))
+    assert_one_sentence(run_here("training", *shape, *arguments, program=app))
