@@ -36,11 +36,12 @@ CASES = {case.model: case for case in reversed(cases()) if case.model.endswith(t
 KINDS = ("all-linear", "attention", "feedforward")
 
 
-def of(*ends):
-    """The classes with these heads."""
-    return pytest.mark.parametrize(
-        "made", [name for name in sorted(CASES) if name.endswith(ends)], indirect=True
-    )
+def of(*ends, slow=()):
+    """The classes with these heads, of which some are tried in the long run only."""
+    names = [name for name in sorted(CASES) if name.endswith(ends)]
+    marks = [pytest.mark.slow if name.endswith(tuple(slow)) else () for name in names]
+    params = [pytest.param(name, marks=mark) for name, mark in zip(names, marks, strict=True)]
+    return pytest.mark.parametrize("made", params, indirect=True)
 
 
 @pytest.fixture
@@ -107,7 +108,7 @@ def written(made, how):
 
 
 @pytest.mark.filterwarnings("ignore")
-@of(*ROLES)
+@of(*ROLES, slow=["ForQuestionAnswering", "ForMultipleChoice"])
 def test_peft_reads_ours(made):
     kind = KINDS[sorted(CASES).index(made.case.model) % 3]
     encoder, folder = written(made, LowRank(2, 3.0, 0.0, kind))

@@ -104,7 +104,9 @@ def compare(layer, p, norms, keys, encoding, top_k, *, rtol, atol, exact_edges=T
 
 
 @pytest.mark.parametrize("name", SPECS)
-@pytest.mark.parametrize(("maps", "cells"), [(128, None), (11, 2000), (7, 90)])
+@pytest.mark.parametrize(
+    ("maps", "cells"), [(128, None), pytest.param(11, 2000, marks=pytest.mark.slow), (7, 90)]
+)
 def test_every_statistic_is_that_of_the_whole_map(name, maps, cells):
     _, encoding, cache = recorded(name)
     made = AttentionStatistics(cache, maps=maps, top_k=6)

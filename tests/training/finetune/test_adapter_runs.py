@@ -75,7 +75,7 @@ def test_only_updates_and_the_head_are_trained(place, tmp_path):  # noqa: F811
     assert changed == trained
 
 
-@pytest.mark.parametrize("metric", ["accuracy", None])
+@pytest.mark.parametrize("metric", ["accuracy", pytest.param(None, marks=pytest.mark.slow)])
 def test_a_stopped_run_writes_the_same_adapter(place, tmp_path, monkeypatch, metric):  # noqa: F811
     given = {"evaluation": {"every": 5} | ({"metric": metric} if metric else {}), "epochs": 2}
     given["adapter"] = {"r": 2, "lora_dropout": 0.2}

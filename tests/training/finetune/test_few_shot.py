@@ -147,7 +147,7 @@ def test_the_untrained_encoder_is_never_the_best_one(place, tmp_path, monkeypatc
     assert result.dev == {"before/accuracy": 0.9, "dev/accuracy": 0.6}
 
 
-@pytest.mark.parametrize("metric", ["accuracy", None])
+@pytest.mark.parametrize("metric", ["accuracy", pytest.param(None, marks=pytest.mark.slow)])
 def test_a_stopped_run_resumes_bit_by_bit(place, tmp_path, monkeypatch, metric):
     given = {"evaluation": {"every": 5} | ({"metric": metric} if metric else {})}
     if metric is None:

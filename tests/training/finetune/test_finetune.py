@@ -111,7 +111,7 @@ METHODS = {
 
 @pytest.mark.parametrize(
     ("metric", "methods"),
-    [("accuracy", {}), (None, {}), ("accuracy", METHODS)],
+    [pytest.param("accuracy", {}, marks=pytest.mark.slow), (None, {}), ("accuracy", METHODS)],
     ids=["best", "last", "methods"],
 )
 def test_a_stopped_run_resumes_bit_by_bit(place, tmp_path, monkeypatch, metric, methods):
