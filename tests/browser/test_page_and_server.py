@@ -9,6 +9,7 @@ from looking import SHORT, address_says, greeted, look, measured, point, read, s
 from test_export import opened_file
 
 from tests.support.held_measuring import held_measuring
+from tests.support.waiting import HANG_SECONDS
 from unmask.errors import InvalidRequest
 
 
@@ -112,15 +113,15 @@ def test_the_page_is_there_before_the_models(browser):
     may_load = threading.Event()
 
     def load():
-        may_load.wait(20)
+        may_load.wait(HANG_SECONDS)
         return FakeModel()
 
     with running([("slow", load)]) as server, opened(browser) as page:
         look(page, server, "map")
         page.get_by_test_id("text").wait_for()
-        # The quickest of three: another process may take a core for a second.
+        # One quick one is enough: other programs may take the cores for seconds.
         times = []
-        for _ in range(3):
+        while len(times) < 3 or (min(times) >= 1000 and len(times) < 30):
             page.reload()
             page.get_by_test_id("text").wait_for()
             paints = "performance.getEntriesByName('first-contentful-paint')"

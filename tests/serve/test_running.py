@@ -92,8 +92,8 @@ def test_an_answer_does_not_wait_for_its_own_beginning_to_be_confirmed(running):
     """The body follows the head at once; else every answer takes the 40 ms after which TCP confirms it."""
     url, _ = running
     with httpx.Client(timeout=20) as session:
-        seconds = [session.get(f"{url}/info").elapsed.total_seconds() for _ in range(60)]
-    assert min(seconds[30:]) < 0.03
+        # Other programs may delay any of them; where each one waits, none is so quick.
+        assert any(session.get(f"{url}/info").elapsed.total_seconds() < 0.03 for _ in range(300))
 
 
 def test_workers_search_indexes(served_folders, served_models, tmp_path):

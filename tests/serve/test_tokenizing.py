@@ -170,12 +170,12 @@ def test_two_thousand_texts_are_answered(client):
 )
 def test_a_query_counts_as_often_as_it_is_tokenized(client, path, texts):
     """A body of 8 KB would be 12 MB of text."""
-    began = time.monotonic()
+    began = time.process_time()  # other programs may take the machine
     refused = client.post(path, json={"query": "a " * 3000, texts: ["b"] * 2000})
     assert refused.status_code == 413
     sentence = "query has 6,000 characters and is read with each of 2,000 texts, and 4,194,304 characters may"
     assert sentence in refused.text
-    assert time.monotonic() - began < 2
+    assert time.process_time() - began < 2
     assert client.post(path, json={"query": "a " * 3, texts: ["b"] * 200}).status_code == 200
 
 
