@@ -35,7 +35,7 @@ async ({ script, page, height }) => {
 
 def test_the_frame_shows_a_map_and_its_values(browser):
     import unmask
-    from unmask.explorer.export import notebook
+    from unmask.explorer.server import notebook
 
     model = FakeModel()
     widget = unmask.explore(model, TEXT, height=700)

@@ -128,7 +128,7 @@ def test_commands_and_their_options():
             *("text", "second", "model", *RUN, "seed", "epoch", "epochs", "static_masks", "rate"),
             *("mask_unit", "mask_with", "replacement", "generator", "top", "json"),
         ],
-        "fill": ["text", "file", "model", *RUN, "top", "truncation", "blank", "field", "json"],
+        "fill": ["text", *INPUT, "model", *RUN, "top", "truncation", *FILE, "json"],
         "compare": ["text", "model", "model_b", *RUN, "top", "truncation", "json"],
         "embed": [
             "inputs", "output", "model", *RUN, "truncation", "blank", "field", "format", "pooling",
@@ -136,8 +136,8 @@ def test_commands_and_their_options():
             "overwrite", "restart", "json",
         ],
         "similarity": [
-            "text", "other", "file", "model", *RUN, "metric", "truncation", "blank", "fields", "pooling",
-            "json",
+            "text", "other", "file", "format", "model", *RUN, "metric", "truncation", "blank", "fields",
+            "pooling", *FILE, "json",
         ],
         "index": [
             "inputs", "output", "model", "bm25", "passage_tokens", "overlap_tokens", "chunking",
@@ -164,8 +164,8 @@ def test_commands_and_their_options():
             "no_answer", "null_threshold", "truncation", "overlap_tokens", "squad", "nbest", *FILE, "json",
         ],
         "choose": [
-            "question", "choice", "file", "model", *RUN, "question_field", "choices_field", "truncation",
-            "overlap_tokens", "blank", *FILE, "json",
+            "question", "choice", "file", "format", "model", *RUN, "question_field", "choices_field",
+            "truncation", "overlap_tokens", "blank", *FILE, "json",
         ],
         "serve": [
             "model", "adapter", "index", *MODEL, "host", "port", "api_keys", "truncate", "tokens_per_pass",
