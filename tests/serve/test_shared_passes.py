@@ -156,8 +156,7 @@ def test_a_worker_reads_them_together(place, adapted):
     requests = asked(models)
     works = [served.work(ready) for served, ready in requests]
     parts = [
-        (work.reader, work.run, len(ready.encodings))
-        for work, (_, ready) in zip(works, requests, strict=True)
+        (work.model, work.run, len(ready.encodings)) for work, (_, ready) in zip(works, requests, strict=True)
     ]
     sent = workers.packed(partial(parts[0][0].read_together, parts), requests[0][1].encodings)
     assert len(sent) < 50_000

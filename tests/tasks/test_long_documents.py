@@ -14,7 +14,7 @@ import unmask
 from tests.support.places import shared
 from unmask.spec import Classifier
 from unmask.tasks.answer import answer
-from unmask.tasks.long_texts import WindowedLogits, windowed_logits
+from unmask.tasks.long_texts import WindowedLogits, windowed
 from unmask.tasks.tag import tag
 from unmask.weights.write.new_checkpoint import new_checkpoint, new_encoder
 from unmask.weights.write.save import save
@@ -75,7 +75,8 @@ def answerer(tmp_path_factory):
 
 
 def in_windows(model, role, encoding, overlap=OVERLAP):
-    (read,) = windowed_logits(model.engine, role, [encoding], max_tokens=WINDOW, overlap_tokens=overlap)
+    ready = windowed(role, [encoding], list, max_tokens=WINDOW, overlap_tokens=overlap)
+    (read,) = ready(model.engine)
     return read
 
 

@@ -13,7 +13,7 @@ from unmask.spec import (
     SparseVector,
     UnknownOutput,
 )
-from unmask.tasks.values import Logits, RaggedVectors, SparseVectors
+from unmask.tasks.values import Logits
 
 SPEC = SPECS["post-norm"]
 
@@ -22,50 +22,18 @@ def offsets(*values):
     return np.array(values, dtype=np.int64)
 
 
-def sparse(columns=(1, 4, 0), starts=(0, 2, 2, 3), width=5):
-    return SparseVectors(np.array([1.0, 2.0, 3.0], np.float32), offsets(*columns), offsets(*starts), width)
-
-
-def test_ragged_vectors():
-    values = np.arange(10.0).reshape(5, 2)
-    found = RaggedVectors(values, offsets(0, 2, 2, 5))
-    assert [len(one) for one in found] == [2, 0, 3]
-    np.testing.assert_array_equal(found[-1], values[2:])
-    assert len(RaggedVectors(np.zeros((0, 2)), offsets(0))) == 0
-    for wrong in (offsets(), offsets(1, 5), offsets(0, 4), offsets(0, 3, 2, 5), np.zeros((1, 6), np.int64)):
-        with pytest.raises(InvalidRequest, match="offsets must rise from 0 to 5"):
-            RaggedVectors(values, wrong)
-    with pytest.raises(InvalidRequest, match=r"shape \(10,\); it must have two axes"):
-        RaggedVectors(values.reshape(-1), offsets(0, 10))
-
-
-def test_sparse_vectors_are_those_of_scipy():
-    from scipy.sparse import csr_array
-
-    found = sparse()
-    theirs = csr_array((found.values, found.columns, found.offsets), shape=(3, 5))
-    np.testing.assert_array_equal(found.dense(), theirs.toarray())
-    assert len(found) == 3
-    assert SparseVectors(np.zeros(0, np.float32), offsets(), offsets(0, 0, 0), 4).dense().shape == (2, 4)
-    with pytest.raises(InvalidRequest, match="do not increase"):
-        sparse(columns=(4, 1, 0))
-    with pytest.raises(InvalidRequest, match="do not increase"):
-        sparse(columns=(1, 1, 0))
-    with pytest.raises(InvalidRequest, match="do not increase"):
-        sparse(columns=(0, 4, 1), starts=(0, 1, 3))
-    with pytest.raises(InvalidRequest, match="a column is outside 0 to 3"):
-        sparse(width=4)
-    with pytest.raises(InvalidRequest, match=r"shape \(3,\) and columns \(2,\)"):
-        sparse(columns=(1, 4))
-
-
 def test_logits():
     per_text, per_token = Logits("sequence", np.eye(3), None), Logits("tokens", np.eye(3), offsets(0, 1, 3))
     assert (len(per_text), len(per_token)) == (3, 2)
     assert [one.shape for one in per_text] == [(3,)] * 3
     assert [one.shape for one in per_token] == [(1, 3), (2, 3)]
-    with pytest.raises(InvalidRequest, match="offsets must rise"):
-        Logits("tokens", np.eye(3), offsets(0, 2))
+    np.testing.assert_array_equal(per_token[-1], np.eye(3)[1:])
+    assert len(Logits("tokens", np.zeros((0, 2)), offsets(0))) == 0
+    for wrong in (offsets(), offsets(1, 3), offsets(0, 2), offsets(0, 3, 2, 3), np.zeros((1, 4), np.int64)):
+        with pytest.raises(InvalidRequest, match="offsets must rise from 0 to 3"):
+            Logits("tokens", np.eye(3), wrong)
+    with pytest.raises(InvalidRequest, match=r"shape \(9,\); they must have two axes"):
+        Logits("tokens", np.eye(3).reshape(-1), offsets(0, 9))
 
 
 def test_widths_of_outputs():

@@ -178,15 +178,11 @@ class ServedModel:
         """With which tasks begin."""
         return ServedTexts(self.model.checkpoint, self.name, self._limits.queued_tokens)
 
-    @property
-    def reader(self) -> "ServedModel | None":
-        """It, if what it does with a text needs nothing but the text's last hidden states."""
-        return None if has_global_tokens(self.model.spec) else self
-
     def work(self, ready: Ready[Any]) -> Work:
         """A prepared task as work for the scheduler."""
-        reader = self.reader if ready.reads_last_states else None
-        return Work((self.name, ready.key), partial(self._compute, ready.run), reader)
+        # Global tokens differ between tasks, and states depend on them.
+        shares = ready.reads_last_states and not has_global_tokens(self.model.spec)
+        return Work((self.name, ready.key), partial(self._compute, ready.run), self if shares else None)
 
     def _compute(self, run: Callable[..., Any], texts: Sequence[Any], engine: Engine | None = None) -> Any:
         return run(
@@ -197,7 +193,7 @@ class ServedModel:
         )
 
     def read_together(self, parts: Sequence[Part], texts: Sequence[Any]) -> list[Any]:
-        """See `Reader` of the scheduler; all readers are models of its encoder."""
+        """See `SharedEncoder`; all parts are of models of its encoder."""
         ends = np.cumsum([0, *(count for _, _, count in parts)]).tolist()
         groups = [texts[start:end] for start, end in pairwise(ends)]
         engines: Sequence[Engine]
@@ -206,8 +202,8 @@ class ServedModel:
         else:
             engines = self._routed.with_states(
                 [
-                    (cast("ServedModel", reader)._adapter, pack(self.model.spec, group, "none"))
-                    for (reader, _, _), group in zip(parts, groups, strict=True)
+                    (cast("ServedModel", model)._adapter, pack(self.model.spec, group, "none"))
+                    for (model, _, _), group in zip(parts, groups, strict=True)
                 ]
             )
         return [

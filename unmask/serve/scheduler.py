@@ -43,14 +43,14 @@ _NONE_REFUSED: tuple[float, int] = (math.inf, 0)
 
 
 Run = Callable[..., Iterable[Any]]
-"""What a pass computes of its texts; if its work has a reader, with the engine that follows, if one does."""
+"""What a pass computes of its texts; in a pass of several works it gets an engine as well."""
 Runner = Callable[[Run, Sequence[Readable]], Iterable[Any]]
 """Runs what a pass computes on its texts: here or in a worker."""
-Part = tuple["Reader", Run, int]
+Part = tuple["SharedEncoder", Run, int]
 """In a pass of several works: who reads, what is computed, and of how many of its texts."""
 
 
-class Reader(Protocol):
+class SharedEncoder(Protocol):
     """A model whose texts may be read in one pass with those of other tasks and models."""
 
     @property
@@ -67,13 +67,13 @@ class Work:
 
     key: Hashable
     run: Run = field(compare=False)
-    reader: Reader | None = field(default=None, compare=False)
+    model: SharedEncoder | None = field(default=None, compare=False)
     """Who reads, if texts may also share a pass with other work of the same encoder."""
 
     @property
     def shares(self) -> Hashable:
         """Texts for which this is equal may share a pass."""
-        return ("work", self.key) if self.reader is None else ("encoder", self.reader.encoder)
+        return ("work", self.key) if self.model is None else ("encoder", self.model.encoder)
 
 
 @dataclass(eq=False)
@@ -388,10 +388,10 @@ def _pass_of(items: Sequence[_Item]) -> tuple[Sequence[_Item], Run]:
     for item in items:
         groups.setdefault(item.work, []).append(item)
     first = items[0].work
-    if len(groups) == 1 or first.reader is None:
+    if len(groups) == 1 or first.model is None:
         return items, first.run
-    parts = [(work.reader, work.run, len(own)) for work, own in groups.items() if work.reader is not None]
-    return [item for own in groups.values() for item in own], partial(first.reader.read_together, parts)
+    parts = [(work.model, work.run, len(texts)) for work, texts in groups.items() if work.model is not None]
+    return [item for texts in groups.values() for item in texts], partial(first.model.read_together, parts)
 
 
 def _here(run: Run, encodings: Sequence[Readable]) -> Iterable[Any]:

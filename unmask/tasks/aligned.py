@@ -12,12 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.base.arguments import check_choice, whole_number
-from unmask.engines.engine import Engine, Floats
+from unmask.engines.engine import Floats
 from unmask.errors import InvalidRequest, TextTooLong
-from unmask.tasks.batches import TOKENS_PER_PASS
 from unmask.tasks.logits import logits_of_each
-from unmask.tasks.long_texts import Coverage, logits_of_windows
-from unmask.tasks.progress import Progress
+from unmask.tasks.long_texts import Coverage
 from unmask.tasks.reader import Name, Reader
 from unmask.tasks.ready import Ready
 from unmask.tasks.values import LongTexts
@@ -102,6 +100,17 @@ def prepare_aligned(
         )
         for index, group in enumerate(seconds)
     ]
+    return of_groups(role, groups, finish, name=name)
+
+
+def of_groups(
+    role: str,
+    groups: Sequence[AlignedWindows],
+    finish: Callable[[list[AlignedLogits]], list[Prediction]],
+    *,
+    name: Name = numbered,
+) -> Ready[list[Prediction]]:
+    """`prepare_aligned` for texts whose windows are made already."""
     owners = [index for index, group in enumerate(groups) for windows in group.windows for _ in windows]
 
     def predictions(values: Sequence[Floats]) -> list[Prediction]:
@@ -169,36 +178,3 @@ def align(
         kept[np.flatnonzero(encoding.sequence_ids == 0)[room:]] = False
         cut.append(encoding.select(kept))
     return AlignedWindows(cut, aligned_windows(cut, None))
-
-
-def aligned_logits(
-    engine: Engine,
-    role: str,
-    groups: Sequence[AlignedWindows],
-    *,
-    tokens_per_pass: int = TOKENS_PER_PASS,
-    progress: Progress | None = None,
-    name: Callable[[int], str] = numbered,
-) -> list[AlignedLogits]:
-    """Logits of a sequence head for each text with its alternatives, all windows of all packed together.
-
-    Raises:
-        InvalidRequest: the encoder has no such head.
-        NonFiniteResult: a logit is infinity or NaN.
-    """
-    owners = [index for index, group in enumerate(groups) for _ in group.encodings]
-    read = iter(
-        logits_of_windows(
-            engine,
-            role,
-            [encoding for group in groups for encoding in group.encodings],
-            [some for group in groups for some in group.windows],
-            tokens_per_pass=tokens_per_pass,
-            progress=progress,
-            name=lambda place: name(owners[place]),
-        )
-    )
-    return [
-        AlignedLogits(group, np.stack([np.stack(next(read).logits) for _ in group.encodings], axis=1))
-        for group in groups
-    ]

@@ -6,7 +6,6 @@ Khattab & Zaharia 2020). Products are float32; each is computed in a tile and ne
 Axes: Q tokens of a query.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -58,45 +57,6 @@ def matches(query: Vectors, document: Vectors) -> Matches:
         better_Q = value_Q > best_Q
         best_Q[better_Q], token_Q[better_Q] = value_Q[better_Q], first_Q[better_Q] + start
     return Matches(best_Q, token_Q)
-
-
-def late_interactions(
-    query: Vectors, documents_TE: NDArray[np.float32], offsets: NDArray[np.int64], *, mean: bool = False
-) -> NDArray[np.float32]:
-    """The score of each of several documents whose token vectors lie end to end, float32, (S,).
-
-    Args:
-        query: token vectors of the query.
-        documents_TE: token vectors of all documents, which may be a memory map.
-        offsets: where each document begins, and the end of the last one, (S + 1,); none is empty.
-        mean: see `late_interaction`.
-    """
-    q_QE, _ = _checked(query, documents_TE)
-    if offsets.ndim != 1 or (np.diff(offsets) < 1).any() or offsets[0] < 0 or offsets[-1] > len(documents_TE):
-        raise InvalidRequest("the offsets of documents do not rise by at least one token each; check them")
-    scores_S = np.empty(len(offsets) - 1, dtype=np.float32)
-    for first, end in _runs(offsets):
-        start, stop = int(offsets[first]), int(offsets[end])
-        if end - first == 1:  # may be longer than a tile
-            scores_S[first] = late_interaction(q_QE, documents_TE[start:stop], mean=mean)
-            continue
-        products_QC = q_QE @ np.asarray(documents_TE[start:stop], dtype=np.float32).T
-        best_QS = np.maximum.reduceat(products_QC, offsets[first:end] - start, axis=1)
-        for place in range(first, end):
-            scores_S[place] = _score(best_QS[:, place - first], mean=mean)
-    return scores_S
-
-
-def _runs(offsets: NDArray[np.int64]) -> Sequence[tuple[int, int]]:
-    """Runs of whole documents of at most a tile of tokens each, or of one longer document."""
-    runs, first = [], 0
-    for place in range(1, len(offsets)):
-        if offsets[place] - offsets[first] > TILE and place - first > 1:
-            runs.append((first, place - 1))
-            first = place - 1
-    if first < len(offsets) - 1:
-        runs.append((first, len(offsets) - 1))
-    return runs
 
 
 def _score(shares_Q: NDArray[np.float32], *, mean: bool) -> float:

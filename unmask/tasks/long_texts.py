@@ -8,12 +8,9 @@ from typing import TypeVar, get_args
 import numpy as np
 
 from unmask.base.arguments import check_choice, whole_number
-from unmask.engines.engine import Engine, Floats
+from unmask.engines.engine import Floats
 from unmask.errors import TextTooLong
-from unmask.spec.global_tokens import GlobalTokens
-from unmask.tasks.batches import TOKENS_PER_PASS
-from unmask.tasks.logits import logits, logits_of_each
-from unmask.tasks.progress import Progress
+from unmask.tasks.logits import logits_of_each
 from unmask.tasks.reader import Name
 from unmask.tasks.ready import Ready
 from unmask.tasks.values import LongTexts
@@ -70,53 +67,6 @@ class WindowedLogits:
         return shares
 
 
-def windowed_logits(
-    engine: Engine,
-    role: str,
-    encodings: Sequence[Encoding],
-    *,
-    max_tokens: int | None,
-    truncation: LongTexts = "window",
-    overlap_tokens: int | None = None,
-    global_tokens: GlobalTokens | None = None,
-    tokens_per_pass: int = TOKENS_PER_PASS,
-    progress: Progress | None = None,
-    name: Callable[[int], str] = numbered,
-) -> list[WindowedLogits]:
-    """Logits of a head for each text, all windows of all texts packed together.
-
-    Args:
-        engine: the encoder.
-        role: the head's role.
-        encodings: whole texts, not truncated.
-        max_tokens: the tokens that the model reads; None for any number.
-        truncation: what to do with a longer text, see `LongTexts`.
-        overlap_tokens: tokens shared by neighboring windows.
-        global_tokens: see `unmask.tasks.logits.logits`.
-        tokens_per_pass: the maximum number of tokens per forward pass.
-        progress: called with (windows done, windows in all).
-        name: how error messages name the text at an index.
-
-    Raises:
-        InvalidRequest: a choice does not exist, or the overlap does not fit into a window.
-        TextTooLong: a text is too long, with ``truncation="error"``.
-        NonFiniteResult: a logit is infinity or NaN.
-    """
-    texts, parts = in_windows(
-        encodings, max_tokens=max_tokens, truncation=truncation, overlap_tokens=overlap_tokens, name=name
-    )
-    return logits_of_windows(
-        engine,
-        role,
-        texts,
-        parts,
-        global_tokens=global_tokens,
-        tokens_per_pass=tokens_per_pass,
-        progress=progress,
-        name=name,
-    )
-
-
 def windowed(
     role: str,
     encodings: Sequence[Encoding],
@@ -127,24 +77,40 @@ def windowed(
     overlap_tokens: int | None = None,
     name: Name = numbered,
 ) -> Ready[list[Prediction]]:
-    """A task that predicts from the logits of a head for texts of any length; see `windowed_logits`.
+    """A task that predicts from the logits of a head for texts of any length.
 
     Windows are read as texts of their own, so that a long text shares passes with others as short ones do.
 
     Args:
         role: the head's role.
-        encodings: whole texts, not truncated.
+        encodings: whole texts.
         finish: from the logits of all texts to the predictions.
-        max_tokens: see `windowed_logits`, as the arguments that follow.
-        truncation: what to do with a longer text.
+        max_tokens: the tokens that the model reads; None for any number.
+        truncation: what to do with a longer text, see `LongTexts`.
         overlap_tokens: tokens shared by neighboring windows.
         name: how error messages name the text at an index.
+
+    Raises:
+        InvalidRequest: a choice does not exist, or the overlap does not fit into a window.
+        TextTooLong: a text is too long, with ``truncation="error"``.
     """
     if overlap_tokens is not None:
         whole_number("overlap_tokens", overlap_tokens, 0)
     texts, parts = in_windows(
         encodings, max_tokens=max_tokens, truncation=truncation, overlap_tokens=overlap_tokens, name=name
     )
+    return of_windows(role, texts, parts, finish, name=name)
+
+
+def of_windows(
+    role: str,
+    texts: Sequence[Encoding],
+    parts: Sequence[Sequence[Window]],
+    finish: Callable[[list[WindowedLogits]], list[Prediction]],
+    *,
+    name: Name = numbered,
+) -> Ready[list[Prediction]]:
+    """`windowed` for texts whose windows are made already, one sequence of ``parts`` per text."""
     owners = [index for index, windows_of_text in enumerate(parts) for _ in windows_of_text]
 
     def predictions(values: Sequence[Floats]) -> list[Prediction]:
@@ -174,7 +140,7 @@ def in_windows(
     overlap_tokens: int | None = None,
     name: Callable[[int], str] = numbered,
 ) -> tuple[list[Encoding], list[list[Window]]]:
-    """Each text as it is read, and its windows; see `windowed_logits`."""
+    """Each text as it is read, and its windows; see `windowed`."""
     check_choice("truncation", truncation, get_args(LongTexts))
     texts: list[Encoding] = []
     parts: list[list[Window]] = []
@@ -192,33 +158,3 @@ def in_windows(
         texts.append(encoding)
         parts.append(windows(encoding, max_tokens, overlap_tokens, name(index)))
     return texts, parts
-
-
-def logits_of_windows(
-    engine: Engine,
-    role: str,
-    encodings: Sequence[Encoding],
-    parts: Sequence[Sequence[Window]],
-    *,
-    global_tokens: GlobalTokens | None = None,
-    tokens_per_pass: int = TOKENS_PER_PASS,
-    progress: Progress | None = None,
-    name: Callable[[int], str] = numbered,
-) -> list[WindowedLogits]:
-    """`windowed_logits` for texts whose windows are made already, one sequence of ``parts`` per text."""
-    owners = [index for index, some in enumerate(parts) for _ in some]
-    values = logits(
-        engine,
-        role,
-        [window.encoding for some in parts for window in some],
-        global_tokens=global_tokens,
-        tokens_per_pass=tokens_per_pass,
-        progress=progress,
-        name=lambda place: name(owners[place]),
-    )
-    found, place = [], 0
-    for encoding, some in zip(encodings, parts, strict=True):
-        mine = [values[number] for number in range(place, place + len(some))]
-        found.append(WindowedLogits(encoding, some, mine))
-        place += len(some)
-    return found

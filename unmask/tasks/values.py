@@ -1,4 +1,4 @@
-"""Ragged and sparse results, as values validated on construction."""
+"""The values of options of several tasks, and logits as a validated value."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -22,67 +22,6 @@ SchemeName = Literal["IOB2", "BIO", "IOB1", "BILOU", "BIOES"]
 """How labels of words write entities. IOB2, also called BIO: ``B`` begins each entity and ``I`` continues it.
 IOB1: ``B`` begins an entity only directly after another of its type. BILOU: ``L`` ends an entity and ``U`` is
 one of a single word; BIOES calls these ``E`` and ``S``."""
-
-
-@dataclass(frozen=True, eq=False)
-class RaggedVectors:
-    """Token vectors of several texts, end to end: ``values[offsets[s]:offsets[s + 1]]``."""
-
-    values_TE: Floats
-    """One row per token."""
-    offsets: NDArray[np.int64]
-    """Shape (S + 1,): the start of each text, from 0, and the end of the last one."""
-
-    def __post_init__(self) -> None:
-        if self.values_TE.ndim != 2:
-            raise InvalidRequest(f"values_TE has shape {self.values_TE.shape}; it must have two axes")
-        _check_offsets(self.offsets, len(self.values_TE))
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    def __getitem__(self, text: int) -> Floats:
-        """The vectors of one text, (N, E)."""
-        start, end = _bounds(self.offsets, text)
-        return self.values_TE[start:end]
-
-
-@dataclass(frozen=True, eq=False)
-class SparseVectors:
-    """One sparse vector per text: compressed sparse rows (CSR), as in scipy."""
-
-    values: NDArray[np.float32]
-    """The nonzero values, row by row."""
-    columns: NDArray[np.int64]
-    """The column of each value, increasing within a row."""
-    offsets: NDArray[np.int64]
-    """Shape (S + 1,): the start of each row, from 0, and the end of the last one."""
-    width: int
-    """The number of columns."""
-
-    def __post_init__(self) -> None:
-        if self.values.ndim != 1 or self.values.shape != self.columns.shape:
-            raise InvalidRequest(
-                f"values have shape {self.values.shape} and columns {self.columns.shape}; "
-                "they must be two lists of equal length"
-            )
-        _check_offsets(self.offsets, len(self.values))
-        if len(self.columns) and not 0 <= self.columns.min() <= self.columns.max() < self.width:
-            raise InvalidRequest(f"a column is outside 0 to {self.width - 1}; check the columns or the width")
-        rising = np.diff(self.columns) > 0
-        starts = self.offsets[(self.offsets > 0) & (self.offsets < len(self.columns))]
-        rising[starts - 1] = True  # between two rows
-        if not rising.all():
-            raise InvalidRequest("the columns of a row do not increase; sort them and sum duplicates")
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    def dense(self) -> NDArray[np.float32]:
-        """All rows with their zeros, (S, width)."""
-        found = np.zeros((len(self), self.width), dtype=np.float32)
-        found[np.repeat(np.arange(len(self)), np.diff(self.offsets)), self.columns] = self.values
-        return found
 
 
 @dataclass(frozen=True, eq=False)

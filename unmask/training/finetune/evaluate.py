@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from unmask.base.intervals import Interval, percentile_interval, samples, wilson_interval
 from unmask.engines.engine import Engine
 from unmask.spec import Classifier
-from unmask.tasks.aligned import aligned_logits
+from unmask.tasks.aligned import of_groups
 from unmask.tasks.answer import answer
 from unmask.tasks.batches import TOKENS_PER_PASS
 from unmask.tasks.choose import Choice, choose
 from unmask.tasks.classify import classifier_of, classify
-from unmask.tasks.long_texts import WindowedLogits, logits_of_windows
+from unmask.tasks.long_texts import WindowedLogits, of_windows
 from unmask.tasks.progress import Progress
 from unmask.tasks.schemes import Scheme, entities_of
 from unmask.tasks.tag import tag
@@ -190,15 +190,14 @@ def read_examples(
     progress: Progress | None = None,
 ) -> list[WindowedLogits]:
     """A head's logits for examples."""
-    return logits_of_windows(
-        engine,
+    ready = of_windows(
         role,
         [example.encoding for example in examples],
         [example.windows for example in examples],
-        tokens_per_pass=tokens_per_pass,
-        progress=progress,
+        list[WindowedLogits],
         name=lambda index: examples[index].record.where,
     )
+    return ready(engine, tokens_per_pass=tokens_per_pass, progress=progress)
 
 
 def read_choices(
@@ -208,15 +207,14 @@ def read_choices(
     progress: Progress | None = None,
 ) -> list[Choice]:
     """The choice that the head of a multiple choice takes for each question."""
-    read = aligned_logits(
-        engine,
+    choices = [example.record.choices or () for example in examples]
+    ready = of_groups(
         "choice",
         [example.choices for example in examples if example.choices is not None],
-        tokens_per_pass=tokens_per_pass,
-        progress=progress,
+        lambda read: choose(read, choices),
         name=lambda index: examples[index].record.where,
     )
-    return choose(read, [example.record.choices or () for example in examples])
+    return ready(engine, tokens_per_pass=tokens_per_pass, progress=progress)
 
 
 def choices_judged(choices: Sequence[Choice], examples: Sequence[Example]) -> Predicted:
