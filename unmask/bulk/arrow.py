@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 def arrow_types(result: type, keys: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     """The Arrow type of each field of a dataclass; ``keys`` has the keys of each field that is a mapping."""
     hints = get_type_hints(result)
-    return {one.name: _arrow_type(hints[one.name], keys.get(one.name, ())) for one in fields(result)}
+    return {
+        column.name: _arrow_type(hints[column.name], keys.get(column.name, ())) for column in fields(result)
+    }
 
 
 def _arrow_type(hint: Any, keys: Sequence[str]) -> Any:

@@ -63,12 +63,12 @@ class Folder:
         with self._allowed():
             self._files.invalidate_cache()  # of what this process listed before others wrote
             try:
-                found = self._files.ls(self._path, False)
+                paths = self._files.ls(self._path, False)
             except FileNotFoundError:
                 return []
             except NotADirectoryError:
                 raise OutputError(f"{self.url} is a file; name a folder") from None
-        return sorted(path.rstrip("/").rpartition("/")[2] for path in found)
+        return sorted(path.rstrip("/").rpartition("/")[2] for path in paths)
 
     def read(self, name: str) -> bytes | None:
         """A file's content; None if there is none."""
@@ -127,10 +127,10 @@ def matching(source: str) -> list[str]:
         return [source]
     files, pattern = open_store(source)
     with _translated(files, lambda reason: unreadable(source, reason)):
-        found = sorted(files.glob(pattern))
-    if not found:
+        paths = sorted(files.glob(pattern))
+    if not paths:
         raise InvalidRequest(f"{source} matches no file; name files that exist")
-    return found if is_local(files) else [files.unstrip_protocol(path) for path in found]
+    return paths if is_local(files) else [files.unstrip_protocol(path) for path in paths]
 
 
 def is_local(files: Any) -> bool:

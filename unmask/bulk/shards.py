@@ -66,17 +66,17 @@ class ShardWriter:
     def _content(self, shard: Shard) -> tuple[bytes, int, int]:
         if FORMATS[shard.extension] == ".parquet":
             table = read_table(shard, self.task)
-            given = {name: table[name].to_pylist() for name in self.task.inputs}
-            found = self.task.compute(given, shard.row_name)
-            content = _table_bytes(self.task.with_columns(table, found.columns))
-            return content, found.tokens, found.truncated_texts
+            columns = {name: table[name].to_pylist() for name in self.task.inputs}
+            output = self.task.compute(columns, shard.row_name)
+            content = _table_bytes(self.task.with_columns(table, output.columns))
+            return content, output.tokens, output.truncated_texts
         rows = list(read_rows(shard, self.task))
-        given = {name: [row[name] for row in rows] for name in self.task.inputs}
-        found = self.task.compute(given, shard.row_name)
-        for name, values in found.columns.items():
+        columns = {name: [row[name] for row in rows] for name in self.task.inputs}
+        output = self.task.compute(columns, shard.row_name)
+        for name, values in output.columns.items():
             for row, value in zip(rows, values, strict=True):
                 row[name] = value.tolist() if isinstance(value, np.ndarray) else value
-        return b"".join(map(_line, rows)), found.tokens, found.truncated_texts
+        return b"".join(map(_line, rows)), output.tokens, output.truncated_texts
 
 
 def _line(row: Mapping[str, Any]) -> bytes:

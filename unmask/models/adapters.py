@@ -75,21 +75,22 @@ def load_adapters(
     ignored = listed("ignore_tensors", ignore_tensors)
     base = read_checkpoint(find(source, revision), compat, ignore_tensors=ignored).reading(special_tokens)
     if isinstance(adapters, Mapping):
-        found = {name: find_adapter(one) for name, one in adapters.items()}
+        folders = {name: find_adapter(adapter) for name, adapter in adapters.items()}
     else:
-        each = [find_adapter(one) for one in listed("adapters", adapters)]
-        found = {one.name: one for one in each}
-        if len(found) < len(each):
+        each = [find_adapter(adapter) for adapter in listed("adapters", adapters)]
+        folders = {adapter.name: adapter for adapter in each}
+        if len(folders) < len(each):
             raise InvalidRequest(
-                f"two adapters have one name ({', '.join(one.name for one in each)}); give a dictionary"
+                f"two adapters have one name ({', '.join(adapter.name for adapter in each)}); "
+                "give a dictionary"
             )
-    if not found:
+    if not folders:
         raise InvalidRequest("adapters is empty; name at least one")
-    checkpoints = {name: adapted(base, one, compat) for name, one in found.items()}
+    checkpoints = {name: adapted(base, adapter, compat) for name, adapter in folders.items()}
     engine = RoutedEngine(base, list(checkpoints.values()), dtype=dtype, device=device, kernel=kernel)
     heads = {}
-    for name, one in checkpoints.items():
-        (head,) = one.spec.heads
+    for name, checkpoint in checkpoints.items():
+        (head,) = checkpoint.spec.heads
         assert isinstance(head, Classifier)
         if head.role == "choice":
             raise InvalidRequest(
@@ -236,20 +237,22 @@ class AdapterModel:
         heads = list(self.heads.values())
         roles = [head.role for head in heads]
         values: dict[int, Floats] = {}
-        lengths = [len(one) for one in encodings]
+        lengths = [len(encoding) for encoding in encodings]
         for group, _ in batches(lengths, lambda chosen: chosen, TOKENS_PER_PASS, progress):
             readers: dict[int, list[int]] = {}
             for index in group.tolist():
                 readers.setdefault(adapters[index], []).append(index)
             packed = [
                 (
-                    one,
-                    pack(self.checkpoint.spec, [encodings[i] for i in mine], ROLES[roles[one]].global_tokens),
+                    number,
+                    pack(
+                        self.checkpoint.spec, [encodings[i] for i in mine], ROLES[roles[number]].global_tokens
+                    ),
                 )
-                for one, mine in readers.items()
+                for number, mine in readers.items()
             ]
-            for (one, batch), logits in zip(packed, self.engine.logits(packed, roles), strict=True):
-                mine, per_token = readers[one], is_per_token(heads[one])
+            for (number, batch), logits in zip(packed, self.engine.logits(packed, roles), strict=True):
+                mine, per_token = readers[number], is_per_token(heads[number])
                 rows = batch.layout.sequence_of_T if per_token else np.arange(len(mine))
                 require_finite(logits, np.array(mine), rows, "a logit", name=name, dtype=self.engine.dtype)
                 for place, index in enumerate(mine):

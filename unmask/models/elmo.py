@@ -82,7 +82,7 @@ class ElmoModel:
     @property
     def parameter_count(self) -> int:
         """Number of weights."""
-        return sum(one.numel() for one in self.network.parameters())
+        return sum(parameter.numel() for parameter in self.network.parameters())
 
     @property
     def width(self) -> int:
@@ -132,15 +132,15 @@ class ElmoModel:
         """
         check_choice("layers", layers, ("mixed", "last", "all"))
         sentences = sentences_of(texts)
-        found = [torch.empty(0)] * len(sentences)
+        states = [torch.empty(0)] * len(sentences)
         for chosen, layout in self._batches(sentences, tokens_per_pass):
             x_TD = self._run(sentences, chosen, layout, layers)
             require_finite(
                 x_TD.numpy(), chosen, layout.sequence_of_T, "a hidden state", name=numbered, dtype=self.dtype
             )
             for place, index in enumerate(chosen):
-                found[index] = x_TD[..., layout.rows(place), :]
-        return found[0] if isinstance(texts, str) else found
+                states[index] = x_TD[..., layout.rows(place), :]
+        return states[0] if isinstance(texts, str) else states
 
     def embed(
         self,

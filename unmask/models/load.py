@@ -124,12 +124,14 @@ def load(
         check_choice("backend", backend, get_args(Backend))
     check_choice("special_tokens", special_tokens, get_args(SpecialTokens))
     place = _device_name(device)
-    found = find(_checked_source(source), revision)
-    elmo = find_elmo(found.folder)
+    folder_source = find(_checked_source(source), revision)
+    elmo = find_elmo(folder_source.folder)
     if family is not None:
         check_choice("family", family, ("elmo",))
         if elmo is None:
-            raise CheckpointNotFound(f"{found.folder} holds no ELMo; leave family out to load an encoder")
+            raise CheckpointNotFound(
+                f"{folder_source.folder} holds no ELMo; leave family out to load an encoder"
+            )
         if (
             kernel is not None
             or compat != "published"
@@ -147,15 +149,15 @@ def load(
         from unmask.weights.build import DTYPES, device_named
 
         network = elmo.read(verify).to(device_named(place), DTYPES[number_format])
-        return ElmoModel(network, found.name, found.folder)
+        return ElmoModel(network, folder_source.name, folder_source.folder)
     if elmo is not None:
         raise HoldsElmo(
-            f"{found.folder} holds an ELMo, which is not a Transformer; "
+            f"{folder_source.folder} holds an ELMo, which is not a Transformer; "
             "load it in Python with unmask.load(folder, family='elmo'); on the command line, unmask "
             "geometry, unmask senses and unmask explore read it"
         )
     checkpoint = read_checkpoint(
-        found, compat, verify=verify, ignore_tensors=listed("ignore_tensors", ignore_tensors)
+        folder_source, compat, verify=verify, ignore_tensors=listed("ignore_tensors", ignore_tensors)
     )
     checkpoint = checkpoint.reading(special_tokens)
     if adapter is not None:
@@ -199,7 +201,7 @@ def _check_kernel(kernel: object) -> None:
         return
     from unmask.kernels import KERNELS
 
-    names = [one.capability.name for one in KERNELS]
+    names = [kernel_class.capability.name for kernel_class in KERNELS]
     if kernel not in names:
         raise KernelError(f"there is no kernel {quoted(kernel)}; there are {', '.join(names)}")
 
@@ -209,9 +211,9 @@ def _dtype_name(dtype: object) -> object:
     return str(dtype).removeprefix("torch.") if _is_of_torch(dtype, "dtype") else dtype
 
 
-def _is_of_torch(given: object, name: str) -> bool:
+def _is_of_torch(value: object, name: str) -> bool:
     """Whether something is a ``torch.dtype`` or a ``torch.device``, found without importing torch."""
-    return (type(given).__module__, type(given).__name__) == ("torch", name)
+    return (type(value).__module__, type(value).__name__) == ("torch", name)
 
 
 def _device_name(device: object) -> str | None:

@@ -79,7 +79,7 @@ class App:
         }
         keyed: dict[str, Callable[[], Response]] = {
             "/": well,
-            **{one.path: self._told(one) for one in GETS},
+            **{route.path: self._status_route(route) for route in GETS},
             "/metrics": lambda: Response(service.metrics.text(), media_type=CONTENT_TYPE),
         }
         self.starlette = Starlette(
@@ -94,17 +94,17 @@ class App:
         self.starlette.router.redirect_slashes = False
         self.starlette.state.unread = self._unread
 
-    def _told(self, route: GetRoute) -> Callable[[], Response]:
+    def _status_route(self, route: GetRoute) -> Callable[[], Response]:
         return lambda: _json(route.answer(self._service))
 
     def _get(self, path: str, answer: Callable[[], Response], *, public: bool = False) -> Route:
-        async def found(request: Request) -> Response:
+        async def answered(request: Request) -> Response:
             return answer()
 
-        return Route(path, self._guarded(path, surface_of(path), found, public=public), methods=["GET"])
+        return Route(path, self._guarded(path, surface_of(path), answered, public=public), methods=["GET"])
 
     def _post(self, route: PostRoute) -> Answerer:
-        async def found(request: Request) -> Response:
+        async def answered(request: Request) -> Response:
             began = time.monotonic()
             self._service.enter()
             try:
@@ -119,13 +119,13 @@ class App:
                     began,
                     len(content),
                 )
-                given = read(route.body, body, self._service.limits.texts)
-                value = await route.handle(self._service, call, given)
+                values = read(route.body, body, self._service.limits.texts)
+                value = await route.handle(self._service, call, values)
                 return _json(value, headers=call.headers())
             finally:
                 self._service.leave()
 
-        return self._guarded(route.path, route.surface, found)
+        return self._guarded(route.path, route.surface, answered)
 
     def _guarded(self, path: str, surface: Surface, answer: Answerer, *, public: bool = False) -> Answerer:
         """With access control, errors as JSON, a request id, metrics, and a line of the log or a span.
@@ -140,17 +140,19 @@ class App:
         """
         service = self._service
 
-        async def found(request: Request) -> Response:
+        async def guarded(request: Request) -> Response:
             began = time.monotonic()
             traces = nullcontext(Answered()) if service.traces is None else service.traces.span(path, request)
             with traces as answered:
                 response = answered.response = await self._answered(request, surface, answer, public)
-            given = request.headers.get("x-request-id", "")
-            response.headers["x-request-id"] = given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
+            sent_id = request.headers.get("x-request-id", "")
+            response.headers["x-request-id"] = (
+                sent_id if _REQUEST_ID.fullmatch(sent_id) else secrets.token_hex(8)
+            )
             self._count(path, response, time.monotonic() - began, answered.trace_id)
             return response
 
-        return found
+        return guarded
 
     def _count(self, path: str, response: Response, seconds: float, trace_id: str | None = None) -> None:
         """Count and log an answer that has an id."""
@@ -221,13 +223,13 @@ class App:
         else:
             refused = Refused(404, "not_found", f"there is no route {path[:80]}; see the documentation")
 
-        async def found(request: Request) -> Response:
+        async def refuse(request: Request) -> Response:
             response = self._refusal(refused, surface_of(path))
             if status == 405:
                 response.headers["Allow"] = allowed
             return response
 
-        return await self._guarded("unknown", surface_of(path), found)(request)
+        return await self._guarded("unknown", surface_of(path), refuse)(request)
 
     def _check(self, request: Request, public: bool) -> None:
         """Raise `Refused` unless the request may use its route."""
@@ -246,13 +248,13 @@ class App:
 
     def _key_of(self, request: Request) -> str | None:
         """The short digest of the key that was sent; all keys are compared, in constant time."""
-        scheme, _, given = request.headers.get("authorization", "").partition(" ")
-        sent = given.strip().encode("latin-1") if scheme.lower() == "bearer" else b""
-        found = None
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        sent = token.strip().encode("latin-1") if scheme.lower() == "bearer" else b""
+        matching = None
         for key, digest in self._keys:
             if hmac.compare_digest(sent, key):
-                found = digest
-        return found
+                matching = digest
+        return matching
 
     def _client(self, request: Request) -> str:
         """Whose turn the request takes: its key's, or its address's without keys."""
@@ -266,10 +268,10 @@ class App:
 
 def log_line(route: str, response: Response, seconds: float, trace_id: str | None = None) -> str:
     """One request as a JSON object: when, its ids, route, status, time and tokens; never what it held."""
-    said = response.headers
+    headers = response.headers
     line = {
         "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
-        "request_id": said["x-request-id"],
+        "request_id": headers["x-request-id"],
         "route": route,
         "status": response.status_code,
         "milliseconds": round(seconds * 1e3, 1),
@@ -277,8 +279,8 @@ def log_line(route: str, response: Response, seconds: float, trace_id: str | Non
     if trace_id is not None:
         line["trace_id"] = trace_id
     for name in ("x-compute-tokens", "x-truncated-inputs", "x-queue-time"):
-        if name in said:
-            line[name.removeprefix("x-").replace("-", "_")] = int(said[name])
+        if name in headers:
+            line[name.removeprefix("x-").replace("-", "_")] = int(headers[name])
     return json.dumps(line)
 
 

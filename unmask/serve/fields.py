@@ -17,7 +17,7 @@ STRING: Schema = {"type": "string"}
 class Field:
     """One field of a JSON object.
 
-    Subclasses say in words what a value must be (`said`), as a schema, and how it is read.
+    Subclasses say in words what a value must be (`expected`), as a schema, and how it is read.
     """
 
     about: str = ""
@@ -27,7 +27,7 @@ class Field:
     default: Any = None
     """The value if it is missing."""
 
-    said = "a value"
+    expected = "a value"
 
     def schema(self, most: int) -> Schema:
         """What JSON values it takes; ``most`` is how many texts a request may have."""
@@ -45,23 +45,23 @@ class Field:
 
     def wrong(self, name: str, value: Any) -> BadField:
         """The error for a value of the wrong kind."""
-        return BadField(name, f"{name} is {quoted(value)}; it must be {self.said}")
+        return BadField(name, f"{name} is {quoted(value)}; it must be {self.expected}")
 
     def full_schema(self, most: int) -> Schema:
         """The schema with null if the field may be left out, its description and its default."""
-        found = self.schema(most)
+        schema = self.schema(most)
         if not self.required:
-            found = {"anyOf": [found, {"type": "null"}]}
+            schema = {"anyOf": [schema, {"type": "null"}]}
         if self.default is not None:
-            found = found | {"default": self.default}
-        return found | ({"description": self.about} if self.about else {})
+            schema = schema | {"default": self.default}
+        return schema | ({"description": self.about} if self.about else {})
 
 
 Body = Mapping[str, Field]
 """The fields of an object by name; it may have no others."""
 
 
-def read(body: Body, given: Mapping[str, Any], most: int) -> dict[str, Any]:
+def read(body: Body, sent: Mapping[str, Any], most: int) -> dict[str, Any]:
     """The values of a JSON object, checked; missing ones have their defaults.
 
     Args:
@@ -72,23 +72,23 @@ def read(body: Body, given: Mapping[str, Any], most: int) -> dict[str, Any]:
     Raises:
         BadField: a field is unknown, missing or wrong.
     """
-    unknown = sorted(set(given) - set(body))
+    unknown = sorted(set(sent) - set(body))
     if unknown:
         raise BadField(
             unknown[0],
             f"there is no field {quoted(unknown[0])}; there are {', '.join(sorted(body))}",
             kind="unknown_field",
         )
-    found = {}
+    values = {}
     for name, field in body.items():
-        value = given.get(name)
+        value = sent.get(name)
         if value is not None:
-            found[name] = field.parse(name, value, most)
+            values[name] = field.parse(name, value, most)
         elif field.required:
-            raise BadField(name, f"{name} is missing; it must be {field.said}")
+            raise BadField(name, f"{name} is missing; it must be {field.expected}")
         else:
-            found[name] = field.default
-    return found
+            values[name] = field.default
+    return values
 
 
 def object_schema(body: Body, most: int) -> Schema:
@@ -127,7 +127,7 @@ class Inputs(NamedTuple):
 class Text(Field):
     """A string."""
 
-    said = "a string"
+    expected = "a string"
 
     def _schema(self, most: int) -> Schema:
         return STRING
@@ -141,7 +141,7 @@ class Text(Field):
 class TextList(Field):
     """A list of strings."""
 
-    said = "a list of strings"
+    expected = "a list of strings"
 
     def _schema(self, most: int) -> Schema:
         return {"type": "array", "items": STRING, "minItems": 1, "maxItems": most}
@@ -152,14 +152,14 @@ class TextList(Field):
         check_count(name, value, most)
         for index, item in enumerate(value):
             if not isinstance(item, str):
-                raise BadField(name, f"{name}[{index}] is {quoted(item)}; {name} must be {self.said}")
+                raise BadField(name, f"{name}[{index}] is {quoted(item)}; {name} must be {self.expected}")
         return value
 
 
 class Texts(TextList):
     """A string or a list of strings, as `Inputs`."""
 
-    said = "a string or a list of strings"
+    expected = "a string or a list of strings"
 
     def _schema(self, most: int) -> Schema:
         return {"anyOf": [STRING, super()._schema(most)]}
@@ -172,7 +172,7 @@ class Texts(TextList):
 class Documents(Field):
     """A list of strings or of objects with a text, as the texts."""
 
-    said = "a list of strings"
+    expected = "a list of strings"
 
     def _schema(self, most: int) -> Schema:
         record = {"type": "object", "properties": {"text": STRING}, "required": ["text"]}
@@ -183,7 +183,9 @@ class Documents(Field):
         if not isinstance(value, list):
             raise self.wrong(name, value)
         check_count(name, value, most)
-        texts: list[Any] = [one.get("text") if isinstance(one, dict) else one for one in value]
+        texts: list[Any] = [
+            document.get("text") if isinstance(document, dict) else document for document in value
+        ]
         for index, text in enumerate(texts):
             if not isinstance(text, str):
                 raise BadField(name, f"{name}[{index}] must be a string, or an object with a text")
@@ -193,7 +195,7 @@ class Documents(Field):
 class Flag(Field):
     """True or false."""
 
-    said = "true or false"
+    expected = "true or false"
 
     def _schema(self, most: int) -> Schema:
         return {"type": "boolean"}
@@ -212,7 +214,7 @@ class Whole(Field):
     high: int = 1 << 30
 
     @property
-    def said(self) -> str:  # type: ignore[override]
+    def expected(self) -> str:  # type: ignore[override]
         """With the limits."""
         return f"a whole number from {self.low} to {self.high}"
 
@@ -230,7 +232,7 @@ class Whole(Field):
 class Share(Field):
     """A number from 0 to 1."""
 
-    said = "a number from 0 to 1"
+    expected = "a number from 0 to 1"
 
     def _schema(self, most: int) -> Schema:
         return {"type": "number", "minimum": 0, "maximum": 1}
@@ -248,7 +250,7 @@ class Choice(Field):
     options: tuple[str, ...]
 
     @property
-    def said(self) -> str:  # type: ignore[override]
+    def expected(self) -> str:  # type: ignore[override]
         """The strings."""
         return f"one of {', '.join(self.options)}"
 
@@ -266,7 +268,7 @@ class Choices(Choice):
     """A list of some of several strings, each once."""
 
     @property
-    def said(self) -> str:  # type: ignore[override]
+    def expected(self) -> str:  # type: ignore[override]
         """The strings."""
         return f"a list of some of {', '.join(self.options)}"
 
@@ -276,7 +278,7 @@ class Choices(Choice):
     def _parse(self, name: str, value: Any, most: int) -> Any:
         if not isinstance(value, list) or not value:
             raise self.wrong(name, value)
-        if not all(isinstance(one, str) and one in self.options for one in value):
+        if not all(isinstance(item, str) and item in self.options for item in value):
             raise self.wrong(name, value)
         return list(dict.fromkeys(value))
 
@@ -286,7 +288,7 @@ class Inner(Field):
     """An object inside the body."""
 
     body: Body
-    said = "an object"
+    expected = "an object"
 
     def _schema(self, most: int) -> Schema:
         return object_schema(self.body, most)

@@ -27,7 +27,7 @@ def _are_ids(value: Any) -> bool:
 class Ids(Field):
     """Token ids of one sequence or of several."""
 
-    said = "a list of token ids, or a list of such lists"
+    expected = "a list of token ids, or a list of such lists"
 
     def _schema(self, most: int) -> Schema:
         return {"anyOf": [SEQUENCE, {"type": "array", "items": SEQUENCE, "minItems": 1, "maxItems": most}]}
@@ -55,7 +55,7 @@ class Ids(Field):
 class TextsOrIds(Texts):
     """A string, a list of strings, or token ids, as `Inputs`."""
 
-    said = "a string or a list of strings"
+    expected = "a string or a list of strings"
 
     def _schema(self, most: int) -> Schema:
         return {"anyOf": [*super()._schema(most)["anyOf"], *Ids().schema(most)["anyOf"]]}
@@ -70,12 +70,12 @@ class TextsOrPairs(Field):
     Its value is the first texts, the second ones or None, and whether it was one text or pair.
     """
 
-    said = "a string, a list of two strings (a pair), or a list of lists of one string or of two"
+    expected = "a string, a list of two strings (a pair), or a list of lists of one string or of two"
 
     def _schema(self, most: int) -> Schema:
         pair = {"type": "array", "items": STRING, "minItems": 2, "maxItems": 2}
-        one = {"type": "array", "items": STRING, "minItems": 1, "maxItems": 1}
-        batches = [{"type": "array", "items": row, "minItems": 1, "maxItems": most} for row in (one, pair)]
+        single = {"type": "array", "items": STRING, "minItems": 1, "maxItems": 1}
+        batches = [{"type": "array", "items": row, "minItems": 1, "maxItems": most} for row in (single, pair)]
         return {"anyOf": [STRING, pair, *batches]}
 
     def _parse(self, name: str, value: Any, most: int) -> tuple[list[str], list[str] | None, bool]:
@@ -86,10 +86,10 @@ class TextsOrPairs(Field):
         check_count(name, value, most)
         if all(isinstance(row, str) for row in value):
             if len(value) != 2:
-                raise BadField(name, f"{name} is a list of {len(value)} strings; it must be {self.said}")
+                raise BadField(name, f"{name} is a list of {len(value)} strings; it must be {self.expected}")
             return [value[0]], [value[1]], True
         sizes = {len(row) if isinstance(row, list) else 0 for row in value}
         if sizes not in ({1}, {2}) or not all(isinstance(text, str) for row in value for text in row):
-            raise BadField(name, f"{name} mixes forms; it must be {self.said}")
+            raise BadField(name, f"{name} mixes forms; it must be {self.expected}")
         pairs = [row[1] for row in value] if sizes == {2} else None
         return [row[0] for row in value], cast("list[str] | None", pairs), False

@@ -36,12 +36,12 @@ def encodings_of_ids(
     words = np.flatnonzero(~frame.special)
     before = frame.ids[: words[0]].tolist() if len(words) else frame.ids.tolist()
     after = frame.ids[words[-1] + 1 :].tolist() if len(words) else []
-    found = []
+    encodings = []
     for index, row in enumerate(ids):
-        for one in row:
-            if not 0 <= one < size:
+        for token_id in row:
+            if not 0 <= token_id < size:
                 raise BadField(
-                    "input", f"{name(index)} has the token id {one}; the model has 0 to {size - 1}"
+                    "input", f"{name(index)} has the token id {token_id}; the model has 0 to {size - 1}"
                 )
         inside = len(row) - len(before) - len(after)
         if inside < 0 or row[: len(before)] != before or row[len(row) - len(after) :] != after:
@@ -62,7 +62,7 @@ def encodings_of_ids(
             offsets=np.zeros((len(row), 2), dtype=np.int64),
             special=special,
             sequence_ids=np.where(special, -1, 0),
-            pieces=[str(tokenizer.engine.id_to_token(one)) for one in row],
+            pieces=[str(tokenizer.engine.id_to_token(token_id)) for token_id in row],
         )
         if model.max_tokens is not None and len(row) > model.max_tokens:
             if truncation == "error":
@@ -73,5 +73,5 @@ def encodings_of_ids(
                     max_tokens=model.max_tokens,
                 )
             encoding = truncated(encoding, model.max_tokens)
-        found.append(encoding)
-    return found
+        encodings.append(encoding)
+    return encodings

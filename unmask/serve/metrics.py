@@ -70,11 +70,11 @@ class Histogram:
         """Its samples; buckets count all smaller ones too."""
         with self._lock:
             counts, total = list(self._counts), self._sum
-        found, below = [], 0
+        lines, below = [], 0
         for bound, count in zip((*map(_number, self._bounds), "+Inf"), counts, strict=True):
             below += count
-            found.append(f'{self.name}_bucket{{le="{bound}"}} {below}')
-        return [*found, f"{self.name}_sum {_number(total)}", f"{self.name}_count {below}"]
+            lines.append(f'{self.name}_bucket{{le="{bound}"}} {below}')
+        return [*lines, f"{self.name}_sum {_number(total)}", f"{self.name}_count {below}"]
 
 
 class Metrics:
@@ -117,8 +117,12 @@ class Metrics:
     def text(self) -> str:
         """All samples with their descriptions and kinds."""
         lines = []
-        for one in self._all:
-            lines += [f"# HELP {one.name} {one.text}", f"# TYPE {one.name} {one.kind}", *one.lines()]
+        for metric in self._all:
+            lines += [
+                f"# HELP {metric.name} {metric.text}",
+                f"# TYPE {metric.name} {metric.kind}",
+                *metric.lines(),
+            ]
         return "\n".join(lines) + "\n"
 
 

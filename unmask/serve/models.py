@@ -335,13 +335,15 @@ class Models:
             raise InvalidRequest("models is empty; name at least one")
         self.all = tuple(ServedModel(name, model, limits) for name, model in models.items())
         encoders: dict[object, Hashable] = {}
-        for one in self.all:
-            one.encoder = encoders.setdefault(getattr(one.model.engine, "routed", one.model.engine), one.name)
+        for served in self.all:
+            served.encoder = encoders.setdefault(
+                getattr(served.model.engine, "routed", served.model.engine), served.name
+            )
 
     def warm(self) -> None:
         """Run each task of each model once."""
-        for one in self.all:
-            one.warm()
+        for served in self.all:
+            served.warm()
 
     def named(self, name: str | None, task: str | None = None) -> ServedModel:
         """The model with that name, or the first that can do the task (if any) if no name is given.
@@ -349,19 +351,20 @@ class Models:
         Raises:
             BadField: no model has the name, or none can do the task.
         """
-        names = ", ".join(one.name for one in self.all)
+        names = ", ".join(served.name for served in self.all)
         if name is not None:
-            found = next((one for one in self.all if one.name == name), None)
-            if found is None:
+            chosen = next((served for served in self.all if served.name == name), None)
+            if chosen is None:
                 raise BadField(
                     "model", f"there is no model {name[:80]!r}; there are {names}", 404, "model_not_found"
                 )
         else:
-            found = next((one for one in self.all if task in one.tasks), self.all[0])
-        if task is not None and task not in found.tasks:
+            chosen = next((served for served in self.all if task in served.tasks), self.all[0])
+        if task is not None and task not in chosen.tasks:
             raise BadField(
                 "model",
-                f"{found.name} is not a model that {TASKS[task].wanted}; it can do: {', '.join(found.tasks)}",
+                f"{chosen.name} is not a model that {TASKS[task].wanted}; it can do: "
+                + ", ".join(chosen.tasks),
                 kind="wrong_task",
             )
-        return found
+        return chosen

@@ -44,8 +44,8 @@ def document(limits: Limits, *, keys: bool) -> dict[str, Any]:
     paths: dict[str, Any] = {}
     for route in ROUTES:
         paths[route.path] = {"post": _post(route, limits)}
-    for one in GETS:
-        paths[one.path] = {"get": _get(one)}
+    for status in GETS:
+        paths[status.path] = {"get": _get(status)}
     for path, about in PLAIN_GETS.items():
         answers = {"200": {"description": "yes"}, "503": {"description": "no"}, **_statuses("tei", 403)}
         paths[path] = {"get": {"operationId": _id(path), "summary": about, "responses": answers}}
@@ -59,15 +59,15 @@ def document(limits: Limits, *, keys: bool) -> dict[str, Any]:
             },
         }
     }
-    found: dict[str, Any] = {
+    specification: dict[str, Any] = {
         "openapi": "3.1.0",
         "info": {"title": "unmask", "version": __version__, "summary": "Encoder models over HTTP."},
         "paths": paths,
     }
     if keys:
-        found["components"] = {"securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}}
-        found["security"] = [{"key": []}]
-    return found
+        specification["components"] = {"securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}}
+        specification["security"] = [{"key": []}]
+    return specification
 
 
 def _post(route: PostRoute, limits: Limits) -> dict[str, Any]:

@@ -20,6 +20,6 @@ def page() -> tuple[bytes, str]:
 
 
 def _digest(html: str, tag: str) -> str:
-    found = re.search(rf"<{tag}>(.*?)</{tag}>", html, re.DOTALL)
-    assert found is not None
-    return f"'sha256-{base64.b64encode(hashlib.sha256(found[1].encode()).digest()).decode()}'"
+    match = re.search(rf"<{tag}>(.*?)</{tag}>", html, re.DOTALL)
+    assert match is not None
+    return f"'sha256-{base64.b64encode(hashlib.sha256(match[1].encode()).digest()).decode()}'"

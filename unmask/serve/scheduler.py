@@ -169,8 +169,8 @@ class Scheduler:
             metrics.gauge("unmask_workers", "Processes that can run models.", workers.up)
         each: Sequence[Worker | None] = [None] * threads if workers is None else workers.all
         self._threads = [
-            threading.Thread(target=self._supervise, args=one, name="unmask serve: models", daemon=True)
-            for one in enumerate(each)
+            threading.Thread(target=self._supervise, args=pair, name="unmask serve: models", daemon=True)
+            for pair in enumerate(each)
         ]
         for thread in self._threads:
             thread.start()
@@ -309,7 +309,7 @@ class Scheduler:
         """The texts of the next pass, removed from those that wait; nothing if all had been given up."""
         budget, self._refused = self._limits.tokens_per_pass, _NONE_REFUSED
         first: _Item | None = None
-        found: list[_Item] = []
+        candidates: list[_Item] = []
         others: list[_Item] = []
         tokens, now = 0, time.monotonic()
         while self._waiting and tokens < PASSES_AHEAD * budget and len(others) < OTHERS_SKIPPED:
@@ -319,7 +319,7 @@ class Scheduler:
                 item.submission.fail(expired())
             elif first is None or item.work.shares == first.work.shares:
                 first = first or item
-                found.append(item)
+                candidates.append(item)
                 tokens += item.tokens
             else:
                 others.append(item)
@@ -327,7 +327,7 @@ class Scheduler:
             return []
         chosen, room = [], budget
         length = first.tokens
-        for item in sorted(found, key=lambda item: (abs(item.tokens - length), item)):
+        for item in sorted(candidates, key=lambda item: (abs(item.tokens - length), item)):
             if item is first or item.tokens <= room:
                 chosen.append(item)
                 room -= item.tokens

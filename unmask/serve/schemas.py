@@ -51,7 +51,7 @@ def schema_of(kind: Any) -> Schema:
         return _PLAIN[kind]
     if is_dataclass(kind):
         hints = get_type_hints(kind)
-        return record(**{one.name: schema_of(hints[one.name]) for one in fields(kind)})
+        return record(**{field.name: schema_of(hints[field.name]) for field in fields(kind)})
     return _generic(kind, get_origin(kind), get_args(kind))
 
 
@@ -60,7 +60,7 @@ def _generic(kind: Any, origin: Any, inner: tuple[Any, ...]) -> Schema:
     if origin is Literal:
         return {"type": "string", "enum": list(inner)}
     if origin in (Union, UnionType):
-        return {"anyOf": [schema_of(one) for one in inner]}
+        return {"anyOf": [schema_of(member) for member in inner]}
     if origin is list or (origin is tuple and inner[1:] == (Ellipsis,)):
         return rows(schema_of(inner[0]))
     if origin is tuple and len(set(inner)) == 1:

@@ -66,12 +66,12 @@ class Indexes:
 
     def models(self) -> list[Model]:
         """The models that compute queries."""
-        return [one.index.model(view) for one in self.all for view in one.index.settings.models]
+        return [served.index.model(view) for served in self.all for view in served.index.settings.models]
 
     def warm(self) -> None:
         """Search each index once, so that the first request finds it in memory."""
-        for one in self.all:
-            one.index.search("a text", truncation="end")
+        for served in self.all:
+            served.index.search("a text", truncation="end")
 
     def named(self, name: str | None) -> ServedIndex:
         """The index with that name, or the first if no name is given.
@@ -83,13 +83,13 @@ class Indexes:
             raise BadField("index", "no index is served; start the server with --index", 404, "no_index")
         if name is None:
             return self.all[0]
-        found = next((one for one in self.all if one.name == name), None)
-        if found is None:
-            names = ", ".join(one.name for one in self.all)
+        chosen = next((served for served in self.all if served.name == name), None)
+        if chosen is None:
+            names = ", ".join(served.name for served in self.all)
             raise BadField(
                 "index", f"there is no index {name[:80]!r}; there are {names}", 404, "index_not_found"
             )
-        return found
+        return chosen
 
 
 @dataclass(frozen=True, eq=False)

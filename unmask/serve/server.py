@@ -76,7 +76,7 @@ def make_app(
     check_keys(keys)
     whole_number("workers", workers, 0)
     service = Service(
-        {name: one.reading(special_tokens) for name, one in models.items()},
+        {name: model.reading(special_tokens) for name, model in models.items()},
         limits or Limits(),
         truncate=truncate,
         workers=workers,
@@ -133,8 +133,8 @@ def serve(
     with stops(), listen(host, port, keys) as listening:
         from unmask.serve.draining import run
 
-        loaded = {name: one() if callable(one) else one for name, one in models.items()}
-        opened = {name: one() if callable(one) else one for name, one in (indexes or {}).items()}
+        loaded = {name: model() if callable(model) else model for name, model in models.items()}
+        opened = {name: index() if callable(index) else index for name, index in (indexes or {}).items()}
         app = make_app(
             loaded,
             keys=keys,

@@ -76,13 +76,13 @@ class Call:
 
     def headers(self) -> dict[str, str]:
         """What an answer says of the work, in milliseconds where it is a time (the names are TEI's)."""
-        found = {
+        headers = {
             "x-compute-tokens": str(self.tokens),
             "x-total-time": f"{(time.monotonic() - self.began) * 1000:.0f}",
             "x-queue-time": f"{self.queue_seconds * 1000:.0f}",
             "x-inference-time": f"{self.pass_seconds * 1000:.0f}",
         }
-        return found | ({"x-truncated-inputs": str(self.truncated)} if self.truncated else {})
+        return headers | ({"x-truncated-inputs": str(self.truncated)} if self.truncated else {})
 
 
 class Service:
@@ -100,7 +100,7 @@ class Service:
     ) -> None:
         self.limits, self._truncate = limits, truncate
         self.models = Models(models, limits)
-        self.indexes = Indexes(indexes or {}, [one.model for one in self.models.all])
+        self.indexes = Indexes(indexes or {}, [served.model for served in self.models.all])
         self.metrics = Metrics()
         # Workers are forked, so nothing above may have started a thread.
         self._workers = _workers(self.models, self.indexes, workers, limits) if workers else None
@@ -208,20 +208,20 @@ class Service:
         price = _Body(1 + min(call.size // BYTES_PER_TOKEN, most))
         work = Work(object(), lambda _: [compute()])  # no two share a turn
         lane = self._small if call.size <= SMALL_BODY else self._large
-        found: list[Value] = await _result(
+        results: list[Value] = await _result(
             call, lane.submit(work, [price], call.client, call.deadline, call.size)
         )
-        return found[0]
+        return results[0]
 
     def stop(self, error: UnmaskError) -> None:
         """Take nothing more, and fail what waits or runs."""
-        for one in (self.scheduler, self._small, self._large):
-            one.fail_all(error)
+        for scheduler in (self.scheduler, self._small, self._large):
+            scheduler.fail_all(error)
 
     def close(self) -> None:
         """Stop the scheduler's threads and the workers, and send the last traces."""
-        for one in (self.scheduler, self._small, self._large):
-            one.close()
+        for scheduler in (self.scheduler, self._small, self._large):
+            scheduler.close()
         if self._workers is not None:
             self._workers.close()
         if self.traces is not None:
@@ -253,16 +253,16 @@ def _warm(models: Models, indexes: Indexes) -> None:
 
 def _workers(models: Models, indexes: Indexes, count: int, limits: Limits) -> Workers:
     """Processes that run these models and search these indexes."""
-    loaded = [*(one.model for one in models.all), *indexes.models()]
+    loaded = [*(served.model for served in models.all), *indexes.models()]
     if any(model.device != "cpu" for model in loaded):
         raise InvalidRequest(
             f"workers is {count} and a model is not on the CPU; only models on the CPU run in processes of "
             "their own, so set workers to 0"
         )
-    for one in models.all:
-        one.share()
-    shared: dict[Hashable, object] = {("model", one.name): one for one in models.all}
-    shared |= {("index", one.name): one for one in indexes.all}
+    for served in models.all:
+        served.share()
+    shared: dict[Hashable, object] = {("model", served.name): served for served in models.all}
+    shared |= {("index", index.name): index for index in indexes.all}
     prepare = partial(set_thread_count, thread_count())
     warm = partial(_warm, models, indexes)
     return Workers(count, shared, warm=warm, seconds=limits.seconds, prepare=prepare)

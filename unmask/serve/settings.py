@@ -30,6 +30,6 @@ class Limits:
         for name in ("tokens_per_pass", "queued_tokens", "concurrent_requests", "texts", "body_bytes"):
             whole(name, getattr(self, name), 1)
         for name in ("seconds", "drain_seconds"):
-            given = getattr(self, name)
-            if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given < 1e6:
-                raise InvalidRequest(f"{name} is {given!r}; it must be more than 0 and less than a million")
+            seconds = getattr(self, name)
+            if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < 1e6:
+                raise InvalidRequest(f"{name} is {seconds!r}; it must be more than 0 and less than a million")

@@ -57,11 +57,11 @@ class Workers:
         seconds: float,
         prepare: Callable[[], None] = lambda: None,
     ) -> None:
-        self._keys = {id(one): key for key, one in shared.items()}
+        self._keys = {id(shared_object): key for key, shared_object in shared.items()}
         self._shared = dict(shared)
         self._seconds = seconds
         self._lock, self._asked = threading.Lock(), itertools.count()
-        own, theirs = socket.socketpair()
+        ours, theirs = socket.socketpair()
         sys.stdout.flush()
         sys.stderr.flush()
         self._parent = os.fork()
@@ -69,19 +69,19 @@ class Workers:
             _alone(theirs.fileno())
             _run_as(lambda: _fork_workers(theirs, self._shared, prepare, warm))
         theirs.close()
-        own.settimeout(START_SECONDS)
-        self._control = own
+        ours.settimeout(START_SECONDS)
+        self._control = ours
         self.all = tuple(Worker(self) for _ in range(count))
         try:
-            for one in self.all:
-                one.start()
+            for worker in self.all:
+                worker.start()
         except BaseException:
             self.close()
             raise
 
     def up(self) -> int:
         """How many workers can take a pass."""
-        return sum(one.pid is not None for one in self.all)
+        return sum(worker.pid is not None for worker in self.all)
 
     def packed(self, run: Callable[..., Any], texts: Sequence[Any]) -> bytes:
         """A pass as bytes, with shared objects by their keys."""
@@ -97,7 +97,7 @@ class Workers:
         Raises:
             WorkerDied: none can be forked.
         """
-        own, theirs = socket.socketpair()
+        ours, theirs = socket.socketpair()
         try:
             with self._lock, theirs:
                 asked = _SIZE.pack(next(self._asked))
@@ -107,9 +107,9 @@ class Workers:
                     pass
                 pid = _SIZE.unpack(answer[_SIZE.size :])[0]
         except (OSError, EOFError) as error:
-            own.close()
+            ours.close()
             raise WorkerDied("no worker can be started") from error
-        return own, pid
+        return ours, pid
 
     def renewable(self) -> bool:
         """Whether the process that forks workers runs."""
@@ -124,8 +124,8 @@ class Workers:
     def close(self) -> None:
         """End all processes."""
         self._control.close()
-        for one in self.all:
-            one.stop()
+        for worker in self.all:
+            worker.stop()
         with suppress(ChildProcessError):
             os.waitpid(self._parent, 0)
 
@@ -146,16 +146,16 @@ class Worker:
             WorkerDied: it ended before.
         """
         self.stop()
-        found, pid = self._workers.forked()
-        found.settimeout(START_SECONDS)
-        self._socket = found
+        connection, pid = self._workers.forked()
+        connection.settimeout(START_SECONDS)
+        self._socket = connection
         try:
-            _received(found)
+            _received(connection)
         except (OSError, EOFError) as error:
             _kill_if_hanging(pid, error)
             self.stop()
             raise WorkerDied("a worker ended before it was ready") from error
-        found.settimeout(self._workers.limit())
+        connection.settimeout(self._workers.limit())
         self.pid = pid
 
     def run(self, work: Callable[..., Any], texts: Sequence[Any]) -> Any:
@@ -239,7 +239,7 @@ def _fork_workers(
 
 
 def _serve(
-    own: socket.socket,
+    ours: socket.socket,
     shared: Mapping[Hashable, object],
     prepare: Callable[[], None],
     warm: Callable[[], None],
@@ -248,10 +248,10 @@ def _serve(
     prepare()
     warm()
     with suppress(EOFError, OSError):
-        _send(own, b"ready")
+        _send(ours, b"ready")
         while True:
-            answer = _answer(_received(own), shared)
-            _send(own, pickle.dumps(answer, pickle.HIGHEST_PROTOCOL))
+            answer = _answer(_received(ours), shared)
+            _send(ours, pickle.dumps(answer, pickle.HIGHEST_PROTOCOL))
 
 
 def _answer(data: bytes, shared: Mapping[Hashable, object]) -> tuple[Exception | None, Any]:
@@ -260,8 +260,8 @@ def _answer(data: bytes, shared: Mapping[Hashable, object]) -> tuple[Exception |
         unpickler = _Unpickler(BytesIO(data))
         unpickler.shared = shared
         run, texts = unpickler.load()
-        found = run(texts)
-        return None, found if hasattr(found, "shape") else list(found)
+        results = run(texts)
+        return None, results if hasattr(results, "shape") else list(results)
     except Exception as error:
         return _portable(error), None
 
@@ -274,10 +274,10 @@ def _portable(error: Exception) -> Exception:
     return BackendError("the model failed on a text of the request; see the server's log for details")
 
 
-def _alone(kept: int) -> None:
-    """Close what the fork has inherited besides ``kept``: the port must be free when the server has ended."""
-    os.closerange(3, kept)
-    os.closerange(kept + 1, max(kept + 2, min(os.sysconf("SC_OPEN_MAX"), 1 << 16)))
+def _alone(descriptor: int) -> None:
+    """Close all files of the parent but ``descriptor``: the port must be free when the server has ended."""
+    os.closerange(3, descriptor)
+    os.closerange(descriptor + 1, max(descriptor + 2, min(os.sysconf("SC_OPEN_MAX"), 1 << 16)))
 
 
 def _run_as(work: Callable[[], None]) -> None:
@@ -320,11 +320,11 @@ def _received(where: socket.socket) -> bytes:
 
 def _exactly(where: socket.socket, count: int) -> bytes:
     """That many bytes; raises `EOFError` if the other side has ended."""
-    found = bytearray(count)
-    view = memoryview(found)
+    data = bytearray(count)
+    view = memoryview(data)
     while view:
         got = where.recv_into(view)
         if not got:
             raise EOFError
         view = view[got:]
-    return bytes(found)
+    return bytes(data)

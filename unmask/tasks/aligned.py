@@ -174,7 +174,7 @@ def align(
         )
     cut = []
     for encoding in encodings:
-        kept = np.ones(len(encoding), dtype=np.bool_)
-        kept[np.flatnonzero(encoding.sequence_ids == 0)[room:]] = False
-        cut.append(encoding.select(kept))
+        read_N = np.ones(len(encoding), dtype=np.bool_)
+        read_N[np.flatnonzero(encoding.sequence_ids == 0)[room:]] = False
+        cut.append(encoding.select(read_N))
     return AlignedWindows(cut, aligned_windows(cut, None))

@@ -121,24 +121,28 @@ def paired(
         InvalidRequest: there is not at least one context for every question.
     """
     if isinstance(question, str):
-        asked, given = [question], [contexts]
+        asked, contexts_of = [question], [contexts]
     else:
         if not isinstance(question, Sequence):
             raise InvalidRequest(
                 f"question is of type {type(question).__name__}; give a str, or a list of them"
             )
-        asked, given = listed("question", question), listed("contexts", contexts)
-        if len(asked) != len(given):
+        asked, contexts_of = listed("question", question), listed("contexts", contexts)
+        if len(asked) != len(contexts_of):
             raise InvalidRequest(
-                f"there are {len(asked)} questions and contexts for {len(given)}; give each question its own"
+                f"there are {len(asked)} questions and contexts for {len(contexts_of)}; "
+                "give each question its own"
             )
-    texts = [[one] if isinstance(one, str) else listed("contexts", one) for one in given]
+    texts = [
+        [some_texts] if isinstance(some_texts, str) else listed("contexts", some_texts)
+        for some_texts in contexts_of
+    ]
     if not all(texts):
         raise InvalidRequest("contexts is empty; give at least one text")
     names = [
         f"context {number + 1}" + ("" if isinstance(question, str) else f" of {name(index)}")
-        for index, some in enumerate(texts)
-        for number in range(len(some))
+        for index, texts_of_question in enumerate(texts)
+        for number in range(len(texts_of_question))
     ]
     return asked, texts, names.__getitem__
 
@@ -175,16 +179,16 @@ def answer(
     if no_answer:
         total = float(np.logaddexp(total, null_logit))
     null_score = float(np.exp(null_logit - total)) if no_answer else None
-    found: list[Answer] = []
+    answers: list[Answer] = []
     if null_score is None or null_score <= null_threshold:
         for score, number, first, last in _descending(best):
-            one = _answer(contexts[number], number, first, last, float(np.exp(score - total)))
-            if one is not None and not any(_overlap(one, other) for other in found):
-                found.append(one)
-            if len(found) == top_k:
+            candidate = _answer(contexts[number], number, first, last, float(np.exp(score - total)))
+            if candidate is not None and not any(_overlap(candidate, other) for other in answers):
+                answers.append(candidate)
+            if len(answers) == top_k:
                 break
     return Answers(
-        tuple(found),
+        tuple(answers),
         null_score,
         tokens_read=sum(context.coverage.tokens_read for context in contexts),
         windows=sum(context.coverage.windows for context in contexts),
@@ -249,5 +253,5 @@ def _answer(context: WindowedLogits, number: int, first: int, last: int, score: 
     return Answer(encoding.pair[start:end], start, end, score, number)
 
 
-def _overlap(one: Answer, other: Answer) -> bool:
-    return one.context == other.context and one.start < other.end and other.start < one.end
+def _overlap(first: Answer, other: Answer) -> bool:
+    return first.context == other.context and first.start < other.end and other.start < first.end

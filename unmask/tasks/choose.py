@@ -95,11 +95,13 @@ def choose(questions: Sequence[AlignedLogits], choices: Sequence[Sequence[str]])
     In each window of a question there is a softmax over its choices, which all see the same part of the
     question. The probabilities are the mean over windows, weighted by the question's tokens that each owns.
     """
-    found = []
-    for question, some in zip(questions, choices, strict=True):
+    predictions = []
+    for question, alternatives in zip(questions, choices, strict=True):
         p_WA = probabilities(question.logits_WAC[..., 0], "single_label_classification")
         p_A = question.parts.shares() @ p_WA
         best = int(p_A.argmax())
         scores = tuple(p_A.tolist())
-        found.append(Choice(some[best], best, scores[best], scores, **vars(question.parts.coverage)))
-    return found
+        predictions.append(
+            Choice(alternatives[best], best, scores[best], scores, **vars(question.parts.coverage))
+        )
+    return predictions

@@ -140,7 +140,7 @@ def classify(
     ``threshold``: the probability from which a label of a multi-label classifier applies.
     """
     names, problem = label_names(head), problem_of(head)
-    found = []
+    predictions = []
     for text in texts:
         logits_WC = np.stack(text.logits)
         if problem != "regression":
@@ -159,5 +159,7 @@ def classify(
             case _:
                 assert_never(problem)
         scores = dict(zip(names, p_C.tolist(), strict=True))
-        found.append(Classification(names[best], scores[names[best]], scores, labels, **vars(text.coverage)))
-    return found
+        predictions.append(
+            Classification(names[best], scores[names[best]], scores, labels, **vars(text.coverage))
+        )
+    return predictions

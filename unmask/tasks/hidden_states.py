@@ -126,15 +126,15 @@ def hidden_states(
             [ids[index] for index in chosen], _some(token_types, chosen), _some(global_tokens, chosen)
         )
 
-    found: list[Floats | None] = [None] * len(ids)
+    states_of_each: list[Floats | None] = [None] * len(ids)
     for chosen, batch in batches([len(row) for row in ids], packed, tokens_per_pass, progress):
         states = engine.hidden_states(batch, layers)
         require_finite(
             states, chosen, batch.layout.sequence_of_T, "a hidden state", name=name, dtype=engine.dtype
         )
         for place, index in enumerate(chosen):
-            found[index] = states[..., batch.layout.rows(place), :]
-    return [one for one in found if one is not None]
+            states_of_each[index] = states[..., batch.layout.rows(place), :]
+    return [array for array in states_of_each if array is not None]
 
 
 def checked_ids(spec: EncoderSpec, ids: Sequence[object], what: str = "token id") -> list[Ids]:
@@ -150,19 +150,19 @@ def checked_ids(spec: EncoderSpec, ids: Sequence[object], what: str = "token id"
     """
     size = spec.embedding.vocabulary if what == "token id" else max(1, spec.embedding.segments)
     checked = []
-    for index, given in enumerate(ids):
+    for index, sequence in enumerate(ids):
         try:
-            found = np.asarray(given)
+            array = np.asarray(sequence)
         except (ValueError, TypeError, RuntimeError):
-            found = np.empty((0, 0))
-        if found.ndim != 1 or not len(found) or found.dtype.kind not in "iu":
+            array = np.empty((0, 0))
+        if array.ndim != 1 or not len(array) or array.dtype.kind not in "iu":
             raise InvalidRequest(
-                f"sequence {index + 1} of {what}s is {quoted(given)}; give a list of at least one integer"
+                f"sequence {index + 1} of {what}s is {quoted(sequence)}; give a list of at least one integer"
             )
-        if found.min() < 0 or found.max() >= size:
-            worst = int(found.max() if found.max() >= size else found.min())
+        if array.min() < 0 or array.max() >= size:
+            worst = int(array.max() if array.max() >= size else array.min())
             raise InvalidRequest(f"a {what} is {worst}; this model has 0 to {size - 1}")
-        checked.append(found.astype(np.int64))
+        checked.append(array.astype(np.int64))
     return checked
 
 
@@ -172,13 +172,14 @@ def checked_types(spec: EncoderSpec, types: object, ids: Sequence[Ids]) -> list[
     Raises:
         InvalidRequest: see `checked_ids`, or they do not match the ids.
     """
-    found = checked_ids(spec, listed("token_type_ids", types), "token type id")
-    if [len(one) for one in found] != [len(one) for one in ids]:
-        given, wanted = ([len(one) for one in some] for some in (found, ids))
+    checked = checked_ids(spec, listed("token_type_ids", types), "token type id")
+    if [len(row) for row in checked] != [len(row) for row in ids]:
+        lengths, wanted = ([len(row) for row in sequences] for sequences in (checked, ids))
         raise InvalidRequest(
-            f"token_type_ids have lengths {quoted(given)} and the ids {quoted(wanted)}; give one for each id"
+            f"token_type_ids have lengths {quoted(lengths)} and the ids {quoted(wanted)}; "
+            "give one for each id"
         )
-    return found
+    return checked
 
 
 def checked_places(places: object, ids: Sequence[Ids]) -> list[list[int]]:
@@ -187,13 +188,16 @@ def checked_places(places: object, ids: Sequence[Ids]) -> list[list[int]]:
     Raises:
         InvalidRequest: it is not a list of positions for each sequence.
     """
-    found = [] if isinstance(places, str) or callable(places) else listed("global_tokens", places)
-    if len(found) != len(ids):
+    sequences = [] if isinstance(places, str) or callable(places) else listed("global_tokens", places)
+    if len(sequences) != len(ids):
         raise InvalidRequest(
             f"global_tokens is {quoted(places)}; give the positions of the global tokens of each of the "
             f"{len(ids)} sequences of ids"
         )
-    return [[whole_number("global token", one) for one in listed("global_tokens", some)] for some in found]
+    return [
+        [whole_number("global token", position) for position in listed("global_tokens", positions)]
+        for positions in sequences
+    ]
 
 
 def _some(values: Sequence[Any] | None, chosen: Chosen) -> list[Any] | None:

@@ -65,15 +65,15 @@ def _score(shares_Q: NDArray[np.float32], *, mean: bool) -> float:
 
 
 def _checked(query: Vectors, document: Vectors) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    found = []
-    for name, given in (("query", query), ("document", document)):
-        vectors = given.vectors_NE if isinstance(given, TokenVectors) else given
+    arrays = []
+    for name, value in (("query", query), ("document", document)):
+        vectors = value.vectors_NE if isinstance(value, TokenVectors) else value
         if vectors.ndim != 2 or not len(vectors):
             raise InvalidRequest(
                 f"the {name}'s vectors have shape {vectors.shape}; give at least one, (N, E)"
             )
-        found.append(np.asarray(vectors, dtype=np.float32))
-    q_QE, d_DE = found
+        arrays.append(np.asarray(vectors, dtype=np.float32))
+    q_QE, d_DE = arrays
     if q_QE.shape[1] != d_DE.shape[1]:
         raise InvalidRequest(
             f"the query's vectors have {q_QE.shape[1]} numbers and the document's {d_DE.shape[1]}; "

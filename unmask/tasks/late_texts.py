@@ -52,7 +52,7 @@ def with_markers(tokenizer: Tokenizer, markers: Sequence[str]) -> Tokenizer:
     pieces, names = [], set()
     for marker in markers:
         words = marker.split(None, 1)
-        known = [one for one in (marker, *words[:1]) if tokenizer.token_to_id(one) is not None]
+        known = [spelling for spelling in (marker, *words[:1]) if tokenizer.token_to_id(spelling) is not None]
         names.update(known[:1])
         if known and tokenizer.engine.encode(known[0], add_special_tokens=False).tokens != [known[0]]:
             pieces.append(known[0])
@@ -61,11 +61,11 @@ def with_markers(tokenizer: Tokenizer, markers: Sequence[str]) -> Tokenizer:
         return tokenizer
     state = json.loads(tokenizer.engine.to_str())
     # A token that was added before keeps its old settings otherwise.
-    state["added_tokens"] = [one for one in state["added_tokens"] if one["content"] not in pieces]
+    state["added_tokens"] = [token for token in state["added_tokens"] if token["content"] not in pieces]
     for piece in pieces:
         token = {"id": tokenizer.token_to_id(piece), "content": piece, "special": True, "normalized": False}
         state["added_tokens"].append(token | {"single_word": False, "lstrip": False, "rstrip": False})
-    state["added_tokens"].sort(key=lambda one: one["id"])
+    state["added_tokens"].sort(key=lambda token: token["id"])
     return replace(tokenizer, engine=tokenizers.Tokenizer.from_str(json.dumps(state)))
 
 
@@ -91,10 +91,10 @@ def limit_of(output: MultiVector, kind: TextKind, most: int | None, asked: int |
         if asked < 1 or (most is not None and asked > most):
             raise InvalidRequest(f"max_tokens is {asked}; it can be 1 to {most or 'any number'}")
         return asked
-    said = output.query_tokens if kind == "query" else output.document_tokens
+    limit = output.query_tokens if kind == "query" else output.document_tokens
     if expansion is not None:
-        said = expansion.length if expansion.truncates else said and max(said, expansion.length)
-    limits = [limit for limit in (said, most) if limit is not None]
+        limit = expansion.length if expansion.truncates else limit and max(limit, expansion.length)
+    limits = [limit for limit in (limit, most) if limit is not None]
     return min(limits, default=None)
 
 
@@ -132,7 +132,7 @@ def read_texts(
     expansion = output.expansion if kind == "query" else None
     added = None if expansion is None else _added_id(tokenizer, expansion)
     skipped = _skipped_ids(tokenizer, output, kind)
-    found = []
+    late_texts = []
     for index, encoding in enumerate(encodings):
         spans_N2 = spans_after(encoding, len(prompt))
         text = LateText(
@@ -147,18 +147,18 @@ def read_texts(
             text = _expanded(text, expansion, added)
             if text.unattended:
                 _check_reach(spec, len(encoding), expansion.length, name(index))
-        found.append(text)
-    return found
+        late_texts.append(text)
+    return late_texts
 
 
 def _added_id(tokenizer: Tokenizer, expansion: QueryExpansion) -> int:
-    found = tokenizer.mask_id if expansion.token is None else tokenizer.token_to_id(expansion.token)
-    if found is None:
+    token_id = tokenizer.mask_id if expansion.token is None else tokenizer.token_to_id(expansion.token)
+    if token_id is None:
         raise InvalidRequest(
             f"queries are expanded by the token {expansion.token or 'for masks'}, which the tokenizer lacks; "
             "use another checkpoint"
         )
-    return found
+    return token_id
 
 
 def _skipped_ids(tokenizer: Tokenizer, output: MultiVector, kind: TextKind) -> list[int]:

@@ -60,16 +60,16 @@ def logits(
     per_token = is_per_token(head)
     marks = ROLES[role].global_tokens if global_tokens is None else global_tokens
     empty: Floats = np.empty((0, logit_count(engine.spec, head)), dtype=np.float32)
-    found = [empty] * len(encodings)
+    rows_of_each = [empty] * len(encodings)
     for chosen, batch in text_batches(engine.spec, encodings, marks, tokens_per_pass, progress):
         values = engine.logits(batch, role)
         rows = batch.layout.sequence_of_T if per_token else np.arange(len(chosen))
         require_finite(values, chosen, rows, "a logit", name=name, dtype=engine.dtype)
         for place, index in enumerate(chosen):
-            found[index] = values[batch.layout.rows(place)] if per_token else values[place : place + 1]
-    lengths = [len(rows) for rows in found]
+            rows_of_each[index] = values[batch.layout.rows(place)] if per_token else values[place : place + 1]
+    lengths = [len(rows) for rows in rows_of_each]
     offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64) if per_token else None
-    return Logits(role, np.concatenate(found) if found else empty, offsets)
+    return Logits(role, np.concatenate(rows_of_each) if rows_of_each else empty, offsets)
 
 
 def logits_of_each(

@@ -55,10 +55,10 @@ class WindowedLogits:
     def per_token(self) -> Floats:
         """One row for every token of the text, (N, C), each from the window that owns it."""
         first = self.logits[0]
-        found = np.empty((len(self.encoding), first.shape[-1]), dtype=first.dtype)
+        rows_NC = np.empty((len(self.encoding), first.shape[-1]), dtype=first.dtype)
         for window, values in zip(self.windows, self.logits, strict=True):
-            found[window.tokens[window.owned]] = values[window.owned]
-        return found
+            rows_NC[window.tokens[window.owned]] = values[window.owned]
+        return rows_NC
 
     def shares(self) -> Floats:
         """For each window, its share of the text: the tokens it owns over all tokens, (W,)."""

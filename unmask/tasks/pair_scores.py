@@ -85,18 +85,18 @@ def pair_scores(
         NonFiniteResult: a score is infinity or NaN.
     """
     if output.shared_query:
-        found = _with_shared_queries(
+        logits_PC = _with_shared_queries(
             engine, output, encodings, tokens_per_pass=tokens_per_pass, progress=progress, name=name
         )
     elif output.pooling is None:
-        found = logits(
+        logits_PC = logits(
             engine, "sequence", encodings, tokens_per_pass=tokens_per_pass, progress=progress, name=name
         ).values
     else:
-        found = embed(
+        logits_PC = embed(
             engine, _pooled(output), encodings, tokens_per_pass=tokens_per_pass, progress=progress, name=name
         )
-    scores_P: NDArray[np.float32] = found[:, 0].astype(np.float32)
+    scores_P: NDArray[np.float32] = logits_PC[:, 0].astype(np.float32)
     return activated(scores_P, output.activation if activation == "default" else activation)
 
 
@@ -123,7 +123,7 @@ def _with_shared_queries(
 ) -> Floats:
     """Logits, (P, 1); each query is encoded once for its documents of a pass."""
     queries = [query_places(encoding) for encoding in encodings]
-    found: Floats = np.empty((len(encodings), output.labels), dtype=np.float32)
+    logits_PC: Floats = np.empty((len(encodings), output.labels), dtype=np.float32)
     done = 0
     for chosen in _passes(encodings, queries, tokens_per_pass):
         batch = PackedBatch.of_ids(
@@ -137,11 +137,11 @@ def _with_shared_queries(
             values = engine.embed(batch, _pooled(output))
         rows = np.arange(len(chosen))
         require_finite(values, chosen, rows, "the score", name=name, dtype=engine.dtype)
-        found[chosen] = values
+        logits_PC[chosen] = values
         done += len(chosen)
         if progress is not None:
             progress(done, len(encodings))
-    return found
+    return logits_PC
 
 
 def _passes(
@@ -152,8 +152,8 @@ def _passes(
     chosen: list[int] = []
     tokens, last = 0, None
     for index in sorted(range(len(encodings)), key=lambda index: (asked[index], len(encodings[index]))):
-        own = len(encodings[index]) - len(queries[index])
-        new = own if asked[index] == last else len(encodings[index])
+        new_tokens = len(encodings[index]) - len(queries[index])
+        new = new_tokens if asked[index] == last else len(encodings[index])
         if chosen and tokens + new > tokens_per_pass:
             yield np.array(chosen)
             chosen, tokens, new = [], 0, len(encodings[index])
@@ -166,5 +166,5 @@ def _passes(
 def _sigmoid(x: NDArray[np.float32]) -> NDArray[np.float32]:
     """Without overflow for large negative numbers."""
     small = np.exp(-np.abs(x))
-    found: NDArray[np.float32] = np.where(x >= 0, 1, small) / (1 + small)
-    return found
+    result: NDArray[np.float32] = np.where(x >= 0, 1, small) / (1 + small)
+    return result

@@ -56,12 +56,12 @@ class TokenPredictions:
     @property
     def loss(self) -> float:
         """The mean of the tokens' losses, in nats."""
-        return float(np.mean([one.loss for one in self.tokens]))
+        return float(np.mean([token.loss for token in self.tokens]))
 
     @property
     def accuracy(self) -> float:
         """The share of tokens that are the most probable one."""
-        return float(np.mean([one.rank == 1 for one in self.tokens]))
+        return float(np.mean([token.rank == 1 for token in self.tokens]))
 
 
 def predict_tokens(
@@ -95,17 +95,18 @@ def predict_tokens(
         places_M = places_M[places_M > 0]
     if not len(places_M):
         raise InvalidRequest("the text has no token that could be predicted; give one that is not empty")
-    found: list[PredictedToken] = []
+    tokens: list[PredictedToken] = []
     for some_M, logits_MV in _logits(
         engine, tokenizer, encoding, places_M, role=role, tokens_per_pass=tokens_per_pass
     ):
-        found.extend(_predicted(tokenizer, encoding, some_M, logits_MV, top_k))
+        tokens.extend(_predicted(tokenizer, encoding, some_M, logits_MV, top_k))
         if progress is not None:
-            progress(len(found), len(places_M))
-    if not np.isfinite([one.loss for one in found]).all():
+            progress(len(tokens), len(places_M))
+    if not np.isfinite([token.loss for token in tokens]).all():
         raise not_finite("the loss of a token", engine.dtype)
     return TokenPredictions(
-        "earlier tokens" if causal else "all other tokens", tuple(sorted(found, key=lambda one: one.token))
+        "earlier tokens" if causal else "all other tokens",
+        tuple(sorted(tokens, key=lambda token: token.token)),
     )
 
 
@@ -123,7 +124,7 @@ class ComparedTokens:
     @property
     def losses(self) -> tuple[float, float]:
         """The sum of its tokens' losses by each model, in nats."""
-        return sum(one.loss for one in self.first), sum(one.loss for one in self.second)
+        return sum(token.loss for token in self.first), sum(token.loss for token in self.second)
 
 
 def compare_predictions(first: TokenPredictions, second: TokenPredictions) -> tuple[ComparedTokens, ...]:
@@ -131,21 +132,21 @@ def compare_predictions(first: TokenPredictions, second: TokenPredictions) -> tu
 
     Tokens of one model after the last place that both cut are left out.
     """
-    ends = {one.end for one in first.tokens} & {one.end for one in second.tokens}
-    made, parts = [], (iter(first.tokens), iter(second.tokens))
+    ends = {one.end for one in first.tokens} & {token.end for token in second.tokens}
+    segments, parts = [], (iter(first.tokens), iter(second.tokens))
     for end in sorted(ends):
         both = tuple(tuple(_until(tokens, end)) for tokens in parts)
         starts = [tokens[0].start for tokens in both if tokens]
         if len(starts) == len(both):
-            made.append(ComparedTokens(min(starts), end, *both))
-    return tuple(made)
+            segments.append(ComparedTokens(min(starts), end, *both))
+    return tuple(segments)
 
 
 def _until(tokens: Iterator[PredictedToken], end: int) -> Iterator[PredictedToken]:
     """The next tokens, up to the first that ends there."""
-    for one in tokens:
-        yield one
-        if one.end >= end:
+    for token in tokens:
+        yield token
+        if token.end >= end:
             return
 
 

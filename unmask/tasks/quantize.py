@@ -80,13 +80,13 @@ def _ranges(
     embeddings_SE: NDArray[np.float32], precision: Precision, ranges: NDArray[np.float32] | None
 ) -> NDArray[np.float32]:
     if ranges is not None:
-        given = np.asarray(ranges, dtype=np.float32)
-        if given.shape != (2, embeddings_SE.shape[1]):
+        bounds_2E = np.asarray(ranges, dtype=np.float32)
+        if bounds_2E.shape != (2, embeddings_SE.shape[1]):
             raise InvalidRequest(
-                f"ranges have shape {given.shape}; give the smallest and the largest value of each of "
+                f"ranges have shape {bounds_2E.shape}; give the smallest and the largest value of each of "
                 f"{embeddings_SE.shape[1]} dimensions"
             )
-        return given
+        return bounds_2E
     if not len(embeddings_SE):
         return np.zeros((2, embeddings_SE.shape[1]), dtype=np.float32)
     if len(embeddings_SE) == 1:

@@ -72,23 +72,23 @@ def entities_of(labels: Sequence[str]) -> list[Span]:
 
     A word that continues no entity of its type begins one, as in the evaluation of CoNLL-2003.
     """
-    found: list[Span] = []
+    spans: list[Span] = []
     before = ("", "")
     for place, label in enumerate(labels):
         prefix, kind = split_label(label)
         if prefix:
             if prefix in "ILE" and before[0] in ("B", "I") and before[1] == kind:
-                found[-1] = (kind, found[-1][1], place + 1)
+                spans[-1] = (kind, spans[-1][1], place + 1)
             else:
-                found.append((kind, place, place + 1))
+                spans.append((kind, place, place + 1))
         before = (prefix, kind)
-    return found
+    return spans
 
 
 def written_in(scheme: SchemeName, entities: Sequence[Span], words: int) -> list[str]:
     """The label of each word in a scheme, for entities that do not overlap; the inverse of `entities_of`."""
     last, single = {"BILOU": ("L", "U"), "BIOES": ("E", "S")}.get(scheme, ("I", "B"))
-    found = ["O"] * words
+    labels = ["O"] * words
     before = ("", -1)
     for kind, first, end in entities:
         opening = "B"
@@ -96,11 +96,11 @@ def written_in(scheme: SchemeName, entities: Sequence[Span], words: int) -> list
             opening = "I"
         elif end == first + 1:
             opening = single
-        found[first:end] = [f"{opening}-{kind}", *([f"I-{kind}"] * (end - first - 1))]
+        labels[first:end] = [f"{opening}-{kind}", *([f"I-{kind}"] * (end - first - 1))]
         if end > first + 1:
-            found[end - 1] = f"{last}-{kind}"
+            labels[end - 1] = f"{last}-{kind}"
         before = (kind, end)
-    return found
+    return labels
 
 
 def split_label(label: str) -> tuple[str, str]:

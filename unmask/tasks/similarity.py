@@ -49,16 +49,16 @@ def similarity(a: Any, b: Any, metric: Metric = "cosine") -> NDArray[np.float32]
     return -distances_AB
 
 
-def _rows(name: str, given: Any) -> NDArray[np.float32]:
+def _rows(name: str, values: Any) -> NDArray[np.float32]:
     try:
-        found: NDArray[np.float32] | None = np.asarray(given, dtype=np.float32)
+        rows: NDArray[np.float32] | None = np.asarray(values, dtype=np.float32)
     except (TypeError, ValueError, RuntimeError):
-        found = None
-    if found is None or found.ndim not in (1, 2) or not np.isfinite(found).all():
+        rows = None
+    if rows is None or rows.ndim not in (1, 2) or not np.isfinite(rows).all():
         raise InvalidRequest(
-            f"{name} is {quoted(given)}; give texts, or embeddings of shape (texts, numbers)"
+            f"{name} is {quoted(values)}; give texts, or embeddings of shape (texts, numbers)"
         )
-    return np.atleast_2d(found)
+    return np.atleast_2d(rows)
 
 
 def _unit(rows_SE: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -124,15 +124,15 @@ def sparse_vectors(
     Raises:
         NonFiniteResult: a weight is infinity or NaN.
     """
-    found: dict[int, WordWeights] = {}
+    weights_of: dict[int, WordWeights] = {}
     for chosen, batch in text_batches(engine.spec, encodings, "none", tokens_per_pass, progress):
         for place, weights_V in enumerate(engine.word_weights(batch, output)):
             row = np.array([place])
             require_finite(weights_V[None], chosen, row, "a weight", name=name, dtype=engine.dtype)
             index = int(chosen[place])
             dropped = encodings[index].truncated_tokens
-            found[index] = WordWeights.of_dense(weights_V, output.most_words, dropped)
-    return [found[index] for index in range(len(encodings))]
+            weights_of[index] = WordWeights.of_dense(weights_V, output.most_words, dropped)
+    return [weights_of[index] for index in range(len(encodings))]
 
 
 def _from_table(
@@ -147,9 +147,9 @@ def weights_of_words(
     weights_V: NDArray[np.float32], output: SparseVector, ids: Sequence[NDArray[np.int64]]
 ) -> list[WordWeights]:
     """The weights of the words that each text has, from a table: its ids, without special tokens."""
-    found = []
-    for own in ids:
+    weights = []
+    for row in ids:
         dense_V = np.zeros_like(weights_V)
-        dense_V[own] = weights_V[own]
-        found.append(WordWeights.of_dense(dense_V, output.most_words))
-    return found
+        dense_V[row] = weights_V[row]
+        weights.append(WordWeights.of_dense(dense_V, output.most_words))
+    return weights

@@ -78,17 +78,17 @@ class Tagging(Coverage):
         Args:
             words: how many words were given. A word without a token is inside the entity around it, or O.
         """
-        count = max((one.word + 1 for one in self.words), default=0) if words is None else words
+        count = max((word.word + 1 for word in self.words), default=0) if words is None else words
         if self.has_entities:
             spans = [
                 (kind, self.words[first].word, self.words[end - 1].word + 1)
-                for kind, first, end in entities_of([one.label for one in self.words])
+                for kind, first, end in entities_of([word.label for word in self.words])
             ]
             return written_in(self.scheme, spans, count)
-        found = ["O"] * count
-        for one in self.words:
-            found[one.word] = one.label
-        return found
+        labels = ["O"] * count
+        for word in self.words:
+            labels[word.word] = word.label
+        return labels
 
     def in_scheme(self, scheme: SchemeName) -> "Tagging":
         """The same entities with labels of words in another scheme.
@@ -102,7 +102,7 @@ class Tagging(Coverage):
                 f"scheme is {scheme!r} and the labels of the model are not of entities; leave the scheme out"
             )
         labels = replace(self, scheme=scheme).labels()
-        words = tuple(replace(one, label=labels[one.word]) for one in self.words)
+        words = tuple(replace(word, label=labels[word.word]) for word in self.words)
         return replace(self, words=words, scheme=scheme)
 
 
@@ -195,16 +195,16 @@ def words_of(encoding: Encoding) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         covers &= [bool(encoding.text[start:end].strip()) for start, end in offsets.tolist()]
         borders = np.flatnonzero(_borders(encoding.text, offsets[covers]))
         of_N = np.where(covers, np.searchsorted(borders, offsets[:, 0], side="right") - 1, -1)
-    kept, dense_N = np.unique(of_N[covers], return_inverse=True)
+    words_with_tokens, dense_N = np.unique(of_N[covers], return_inverse=True)
     words_N = np.full(len(of_N), -1, dtype=np.int64)
     words_N[covers] = dense_N
     if encoding.words is not None:
-        starts = np.full(len(kept), len(encoding.text))
-        ends = np.zeros(len(kept), dtype=np.int64)
+        starts = np.full(len(words_with_tokens), len(encoding.text))
+        ends = np.zeros(len(words_with_tokens), dtype=np.int64)
         np.minimum.at(starts, dense_N, offsets[covers, 0])
         np.maximum.at(ends, dense_N, offsets[covers, 1])
     else:
-        starts, ends = borders[kept], borders[kept + 1]
+        starts, ends = borders[words_with_tokens], borders[words_with_tokens + 1]
     return np.stack((starts, ends), axis=1), words_N
 
 
@@ -252,11 +252,11 @@ def best_sequence(p_WC: NDArray[np.float64], scheme: Scheme) -> NDArray[np.int64
 
 def _entities(words: Sequence[TaggedWord], text: str) -> tuple[Entity, ...]:
     """The entities that words form, each from the first character of its words to the last."""
-    found = []
+    entities = []
     for kind, first, end in entities_of([word.label for word in words]):
-        some = words[first:end]
-        start, stop = some[0].start, some[-1].end
-        found.append(
-            Entity(kind, start, stop, text[start:stop], float(np.mean([word.score for word in some])))
+        members = words[first:end]
+        start, stop = members[0].start, members[-1].end
+        entities.append(
+            Entity(kind, start, stop, text[start:stop], float(np.mean([word.score for word in members])))
         )
-    return tuple(found)
+    return tuple(entities)

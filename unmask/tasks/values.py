@@ -47,8 +47,8 @@ class Logits:
     def __getitem__(self, text: int) -> Floats:
         """The logits of one text, (C,), or of its tokens, (N, C)."""
         if self.offsets is None:
-            one: Floats = self.values[text]
-            return one
+            row: Floats = self.values[text]
+            return row
         start, end = _bounds(self.offsets, text)
         return self.values[start:end]
 

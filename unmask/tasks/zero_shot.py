@@ -129,7 +129,7 @@ def zero_shot(
     """
     entailment, contradiction = classes
     independent = multi_label or len(candidate_labels) == 1
-    found = []
+    predictions = []
     for text in texts:
         preferred_WA = text.logits_WAC[..., entailment]
         if independent:
@@ -142,5 +142,5 @@ def zero_shot(
         scores = dict(zip(candidate_labels, p_A.tolist(), strict=True))
         best = candidate_labels[most_probable(p_A, text.parts.shares() @ preferred_WA)]
         labels = tuple(label for label, p in scores.items() if p >= threshold) if independent else (best,)
-        found.append(Classification(best, scores[best], scores, labels, **vars(text.parts.coverage)))
-    return found
+        predictions.append(Classification(best, scores[best], scores, labels, **vars(text.parts.coverage)))
+    return predictions

@@ -7,7 +7,7 @@ from unmask.serve.errors import BadField
 from unmask.serve.fields import Choice, Choices, Documents, Flag, Inputs, Text, TextList, Whole
 from unmask.serve.models import ServedModel
 from unmask.serve.routes.openai import in_base64
-from unmask.serve.routes.route import DIMENSIONS, MODEL, TRUNCATE, Given, PostRoute, named, truncation_of
+from unmask.serve.routes.route import DIMENSIONS, MODEL, TRUNCATE, PostRoute, Values, named, truncation_of
 from unmask.serve.schemas import INTEGER, NUMBER, TEXT, VECTOR, record, rows
 from unmask.serve.service import Call, Service
 from unmask.spec import PooledVector
@@ -61,30 +61,30 @@ EMBEDDED_V1 = record(
 )
 
 
-async def rerank(service: Service, call: Call, given: Given) -> Any:
+async def rerank(service: Service, call: Call, values: Values) -> Any:
     """The documents by their relevance for the query, best first."""
-    served = service.models.named(given["model"], "rerank")
-    texts = given["documents"]
-    _refuse(given, "max_tokens_per_doc")
-    service.repeat(call, "query", given["query"], len(texts))
+    served = service.models.named(values["model"], "rerank")
+    texts = values["documents"]
+    _refuse(values, "max_tokens_per_doc")
+    service.repeat(call, "query", values["query"], len(texts))
     logits = await service.run(
         call,
         served,
         lambda: served.rerank(
-            given["query"],
+            values["query"],
             texts,
-            truncation=truncation_of(service, given),
+            truncation=truncation_of(service, values),
             pair_name=named("documents", False),
         ),
     )
     scores = activated(logits, "sigmoid")
-    order = sorted(range(len(logits)), key=lambda index: -logits[index])[: given["top_n"]]
+    order = sorted(range(len(logits)), key=lambda index: -logits[index])[: values["top_n"]]
     results: list[dict[str, Any]] = [
         {"index": index, "relevance_score": float(scores[index])} for index in order
     ]
-    if given["return_documents"]:
-        for one in results:
-            one["document"] = {"text": texts[one["index"]]}
+    if values["return_documents"]:
+        for result in results:
+            result["document"] = {"text": texts[result["index"]]}
     return {
         "id": str(uuid.uuid4()),
         "results": results,
@@ -92,25 +92,25 @@ async def rerank(service: Service, call: Call, given: Given) -> Any:
     }
 
 
-async def embed(service: Service, call: Call, given: Given) -> Any:
+async def embed(service: Service, call: Call, values: Values) -> Any:
     """The embeddings of texts, in one or several number formats."""
-    kinds = given["embedding_types"] or ["float"]
-    found = await _embedded(service, call, given, kinds)
-    return found | {"meta": _meta(call, "2")}
+    kinds = values["embedding_types"] or ["float"]
+    answer = await _embedded(service, call, values, kinds)
+    return answer | {"meta": _meta(call, "2")}
 
 
-async def embed_v1(service: Service, call: Call, given: Given) -> Any:
+async def embed_v1(service: Service, call: Call, values: Values) -> Any:
     """The embeddings of texts, as a list of vectors unless formats are named."""
-    kinds = given["embedding_types"]
-    found = await _embedded(service, call, given, kinds or ["float"])
+    kinds = values["embedding_types"]
+    answer = await _embedded(service, call, values, kinds or ["float"])
     if kinds is None:
-        found["embeddings"] = found["embeddings"]["float"]
+        answer["embeddings"] = answer["embeddings"]["float"]
     shape = "embeddings_floats" if kinds is None else "embeddings_by_type"
-    return found | {"meta": _meta(call, "1"), "response_type": shape}
+    return answer | {"meta": _meta(call, "1"), "response_type": shape}
 
 
-async def _embedded(service: Service, call: Call, given: Given, kinds: list[str]) -> dict[str, Any]:
-    served = service.models.named(given["model"], "embed")
+async def _embedded(service: Service, call: Call, values: Values, kinds: list[str]) -> dict[str, Any]:
+    served = service.models.named(values["model"], "embed")
     for kind in ("int8", "uint8"):
         if kind in kinds:
             raise BadField(
@@ -118,18 +118,18 @@ async def _embedded(service: Service, call: Call, given: Given, kinds: list[str]
                 f"embedding_types has {kind}, whose ranges would depend on the other texts of the request; "
                 "ask for float, base64, binary or ubinary",
             )
-    _refuse(given, "max_tokens")
-    if given["truncate"] == "START":
+    _refuse(values, "max_tokens")
+    if values["truncate"] == "START":
         raise BadField("truncate", "truncate is START, and only the end of a text can be dropped; use END")
-    asked = None if given["truncate"] is None else given["truncate"] == "END"
-    prompt = _prompt(served, given["input_type"])
+    asked = None if values["truncate"] is None else values["truncate"] == "END"
+    prompt = _prompt(served, values["input_type"])
     vectors = await service.run(
         call,
         served,
         lambda: served.embed(
-            Inputs(given["texts"], None, False),
+            Inputs(values["texts"], None, False),
             truncation=service.truncation(asked),
-            dimensions=given["output_dimension"],
+            dimensions=values["output_dimension"],
             prompt=prompt,
             name=named("texts", False),
         ),
@@ -143,7 +143,7 @@ async def _embedded(service: Service, call: Call, given: Given, kinds: list[str]
     return {
         "id": str(uuid.uuid4()),
         "embeddings": {kind: forms[kind]() for kind in kinds},
-        "texts": given["texts"],
+        "texts": values["texts"],
     }
 
 
@@ -158,12 +158,12 @@ def _prompt(served: ServedModel, input_type: str | None) -> str | None:
         raise BadField("input_type", "input_type is image, and the models read texts; use search_document")
     if input_type is None:
         return None
-    own = dict(head.prompts).get(input_type)
-    if own is not None:
-        return own
+    named_prompt = dict(head.prompts).get(input_type)
+    if named_prompt is not None:
+        return named_prompt
     if input_type.startswith("search_"):
-        found = prompt_of(head.prompts, "query" if input_type == "search_query" else "document")
-        return found or None
+        prompt = prompt_of(head.prompts, "query" if input_type == "search_query" else "document")
+        return prompt or None
     return None
 
 
@@ -171,8 +171,8 @@ def _meta(call: Call, version: str) -> dict[str, Any]:
     return {"api_version": {"version": version}, "billed_units": {"input_tokens": call.tokens}}
 
 
-def _refuse(given: Given, name: str) -> None:
-    if given[name] is not None:
+def _refuse(values: Values, name: str) -> None:
+    if values[name] is not None:
         raise BadField(name, f"{name} is not supported; set truncate")
 
 

@@ -14,8 +14,8 @@ from unmask.serve.routes.route import (
     PROMPT_NAME,
     TRUNCATE,
     GetRoute,
-    Given,
     PostRoute,
+    Values,
     named,
     truncation_of,
 )
@@ -43,27 +43,27 @@ ANSWER = record(
 )
 
 
-async def embeddings(service: Service, call: Call, given: Given) -> Any:
+async def embeddings(service: Service, call: Call, values: Values) -> Any:
     """One embedding for each text of ``input``."""
-    served = service.models.named(given["model"], "embed")
-    inputs = given["input"]
-    found = await service.run(
+    served = service.models.named(values["model"], "embed")
+    inputs = values["input"]
+    vectors = await service.run(
         call,
         served,
         lambda: served.embed(
             inputs,
-            truncation=truncation_of(service, given),
-            dimensions=given["dimensions"],
-            prompt_name=given["prompt_name"],
+            truncation=truncation_of(service, values),
+            dimensions=values["dimensions"],
+            prompt_name=values["prompt_name"],
             name=named("input", inputs.single),
         ),
     )
-    packed = given["encoding_format"] == "base64"
+    packed = values["encoding_format"] == "base64"
     return {
         "object": "list",
         "data": [
             {"object": "embedding", "index": index, "embedding": in_base64(row) if packed else row}
-            for index, row in enumerate(found)
+            for index, row in enumerate(vectors)
         ],
         "model": served.name,
         "usage": usage(call),
@@ -85,8 +85,14 @@ def listed_models(service: Service) -> dict[str, Any]:
     return {
         "object": "list",
         "data": [
-            {"id": one.name, "object": "model", "created": 0, "owned_by": "unmask", "tasks": list(one.tasks)}
-            for one in service.models.all
+            {
+                "id": served.name,
+                "object": "model",
+                "created": 0,
+                "owned_by": "unmask",
+                "tasks": list(served.tasks),
+            }
+            for served in service.models.all
         ],
     }
 

@@ -9,10 +9,10 @@ from unmask.serve.fields import Body, Flag, Schema, Text, Whole
 from unmask.serve.service import Call, Service
 from unmask.text import Truncation
 
-Given = dict[str, Any]
+Values = dict[str, Any]
 """The checked fields of a request."""
 
-Handler = Callable[[Service, Call, Given], Awaitable[Any]]
+Handler = Callable[[Service, Call, Values], Awaitable[Any]]
 """From the fields of a request to the JSON value of its answer."""
 
 
@@ -44,9 +44,9 @@ TRUNCATE = Flag(about="drop the end of texts that are too long, which are otherw
 PROMPT_NAME = Text(about="which prompt of the model to put before texts; see /info")
 
 
-def truncation_of(service: Service, given: Given) -> Truncation:
+def truncation_of(service: Service, values: Values) -> Truncation:
     """What to do with texts that are too long."""
-    return service.truncation(given["truncate"])
+    return service.truncation(values["truncate"])
 
 
 def named(field: str, single: bool) -> Callable[[int], str]:

@@ -6,31 +6,31 @@ from typing import Any, get_args
 from unmask.search.options import Fusion, Mode, Unit
 from unmask.search.values import Hit
 from unmask.serve.fields import Choice, Text, TextList, Whole
-from unmask.serve.routes.route import TRUNCATE, Given, PostRoute, truncation_of
+from unmask.serve.routes.route import TRUNCATE, PostRoute, Values, truncation_of
 from unmask.serve.schemas import BOOLEAN, INTEGER, TEXT, record, rows, schema_of
 from unmask.serve.searching import search
 from unmask.serve.service import Call, Service
 
 
-async def found(service: Service, call: Call, given: Given) -> Any:
+async def passages(service: Service, call: Call, values: Values) -> Any:
     """The best passages of an index for a query, with the document and the characters of each."""
-    served = service.indexes.named(given["index"])
-    reranker = None if given["reranker"] is None else service.models.named(given["reranker"], "rerank")
-    explained = {"none": False, "shares": "shares", "attribution": True}[given["explain"]]
+    served = service.indexes.named(values["index"])
+    reranker = None if values["reranker"] is None else service.models.named(values["reranker"], "rerank")
+    explained = {"none": False, "shares": "shares", "attribution": True}[values["explain"]]
     (hits,) = await service.run(
         call,
         served,
         lambda: search(
             served,
-            given["query"],
-            given["k"],
-            truncation=truncation_of(service, given),
-            mode=given["mode"],
-            unit=given["unit"],
-            filter=given["filter"],
+            values["query"],
+            values["k"],
+            truncation=truncation_of(service, values),
+            mode=values["mode"],
+            unit=values["unit"],
+            filter=values["filter"],
             reranker=reranker,
-            candidates=given["candidates"],
-            fusion=given["fusion"],
+            candidates=values["candidates"],
+            fusion=values["fusion"],
             why=explained,
         ),
     )
@@ -67,7 +67,7 @@ ROUTES = (
     PostRoute(
         "/v1/search",
         "openai",
-        found,
+        passages,
         BODY,
         record(index=TEXT, generation=INTEGER, query_truncated=BOOLEAN, hits=rows(HIT)),
     ),

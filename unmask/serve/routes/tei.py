@@ -11,8 +11,8 @@ from unmask.serve.routes.route import (
     MODEL,
     PROMPT_NAME,
     TRUNCATE,
-    Given,
     PostRoute,
+    Values,
     named,
     truncation_of,
 )
@@ -39,28 +39,28 @@ MOST_NUMBERS = 1 << 22
 INPUTS = TextsOrIds(required=True, about="texts, or token ids as /tokenize gives them")
 
 
-async def embed(service: Service, call: Call, given: Given) -> Any:
+async def embed(service: Service, call: Call, values: Values) -> Any:
     """A row of numbers for each text, also for a single one."""
-    served = service.models.named(given["model"], "embed")
-    inputs, truncation = given["inputs"], _truncation(service, given)
+    served = service.models.named(values["model"], "embed")
+    inputs, truncation = values["inputs"], _truncation(service, values)
     return await service.run(
         call,
         served,
         lambda: served.embed(
             inputs,
             truncation=truncation,
-            normalize=given["normalize"],
-            dimensions=given["dimensions"],
-            prompt_name=given["prompt_name"],
+            normalize=values["normalize"],
+            dimensions=values["dimensions"],
+            prompt_name=values["prompt_name"],
             name=named("inputs", inputs.single),
         ),
     )
 
 
-async def embed_tokens(service: Service, call: Call, given: Given) -> Any:
+async def embed_tokens(service: Service, call: Call, values: Values) -> Any:
     """The last hidden state of each token of each text, special tokens included, not normalized."""
-    served = service.models.named(given["model"], "embed_all")
-    inputs, prompt_name, truncation = given["inputs"], given["prompt_name"], _truncation(service, given)
+    served = service.models.named(values["model"], "embed_all")
+    inputs, prompt_name, truncation = values["inputs"], values["prompt_name"], _truncation(service, values)
     head = served.model.checkpoint.head
     if isinstance(head, PooledVector):
         prompt = chosen_prompt(head, None, prompt_name, served.name)
@@ -91,13 +91,13 @@ async def embed_tokens(service: Service, call: Call, given: Given) -> Any:
     return await service.run(call, served, prepare)
 
 
-async def embed_sparse(service: Service, call: Call, given: Given) -> Any:
+async def embed_sparse(service: Service, call: Call, values: Values) -> Any:
     """The words of each text that have a weight (SPLADE)."""
-    served = service.models.named(given["model"], "embed_sparse")
-    inputs, truncation = given["inputs"], _truncation(service, given)
-    if given["prompt_name"] is not None:
+    served = service.models.named(values["model"], "embed_sparse")
+    inputs, truncation = values["inputs"], _truncation(service, values)
+    if values["prompt_name"] is not None:
         raise BadField("prompt_name", "prompt_name is for embeddings; leave it out")
-    found = await service.run(
+    weights = await service.run(
         call,
         served,
         lambda: served.embed_sparse(inputs, truncation=truncation, name=named("inputs", inputs.single)),
@@ -105,64 +105,64 @@ async def embed_sparse(service: Service, call: Call, given: Given) -> Any:
     return [
         [
             {"index": index, "value": value}
-            for index, value in zip(one.ids.tolist(), one.weights.tolist(), strict=True)
+            for index, value in zip(text_weights.ids.tolist(), text_weights.weights.tolist(), strict=True)
         ]
-        for one in found
+        for text_weights in weights
     ]
 
 
-async def rerank(service: Service, call: Call, given: Given) -> Any:
+async def rerank(service: Service, call: Call, values: Values) -> Any:
     """The texts by their relevance for the query, best first."""
-    served = service.models.named(given["model"], "rerank")
-    texts, truncation = given["texts"], _truncation(service, given)
-    service.repeat(call, "query", given["query"], len(texts))
+    served = service.models.named(values["model"], "rerank")
+    texts, truncation = values["texts"], _truncation(service, values)
+    service.repeat(call, "query", values["query"], len(texts))
     logits = await service.run(
         call,
         served,
         lambda: served.rerank(
-            given["query"],
+            values["query"],
             texts,
             truncation=truncation,
             pair_name=named("texts", False),
         ),
     )
     order = sorted(range(len(logits)), key=lambda index: -logits[index])
-    scores = activated(logits, "identity" if given["raw_scores"] else "sigmoid")
+    scores = activated(logits, "identity" if values["raw_scores"] else "sigmoid")
     return [
         {"index": index, "score": float(scores[index])}
-        | ({"text": texts[index]} if given["return_text"] else {})
+        | ({"text": texts[index]} if values["return_text"] else {})
         for index in order
     ]
 
 
-async def predict(service: Service, call: Call, given: Given) -> Any:
+async def predict(service: Service, call: Call, values: Values) -> Any:
     """The labels of each text or pair with their probabilities, best first."""
-    served = service.models.named(given["model"], "predict")
-    if given["raw_scores"]:
+    served = service.models.named(values["model"], "predict")
+    if values["raw_scores"]:
         raise BadField("raw_scores", "raw_scores is true, and only probabilities are served; leave it out")
-    parameters = given["parameters"] or {"top_k": None, "function_to_apply": None}
+    parameters = values["parameters"] or {"top_k": None, "function_to_apply": None}
     if parameters["function_to_apply"] is not None:
         raise BadField(
             "function_to_apply",
             "function_to_apply is given, and the model's own function is applied; leave it out",
         )
-    (texts, pairs, single), truncation = given["inputs"], _truncation(service, given)
-    found = await service.run(
+    (texts, pairs, single), truncation = values["inputs"], _truncation(service, values)
+    classifications = await service.run(
         call,
         served,
         lambda: classify.prepare(
             served.texts, texts, pairs, truncation=truncation, name=named("inputs", single)
         ),
     )
-    answers = [_labels(one)[: parameters["top_k"]] for one in found]
+    answers = [_labels(classification)[: parameters["top_k"]] for classification in classifications]
     # huggingface_hub's client, which alone sends parameters, takes the first of a list also for one text.
-    return answers[0] if single and given["parameters"] is None else answers
+    return answers[0] if single and values["parameters"] is None else answers
 
 
-async def similar(service: Service, call: Call, given: Given) -> Any:
+async def similar(service: Service, call: Call, values: Values) -> Any:
     """The cosine of a sentence with each of several."""
-    served = service.models.named(given["model"], "embed")
-    inputs, parameters = given["inputs"], given["parameters"]
+    served = service.models.named(values["model"], "embed")
+    inputs, parameters = values["inputs"], values["parameters"]
     if parameters is None:
         parameters = {"truncate": None, "truncation_direction": "right", "prompt_name": None}
     texts = [inputs["source_sentence"], *inputs["sentences"]]
@@ -184,19 +184,21 @@ async def similar(service: Service, call: Call, given: Given) -> Any:
     return similarity(embeddings_SE[:1], embeddings_SE[1:])[0]
 
 
-def _truncation(service: Service, given: Given) -> Truncation:
-    found = truncation_of(service, given)
-    if found == "end" and given["truncation_direction"].lower() == "left":
+def _truncation(service: Service, values: Values) -> Truncation:
+    truncation = truncation_of(service, values)
+    if truncation == "end" and values["truncation_direction"].lower() == "left":
         raise BadField(
             "truncation_direction",
             "truncation_direction is left, and only the end of a text can be dropped; leave it out",
         )
-    return found
+    return truncation
 
 
-def _labels(one: Classification) -> list[dict[str, Any]]:
-    found = [{"score": score, "label": label} for label, score in one.scores.items()]
-    return sorted(found, key=lambda row: (-cast("float", row["score"]), row["label"] != one.label))
+def _labels(classification: Classification) -> list[dict[str, Any]]:
+    labels = [{"score": score, "label": label} for label, score in classification.scores.items()]
+    return sorted(
+        labels, key=lambda row: (-cast("float", row["score"]), row["label"] != classification.label)
+    )
 
 
 _LABELS = rows(record(score=NUMBER, label=TEXT))

@@ -7,7 +7,7 @@ from unmask.serve.errors import BadField
 from unmask.serve.fields import Flag, Inputs, Texts
 from unmask.serve.id_fields import Ids
 from unmask.serve.models import ServedModel
-from unmask.serve.routes.route import MODEL, PROMPT_NAME, GetRoute, Given, PostRoute, named
+from unmask.serve.routes.route import MODEL, PROMPT_NAME, GetRoute, PostRoute, Values, named
 from unmask.serve.schemas import BOOLEAN, INTEGER, TEXT, record, rows
 from unmask.serve.service import Call, Service
 from unmask.spec import PooledVector
@@ -23,12 +23,12 @@ CHARACTERS_PER_TOKEN = 4
 """Texts of more characters than this for each of `MOST_TOKENS` are refused unread."""
 
 
-async def tokenize(service: Service, call: Call, given: Given) -> Any:
+async def tokenize(service: Service, call: Call, values: Values) -> Any:
     """The tokens of each text: id, the text's own characters, and their range, end exclusive."""
-    served = service.models.named(given["model"])
+    served = service.models.named(values["model"])
     return await service.aside(
         call,
-        lambda: _tokens(served, given["inputs"], given["prompt_name"], given["add_special_tokens"]),
+        lambda: _tokens(served, values["inputs"], values["prompt_name"], values["add_special_tokens"]),
     )
 
 
@@ -50,10 +50,10 @@ def _tokens(
     tokens = sum(map(len, encodings))
     if tokens > MOST_TOKENS:
         raise _too_many("tokens", tokens, MOST_TOKENS)
-    found = []
+    tokens_of_each = []
     for encoding in encodings:
         details = encoding.details
-        found.append(
+        tokens_of_each.append(
             [
                 {
                     "id": id_,
@@ -72,7 +72,7 @@ def _tokens(
                 if add_special_tokens or not special
             ]
         )
-    return found
+    return tokens_of_each
 
 
 def _too_many(what: str, count: int, most: int) -> BadField:
@@ -84,29 +84,29 @@ def _too_many(what: str, count: int, most: int) -> BadField:
     )
 
 
-async def decode(service: Service, call: Call, given: Given) -> Any:
+async def decode(service: Service, call: Call, values: Values) -> Any:
     """The text of each sequence of token ids."""
-    served = service.models.named(given["model"])
+    served = service.models.named(values["model"])
     return await service.aside(
-        call, lambda: _texts(served, given["ids"], skip_special_tokens=given["skip_special_tokens"])
+        call, lambda: _texts(served, values["ids"], skip_special_tokens=values["skip_special_tokens"])
     )
 
 
-def _texts(served: ServedModel, given: Inputs, *, skip_special_tokens: bool) -> list[str]:
+def _texts(served: ServedModel, inputs: Inputs, *, skip_special_tokens: bool) -> list[str]:
     tokenizer = served.model.tokenizer
-    size, sequences = tokenizer.vocabulary_size, given.ids or []
+    size, sequences = tokenizer.vocabulary_size, inputs.ids or []
     for ids in sequences:
-        for one in ids:
-            if not 0 <= one < size:
-                raise BadField("ids", f"a token id is {one}; {served.name} has 0 to {size - 1}")
-    found: list[str] = tokenizer.engine.decode_batch(sequences, skip_special_tokens=skip_special_tokens)
-    return found
+        for token_id in ids:
+            if not 0 <= token_id < size:
+                raise BadField("ids", f"a token id is {token_id}; {served.name} has 0 to {size - 1}")
+    texts: list[str] = tokenizer.engine.decode_batch(sequences, skip_special_tokens=skip_special_tokens)
+    return texts
 
 
 def info(service: Service) -> dict[str, Any]:
     """The first model, the limits, and all models with their prompts."""
     limits = service.limits
-    models = [one.info() for one in service.models.all]
+    models = [served.info() for served in service.models.all]
     return models[0] | {
         "max_concurrent_requests": limits.concurrent_requests,
         "max_batch_tokens": limits.tokens_per_pass,

@@ -9,7 +9,7 @@ from unmask.serve import fields
 from unmask.serve.errors import BadField
 from unmask.serve.fields import Flag, Inputs, Schema, Share, Text, TextList, Texts, Whole
 from unmask.serve.routes.openai import USAGE, usage
-from unmask.serve.routes.route import MODEL, TRUNCATE, Given, PostRoute, named, truncation_of
+from unmask.serve.routes.route import MODEL, TRUNCATE, PostRoute, Values, named, truncation_of
 from unmask.serve.schemas import TEXT, record, rows, schema_of
 from unmask.serve.service import Call, Service
 from unmask.tasks import answer, choose, fill, tag
@@ -31,41 +31,41 @@ MOST_ATTENTION_TOKENS = 1024
 """The longest text whose attention is measured: every head's every pair of tokens is looked at."""
 
 
-async def entities(service: Service, call: Call, given: Given) -> Any:
+async def entities(service: Service, call: Call, values: Values) -> Any:
     """The entities of each text, and the label of each of its words."""
-    served = service.models.named(given["model"], "entities")
-    inputs: Inputs = given["texts"]
+    served = service.models.named(values["model"], "entities")
+    inputs: Inputs = values["texts"]
     taggings = await service.run(
         call,
         served,
         lambda: tag.prepare(
             served.texts,
             inputs.texts,
-            aggregation=given["aggregation"],
-            truncation=_long(given),
+            aggregation=values["aggregation"],
+            truncation=_long(values),
             name=named("texts", inputs.single),
         ),
     )
     return _results(call, served.name, taggings)
 
 
-async def answers(service: Service, call: Call, given: Given) -> Any:
+async def answers(service: Service, call: Call, values: Values) -> Any:
     """The spans of the contexts that answer the question, most probable first."""
-    served = service.models.named(given["model"], "answers")
-    contexts: Inputs = given["contexts"]
-    service.repeat(call, "question", given["question"], len(contexts.texts))
+    served = service.models.named(values["model"], "answers")
+    contexts: Inputs = values["contexts"]
+    service.repeat(call, "question", values["question"], len(contexts.texts))
     (result,) = await service.run(
         call,
         served,
         lambda: answer.prepare(
             served.texts,
-            [given["question"]],
+            [values["question"]],
             [contexts.texts],
-            top_k=given["top_k"],
-            max_answer_tokens=given["max_answer_tokens"],
-            no_answer=given["no_answer"],
-            null_threshold=given["null_threshold"],
-            truncation=_long(given),
+            top_k=values["top_k"],
+            max_answer_tokens=values["max_answer_tokens"],
+            no_answer=values["no_answer"],
+            null_threshold=values["null_threshold"],
+            truncation=_long(values),
             name=lambda _: "question",
             context_name=named("contexts", contexts.single),
         ),
@@ -73,29 +73,29 @@ async def answers(service: Service, call: Call, given: Given) -> Any:
     return {"model": served.name, **asdict(result), "usage": usage(call)}
 
 
-async def choices(service: Service, call: Call, given: Given) -> Any:
+async def choices(service: Service, call: Call, values: Values) -> Any:
     """The choice that fits the question best, and the probability of each."""
-    served = service.models.named(given["model"], "choices")
-    service.repeat(call, "question", given["question"], len(given["choices"]))
+    served = service.models.named(values["model"], "choices")
+    service.repeat(call, "question", values["question"], len(values["choices"]))
     (result,) = await service.run(
         call,
         served,
         lambda: choose.prepare(
             served.texts,
-            [given["question"]],
-            [given["choices"]],
-            truncation=_long(given),
+            [values["question"]],
+            [values["choices"]],
+            truncation=_long(values),
             name=lambda _: "question",
         ),
     )
     return {"model": served.name, **asdict(result), "usage": usage(call)}
 
 
-async def masked_words(service: Service, call: Call, given: Given) -> Any:
+async def masked_words(service: Service, call: Call, values: Values) -> Any:
     """For each text, the most probable words at each of its mask tokens."""
-    served = service.models.named(given["model"], "masked_words")
-    inputs: Inputs = given["texts"]
-    words, top_k = served.model.spec.embedding.vocabulary, given["top_k"]
+    served = service.models.named(values["model"], "masked_words")
+    inputs: Inputs = values["texts"]
+    words, top_k = served.model.spec.embedding.vocabulary, values["top_k"]
     if top_k > words:
         raise BadField("top_k", f"top_k is {top_k}, and the vocabulary has {words}; ask for fewer")
     filled = await service.run(
@@ -105,7 +105,7 @@ async def masked_words(service: Service, call: Call, given: Given) -> Any:
             served.texts,
             inputs.texts,
             top_k=top_k,
-            truncation=truncation_of(service, given),
+            truncation=truncation_of(service, values),
             name=named("texts", inputs.single),
         ),
     )
@@ -122,14 +122,14 @@ class TextAttention:
     """Layer by layer."""
 
 
-async def attention(service: Service, call: Call, given: Given) -> Any:
+async def attention(service: Service, call: Call, values: Values) -> Any:
     """For each text and head: entropy, distance, the token that receives most, and to what it relates."""
-    served = service.models.named(given["model"], "attention")
-    inputs: Inputs = given["texts"]
+    served = service.models.named(values["model"], "attention")
+    inputs: Inputs = values["texts"]
     name = named("texts", inputs.single)
 
     def prepare() -> Ready[list[TextAttention]]:
-        encodings = served.texts.tokenized(inputs.texts, truncation=truncation_of(service, given), name=name)
+        encodings = served.texts.tokenized(inputs.texts, truncation=truncation_of(service, values), name=name)
         for index, encoding in enumerate(encodings):
             if len(encoding) > MOST_ATTENTION_TOKENS:
                 raise BadField(
@@ -153,9 +153,9 @@ def _attention(engine: Any, *, encodings: Sequence[Encoding], **_: Any) -> list[
     ]
 
 
-def _long(given: Given) -> LongTexts:
+def _long(values: Values) -> LongTexts:
     """What to do with texts that are too long, which are read in windows otherwise."""
-    return "end" if given["truncate"] else "window"
+    return "end" if values["truncate"] else "window"
 
 
 def _results(call: Call, model: str, results: list[Any]) -> dict[str, Any]:
