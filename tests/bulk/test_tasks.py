@@ -159,7 +159,7 @@ def test_pairs_and_candidate_labels(quick, tmp_path):
 
 def test_any_method_that_predicts_is_mapped(tmp_path):
     """Answers and choices have no class of their own: the method's results say what the columns are."""
-    assert set(predicting_methods()) == {"answer", "choose", "classify", "tag", "zero_shot"}
+    assert set(predicting_methods()) == {"answer", "choose", "classify", "follows", "tag", "zero_shot"}
     answers = BatchPredictor(
         method="answer", column="question", columns={"contexts": "text"}, load={"adapter": "answers"}
     )

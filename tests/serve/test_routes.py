@@ -218,7 +218,7 @@ WRONG = [
     ("/v2/embed", {"texts": ["a"], "truncate": "START"}, 400, "truncate is START"),
     ("/v2/embed", {"texts": ["a"], "input_type": "image"}, 400, "input_type is image"),
     ("/v2/embed", {"texts": [LONG]}, 413, "texts[0] has 42 tokens and the model reads at most 19"),
-    ("/v1/entities", {"texts": "a"}, 400, "vectors is not a model that labels words"),
+    ("/v1/entities", {"texts": "a"}, 400, "vectors is not a model that can label words"),
     ("/v1/masked_words", {"texts": "a"}, 400, "texts has no [MASK]"),
     ("/v1/masked_words", {"texts": "[MASK]", "top_k": 500}, 400, "top_k is 500, and the vocabulary has"),
     ("/v1/attention", {"texts": LONG}, 413, "texts has 42 tokens and the model reads at most 19"),

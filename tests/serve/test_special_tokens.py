@@ -31,13 +31,22 @@ BODIES = {
     "/v1/entities": TEXTS,
     "/v1/answers": {"question": MASKED, "contexts": [MASKED]},
     "/v1/choices": {"question": MASKED, "choices": [MASKED, MASKED]},
+    "/v1/follows": {"pairs": [[MASKED, MASKED]]},
     "/v1/masked_words": TEXTS,
     "/v1/attention": TEXTS,
     "/v1/search": {"query": MASKED, "mode": "dense", "k": 1},
 }
 """A request to each route that reads texts."""
 WITHOUT_TEXTS = {"/decode"}
-FRAMES = {"/rerank": 3, "/v1/rerank": 3, "/v2/rerank": 3, "/v1/answers": 3, "/v1/choices": 3, "/predict": 3}
+FRAMES = {
+    "/rerank": 3,
+    "/v1/rerank": 3,
+    "/v2/rerank": 3,
+    "/v1/answers": 3,
+    "/v1/choices": 3,
+    "/v1/follows": 3,
+    "/predict": 3,
+}
 """Special tokens around the two texts of a pair; a text alone has two."""
 
 
@@ -49,6 +58,7 @@ def models(tmp_path_factory):
         "words": tiny_bert("BertForMaskedLM", **size),
         "names": tiny_bert("BertForTokenClassification", num_labels=3, **size),
         "spans": tiny_bert("BertForQuestionAnswering", **size),
+        "follows": tiny_bert("BertForNextSentencePrediction", **size),
         "choices": tiny_bert("BertForMultipleChoice", **size),
         "labels": tiny_bert("BertForSequenceClassification", num_labels=3, **size),
         "cross": tiny_bert("BertForSequenceClassification", num_labels=1, **size),

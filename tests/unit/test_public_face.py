@@ -167,6 +167,10 @@ def test_commands_and_their_options():
             "question", "choice", "file", "format", "model", *RUN, "question_field", "choices_field",
             "truncation", "overlap_tokens", "blank", *FILE, "json",
         ],
+        "follows": [
+            "first", "second", "file", "format", "field", "pair_field", "blank", "model", *RUN, "truncation",
+            *FILE, "json",
+        ],
         "serve": [
             "model", "adapter", "index", *MODEL, "host", "port", "api_keys", "truncate", "tokens_per_pass",
             "queued_tokens", "texts", "body_megabytes", "seconds", "drain_seconds", "workers",

@@ -42,7 +42,7 @@ class PredictionTask(BatchTask):
         """See `BatchTask`."""
         if not issubclass(self.result, Classification):
             return {}
-        head = classifier_of(self.loaded.spec, "sequence", "classify texts", self.loaded.name)
+        head = classifier_of(self.loaded.spec, "sequence", self.loaded.name)
         return {"scores": label_names(head)}
 
     def compute(self, rows: Mapping[str, Sequence[Any]], name: Callable[[int], str]) -> TaskOutput:

@@ -126,6 +126,12 @@ PANELS: dict[str, tuple[Command, ...]] = {
             "Choose between the choices of a question, or of every line, with the best one's probability.",
         ),
         Command(
+            "follows",
+            "tasks.follows:follows",
+            "Say whether one text follows another, for checkpoints with the head of BERT's or ALBERT's "
+            "pretraining.",
+        ),
+        Command(
             "fill",
             "tasks.fill:fill",
             "Predict the words at the mask tokens of a text, such as [MASK], or of every line of a file.",

@@ -24,6 +24,7 @@ from unmask.tasks import (
     classify,
     embed,
     fill,
+    follows,
     hidden_states,
     multi_vectors,
     pair_scores,
@@ -36,6 +37,7 @@ from unmask.tasks.batches import TOKENS_PER_PASS
 from unmask.tasks.choose import Choice
 from unmask.tasks.classify import THRESHOLD, Classification, refuse_shared_query
 from unmask.tasks.fill import FilledMask
+from unmask.tasks.follows import Continuation
 from unmask.tasks.logits import chosen_head, logits
 from unmask.tasks.multi_vectors import TokenVectors
 from unmask.tasks.pair_scores import ScoreActivation
@@ -858,6 +860,36 @@ class Model:
             name=name,
         )
         return self._run(ready, progress=progress)
+
+    @one_or_many
+    def follows(
+        self,
+        firsts: Texts,
+        seconds: Texts,
+        *,
+        truncation: Truncation = "error",
+        tokens_per_pass: int = TOKENS_PER_PASS,
+        progress: Progress | None = None,
+        name: Name = numbered,
+    ) -> list[Continuation]:
+        """Whether each second text follows its first, by the head of pretraining (BERT, ALBERT).
+
+        Args:
+            firsts: one text or several.
+            seconds: for each, the text that may follow it.
+            truncation: ``"error"`` refuses a pair that is too long; ``"end"`` drops tokens from the end of
+                the longer text, then of both.
+            tokens_per_pass: the maximum number of tokens per forward pass.
+            progress: called with (pairs done, pairs in all).
+            name: how error messages name the pair at an index.
+
+        Raises:
+            TextError: a text is empty, too long, or not Unicode text.
+            InvalidRequest: the checkpoint has no head for next sentences or their order.
+            NonFiniteResult: a logit is infinity or NaN.
+        """
+        ready = follows.prepare(self.reader, firsts, seconds, truncation=truncation, name=name)
+        return self._run(ready, tokens_per_pass=tokens_per_pass, progress=progress)
 
     @one_or_many
     def fill(

@@ -19,7 +19,7 @@ from unmask.serve.fields import Inputs
 from unmask.serve.ids import encodings_of_ids
 from unmask.serve.scheduler import Part, Work, check_fits
 from unmask.serve.settings import Limits
-from unmask.spec import Classifier, PairScore, PooledVector, SparseVector
+from unmask.spec import ROLES, Classifier, PairScore, PooledVector, SparseVector
 from unmask.spec.encoder import masked_lm_role
 from unmask.spec.global_tokens import has_global_tokens, pack
 from unmask.tasks import classify, embed, pair_scores, sparse_vectors
@@ -49,12 +49,20 @@ def a_text(index: int) -> str:
 _A_TEXT = Inputs(["a text"], None, True)
 
 
-def _has(model: Model, role: str, *, classes: int | None = None) -> bool:
-    """Whether it has a classifier of that role, with so many classes."""
+def _serves(model: Model, task: str) -> bool:
+    """Whether it has a classifier whose role serves a task, with the classes of the role."""
     return any(
-        isinstance(head, Classifier) and head.role == role and classes in (None, head.classes)
+        isinstance(head, Classifier)
+        and ROLES[head.role].served == task
+        and ROLES[head.role].classes in (None, head.classes)
         for head in model.spec.heads
     )
+
+
+def _classifies(model: Model) -> bool:
+    """Whether it has a classifier of texts whose number is not the score of a pair."""
+    roles = [head.role for head in model.spec.heads if isinstance(head, Classifier)]
+    return "sequence" in roles and not _scores_pairs(model)
 
 
 def _scores_pairs(model: Model) -> bool:
@@ -95,7 +103,7 @@ TASKS: Mapping[str, Task] = {
     ),
     "predict": Task(
         "predicts labels of texts",
-        lambda model: _has(model, "sequence") and not _scores_pairs(model),
+        _classifies,
         lambda served: classify.prepare(served.texts, "a text"),
     ),
     "embed_sparse": Task(
@@ -103,9 +111,11 @@ TASKS: Mapping[str, Task] = {
         lambda model: isinstance(model.checkpoint.head, SparseVector),
         lambda served: served.embed_sparse(_A_TEXT, truncation="end", name=a_text),
     ),
-    "entities": Task("labels words", lambda model: _has(model, "tokens")),
-    "answers": Task("answers questions", lambda model: _has(model, "span", classes=2)),
-    "choices": Task("chooses between texts", lambda model: _has(model, "choice")),
+    **{
+        role.served: Task(f"can {role.does}", partial(_serves, task=role.served))
+        for role in ROLES.values()
+        if role.served is not None
+    },
     "masked_words": Task("predicts masked words", _predicts_words),
     "embed_all": Task("gives a vector for each token", lambda model: True),
     # No module has the weights of one adapter of several.
@@ -306,7 +316,7 @@ class ServedModel:
         elif "rerank" in self.tasks:
             kind = {"reranker": {}}
         elif "predict" in self.tasks:
-            labels = classifier_of(model.spec, "sequence", "classify texts", self.name)
+            labels = classifier_of(model.spec, "sequence", self.name)
             names = labels.labels or tuple(f"LABEL_{index}" for index in range(labels.classes))
             kind = {
                 "classifier": {

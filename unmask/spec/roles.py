@@ -50,6 +50,10 @@ class Role:
     """The name of its loss in figures."""
     command: str | None = None
     """The command, and method of a model, that uses it."""
+    does: str = ""
+    """What a model with such a head can do, as errors say it; "" for a head that no task reads."""
+    served: str | None = None
+    """The name of the task in a server."""
     peft_task: str | None = None
     """The name of its task in adapters of `peft`, which has none for some roles."""
 
@@ -61,9 +65,20 @@ ROLES: Mapping[str, Role] = {
     "enhanced": Role("masked language modeling", transformers_class="ForMaskedLM", command="fill"),
     "replaced": Role("replaced token detection", classes=1, transformers_class="ForPreTraining"),
     "next_sentence": Role(
-        "next sentence prediction", classes=2, transformers_class="ForNextSentencePrediction"
+        "next sentence prediction",
+        classes=2,
+        transformers_class="ForNextSentencePrediction",
+        command="follows",
+        does="judge whether one text follows another",
+        served="follows",
     ),
-    "sentence_order": Role("sentence order prediction", classes=2),
+    "sentence_order": Role(
+        "sentence order prediction",
+        classes=2,
+        command="follows",
+        does="judge whether one text follows another",
+        served="follows",
+    ),
     "sequence": Role(
         "sequence classification",
         has_labels=True,
@@ -71,6 +86,7 @@ ROLES: Mapping[str, Role] = {
         targets="texts",
         term="classification",
         command="classify",
+        does="classify texts",
         peft_task="SEQ_CLS",
     ),
     "tokens": Role(
@@ -81,6 +97,8 @@ ROLES: Mapping[str, Role] = {
         targets="words",
         term="tagging",
         command="tag",
+        does="label words",
+        served="entities",
         peft_task="TOKEN_CLS",
     ),
     "span": Role(
@@ -91,6 +109,8 @@ ROLES: Mapping[str, Role] = {
         targets="spans",
         term="answering",
         command="answer",
+        does="answer questions",
+        served="answers",
         peft_task="QUESTION_ANS",
     ),
     "choice": Role(
@@ -101,6 +121,8 @@ ROLES: Mapping[str, Role] = {
         targets="choices",
         term="multiple_choice",
         command="choose",
+        does="choose between texts",
+        served="choices",
     ),
 }
 """The role of every name in `RoleName`."""

@@ -64,7 +64,7 @@ def prepare(
 
     ``context_name`` is how error messages name the context at an index among those of all questions.
     """
-    head = classifier_of(reader.spec, "span", "answer questions", reader.name)
+    head = classifier_of(reader.spec, "span", reader.name)
     if head.classes != 2:
         raise InvalidRequest(
             f"{reader.name} cannot answer questions, because its span head gives {head.classes} numbers "

@@ -43,7 +43,7 @@ def prepare(
     name: Name = numbered,
 ) -> Ready[list[Choice]]:
     """The best choice of each question; arguments as of `unmask.models.model.Model.choose`."""
-    classifier_of(reader.spec, "choice", "choose between texts", reader.name)
+    classifier_of(reader.spec, "choice", reader.name)
     name = called(questions, name, "the question")
     firsts = several("questions", questions)
     if isinstance(choices, str):

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from unmask.base.arguments import check_fraction
 from unmask.errors import InvalidRequest
 from unmask.families.labels import default_labels
-from unmask.spec import Classifier, EncoderSpec, PairScore, ProblemType, role_of
+from unmask.spec import ROLES, Classifier, EncoderSpec, PairScore, ProblemType, role_of
 from unmask.tasks.long_texts import Coverage, WindowedLogits, windowed
 from unmask.tasks.reader import Name, Reader, called
 from unmask.tasks.ready import Ready
@@ -51,7 +51,7 @@ def prepare(
     name: Name = numbered,
 ) -> Ready[list[Classification]]:
     """The label of each text (or pair); arguments as of `unmask.models.model.Model.classify`."""
-    head = classifier_of(reader.spec, "sequence", "classify texts", reader.name)
+    head = classifier_of(reader.spec, "sequence", reader.name)
     check_fraction("threshold", threshold)
     refuse_shared_query(reader, pairs)
     name = called(texts, name)
@@ -80,8 +80,8 @@ def refuse_shared_query(reader: Reader, pairs: object) -> None:
         )
 
 
-def classifier_of(spec: EncoderSpec, role: str, task: str, name: str) -> Classifier:
-    """The classifier with that role.
+def classifier_of(spec: EncoderSpec, role: str, name: str) -> Classifier:
+    """The classifier with that role; ``name`` is the model's in errors.
 
     Raises:
         InvalidRequest: the checkpoint has none; the error lists the heads that it has.
@@ -91,8 +91,13 @@ def classifier_of(spec: EncoderSpec, role: str, task: str, name: str) -> Classif
             return head
     there = ", ".join(map(role_of, spec.heads))
     raise InvalidRequest(
-        f"{name} cannot {task}, because its checkpoint has no {role} head (heads: {there or 'none'}); use a "
-        "checkpoint or an adapter with one, or train one with `unmask finetune`"
+        f"{name} cannot {ROLES[role].does}, because its checkpoint has no {role} head "
+        f"(heads: {there or 'none'}); use "
+        + (
+            "another checkpoint"
+            if ROLES[role].targets is None
+            else "a checkpoint or an adapter with one, or train one with `unmask finetune`"
+        )
     )
 
 

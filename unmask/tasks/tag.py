@@ -116,7 +116,7 @@ def prepare(
     name: Name = numbered,
 ) -> Ready[list[Tagging]]:
     """The label of each word of each text; arguments as of `unmask.models.model.Model.tag`."""
-    head = classifier_of(reader.spec, "tokens", "label words", reader.name)
+    head = classifier_of(reader.spec, "tokens", reader.name)
     check_choice("aggregation", aggregation, get_args(Aggregation))
     name = called(texts, name)
     inputs = several("texts", texts)

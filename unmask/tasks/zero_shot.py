@@ -42,7 +42,7 @@ def prepare(
     name: Name = numbered,
 ) -> Ready[list[Classification]]:
     """Classes that are named with the texts; arguments as of `unmask.models.model.Model.zero_shot`."""
-    head = classifier_of(reader.spec, "sequence", "classify texts", reader.name)
+    head = classifier_of(reader.spec, "sequence", reader.name)
     classes = entailment_of(head, reader.name)
     check_flag("multi_label", multi_label)
     check_fraction("threshold", threshold)

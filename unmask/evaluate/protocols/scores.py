@@ -29,13 +29,6 @@ from unmask.training.finetune.records import Labeled, read_labeled
 from unmask.training.finetune.settings import FinetuneSettings, ModelSettings
 from unmask.training.finetune.tasks import TASKS, Task
 
-DOES: Mapping[Task, str] = {
-    "classification": "classify texts",
-    "tagging": "label words",
-    "answering": "answer questions",
-}
-"""What a model without the head of a task cannot do."""
-
 
 @dataclass(frozen=True)
 class ClassScores:
@@ -97,7 +90,7 @@ def prepared_examples(
         InvalidRequest: the model has no head for the task, or a file no such column.
         InvalidText: a line is damaged, or its label is unknown to the head.
     """
-    head = classifier_of(model.spec, TASKS[task].role, DOES.get(task, f"learn {task}"), model.name)
+    head = classifier_of(model.spec, TASKS[task].role, model.name)
     settings = FinetuneSettings("evaluate", task, ModelSettings(model.name), data)
     records = list(read_labeled(data.dev, data, base, offsets=False))
     check_kinds(records, task)
@@ -138,7 +131,7 @@ def classification_scores(
         InvalidRequest: the model has no such head, or the file no such column.
         InvalidText: a line is damaged, or its label is unknown to the head.
     """
-    head = classifier_of(model.spec, "sequence", DOES["classification"], model.name)
+    head = classifier_of(model.spec, "sequence", model.name)
     if problem_of(head) != "single_label_classification":
         raise InvalidRequest(
             f"the head of {model.name} is for {problem_of(head).replace('_', ' ')}, and this evaluation is "
@@ -186,7 +179,7 @@ def entity_scores(
         InvalidRequest: the model has no such head, or its labels are not of a tagging scheme.
         InvalidText: a line is damaged, or its label is unknown to the head.
     """
-    head = classifier_of(model.spec, "tokens", DOES["tagging"], model.name)
+    head = classifier_of(model.spec, "tokens", model.name)
     scheme = Scheme(label_names(head))
     if not scheme.has_entities:
         raise InvalidRequest(

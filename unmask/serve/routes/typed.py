@@ -8,14 +8,16 @@ from unmask.interpret.head_summary import HeadSummary
 from unmask.serve import fields
 from unmask.serve.errors import BadField
 from unmask.serve.fields import Flag, Inputs, Schema, Share, Text, TextList, Texts, Whole
+from unmask.serve.id_fields import TextsOrPairs
 from unmask.serve.routes.openai import USAGE, usage
 from unmask.serve.routes.route import MODEL, TRUNCATE, PostRoute, Values, named, truncation_of
 from unmask.serve.schemas import TEXT, record, rows, schema_of
 from unmask.serve.service import Call, Service
-from unmask.tasks import answer, choose, fill, tag
+from unmask.tasks import answer, choose, fill, follows, tag
 from unmask.tasks.answer import MAX_ANSWER_TOKENS, Answers
 from unmask.tasks.choose import Choice
 from unmask.tasks.fill import FilledMask
+from unmask.tasks.follows import Continuation
 from unmask.tasks.ready import Ready
 from unmask.tasks.tag import Tagging
 from unmask.tasks.values import LongTexts
@@ -89,6 +91,26 @@ async def choices(service: Service, call: Call, values: Values) -> Any:
         ),
     )
     return {"model": served.name, **asdict(result), "usage": usage(call)}
+
+
+async def follows_text(service: Service, call: Call, values: Values) -> Any:
+    """Whether the second text of each pair follows the first, with the probability."""
+    served = service.models.named(values["model"], "follows")
+    firsts, seconds, single = values["pairs"]
+    if seconds is None:
+        raise BadField("pairs", "pairs has a text without a second; give lists of two texts")
+    pairs = await service.run(
+        call,
+        served,
+        lambda: follows.prepare(
+            served.texts,
+            firsts,
+            seconds,
+            truncation=truncation_of(service, values),
+            name=named("pairs", single),
+        ),
+    )
+    return _results(call, served.name, pairs)
 
 
 async def masked_words(service: Service, call: Call, values: Values) -> Any:
@@ -214,6 +236,17 @@ ROUTES = (
             "truncate": WINDOWS,
         },
         _answered_once(Choice),
+    ),
+    PostRoute(
+        "/v1/follows",
+        "openai",
+        follows_text,
+        {
+            "pairs": TextsOrPairs(required=True, about="two texts, or a list of such pairs"),
+            "model": MODEL,
+            "truncate": TRUNCATE,
+        },
+        _answered(Continuation),
     ),
     PostRoute(
         "/v1/masked_words",

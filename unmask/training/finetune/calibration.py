@@ -35,7 +35,7 @@ def calibrate(encoder: Encoder, dev: Sequence[Example], say: Callable[[str], Non
         The temperature, and `figures_of` with it and, by the name ``..._uncalibrated``, without it.
     """
     texts = read_examples(TorchEngine(encoder), "sequence", dev)
-    head = classifier_of(encoder.spec, "sequence", "classify texts", "the model")
+    head = classifier_of(encoder.spec, "sequence", "the model")
     problem = problem_of(head)
     gold = np.array([example.gold for example in dev])
     gold = gold > 0.5 if problem == "multi_label_classification" else gold.astype(np.int64)

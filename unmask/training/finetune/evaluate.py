@@ -78,9 +78,7 @@ def predicted(
     if preparation.task == "multiple_choice":
         return choices_judged(read_choices(engine, examples, tokens_per_pass, progress), examples)
     read = read_examples(engine, role, examples, tokens_per_pass=tokens_per_pass, progress=progress)
-    return judged(
-        classifier_of(engine.spec, role, preparation.task, "the model"), preparation, examples, read
-    )
+    return judged(classifier_of(engine.spec, role, "the model"), preparation, examples, read)
 
 
 def judged(

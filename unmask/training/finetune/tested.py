@@ -104,9 +104,7 @@ class FinalTest:
             OutputError: the disk is full or read-only.
         """
         checkpoint = read_checkpoint(Source(result.folder, result.name))
-        head = classifier_of(
-            checkpoint.spec, TASKS[settings.task].role, settings.task, checkpoint.source.name
-        )
+        head = classifier_of(checkpoint.spec, TASKS[settings.task].role, checkpoint.source.name)
         labels = label_names(head) if TASKS[settings.task].has_labels else ()
         preparation = preparation_for(settings, labels, checkpoint, checkpoint.spec)
         examples = self.examples(preparation)
