@@ -417,7 +417,7 @@ def test_the_guards_of_promises_are_there():
 
 MOST_LINES = 500
 """Of a file of the package: one concept that a reader can hold in the head."""
-WHOLE = {"models.model": 1200}
+WHOLE = {"models.model": 1300}
 """`Model` is one class that a reader sees whole: signature, docstring and one call of every task."""
 
 
