@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from benchmarks.ablation.plan import Plan
 from unmask.evaluate.probes.blimp import MinimalPair, measure_blimp, read_blimp, shares
-from unmask.evaluate.probes.conllu import read_treebank
+from unmask.evaluate.probes.labels import read_treebank
 from unmask.evaluate.probes.perplexity import measure_perplexity
 from unmask.evaluate.probes.tagging import measure_tagging
 from unmask.evaluate.probes.windows import documents, windows

@@ -19,8 +19,8 @@ from torch import Tensor
 from benchmarks.claims import states
 from unmask.encoder.encoder import Encoder
 from unmask.errors import TextTooLong
-from unmask.evaluate.probes.conllu import PARTS, TaggedSentence, read_treebank
-from unmask.evaluate.probes.regression import fit
+from unmask.evaluate.probes.classifiers import fit_linear
+from unmask.evaluate.probes.labels import PARTS, TaggedSentence, read_treebank
 from unmask.evaluate.probes.tagging import most_frequent_tags
 from unmask.text import PackedBatch, Tokenizer
 
@@ -94,7 +94,7 @@ class Tagging:
         for layer, (train_WD, dev_WD, test_WD) in enumerate(
             zip(*(read[part] for part in PARTS), strict=True)
         ):
-            probe = fit(train_WD, train_W, dev_WD, dev_W, class_count=int(train_W.max()) + 1)
+            probe = fit_linear(train_WD, train_W, dev_WD, dev_W, class_count=int(train_W.max()) + 1)
             on_dev[layer] = probe.accuracy(dev_WD, dev_W)
             made[f"tags@{layer}"] = probe.accuracy(test_WD, test_W)
         best = max(on_dev, key=on_dev.__getitem__)

@@ -11,12 +11,10 @@ import unmask
 from tests.support.command import assert_one_sentence, run_here
 from tests.support.explorable import CONFIG, folder_of
 from unmask.errors import InvalidRequest, InvalidText
-from unmask.evaluate.probes import mlp, probing, states
-from unmask.evaluate.probes.conllu import PARTS, TaggedSentence
-from unmask.evaluate.probes.labels import read_labeled
-from unmask.evaluate.probes.mlp import fit_mlp
+from unmask.evaluate.probes import classifiers, probing, states
+from unmask.evaluate.probes.classifiers import fit_linear, fit_mlp
+from unmask.evaluate.probes.labels import PARTS, TaggedSentence, read_labeled
 from unmask.evaluate.probes.probing import control_labels, measure_probes
-from unmask.evaluate.probes.regression import fit
 from unmask.interpret.geometry.reading import random_baseline
 
 FORMS = ("the", "river", "bank", "was", "muddy", "text", "another", "xy", "abc", ".")
@@ -31,15 +29,15 @@ def test_an_mlp_finds_what_no_linear_probe_can():
     train, dev, test = xor(800, 0), xor(200, 1), xor(400, 2)
     probe = fit_mlp(*train, *dev, class_count=2, hidden=32)
     assert float(probe.right(*test).double().mean()) > 0.9
-    linear = fit(train[0].clone(), train[1], *dev, class_count=2)
+    linear = fit_linear(train[0].clone(), train[1], *dev, class_count=2)
     assert 0.4 < linear.accuracy(*test) < 0.62
 
 
 @pytest.fixture
 def hasty(monkeypatch):
     """Few steps, where what is learned does not matter."""
-    monkeypatch.setattr(mlp, "ROUNDS", 2)
-    monkeypatch.setattr(mlp, "STEPS_OF_ROUND", 5)
+    monkeypatch.setattr(classifiers, "ROUNDS", 2)
+    monkeypatch.setattr(classifiers, "STEPS_OF_ROUND", 5)
 
 
 @pytest.mark.usefixtures("hasty")

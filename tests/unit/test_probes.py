@@ -20,9 +20,9 @@ from unmask.base.intervals import wilson_interval
 from unmask.errors import InvalidRequest, InvalidText, NonFiniteResult, TextTooLong
 from unmask.evaluate.probes import (
     blimp,
-    conllu,
+    classifiers,
+    labels,
     perplexity,
-    regression,
     scoring,
     states,
     tagging,
@@ -403,8 +403,8 @@ TRAPS = "\n".join(
     ]
 )
 READ = [
-    conllu.TaggedSentence(("I", "do", "n't"), ("PRON", "AUX", "PART")),
-    conllu.TaggedSentence(("10 000", "#", "_"), ("NUM", "SYM", "PUNCT")),
+    labels.TaggedSentence(("I", "do", "n't"), ("PRON", "AUX", "PART")),
+    labels.TaggedSentence(("10 000", "#", "_"), ("NUM", "SYM", "PUNCT")),
 ]
 
 
@@ -413,7 +413,7 @@ READ = [
 def test_conllu_is_read_with_its_traps(end, last, tmp_path):
     path = tmp_path / "x.conllu"
     path.write_bytes((TRAPS + last).replace("\n", end).encode())
-    assert list(conllu.read_conllu(path)) == READ
+    assert list(labels.read_conllu(path)) == READ
 
 
 @pytest.mark.parametrize(
@@ -429,23 +429,23 @@ def test_what_is_no_conllu(line, sentence, tmp_path):
     path = tmp_path / "x.conllu"
     path.write_text(line + "\n")
     with pytest.raises(InvalidText, match=sentence):
-        list(conllu.read_conllu(path))
+        list(labels.read_conllu(path))
 
 
 def test_a_treebank_has_three_parts(tmp_path):
-    for part in conllu.PARTS:
+    for part in labels.PARTS:
         with lzma.open(tmp_path / f"en_x-ud-{part}.conllu.xz", "wt") as file:
             file.write(TRAPS)
-    assert conllu.read_treebank(tmp_path, limit=1) == {part: READ[:1] for part in conllu.PARTS}
-    assert conllu.read_treebank(tmp_path)["dev"] == READ
+    assert labels.read_treebank(tmp_path, limit=1) == {part: READ[:1] for part in labels.PARTS}
+    assert labels.read_treebank(tmp_path)["dev"] == READ
     (tmp_path / "en_y-ud-dev.conllu").write_text(TRAPS)
     with pytest.raises(InvalidRequest, match=r"one file \*dev.conllu .* it has: en_x-ud-dev.conllu.xz, en_y"):
-        conllu.read_treebank(tmp_path)
+        labels.read_treebank(tmp_path)
 
 
 def test_the_published_treebank_is_read():
-    read = conllu.read_treebank(shared("data/ud_ewt"))
-    assert {part: len(read[part]) for part in conllu.PARTS} == {"train": 12544, "dev": 2001, "test": 2077}
+    read = labels.read_treebank(shared("data/ud_ewt"))
+    assert {part: len(read[part]) for part in labels.PARTS} == {"train": 12544, "dev": 2001, "test": 2077}
     assert len({tag for one in read["train"] for tag in one.tags}) == 17
 
 
@@ -462,10 +462,10 @@ def clouds(seed, count=300, width=6):
 
 def test_a_probe_learns_what_a_plane_divides():
     (x, y), (dev, dev_y) = clouds(0), clouds(1)
-    probe = regression.fit(x.clone(), y, dev, dev_y, class_count=3)
+    probe = classifiers.fit_linear(x.clone(), y, dev, dev_y, class_count=3)
     assert probe.accuracy(dev, dev_y) == 1.0
-    assert probe.strength == max(regression.STRENGTHS)  # all are right, so the strongest is kept
-    again = regression.fit(x.clone(), y, dev, dev_y, class_count=3)
+    assert probe.strength == max(classifiers.STRENGTHS)  # all are right, so the strongest is kept
+    again = classifiers.fit_linear(x.clone(), y, dev, dev_y, class_count=3)
     assert torch.equal(probe.weight_CD, again.weight_CD)
 
 
@@ -473,7 +473,7 @@ def test_a_probe_is_the_least_of_its_loss():
     draw = np.random.default_rng(3)
     x = torch.tensor(draw.normal(2, 3, size=(200, 5))).float()
     y = torch.tensor((x.numpy() @ draw.normal(size=(5, 4)) + draw.normal(0, 4, (200, 4))).argmax(1))
-    probe = regression.fit(x.clone(), y, x, y, class_count=4, strengths=[0.05])
+    probe = classifiers.fit_linear(x.clone(), y, x, y, class_count=4, strengths=[0.05])
     standard = ((x.double() - x.double().mean(0)) / x.double().std(0, correction=0)).numpy()
 
     def loss(flat):
@@ -493,7 +493,7 @@ def test_a_probe_is_the_least_of_its_loss():
 def test_dev_chooses_the_penalty_and_a_constant_feature_says_nothing():
     (x, y), (dev, dev_y) = clouds(0), clouds(1)
     x[:, 5], dev[:, 5] = 1e6, 1e6 + torch.arange(len(dev)) * 1e5
-    probe = regression.fit(x.clone(), y, dev, dev_y, class_count=3, strengths=[1e6, 1e-3])
+    probe = classifiers.fit_linear(x.clone(), y, dev, dev_y, class_count=3, strengths=[1e6, 1e-3])
     assert probe.strength == 1e-3  # so strong a penalty leaves nothing but the commonest class
     assert probe.accuracy(dev, dev_y) == 1.0
 
@@ -549,13 +549,13 @@ def toy_treebank(model_words=tuple(TAG_OF), extra=()):
         made[part] = []
         for _ in range(count):
             words = tuple(draw.choice(model_words, size=5).tolist())
-            made[part].append(conllu.TaggedSentence(words, tuple(TAG_OF[word] for word in words)))
+            made[part].append(labels.TaggedSentence(words, tuple(TAG_OF[word] for word in words)))
     made["test"] += extra
     return made
 
 
 def test_tags_of_words_are_found_in_every_layer_that_has_them(exact, monkeypatch):
-    unseen = conllu.TaggedSentence(("was",), ("X",))
+    unseen = labels.TaggedSentence(("was",), ("X",))
     treebank = toy_treebank(extra=[unseen])
     told = []
     result = tagging.measure_tagging(exact, treebank, progress=lambda *at: told.append(at))
@@ -580,16 +580,16 @@ def test_shuffled_tags_are_not_found(exact):
     draw = np.random.default_rng(1)
     for part, read in treebank.items():
         tags = iter(draw.permutation([tag for one in read for tag in one.tags]).tolist())
-        treebank[part] = [conllu.TaggedSentence(o.words, tuple(next(tags) for _ in o.words)) for o in read]
+        treebank[part] = [labels.TaggedSentence(o.words, tuple(next(tags) for _ in o.words)) for o in read]
     assert tagging.measure_tagging(exact, treebank).accuracy < 0.7
 
 
 def test_the_commonest_tag_of_a_form():
     train = [
-        conllu.TaggedSentence(("run", "run", "run", "The"), ("VERB", "NOUN", "VERB", "DET")),
-        conllu.TaggedSentence(("can", "can", "x"), ("VERB", "AUX", "VERB")),
+        labels.TaggedSentence(("run", "run", "run", "The"), ("VERB", "NOUN", "VERB", "DET")),
+        labels.TaggedSentence(("can", "can", "x"), ("VERB", "AUX", "VERB")),
     ]
-    test = [conllu.TaggedSentence(("run", "can", "the", "new", "The"), ("VERB", "AUX", "DET", "VERB", "X"))]
+    test = [labels.TaggedSentence(("run", "can", "the", "new", "The"), ("VERB", "AUX", "DET", "VERB", "X"))]
     # "can" is a tie, which the alphabet decides; "the" and "new" are unseen, so VERB.
     assert tagging.most_frequent_tags(train, test) == 3 / 5
 

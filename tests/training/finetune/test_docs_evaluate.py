@@ -13,7 +13,7 @@ from tests.support.places import REPOSITORY
 from tests.training.finetune.test_finetune import place
 from tests.training.finetune.test_protocols import place as glue
 from tests.training.finetune.test_task_scores import models
-from unmask.evaluate.probes import mlp
+from unmask.evaluate.probes import classifiers
 from unmask.evaluate.protocols.protocols import protocol_names
 
 __all__ = ["glue", "models", "place"]
@@ -46,8 +46,8 @@ def write_labeled(folder):
 @pytest.fixture
 def hasty(monkeypatch):
     """Probes with few steps: what they learn is not looked at here."""
-    monkeypatch.setattr(mlp, "ROUNDS", 1)
-    monkeypatch.setattr(mlp, "STEPS_OF_ROUND", 2)
+    monkeypatch.setattr(classifiers, "ROUNDS", 1)
+    monkeypatch.setattr(classifiers, "STEPS_OF_ROUND", 2)
 
 
 @pytest.mark.usefixtures("hasty")

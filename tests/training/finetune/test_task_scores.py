@@ -16,8 +16,7 @@ from tests.training.finetune.test_finetune import place, table
 from unmask.base.intervals import samples
 from unmask.errors import InvalidRequest
 from unmask.evaluate.protocols.protocol_runs import data_settings
-from unmask.evaluate.protocols.score_intervals import entity_intervals
-from unmask.evaluate.protocols.scores import classification_scores, scored_entities
+from unmask.evaluate.protocols.scores import classification_scores, entity_intervals, scored_entities
 from unmask.evaluate.protocols.squad import Answered, scored_answers, squad_scores
 from unmask.training.finetune.run import finetune
 

@@ -1,19 +1,18 @@
-"""Files of evaluation data: found in a folder, plain or xz-compressed, read line by line."""
+"""Files of evaluation data: found in a folder, plain or compressed, read line by line."""
 
-import lzma
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
 from unmask.errors import InvalidRequest, InvalidText
-
-PACKED = ".xz"
+from unmask.text.lines import COMPRESSED, DAMAGED
+from unmask.text.lines import opened as decompressed_file
 
 
 def plain_name(path: Path) -> str:
     """The file's name without its compression suffix."""
-    return path.name.removesuffix(PACKED)
+    return path.stem if path.suffix in COMPRESSED else path.name
 
 
 def files_in(folder: Path, endings: Sequence[str]) -> list[Path]:
@@ -32,23 +31,19 @@ def files_in(folder: Path, endings: Sequence[str]) -> list[Path]:
     found = sorted(path for path in folder.iterdir() if plain_name(path).endswith(tuple(endings)))
     if not found:
         wanted = " or ".join(f"*{ending}" for ending in endings)
-        raise InvalidRequest(f"{folder} has no file {wanted} (plain or xz-compressed); name another folder")
+        raise InvalidRequest(f"{folder} has no file {wanted} (plain or compressed); name another folder")
     return found
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """The bytes of a file, decompressed if its name ends with ``.xz``.
+    """The bytes of a file, decompressed.
 
     Raises:
         InvalidText: it cannot be read or decompressed.
     """
     try:
-        # An lzma file reads like any binary stream, but its type does not declare it.
-        packed = path.name.endswith(PACKED)
-        with cast(BinaryIO, lzma.open(path)) if packed else path.open("rb") as stream:
+        with decompressed_file(path) as stream:
             yield stream
-    except OSError as error:
-        raise InvalidText(f"cannot read {path}: {error.strerror or error}") from None
-    except (EOFError, lzma.LZMAError) as error:
-        raise InvalidText(f"cannot decompress {path}: {error}") from None
+    except DAMAGED as error:
+        raise InvalidText(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None

@@ -24,10 +24,9 @@ from unmask.base.intervals import Interval
 from unmask.engines.engine import Engine
 from unmask.engines.torch_engine import TorchEngine
 from unmask.errors import InvalidRequest
-from unmask.evaluate.probes.conllu import PARTS, TaggedSentence
+from unmask.evaluate.probes.classifiers import HIDDEN, fit_linear, fit_mlp
 from unmask.evaluate.probes.head_accuracy import Accuracy, accuracies
-from unmask.evaluate.probes.mlp import HIDDEN, fit_mlp
-from unmask.evaluate.probes.regression import fit
+from unmask.evaluate.probes.labels import PARTS, TaggedSentence
 from unmask.evaluate.probes.states import ReadWords, layer_groups, word_states
 from unmask.evaluate.probes.tagging import counter, layers_of, most_frequent_tags, read_part
 from unmask.interpret.geometry.reading import random_baseline
@@ -96,8 +95,8 @@ def measure_probes(
     """Fit a linear probe and an MLP probe on the states of every layer, and the same on controls.
 
     A word is represented by the state of its first token; states are standardized with the training words'
-    mean and deviation. The linear probe is that of `unmask.evaluate.probes.regression`, the MLP that of
-    `unmask.evaluate.probes.mlp`; both are chosen on dev and measured on test.
+    mean and deviation. Both probes (see `unmask.evaluate.probes.classifiers`) are
+    chosen on dev and measured on test.
 
     Args:
         model: any encoder.
@@ -231,7 +230,7 @@ class _Task:
             mlp = fit_mlp(*data, **given, hidden=self.hidden, seed=self.seed)
             found["mlp" + suffix] = mlp.right(x["test"], classes["test"])
             self.advance(1)
-            linear = fit(x["train"].clone(), *data[1:], **given)  # which overwrites its rows
+            linear = fit_linear(x["train"].clone(), *data[1:], **given)  # which overwrites its rows
             found["linear" + suffix] = linear.logits(x["test"]).argmax(-1) == classes["test"]
             self.advance(1)
         return found

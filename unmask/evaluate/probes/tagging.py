@@ -12,8 +12,8 @@ from torch import Tensor
 
 from unmask.base.intervals import Interval, ratio_interval
 from unmask.errors import InvalidRequest
-from unmask.evaluate.probes.conllu import PARTS, TaggedSentence
-from unmask.evaluate.probes.regression import fit
+from unmask.evaluate.probes.classifiers import fit_linear
+from unmask.evaluate.probes.labels import PARTS, TaggedSentence
 from unmask.evaluate.probes.states import ReadWords, layer_groups, read_words, word_states
 from unmask.models.load import Model
 from unmask.tasks.progress import Progress
@@ -73,7 +73,7 @@ def measure_tagging(
     """Measure how well a linear probe predicts parts of speech from hidden states.
 
     A word is represented by the state of its first token (as in Devlin et al. 2019). The encoder is not
-    trained. The probe is logistic regression (see `unmask.evaluate.probes.regression`) with a penalty chosen
+    trained. The probe is logistic regression (see `unmask.evaluate.probes.classifiers`) with a penalty chosen
     on dev. A tag that is not in train is never predicted and counts as wrong.
 
     Args:
@@ -198,7 +198,7 @@ def _scores(
     count = int(train_M.max()) + 1
     scores = []
     for layer, train_MD, dev_MD, test_MD in zip(layers, train_LMD, dev_LMD, test_LMD, strict=True):
-        probe = fit(train_MD, train_M, dev_MD, dev_M, class_count=count)
+        probe = fit_linear(train_MD, train_M, dev_MD, dev_M, class_count=count)
         on_dev, on_test = probe.accuracy(dev_MD, dev_M), probe.accuracy(test_MD, test_M)
         right_M = (probe.logits(test_MD).argmax(-1) == test_M).double().numpy()
         right_S = np.bincount(np.repeat(np.arange(len(words_S)), words_S), right_M, minlength=len(words_S))

@@ -1,7 +1,7 @@
 """Run a task of a protocol with every seed and combination, each resumed where it was stopped."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +22,21 @@ from unmask.evaluate.protocols.protocol_runs import (
     TaskFiles,
     run_settings,
     scored_run,
+    seeds_given,
     skipped_lines,
     trial_name,
     trials,
 )
 from unmask.evaluate.protocols.protocols import Protocol
 from unmask.training.finetune.result import write_json
+from unmask.training.pretrain.run import exclusive_lock
 from unmask.training.run.callbacks import Callback
+from unmask.training.run.listeners import listener
 from unmask.training.run.settings import Device
 
 REPORT = "report.json"
 PAGE = "report.md"
+GIVEN = "These are scores on the data given, with the model of every seed."
 
 
 @dataclass(frozen=True)
@@ -147,3 +151,75 @@ def named_model(model: str) -> str:
     if not model.strip():
         raise InvalidRequest("the model is empty; name a checkpoint folder, a hub id, or default")
     return str(Path(model).resolve()) if Path(model).is_dir() else model
+
+
+def evaluate_trained(
+    model: str,
+    protocol: Protocol,
+    train: Path,
+    output: Path,
+    score: Callable[[Path], Any],
+    *,
+    dev: Path | None = None,
+    seeds: Sequence[int] | None = None,
+    device: Device = "auto",
+    ignore_tensors: Sequence[str] = (),
+    callback: Callback | None = None,
+) -> ProtocolReport:
+    """Fine-tune a checkpoint by a protocol of one task, with files of the user, and score each seed's model.
+
+    Args:
+        model: a checkpoint folder, a hub id, or "default".
+        protocol: of one task, such as "squad/v1" or "ner/conll".
+        train: the training data.
+        output: the folder of the runs; those in it are resumed or kept.
+        score: scores the model in a folder; its result has the protocol's metrics as attributes.
+        dev: data that may choose the evaluation that counts.
+        seeds: instead of the protocol's.
+        device: where to train.
+        ignore_tensors: tensors of the checkpoint that are left out, by name.
+        callback: receives what runs tell, see `unmask.finetune`; None prints it to standard error.
+
+    Raises:
+        InvalidRequest: a file or a seed is impossible, or ``output`` has runs with other settings.
+        Stopped: SIGINT or SIGTERM was received.
+    """
+    for path in (train, dev):
+        if path is not None and not path.exists():
+            raise InvalidRequest(f"{path} does not exist; name a file with labeled data")
+    ((task, one),) = protocol.tasks.items()
+    if protocol.grid_of(task) and dev is None:
+        raise InvalidRequest(
+            f"{protocol.name} has a grid, and no dev data are given that choose in it; add them"
+        )
+    numbers = seeds_given(seeds) if seeds is not None else None
+    files = TaskFiles(train.resolve(), None if dev is None else dev.resolve())
+    output.mkdir(parents=True, exist_ok=True)
+    with listener(callback) as told, exclusive_lock(output):
+        how = How(named_model(model), output, numbers, device, True, told, ignore_tensors)
+        trained = train_task(protocol, task, files, how)
+        scores = {
+            seed: score(output / run_folder(task, trained.chosen, seed) / "model") for seed in trained.seeds
+        }
+        figures = {seed: flat(some) for seed, some in scores.items()}
+        between = {seed: getattr(some, "intervals", {}) for seed, some in scores.items()}
+        found = replace(trained, columns=columns_of(one, figures, between), scores=figures)
+        report = made_report(protocol, model, {task: found}, {}, note=GIVEN)
+        write_report(report, output)
+    return report
+
+
+def flat(scores: Any, before: str = "") -> dict[str, float]:
+    """All numbers of a result, by their names within each other, such as ``has_answer.f1``."""
+    found: dict[str, float] = {}
+    table = (
+        {one.name: getattr(scores, one.name) for one in fields(scores)} if is_dataclass(scores) else scores
+    )
+    for name, value in table.items():
+        if name == "intervals":
+            continue  # they are about texts, and a report compares seeds
+        if is_dataclass(value) or isinstance(value, Mapping):
+            found |= flat(value, f"{before}{name}.")
+        elif isinstance(value, int | float):
+            found[f"{before}{name}"] = float(value)
+    return found

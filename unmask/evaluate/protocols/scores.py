@@ -1,4 +1,4 @@
-"""Scores of a loaded model on labeled files: answers by SQuAD's rules, entities by seqeval's, classes.
+"""Scores of a loaded model on labeled files: entities by seqeval's rules, classes; and their 95 % intervals.
 
 Axes: S texts; C classes.
 """
@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
-from unmask.base.intervals import Interval
+from unmask.base.intervals import Interval, percentile_interval, sample_counts
 from unmask.errors import InvalidRequest, InvalidText
-from unmask.evaluate.protocols.score_intervals import class_intervals, entity_intervals
 from unmask.models.load import load
 from unmask.models.model import Model
 from unmask.spec import Classifier
@@ -22,7 +22,7 @@ from unmask.tasks.schemes import Scheme, entities_of
 from unmask.tasks.tag import tag
 from unmask.training.finetune.calibration import calibration_figures
 from unmask.training.finetune.data_settings import DataSettings
-from unmask.training.finetune.evaluate import intervals, predicted, read_examples
+from unmask.training.finetune.evaluate import entity_scorer, intervals, predicted, read_examples
 from unmask.training.finetune.examples import Counts, Example, Preparation, check_kinds, label_name
 from unmask.training.finetune.metrics import class_figures, entity_figures
 from unmask.training.finetune.records import Labeled, read_labeled
@@ -251,3 +251,33 @@ def _refuse_unknown(
                     f"{record.where} has the label {label_name(one, data)!r}, and {name} predicts {known}; "
                     "give --rename-labels OLD=NEW, or use a model with these labels"
                 )
+
+
+def class_intervals(
+    p_SC: NDArray[np.float64], gold_S: NDArray[np.int64], labels: Sequence[str]
+) -> dict[str, Interval]:
+    """Those of `class_figures` and of two of `calibration_figures`, over texts; of accuracy Wilson's."""
+    found_S = p_SC.argmax(-1)
+
+    def scores(some: NDArray[np.int64]) -> dict[str, float]:
+        fit = calibration_figures(p_SC[some], gold_S[some])
+        # A bootstrap of the calibration error is biased: it grows with the repeats of a sample.
+        del fit["ece"]
+        return class_figures(gold_S[some], found_S[some], labels) | fit
+
+    return dict(intervals(scores, len(gold_S), "classification"))
+
+
+def entity_intervals(gold: Sequence[Sequence[str]], found: Sequence[Sequence[str]]) -> dict[str, Interval]:
+    """Those of the accuracy of words and of entities, over sentences."""
+    return dict(intervals(entity_scorer(gold, found), len(gold), "tagging")) if gold else {}
+
+
+def mean_intervals(columns: Mapping[str, Sequence[float]]) -> dict[str, Interval]:
+    """Those of the means of some values, over the texts that have them."""
+    found = {}
+    for name, values in columns.items():
+        if len(values):
+            means = sample_counts(len(values)) @ np.asarray(values, dtype=np.float64) / len(values)
+            found[name] = percentile_interval(means.tolist())
+    return found

@@ -8,8 +8,7 @@ import numpy as np
 
 from unmask.base.intervals import Interval
 from unmask.errors import InvalidRequest
-from unmask.evaluate.protocols.score_intervals import mean_intervals
-from unmask.evaluate.protocols.scores import read_answers
+from unmask.evaluate.protocols.scores import mean_intervals, read_answers
 from unmask.models.model import Model
 from unmask.tasks.answer import MAX_ANSWER_TOKENS, answer
 from unmask.tasks.progress import Progress

@@ -1,10 +1,11 @@
-"""Multinomial logistic regression on fixed features: the linear probe."""
+"""The probes of fixed features: multinomial logistic regression, and a network with one hidden layer."""
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 STRENGTHS = (1e-2, 1e-3, 1e-4)
@@ -13,6 +14,17 @@ ITERATIONS = 40
 """Maximum L-BFGS iterations for each strength."""
 CHANGE = 1e-5
 """The search ends when the loss or the weights change by less than this."""
+
+HIDDEN = 128
+"""Units of the hidden layer."""
+MLP_RATE = 2e-3
+MLP_DECAY = 1e-2
+MLP_ROWS = 128
+"""Words of a step."""
+STEPS_OF_ROUND = 100
+"""A round is a pass over the training rows, or several passes where one has fewer steps."""
+ROUNDS, PATIENCE = 30, 4
+"""The most rounds, and after how many without a better accuracy on dev training ends."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +48,7 @@ class LinearProbe:
         return float((self.logits(x_MD).argmax(-1) == classes_M).double().mean())
 
 
-def fit(
+def fit_linear(
     x_MD: Tensor,
     classes_M: Tensor,
     dev_MD: Tensor,
@@ -86,3 +98,58 @@ def _minimize(x_MD: Tensor, classes_M: Tensor, weight_CD: Tensor, bias_C: Tensor
         return value
 
     search.step(loss)  # type: ignore[no-untyped-call]
+
+
+@dataclass(frozen=True, eq=False)
+class MlpProbe:
+    """``W2 relu(W1 x + b1) + b2``."""
+
+    network: nn.Sequential
+    rounds: int
+    """After how many rounds it was best on dev."""
+
+    def right(self, x_MD: Tensor, classes_M: Tensor) -> Tensor:
+        """Whether the true class of each row has the largest logit, (M,)."""
+        with torch.no_grad():
+            right: Tensor = self.network(x_MD).argmax(-1) == classes_M
+        return right
+
+
+def fit_mlp(
+    x_MD: Tensor,
+    classes_M: Tensor,
+    dev_MD: Tensor,
+    dev_M: Tensor,
+    *,
+    class_count: int,
+    hidden: int = HIDDEN,
+    seed: int = 0,
+) -> MlpProbe:
+    """Minimize cross-entropy by AdamW in batches, and keep the round that is best on dev.
+
+    Features should be standardized. The seed determines weights and order, so the same rows give the same
+    probe on the same machine.
+    """
+    draw = torch.Generator().manual_seed(seed)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        network = nn.Sequential(
+            nn.Linear(x_MD.shape[1], hidden), nn.ReLU(), nn.Linear(hidden, class_count)
+        ).to(x_MD.dtype)
+    steps = torch.optim.AdamW(network.parameters(), lr=MLP_RATE, weight_decay=MLP_DECAY, fused=True)
+    best, kept, rounds = -1.0, network, 0
+    passes = -(-STEPS_OF_ROUND * MLP_ROWS // len(x_MD))
+    for number in range(1, ROUNDS + 1):
+        order = torch.cat([torch.randperm(len(x_MD), generator=draw) for _ in range(passes)])
+        for first in range(0, len(order), MLP_ROWS):
+            rows = order[first : first + MLP_ROWS]
+            steps.zero_grad()
+            loss = functional.cross_entropy(network(x_MD[rows]), classes_M[rows])
+            loss.backward()  # type: ignore[no-untyped-call]
+            steps.step()
+        on_dev = float(MlpProbe(network, number).right(dev_MD, dev_M).double().mean())
+        if on_dev > best:
+            best, kept, rounds = on_dev, copy.deepcopy(network), number
+        elif number >= rounds + PATIENCE:
+            break
+    return MlpProbe(kept, rounds)
