@@ -82,7 +82,8 @@ def compare(
         )
     from benchmarks.peers.report import draw_peers, show_peers
 
-    options.finish(report, show_peers, draw_peers)
+    options.draw(report, draw_peers)
+    options.finish(report, show_peers)
 
 
 @app.command
@@ -131,9 +132,7 @@ def training(
         )
     from benchmarks.peers.report import show_training
 
-    options.write(report)
-    if not options.printed(report):
-        show_training(report)
+    options.finish(report, show_training)
 
 
 @app.command
@@ -152,7 +151,7 @@ def scaling(
     with ways_measured() as (names, measure):
         ways = (*(kernel or (CHOSEN,)), *(names if peer is None else peer))
         report = options.measure(subject, ways, measure=measure, others=names)
-    options.finish(report)
+    options.present(report)
 
 
 if __name__ == "__main__":

@@ -79,6 +79,7 @@ SUBJECT = ["model", "architecture", "layers", "revision"]
 MEASURE = ["output", "json", "threads", "seed"]
 BENCH = [*MEASURE, "dtype", "device", "picture"]
 RESULT = ["output", "json"]
+SCORING = [*RESULT, *RUN, "model", "max_tokens", "overlap_tokens"]
 TRAINING = ["protocol", "train", "dev", "seeds", "runs"]
 INPUT = ["file", "format", "field", "blank"]
 FILE = ["output", "overwrite", "restart"]
@@ -238,17 +239,9 @@ def test_groups_and_their_options():
             "model", "protocol", "data", "output", "tasks", "seeds", "intermediate", "device", "threads",
             "keep_models", "json",
         ],
-        "evaluate squad": [
-            "model", "data", *RUN, "threshold", "max_answer_tokens", "max_tokens", "overlap_tokens",
-            *TRAINING, *RESULT,
-        ],
-        "evaluate ner": [
-            "model", "data", *RUN, "rename_labels", "max_tokens", "overlap_tokens", *TRAINING, *RESULT,
-        ],
-        "evaluate classify": [
-            "model", "data", *RUN, "text", "pair", "label", "columns", "rename_labels", "max_tokens",
-            "overlap_tokens", *RESULT,
-        ],
+        "evaluate squad": ["data", "threshold", "max_answer_tokens", *TRAINING, *SCORING],
+        "evaluate ner": ["data", "rename_labels", *TRAINING, *SCORING],
+        "evaluate classify": ["data", "text", "pair", "label", "columns", "rename_labels", *SCORING],
         "evaluate retrieval": [
             "data", "model", "index", "passages", "passage_tokens", "overlap_tokens", "mode", "reranker",
             "candidates", "split", "drop_same_id", *RUN, *RESULT,

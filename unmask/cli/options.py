@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
 from cyclopts import Parameter, Token, convert
 
@@ -17,9 +17,12 @@ from unmask.text.literal import SpecialTokens
 from unmask.text.rows import Format
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from unmask.models.elmo import ElmoModel
     from unmask.models.load import Model
 
+Result = TypeVar("Result")
 
 Dtype = Literal["float32", "bfloat16", "float16", "float64"]
 RunDtype = Literal["float32", "bfloat16", "int8", "float16", "float64"]
@@ -233,6 +236,12 @@ class OutputOptions:
 
             with whole_file(self.output) as partial:
                 partial.write_text(dumps(plain(result), indent=2, allow_nan=False) + "\n", encoding="utf-8")
+
+    def finish(self, result: Result, show: "Callable[[Result], None]") -> None:
+        """Write the result if a file is named, and print it as JSON if requested, else by ``show``."""
+        self.write(result)
+        if not self.printed(result):
+            show(result)
 
     def printed(self, result: object) -> bool:
         """Print the result as JSON if requested; return whether it was."""

@@ -131,7 +131,8 @@ def accuracy(
 def _finish(options: BenchOptions, report: Any, tabulate: Callable[[Any], "Table"]) -> None:
     from unmask.bench.speed.pictures import draw
 
-    options.finish(report, lambda report: show(report, tabulate(report)), draw)
+    options.draw(report, draw)
+    options.finish(report, lambda report: show(report, tabulate(report)))
 
 
 def show(report: Any, *tables: "Table", notes: tuple[str, ...] = ()) -> None:

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import App, Parameter
 
 from unmask.cli.measure.evaluate_heads import coreference, dependencies
-from unmask.cli.measure.evaluate_probes import probes
 from unmask.cli.measure.evaluate_retrieval import retrieval
 from unmask.cli.measure.evaluate_tasks import COMMANDS
 from unmask.cli.options import OUTPUT, RUN, ModelOption, OutputOptions, RunOptions
-from unmask.cli.output import console, progress, safe, table
+from unmask.cli.output import console, print_legend, progress, safe, table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +17,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from unmask.evaluate.probes.blimp import BlimpResult, Share
+    from unmask.evaluate.probes.head_accuracy import Accuracy
     from unmask.evaluate.probes.perplexity import PerplexityResult
+    from unmask.evaluate.probes.probing import ProbingResult
     from unmask.evaluate.probes.tagging import TaggingResult
 
 evaluate = App(
@@ -26,8 +27,15 @@ evaluate = App(
     help="Evaluate an encoder: minimal pairs, masked words, parts of speech; heads; tasks; retrieval.",
     sort_key=1001,
 )
-for _command in (*COMMANDS, retrieval, dependencies, coreference, probes):
+for _command in (*COMMANDS, retrieval, dependencies, coreference):
     evaluate.command(_command)
+
+LEGEND = """\
+gap          MLP minus linear: what only the non-linear probe finds
+selectivity  accuracy minus that on a control task, which gives every word form a random
+             label (Hewitt & Liang 2019)
+random       the same probes on an encoder with random weights
+Test accuracies, with 95 % bootstrap intervals over sentences in brackets."""
 
 DataOption = Annotated[Path, Parameter(name="--data", help="the data folder, or one of its files")]
 ScoreOption = Annotated[
@@ -54,9 +62,7 @@ def blimp(
     loaded = run.load(model)
     with progress("Scoring tokens", 0) as report:
         result = measure_blimp(loaded, pairs, score=score, progress=report)
-    output.write(result)
-    if not output.printed(result):
-        _show_blimp(result)
+    output.finish(result, _show_blimp)
 
 
 @evaluate.command
@@ -90,9 +96,7 @@ def perplexity(
         result = measure_perplexity(
             loaded, cut, source=path.name, measure=measure, score=score, seed=seed, progress=report
         )
-    output.write(result)
-    if not output.printed(result):
-        _show_perplexity(result)
+    output.finish(result, _show_perplexity)
 
 
 @evaluate.command
@@ -107,16 +111,59 @@ def tagging(
 ) -> None:
     """Part-of-speech tagging with a linear probe on frozen hidden states, layer by layer."""
     output.check()
-    from unmask.evaluate.probes.conllu import read_treebank
+    from unmask.evaluate.probes.labels import read_treebank
     from unmask.evaluate.probes.tagging import measure_tagging
 
     treebank = read_treebank(data, limit)
     loaded = run.load(model)
     with progress("Reading sentences", 0) as report:
         result = measure_tagging(loaded, treebank, layer=layer, progress=report)
-    output.write(result)
-    if not output.printed(result):
-        _show_tagging(result)
+    output.finish(result, _show_tagging)
+
+
+@evaluate.command
+def probes(
+    *,
+    model: ModelOption = "default",
+    data: Annotated[
+        Path,
+        Parameter(
+            name="--data",
+            help="labeled words: a .conllu, .conll or .jsonl file, or a folder with train, dev and test",
+        ),
+    ],
+    labels: Annotated[
+        Literal["upos", "xpos", "deprel", "lemma"],
+        Parameter(name="--labels", help="which column of .conllu files is the label"),
+    ] = "upos",
+    layer: Annotated[int | None, Parameter(help="a single layer, 0 for the embedding; default: all")] = None,
+    hidden: Annotated[int, Parameter(help="units of the hidden layer of the MLP")] = 128,
+    control: Annotated[bool, Parameter(help="fit control tasks too")] = True,
+    random: Annotated[bool, Parameter(help="fit probes on an encoder of random weights too")] = True,
+    seed: Annotated[int, Parameter(help="random seed of probes, controls and weights")] = 0,
+    limit: Annotated[int | None, Parameter(help="only the first N sentences of each part")] = None,
+    run: RunOptions = RUN,
+    output: OutputOptions = OUTPUT,
+) -> None:
+    """Linear and non-linear probes of every layer, with control tasks and a random baseline."""
+    output.check()
+    from unmask.evaluate.probes.labels import read_labeled
+    from unmask.evaluate.probes.probing import measure_probes
+
+    parts = read_labeled(data, labels, limit)
+    loaded = run.load(model)
+    with progress("probes", 0) as report:
+        result = measure_probes(
+            loaded,
+            parts,
+            layer=layer,
+            hidden=hidden,
+            control=control,
+            random=random,
+            seed=seed,
+            progress=report,
+        )
+    output.finish(result, _show_probes)
 
 
 def _show_blimp(result: "BlimpResult") -> None:
@@ -203,8 +250,43 @@ def _show_tagging(result: "TaggingResult") -> None:
             f"baseline, most frequent tag of each word form: {result.baseline_accuracy:.4f} (words: {counts})"
         )
     )
+    _show_split(result)
+
+
+def _show_probes(result: "ProbingResult") -> None:
+    screen = console()
+    screen.print(
+        safe(
+            f"{result.model}, {result.dtype}; {len(result.labels)} labels, "
+            + ", ".join(f"{part} {count:,} words" for part, count in result.words.items())
+        )
+    )
+    columns = {
+        "linear": "linear", "MLP": "mlp", "gap": "gap", "selectivity, linear": "linear_selectivity",
+        "selectivity, MLP": "mlp_selectivity", "random, linear": "random_linear", "random, MLP": "random_mlp",
+    }  # fmt: skip
+    shown_columns = {
+        title: name for title, name in columns.items() if getattr(result.layers[0], name) is not None
+    }
+    shown = table(None, "layer", *shown_columns, right=tuple(shown_columns))
+    for one in result.layers:
+        shown.add_row(str(one.layer), *(_cell(getattr(one, name)) for name in shown_columns.values()))
+    screen.print(shown)
+    screen.print(
+        f"baselines: the most frequent label {result.majority:.4f}, "
+        f"that of each word form {result.by_form:.4f}"
+    )
+    _show_split(result)
+    print_legend(LEGEND)
+
+
+def _cell(of: "Accuracy") -> str:
+    return f"{of.value:.3f} ({of.interval.low:.3f} to {of.interval.high:.3f})"
+
+
+def _show_split(result: "TaggingResult | ProbingResult") -> None:
     if result.split_sentences or result.words_without_token:
-        screen.print(
+        console().print(
             f"{result.split_sentences:,} sentences exceeded the maximum length and were split; "
             f"{result.words_without_token:,} words have no token"
         )

@@ -38,9 +38,7 @@ def dependencies(
         result = measure_dependencies(
             loaded, trees, data=data.name, cache=cache, watch=lambda _, done, of: report(done, of)
         )
-    output.write(result)
-    if not output.printed(result):
-        _show_dependencies(result)
+    output.finish(result, _show_dependencies)
 
 
 def _show_dependencies(result: "DependencyResult") -> None:
@@ -118,9 +116,7 @@ def coreference(
         result = measure_coreference(
             loaded, documents, data=data.name, cache=cache, watch=lambda _, done, of: report(done, of)
         )
-    output.write(result)
-    if not output.printed(result):
-        _show_coreference(result)
+    output.finish(result, _show_coreference)
 
 
 def _show_coreference(result: "CoreferenceResult") -> None:

@@ -117,9 +117,7 @@ def retrieval(
             indexed = add_collection(index, judged, progress=report)
         with progress("searching", 0) as report:
             result = measure(indexed, wanted, progress=report)
-    output.write(result)
-    if not output.printed(result):
-        _show(result)
+    output.finish(result, _show)
 
 
 def _show(result: "RetrievalResult") -> None:

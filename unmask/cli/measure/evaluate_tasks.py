@@ -1,32 +1,31 @@
 """``unmask evaluate glue``, ``squad``, ``ner`` and ``classify``: protocols by name, models with a head."""
 
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from cyclopts import Parameter
 
-from unmask.cli.measure.evaluate_tables import show_classes, show_entities, show_report, show_squad
-from unmask.cli.options import (
-    OUTPUT,
-    RUN,
-    JsonOption,
-    ModelOption,
-    OutputOptions,
-    RunOptions,
-    listed,
-    set_threads,
-)
-from unmask.cli.output import print_json, progress
+from unmask.cli.options import JsonOption, ModelOption, OutputOptions, RunOptions, listed, set_threads
+from unmask.cli.output import console, print_json, progress, safe, table
 from unmask.cli.tasks.predict import OverlapOption
 from unmask.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from unmask.evaluate.protocols.scores import ClassificationScores, EntityScores
+    from rich.table import Table
+
+    from unmask.base.intervals import Interval
+    from unmask.evaluate.protocols.protocol_report import ProtocolReport
+    from unmask.evaluate.protocols.scores import ClassificationScores, ClassScores, EntityScores
     from unmask.evaluate.protocols.squad import SquadScores
-    from unmask.models.load import Model
+    from unmask.models.model import Model
     from unmask.training.finetune.data_settings import DataSettings
+
+LEVEL = "95 %"
+"""The confidence of intervals."""
 
 TrainDevice = Annotated[
     Literal["auto", "cpu", "cuda"], Parameter(name="--device", help="where to train and score")
@@ -39,10 +38,7 @@ RenameOption = Annotated[
         help="what the model calls labels of the file: OLD=NEW, separated by commas",
     ),
 ]
-MaxTokensOption = Annotated[
-    int | None,
-    Parameter(name="--max-tokens", help="the longest window; default: what the model reads"),
-]
+Scores = TypeVar("Scores")
 
 
 @Parameter(name="*")
@@ -71,12 +67,12 @@ class TrainOptions:
         Raises:
             InvalidRequest: options of training are incomplete.
         """
-        given = {"--train": self.train, "--dev": self.dev, "--seeds": self.seeds, "--runs": self.runs}
+        options = {"--train": self.train, "--dev": self.dev, "--seeds": self.seeds, "--runs": self.runs}
         if self.protocol is None:
-            if some := [name for name, value in given.items() if value is not None]:
-                raise InvalidRequest(f"{some[0]} is given without --protocol; name the protocol too")
+            if named := [name for name, value in options.items() if value is not None]:
+                raise InvalidRequest(f"{named[0]} is given without --protocol; name the protocol too")
             return False
-        if missing := [name for name in ("--train", "--runs") if given[name] is None]:
+        if missing := [name for name in ("--train", "--runs") if options[name] is None]:
             raise InvalidRequest(f"--protocol is given without {missing[0]}; name it too")
         return True
 
@@ -107,17 +103,16 @@ def glue(
     """
     from unmask.evaluate.protocols.protocols import read_protocol
 
-    found = read_protocol(protocol, "glue")
+    chosen = read_protocol(protocol, "glue")
     set_threads(threads)
     numbers = _seeds(seeds)
     from unmask.evaluate.protocols.glue import evaluate_glue
     from unmask.training.run.callbacks import ProgressPrinter
 
-    teller = ProgressPrinter()
-    try:
+    with closing(ProgressPrinter()) as printer:
         report = evaluate_glue(
             model,
-            found,
+            chosen,
             data,
             output,
             tasks=tasks,
@@ -125,30 +120,116 @@ def glue(
             intermediate=intermediate,
             device=device,
             keep_models=keep_models,
-            callback=teller,
+            callback=printer,
         )
-    finally:
-        teller.close()
     if json:
         print_json(report)
     else:
-        show_report(report)
+        _show_report(report)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class ScoringOptions(RunOptions, OutputOptions):
+    """The model that is scored on a file, its windows, and where the scores go."""
+
+    model: ModelOption = "default"
+    max_tokens: Annotated[
+        int | None,
+        Parameter(name="--max-tokens", help="the longest window; default: what the model reads"),
+    ] = None
+    overlap_tokens: OverlapOption = None
+
+    def evaluate(
+        self,
+        data: Path,
+        keys: Mapping[str, Any],
+        score: Callable[..., Scores],
+        show: Callable[[Scores], None],
+        *,
+        adapter: str | None = None,
+        protocol: Literal["squad", "ner"] | None = None,
+        train: TrainOptions = TRAIN,
+    ) -> None:
+        """Score the model, or fine-tune it first with every seed and score each.
+
+        Args:
+            data: the file.
+            keys: of a run file's ``[data]``; None where the user named no value.
+            score: maps a model, the settings of the data and ``progress`` to scores.
+            show: prints the scores.
+            adapter: of the model "default" if none is named, as in the command that predicts.
+            protocol: which kind of protocol ``train`` may name.
+            train: how to fine-tune.
+        """
+        keys = {**keys, "max_tokens": self.max_tokens, "overlap_tokens": self.overlap_tokens}
+
+        def scored(model: "Model", settings: "DataSettings") -> Scores:
+            with progress("Reading texts", 0) as report:
+                return score(model, settings, progress=report)
+
+        training = protocol is not None and train.check()
+        self.check()
+        from unmask.evaluate.protocols.protocol_runs import data_settings
+
+        if protocol is None or not training:
+            self.finish(scored(self.load(self.model, adapter), data_settings(keys, data)), show)
+            return
+        self.finish(self._trained(data, keys, scored, protocol, train), _show_report)
+
+    def _trained(
+        self,
+        data: Path,
+        keys: Mapping[str, Any],
+        score: Callable[["Model", "DataSettings"], Any],
+        kind: Literal["squad", "ner"],
+        train: TrainOptions,
+    ) -> "ProtocolReport":
+        from unmask.evaluate.protocols.protocols import merged, read_protocol
+
+        for option in ("adapter", "revision", "kernel"):
+            if getattr(self, option) is not None:
+                raise InvalidRequest(
+                    f"--{option} is given with --protocol, which trains all weights; leave it out"
+                )
+        protocol = read_protocol(train.protocol or "", kind)
+        seeds = _seeds(train.seeds)
+        set_threads(self.threads)
+        from unmask.evaluate.protocols.protocol import evaluate_trained
+        from unmask.evaluate.protocols.protocol_runs import data_settings
+        from unmask.training.run.callbacks import ProgressPrinter
+
+        named = {key: value for key, value in keys.items() if value is not None}
+        settings = data_settings(merged(protocol.run.get("data", {}), named), data)
+        trained = self.of_another_model()
+        with closing(ProgressPrinter()) as printer:
+            return evaluate_trained(
+                self.model,
+                protocol,
+                train.train or Path(),
+                train.runs or Path(),
+                lambda folder: score(trained.load(str(folder)), settings),
+                dev=train.dev,
+                seeds=seeds,
+                ignore_tensors=self.ignore_tensor or (),
+                device="cuda" if self.device.startswith("cuda") else "cpu",
+                callback=printer,
+            )
+
+
+SCORING = ScoringOptions()
 
 
 def squad(
     *,
-    model: ModelOption = "default",
     data: Annotated[Path, Parameter(help="a file in SQuAD's layout, version 1.1 or 2.0")],
-    run: RunOptions = RUN,
     threshold: Annotated[
         float,
         Parameter(help="version 2.0: no answer if its score is above the best answer's by more than this"),
     ] = 0.0,
     max_answer_tokens: Annotated[int, Parameter(help="the longest answer, in tokens")] = 30,
-    max_tokens: MaxTokensOption = None,
-    overlap_tokens: OverlapOption = None,
     train: TrainOptions = TRAIN,
-    output: OutputOptions = OUTPUT,
+    options: ScoringOptions = SCORING,
 ) -> None:
     """Exact match and F1 of answers by SQuAD's official rules, in percent.
 
@@ -157,66 +238,28 @@ def squad(
     """
     from unmask.evaluate.protocols.squad import squad_scores
 
-    def score(loaded: "Model", data: "DataSettings") -> "SquadScores":
-        with progress("Reading windows", 0) as report:
-            return squad_scores(
-                loaded, data, threshold=threshold, max_answer_tokens=max_answer_tokens, progress=report
-            )
-
-    keys = {"format": "squad", "max_tokens": max_tokens, "overlap_tokens": overlap_tokens}
-    _Evaluation(
-        model=model,
-        data=data,
-        keys=keys,
-        run=run,
-        output=output,
-        score=score,
-        show=show_squad,
-        default_adapter="answers",
-    ).trained("squad", train)
+    score = partial(squad_scores, threshold=threshold, max_answer_tokens=max_answer_tokens)
+    keys = {"format": "squad"}
+    options.evaluate(data, keys, score, _show_squad, adapter="answers", protocol="squad", train=train)
 
 
 def ner(
     *,
-    model: ModelOption = "default",
     data: Annotated[Path, Parameter(help="a CoNLL file: a word and its label per line")],
-    run: RunOptions = RUN,
     rename_labels: RenameOption = None,
-    max_tokens: MaxTokensOption = None,
-    overlap_tokens: OverlapOption = None,
     train: TrainOptions = TRAIN,
-    output: OutputOptions = OUTPUT,
+    options: ScoringOptions = SCORING,
 ) -> None:
     """Precision, recall and F1 of entities, of each type and over all, as seqeval's default mode has them."""
     from unmask.evaluate.protocols.scores import entity_scores
 
-    def score(loaded: "Model", data: "DataSettings") -> "EntityScores":
-        with progress("Reading sentences", 0) as report:
-            return entity_scores(loaded, data, progress=report)
-
-    keys = {
-        "long_texts": "window",
-        "rename_labels": _renamed(rename_labels),
-        "max_tokens": max_tokens,
-        "overlap_tokens": overlap_tokens,
-    }
-    _Evaluation(
-        model=model,
-        data=data,
-        keys=keys,
-        run=run,
-        output=output,
-        score=score,
-        show=show_entities,
-        default_adapter="names",
-    ).trained("ner", train)
+    keys = {"long_texts": "window", "rename_labels": _renamed(rename_labels)}
+    options.evaluate(data, keys, entity_scores, _show_entities, adapter="names", protocol="ner", train=train)
 
 
 def classify(
     *,
-    model: ModelOption = "default",
     data: Annotated[Path, Parameter(help="a table with a text and its label per row")],
-    run: RunOptions = RUN,
     text: Annotated[str, Parameter(help="the column of the text")] = "text",
     pair: Annotated[str | None, Parameter(help="the column of the second text of a pair")] = None,
     label: Annotated[str, Parameter(help="the column of the label")] = "label",
@@ -224,16 +267,10 @@ def classify(
         str | None, Parameter(help="names of the columns of a file without a header, separated by commas")
     ] = None,
     rename_labels: RenameOption = None,
-    max_tokens: MaxTokensOption = None,
-    overlap_tokens: OverlapOption = None,
-    output: OutputOptions = OUTPUT,
+    options: ScoringOptions = SCORING,
 ) -> None:
     """Accuracy, macro F1, Matthews correlation of a classifier, with classes, confusions, calibration."""
     from unmask.evaluate.protocols.scores import classification_scores
-
-    def score(loaded: "Model", data: "DataSettings") -> "ClassificationScores":
-        with progress("Reading texts", 0) as report:
-            return classification_scores(loaded, data, progress=report)
 
     keys = {
         "text": text,
@@ -242,109 +279,138 @@ def classify(
         "columns": columns.split(",") if columns else None,
         "long_texts": "window",
         "rename_labels": _renamed(rename_labels),
-        "max_tokens": max_tokens,
-        "overlap_tokens": overlap_tokens,
     }
-    _Evaluation(
-        model=model,
-        data=data,
-        keys=keys,
-        run=run,
-        output=output,
-        score=score,
-        show=show_classes,
-    ).plain()
+    options.evaluate(data, keys, classification_scores, _show_classes)
 
 
 COMMANDS = (glue, squad, ner, classify)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Evaluation:
-    """What the commands that score a model on a file share."""
-
-    model: str
-    data: Path
-    keys: Mapping[str, Any]
-    """Keys of a run file's ``[data]``; None where the user gave nothing."""
-    run: RunOptions
-    output: OutputOptions
-    score: Callable[["Model", "DataSettings"], Any]
-    show: Callable[[Any], None]
-    default_adapter: str | None = None
-    """The adapter of the model "default" if none is named, as in the command that predicts."""
-
-    def plain(self) -> None:
-        """Score the model."""
-        from unmask.evaluate.protocols.protocol_runs import data_settings
-
-        self.output.check()
-        loaded = self.run.load(self.model, self.default_adapter)
-        result = self.score(loaded, data_settings(self.keys, self.data))
-        self.output.write(result)
-        if not self.output.printed(result):
-            self.show(result)
-
-    def trained(self, kind: Literal["squad", "ner"], train: TrainOptions) -> None:
-        """Score the model, or fine-tune it first with every seed and score each."""
-        if not train.check():
-            self.plain()
-            return
-        from unmask.evaluate.protocols.protocols import merged, read_protocol
-
-        self.output.check()
-        for option in ("adapter", "revision", "kernel"):
-            if getattr(self.run, option) is not None:
-                raise InvalidRequest(
-                    f"--{option} is given with --protocol, which trains all weights; leave it out"
-                )
-        protocol = read_protocol(train.protocol or "", kind)
-        numbers = _seeds(train.seeds)
-        set_threads(self.run.threads)
-        from unmask.evaluate.protocols.protocol_runs import data_settings
-        from unmask.evaluate.protocols.trained import evaluate_trained
-        from unmask.training.run.callbacks import ProgressPrinter
-
-        given = {key: value for key, value in self.keys.items() if value is not None}
-        data = data_settings(merged(protocol.run.get("data", {}), given), self.data)
-        trained = self.run.of_another_model()
-        teller = ProgressPrinter()
-        try:
-            report = evaluate_trained(
-                self.model,
-                protocol,
-                train.train or Path(),
-                train.runs or Path(),
-                lambda folder: self.score(trained.load(str(folder)), data),
-                dev=train.dev,
-                seeds=numbers,
-                ignore_tensors=self.run.ignore_tensor or (),
-                device="cuda" if self.run.device.startswith("cuda") else "cpu",
-                callback=teller,
-            )
-        finally:
-            teller.close()
-        self.output.write(report)
-        if not self.output.printed(report):
-            show_report(report)
-
-
-def _seeds(given: list[str] | None) -> list[int] | None:
-    if given is None:
+def _seeds(seeds: list[str] | None) -> list[int] | None:
+    if seeds is None:
         return None
     try:
-        return [int(one) for one in given]
+        return [int(seed) for seed in seeds]
     except ValueError:
         raise InvalidRequest(
-            f"--seeds is {','.join(given)!r}; give whole numbers separated by commas"
+            f"--seeds is {','.join(seeds)!r}; give whole numbers separated by commas"
         ) from None
 
 
-def _renamed(given: str | None) -> dict[str, str] | None:
+def _renamed(option: str | None) -> dict[str, str] | None:
     """The new name of each old one."""
-    if given is None:
+    if option is None:
         return None
-    pairs = [one.partition("=") for one in given.split(",")]
+    pairs = [pair.partition("=") for pair in option.split(",")]
     if not all(old and sign and new for old, sign, new in pairs):
-        raise InvalidRequest(f"--rename-labels is {given!r}; write OLD=NEW, separated by commas")
+        raise InvalidRequest(f"--rename-labels is {option!r}; write OLD=NEW, separated by commas")
     return {old: new for old, _, new in pairs}
+
+
+def _show_report(report: "ProtocolReport") -> None:
+    """Every column over seeds, the average, and what was chosen."""
+    from unmask.evaluate.protocols.protocol_report import average_sentence
+
+    screen = console()
+    right = ("mean", "standard deviation", "median", "seeds")
+    made = table(None, "metric", *right, f"by seed ({LEVEL} interval)", right=right)
+    for task in report.tasks.values():
+        for name, one in task.columns.items():
+            each = ", ".join(f"{seed}: {one.value(seed)}" for seed in one.values)
+            deviation = "" if one.standard_deviation is None else f"{one.standard_deviation:.4f}"
+            row = (safe(name), f"{one.mean:.4f}", deviation, f"{one.median:.4f}", str(len(one.values)))
+            made.add_row(*row, safe(each))
+    screen.print(made)
+    if report.average is not None:
+        screen.print(safe(average_sentence(report.average)))
+    for task in report.tasks.values():
+        if task.chosen_by is not None:
+            chosen = ", ".join(f"{key} = {value}" for key, value in task.chosen.items())
+            screen.print(safe(f"{task.title}: chosen by {task.chosen_by}: {chosen}"))
+    for name, why in report.skipped.items():
+        screen.print(safe(f"{name} was not run: {why}"))
+    screen.print(safe(f"{report.model} by the protocol {report.protocol}. {report.note}"))
+
+
+def _show_squad(result: "SquadScores") -> None:
+    """All questions, those with and without an answer, and the best thresholds."""
+    screen = console()
+    right = ("exact match", f"{LEVEL} interval", "F1", f"{LEVEL} interval ", "number")
+    made = table(None, "questions", *right, right=right)
+    rows = {"all": result, "with an answer": result.has_answer, "without an answer": result.no_answer}
+    for name, one in rows.items():
+        if one is not None:
+            exact, overlap = (_between(one.intervals.get(key), 2) for key in ("exact_match", "f1"))
+            row = (f"{one.exact_match:.2f}", exact, f"{one.f1:.2f}", overlap, f"{one.questions:,}")
+            made.add_row(name, *row)
+    screen.print(made)
+    if result.threshold is not None:
+        screen.print(f"threshold {result.threshold:g}")
+    if (best := result.best_threshold) is not None:
+        screen.print(
+            f"with the best thresholds on the same data: exact match {best.exact_match:.2f} "
+            f"({best.exact_match_threshold:.3f}), F1 {best.f1:.2f} ({best.f1_threshold:.3f})"
+        )
+
+
+def _show_entities(result: "EntityScores") -> None:
+    """Every type, and all together."""
+    screen = console()
+    screen.print(_classes("type", result.types, result.intervals))
+    precision, recall, f1, accuracy = (
+        _with(getattr(result, name), result.intervals.get(name))
+        for name in ("precision", "recall", "f1", "accuracy")
+    )
+    screen.print(
+        safe(
+            f"{result.model}: precision {precision}, recall {recall}, "
+            f"F1 {f1} over all entities (micro); accuracy of words {accuracy} "
+            f"({result.sentences:,} sentences, {result.words:,} words). In brackets: {LEVEL} confidence "
+            "intervals"
+        )
+    )
+
+
+def _show_classes(result: "ClassificationScores") -> None:
+    """Every class, the confusions, and all together."""
+    screen = console()
+    screen.print(_classes("label", result.classes, result.intervals))
+    names = [safe(name) for name in result.classes]
+    made = table("gold (rows) and predicted", "", *names, right=tuple(names))
+    for name, row in zip(names, result.confusion, strict=True):
+        made.add_row(name, *(f"{count:,}" for count in row))
+    screen.print(made)
+    between = result.intervals
+    fit = ", ".join(f"{name} {_with(value, between.get(name))}" for name, value in result.calibration.items())
+    accuracy, macro, matthews = (
+        _with(getattr(result, name), between.get(name)) for name in ("accuracy", "macro_f1", "matthews")
+    )
+    screen.print(
+        safe(
+            f"{result.model}: accuracy {accuracy}, macro F1 {macro}, Matthews "
+            f"correlation {matthews} ({result.texts:,} texts); probabilities: {fit}. In brackets: {LEVEL} "
+            "confidence intervals"
+        )
+    )
+
+
+def _classes(
+    title: str, classes: "Mapping[str, ClassScores]", intervals: "Mapping[str, Interval]"
+) -> "Table":
+    right = ("precision", "recall", "F1", f"{LEVEL} interval", "gold", "predicted")
+    made = table(None, title, *right, right=right)
+    for name, one in classes.items():
+        figures = (f"{value:.4f}" for value in (one.precision, one.recall, one.f1))
+        between = _between(intervals.get(f"f1[{name}]"), 4)
+        made.add_row(safe(name), *figures, between, f"{one.gold:,}", f"{one.predicted:,}")
+    return made
+
+
+def _between(interval: "Interval | None", places: int) -> str:
+    """The ends of an interval; empty if there is none."""
+    return "" if interval is None else f"{interval.low:.{places}f} to {interval.high:.{places}f}"
+
+
+def _with(value: float, interval: "Interval | None") -> str:
+    """A figure with its interval in brackets."""
+    return f"{value:.4f}" + ("" if interval is None else f" ({_between(interval, 4)})")

@@ -120,15 +120,10 @@ class BenchOptions(MeasureOptions):
         with progress(what, 0) as report:
             return measure(*subject, **settings, device=self.device, seed=self.seed, progress=report)
 
-    def finish(
-        self, report: Report, show: Callable[[Report], None], draw: Callable[[Report, Path], None]
-    ) -> None:
-        """Write, draw and print a report as requested."""
-        self.write(report)
+    def draw(self, report: Report, draw: Callable[[Report, Path], None]) -> None:
+        """Draw the report if a picture is named."""
         if self.picture is not None:
             draw(report, self.picture)
-        if not self.printed(report):
-            show(report)
 
 
 BENCH = BenchOptions()

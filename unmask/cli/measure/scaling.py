@@ -105,7 +105,7 @@ class ScalingOptions(MeasureOptions):
             print(f"The points are kept in {journal}; run the same command to resume.", file=sys.stderr)
         return report
 
-    def finish(self, report: "ScalingReport", other: "ScalingReport | None" = None) -> None:
+    def present(self, report: "ScalingReport", other: "ScalingReport | None" = None) -> None:
         """Write, draw and print a report, and its comparison with another one."""
         from unmask.bench.scaling.compare import compare
         from unmask.bench.scaling.picture import draw
@@ -149,7 +149,7 @@ def scaling(
     options.check()
     other = None if compare is None else read_report(compare)
     report = options.measure(subject, kernel or ()) if show is None else read_report(show)
-    options.finish(report, other)
+    options.present(report, other)
 
 
 def _show(report: "ScalingReport") -> None:

@@ -29,9 +29,8 @@ from unmask.evaluate.protocols.protocol_runs import (
 )
 from unmask.evaluate.protocols.protocols import Protocol
 from unmask.training.finetune.result import write_json
-from unmask.training.pretrain.run import exclusive_lock
-from unmask.training.run.callbacks import Callback
-from unmask.training.run.listeners import listener
+from unmask.training.run.callbacks import Callback, listener
+from unmask.training.run.run import exclusive_lock
 from unmask.training.run.settings import Device
 
 REPORT = "report.json"
