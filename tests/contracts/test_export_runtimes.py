@@ -27,7 +27,7 @@ from unmask.spec import (
     role_of,
 )
 
-IN_DEFAULT_RUN = ("rotary-windows", "disentangled")
+IN_DEFAULT_RUN = ("rotary-windows",)
 PUBLISHED = {one.name: one.spec for family in FAMILIES for one in family.published[:1]}
 FROM_TEXTS_OF = 900
 """The longest text of a published architecture here: more than two of each one's windows."""

@@ -28,7 +28,9 @@ def held_out(run):
     return [one for one in read_events(run / "log.jsonl") if one["event"] == "held_out"]
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name.startswith("kl") else name for name in KINDS]
+)
 def test_a_stopped_run_resumes_bit_by_bit(place, tmp_path, monkeypatch, name):
     given, changes = KINDS[name]
     changes = {"model": MODEL} | changes
