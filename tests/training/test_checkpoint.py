@@ -2,15 +2,14 @@
 
 import json
 import os
-import resource
 import signal
 import warnings
-from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
 import torch
 
+from tests.support.full_disk import smallest_files
 from unmask.errors import CorruptCheckpoint, InvalidRequest, OutputError
 from unmask.training.run import checkpoint
 from unmask.training.run.checkpoint import (
@@ -210,17 +209,6 @@ def test_everything_is_on_the_disk_before_the_manifest(tmp_path, monkeypatch):
     saved(tmp_path, 1)
     assert order[-3:] == [f"name {MANIFEST}", "sync", "sync"]
     assert synced[-2:] == [str(tmp_path / "step-00000001"), str(tmp_path)]
-
-
-@contextmanager
-def smallest_files(size):
-    """Files may grow so far and no further: to a program this looks like a full disk."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.mark.parametrize("size", [0, 64, 200])

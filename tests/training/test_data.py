@@ -5,12 +5,10 @@ import gzip
 import json
 import lzma
 import os
-import resource
 import signal
 import subprocess
 import sys
 from collections import Counter
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 
@@ -21,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.examples import examples
+from tests.support.full_disk import smallest_files
 from tests.support.places import REPOSITORY, shared
 from tests.support.tiny import VOCABULARY
 from unmask.errors import InvalidRequest, InvalidText, OutputError
@@ -437,17 +436,6 @@ def test_a_folder_without_a_manifest(content, sentence, tmp_path):
         (tmp_path / "manifest.json").write_text(content)
     with pytest.raises(InvalidRequest, match=sentence):
         ShardSet.open(tmp_path)
-
-
-@contextmanager
-def smallest_files():
-    """Files may grow to 4,096 bytes and no further: to a program this looks like a full disk."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_a_full_disk(tmp_path):

@@ -304,7 +304,11 @@ def test_a_signal_to_one_process_stops_both_after_the_same_step(parent, place):
 @pytest.mark.slow
 def test_a_full_disk_of_one_process_keeps_the_older_checkpoint(parent, place):
     path = write_run(place, **{**STEADY, "checkpoints": {"every": 1}}, distributed={"kind": "fsdp"})
-    full = at_step(1, "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))")
+    full = at_step(
+        1,
+        "import resource, sys; sys.dont_write_bytecode = True; "
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))",
+    )
     ran = run_together(parent, "pretrain", path, before=("", full))
     only_one_speaks(ran, "cannot write", "File too large")
     finished = [one.parent.name for one in (place / "run" / "checkpoints").glob("*/manifest.json")]

@@ -4,7 +4,6 @@ import contextlib
 import ctypes
 import json
 import os
-import resource
 import socket
 import subprocess
 import sys
@@ -16,6 +15,7 @@ import torch
 
 import unmask
 from tests.support.command import Ran, assert_one_sentence, environment, run_here
+from tests.support.full_disk import smallest_files
 from tests.support.tiny import MAX_TOKENS, change_json, change_tensors
 from unmask.base.files import whole_file, whole_folder
 from unmask.errors import InvalidText, OutputError
@@ -428,17 +428,6 @@ def test_an_output_folder_that_cannot_be_written(tiny_folder, tmp_path):
         for name in ("rows.jsonl", "rows.npy"):
             ran = run_here("embed", "-m", tiny_folder, "-o", f"{place}/{name}", stdin=b"the\n")
             assert_one_sentence(ran, "cannot write", f"{place}/{name}")
-
-
-@contextmanager
-def smallest_files():
-    """Files may grow to 4,096 bytes and no further: to a program this looks like a full disk."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.npy"])
