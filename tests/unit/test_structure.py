@@ -432,3 +432,24 @@ def test_no_test_starts_a_loop_in_its_own_thread():
 def test_no_file_holds_several_concepts():
     sizes = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in modules().items()}
     assert {name: lines for name, lines in sizes.items() if lines > WHOLE.get(name, MOST_LINES)} == {}
+
+
+MOST_BODY_LINES = 80
+"""Of a function, besides its signature and docstring; ruff bounds how many ways lead through it."""
+MOST_FILES = 730
+"""Of the package: a new file is a new concept, and room for it is made by joining others."""
+
+
+def test_no_function_is_longer_than_a_screen():
+    long = {}
+    for name, path in modules().items():
+        for node in nodes(path):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+                if body and (lines := body[-1].end_lineno - body[0].lineno + 1) > MOST_BODY_LINES:
+                    long[f"{name}.{node.name}"] = lines
+    assert long == {}
+
+
+def test_files_are_counted():
+    assert len(modules()) <= MOST_FILES
