@@ -132,7 +132,7 @@ def mine(
             if not path.exists():
                 query_QE = _unit(model.embed_query(block, truncation="end", pooling=settings.pooling))
                 _write_json(path, _block(query_QE, parts, wanted, most=most, start=start, settings=settings))
-            nearest_of_queries: list[Found] = json.loads(path.read_text())
+            nearest_of_queries: list[Nearest] = json.loads(path.read_text())
             say(f"queries: {start + len(block):,} of {len(queries):,}")
             for query, positives_of_query, (places_C, scores_C, own_scores) in zip(
                 block, wanted, nearest_of_queries, strict=True
@@ -232,7 +232,7 @@ def _unit(vectors: NDArray[Any]) -> Floats:
     return unit_vectors
 
 
-Found = tuple[list[int], list[float], list[float]]
+Nearest = tuple[list[int], list[float], list[float]]
 """Of a query: its negatives, their scores, and the scores of its positive documents."""
 
 
@@ -244,7 +244,7 @@ def _block(
     most: int,
     start: int,
     settings: MiningSettings,
-) -> list[Found]:
+) -> list[Nearest]:
     """The negatives of a block of queries.
 
     Args:

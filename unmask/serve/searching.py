@@ -44,7 +44,7 @@ class ServedIndex:
 
 
 @dataclass(frozen=True)
-class Found:
+class Answered:
     """The hits of one search, whether the end of its query was dropped, and what was searched."""
 
     hits: tuple[Hit, ...]
@@ -109,17 +109,17 @@ class _Search:
         readings = 1 if self.reranker is None else 1 + max(self.k, self.options.get("candidates") or RERANKED)
         return 1 + readings * len(self.query) // CHARACTERS_PER_TOKEN + explained
 
-    def run(self) -> Found:
+    def run(self) -> Answered:
         """The hits."""
         reranker = None if self.reranker is None else self.reranker.model
         index = self.served.newest()
         search = partial(index.search, self.query, self.k, reranker=reranker, **self.options)
         try:
-            return Found(search(), False, index.generation)
+            return Answered(search(), False, index.generation)
         except TextTooLong:
             if self.truncation == "error":
                 raise
-        return Found(search(truncation="end"), True, index.generation)
+        return Answered(search(truncation="end"), True, index.generation)
 
 
 def search(
@@ -130,8 +130,8 @@ def search(
     truncation: Truncation,
     reranker: ServedModel | None,
     **options: Any,
-) -> Ready[list[Found]]:
-    """A search whose only result is `Found`; options as of `unmask.Index.search`.
+) -> Ready[list[Answered]]:
+    """A search whose only result is `Answered`; options as of `unmask.Index.search`.
 
     It runs where models run, like a pass, for the price of its estimated tokens.
     """
@@ -145,5 +145,5 @@ def search(
     return Ready([searched], _run, list, id(searched))  # no two share a pass
 
 
-def _run(searches: Sequence[_Search]) -> list[Found]:
+def _run(searches: Sequence[_Search]) -> list[Answered]:
     return [searched.run() for searched in searches]

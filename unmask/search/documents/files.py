@@ -18,7 +18,7 @@ BEIR_CORPUS, BEIR_QUERIES, BEIR_JUDGMENTS = "corpus.jsonl", "queries.jsonl", "qr
 
 
 @dataclass(frozen=True)
-class Found:
+class DocumentFile:
     """A file to read."""
 
     path: Path
@@ -35,7 +35,7 @@ def find_files(
     exclude: Sequence[str] = (),
     *,
     follow_links: bool = False,
-) -> Iterator[Found | Skipped]:
+) -> Iterator[DocumentFile | Skipped]:
     """The files of each path in the order of their names; hidden ones only if they are given themselves.
 
     A pattern applies to a file whose relative path, or a folder or a name in it, matches. ``include`` limits
@@ -51,7 +51,7 @@ def find_files(
                     yield entry
         else:
             name, reason = printable(path.name), _not_a_file(path)
-            yield Found(path, name, alone=True) if reason is None else Skipped(name, reason)
+            yield DocumentFile(path, name, alone=True) if reason is None else Skipped(name, reason)
 
 
 def check_paths(paths: Sequence[Path]) -> None:
@@ -70,7 +70,7 @@ def printable(name: str) -> str:
 
 def _below(
     folder: Path, prefix: str, above: tuple[tuple[int, int], ...], inside: Path | None
-) -> Iterator[Found | Skipped]:
+) -> Iterator[DocumentFile | Skipped]:
     """The files of one folder; ``above`` identifies it and the folders that hold it.
 
     Links that lead out of ``inside`` are skipped.
@@ -93,7 +93,7 @@ def _below(
             yield Skipped(name, "it is a link that leaves the folder; give --follow-links to follow it")
         elif not path.is_dir():
             reason = _not_a_file(path)
-            yield Found(path, name, alone=False) if reason is None else Skipped(name, reason)
+            yield DocumentFile(path, name, alone=False) if reason is None else Skipped(name, reason)
         elif (identity := _identity(path)) in above:
             yield Skipped(name, "it is a link to a folder that holds it")
         else:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from unmask.base.arguments import listed, whole_number
 from unmask.errors import InvalidRequest, InvalidText
-from unmask.search.documents.files import Found, check_paths, find_files
+from unmask.search.documents.files import DocumentFile, check_paths, find_files
 from unmask.search.documents.markup import decode_html, markdown_title
 from unmask.search.documents.pages import PageParser
 from unmask.search.documents.pdf import pdf_documents
@@ -75,14 +75,18 @@ def read_documents(
 
 
 def _read(
-    files: Iterator[Found | Skipped], field: str | None, id_field: str | None, most: int
+    files: Iterator[DocumentFile | Skipped], field: str | None, id_field: str | None, most: int
 ) -> Iterator[Document | Skipped]:
     with PageParser() as pages:
         yield from _documents(files, pages, field, id_field, most)
 
 
 def _documents(
-    files: Iterator[Found | Skipped], pages: PageParser, field: str | None, id_field: str | None, most: int
+    files: Iterator[DocumentFile | Skipped],
+    pages: PageParser,
+    field: str | None,
+    id_field: str | None,
+    most: int,
 ) -> Iterator[Document | Skipped]:
     read: list[Path] = []
     places: dict[str, tuple[int, int]] = {}
@@ -103,7 +107,7 @@ def _documents(
 
 
 def _of_file(
-    file: Found, pages: PageParser, field: str | None, id_field: str | None, most: int
+    file: DocumentFile, pages: PageParser, field: str | None, id_field: str | None, most: int
 ) -> Iterator[tuple[int, Document | Skipped]]:
     """The documents of one file, each with its row; 0 for a document that is the whole file."""
     ending = format_ending(file.path.name)
