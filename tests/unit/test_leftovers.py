@@ -10,9 +10,8 @@ import unmask
 from tests.support.command import run_here
 from tests.support.tiny import VOCABULARY, change_tensors, write_tokenizer
 from unmask.errors import InvalidRequest, InvalidText, TensorMismatch
-from unmask.training.finetune import start as finetune_start
 from unmask.training.finetune.settings import settings_of_table
-from unmask.training.pretrain import start as pretrain_start
+from unmask.training.run import base_model
 from unmask.training.run.settings import run_of_table
 from unmask.weights.build import build
 
@@ -78,8 +77,8 @@ def test_run_files_leave_tensors_out(tiny_copy):
         "optimizer": {"learning_rate": 1e-3},
     }
     for read, given, begin in (
-        (settings_of_table, tuned, finetune_start.first_checkpoint),
-        (run_of_table, trained, pretrain_start.first_checkpoint),
+        (settings_of_table, tuned, base_model.first_checkpoint),
+        (run_of_table, trained, base_model.first_checkpoint),
     ):
         model = {"start_from": tiny_copy.name}
         with pytest.raises(TensorMismatch, match=r"under \[model\] in a run file"):
