@@ -30,6 +30,23 @@ def test_the_title_says_what_is_looked_at(page, fake_explorer):
     page.wait_for_function(f"() => document.title === 'Geometry: {SHORT} · unmask'")
 
 
+def test_a_dialog_that_opens_while_another_closes_stays(page, fake_explorer):
+    """The close event of the first comes after the key that opens the second."""
+    look(page, fake_explorer, "map")
+    shown(page, 0, 0)
+    page.keyboard.press("/")
+    page.get_by_test_id("palette").wait_for()
+    page.evaluate("""() => {
+        document.querySelector("dialog").close();
+        const key = new KeyboardEvent("keydown", { key: "?", bubbles: true, cancelable: true });
+        document.body.dispatchEvent(key);
+    }""")
+    page.get_by_role("dialog", name="Keys and terms").wait_for()
+    settle(page, "map")
+    assert page.get_by_role("dialog", name="Keys and terms").is_visible()
+    assert not page.get_by_test_id("palette").is_visible()
+
+
 def test_help_says_what_rows_are_first_and_cuts_no_line(page, fake_explorer):
     look(page, fake_explorer, "map")
     shown(page, 0, 0)

@@ -75,6 +75,11 @@ export class Explorer extends Looking {
     });
   }
 
+  /** Close a dialog, but not another one that has opened since: the browser reports a close by Escape later. */
+  closeDialog(name: Dialog): void {
+    if (this.dialog === name) this.dialog = null;
+  }
+
   /** Paths of all answers that were shown, for a page that is saved to disk. */
   get asked(): Set<string> {
     return this.answers.asked;
