@@ -58,7 +58,7 @@ def test_relative_positions_run_and_say_so(name, tmp_path):
     assert model.max_tokens is None
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        model.hidden_states(["w1 w2"])
+        model.hidden_states(["w1 w2", "w1 w2 w3 w4 w5 w6"])  # with special tokens as many as in training
     with pytest.warns(BeyondTraining, match="14 tokens and the model was trained on at most 8"):
         (states,) = model.hidden_states([LONG])
     assert states.shape == (14, 16)

@@ -9,7 +9,7 @@ import transformers
 
 import unmask
 from tests.support.tiny import VOCABULARY, WIDTH, change_json, tiny_bert, write_checkpoint
-from unmask.errors import EmptyText, InvalidRequest, TextTooLong
+from unmask.errors import EmptyText, InvalidRequest, NonFiniteResult, TextTooLong
 from unmask.spec import Dense, LayerNorm, PairScore, UnknownOutput
 
 st = pytest.importorskip("sentence_transformers")
@@ -51,6 +51,14 @@ def check(folder, tmp_path, **options):
         np.testing.assert_allclose(theirs_again.predict(PAIRS, activation_fn=function), expected, atol=1e-5)
     assert np.ptp(found) > 0.01
     return ours
+
+
+def test_a_score_that_is_not_finite_names_its_pair(tmp_path):
+    ours = unmask.load(write(tmp_path))
+    with torch.no_grad():
+        ours.trainable_encoder().embedding.words.weight[ours.tokenizer.encode("muddy").ids[1]] = torch.nan
+    with pytest.raises(NonFiniteResult, match="of pair 2 is not finite"):
+        ours.score_pairs("a", ["a text", "muddy"])
 
 
 def test_a_plain_classifier_of_one_label(tmp_path):

@@ -18,7 +18,18 @@ from unmask.serve.models import Models, a_text
 from unmask.serve.scheduler import Scheduler, Work
 from unmask.serve.settings import Limits
 from unmask.serve.workers import Workers
-from unmask.tasks import answer, classify, fill, hidden_states, tag
+from unmask.spec import MaskedLM, MultiVector, PairScore, SparseVector
+from unmask.tasks import (
+    answer,
+    classify,
+    embed,
+    fill,
+    hidden_states,
+    multi_vectors,
+    pair_scores,
+    sparse_vectors,
+    tag,
+)
 from unmask.tasks.ready import Ready
 from unmask.text import PackedBatch
 
@@ -168,16 +179,55 @@ def test_a_worker_reads_them_together(place, adapted):
 
 def test_works_of_other_encoders_do_not_share(place, adapted):
     models = Models(adapted | {"other": unmask.load(place / "base")}, Limits(tokens_per_pass=2048))
-    shares = [
-        served.work(served.embed(several(["a"]), truncation="error", name=a_text)).shares
+    works = [
+        served.work(served.embed(several(["a"]), truncation="error", name=a_text))
         for served in (models.named(name) for name in ("base", "mood", "other"))
     ]
+    assert len({work.key for work in works}) == 3
+    shares = [work.shares for work in works]
     assert shares[0] == shares[1] != shares[2]
     other = models.named("other")
     alone = replace(states_of(other), reads_last_states=False)
     assert other.work(alone).shares != shares[2]
     assert "attention" in models.named("base").tasks
     assert "attention" not in models.named("mood").tasks
+
+
+def with_output(reader, output):
+    return replace(reader, checkpoint=replace(reader.checkpoint, head=output))
+
+
+def test_tasks_of_other_options_are_not_run_as_one(place, adapted):
+    base, words = (unmask.load(place / name).reader for name in ("base", "words"))
+    texts, head = base.tokenized(TEXTS), base.output
+    unpooled = replace(head, pools_prompt=False)
+    pairs, sparse = with_output(words, PairScore()), with_output(words, SparseVector(static_queries=True))
+    tasks = [
+        *(fill.prepare(words, "a [MASK]", top_k=top_k) for top_k in (2, 3)),
+        *(hidden_states.of_encodings(texts, layers=layers) for layers in ("last", "all")),
+        *(embed.of_encodings(base, texts, some) for some in (head, replace(head, normalize=False), unpooled)),
+        embed.of_encodings(base, texts, unpooled, prompt="the river"),
+        *(pair_scores.prepare(pairs, "a", "b", activation=name) for name in ("default", "identity")),
+        *(sparse_vectors.prepare(sparse, "a text", kind) for kind in ("document", "query")),
+        classify.prepare(adapted["mood"].reader, "a text"),
+        tag.prepare(adapted["names"].reader, "a text"),
+    ]
+    assert len({task.key for task in tasks}) == len(tasks)
+
+
+def test_tasks_that_read_more_than_the_last_states_are_computed_alone(place):
+    words = unmask.load(place / "words").reader
+    (head,) = (head for head in words.spec.heads if isinstance(head, MaskedLM))
+    spec = replace(words.spec, heads=(replace(head, enhanced=True),))
+    enhanced = replace(words, checkpoint=replace(words.checkpoint, spec=spec))
+    shared, static = PairScore(shared_query=True), SparseVector(static_queries=True)
+    assert fill.prepare(words, "a [MASK]").reads_last_states
+    assert not fill.prepare(enhanced, "a [MASK]").reads_last_states
+    assert pair_scores.prepare(with_output(words, PairScore()), "a", "b").reads_last_states
+    assert not pair_scores.prepare(with_output(words, shared), "a", "b").reads_last_states
+    assert sparse_vectors.prepare(with_output(words, static), "a").reads_last_states
+    assert not sparse_vectors.prepare(with_output(words, static), "a", "query").reads_last_states
+    assert not multi_vectors.prepare(with_output(words, MultiVector()), "a").reads_last_states
 
 
 def test_a_text_that_fails_in_a_shared_pass_does_so_alone(place, adapted):

@@ -65,6 +65,15 @@ def held(service):
     return one
 
 
+def test_what_is_refused_at_once_is_not_tokenized(service, monkeypatch):
+    def full(size):
+        raise Busy(429, "overloaded", "there is no room", 1)
+
+    monkeypatch.setattr(service.scheduler, "check_room", full)
+    with pytest.raises(Busy, match="there is no room"):
+        run_coroutine(service.run(a_call(size=9), service.models.all[0], lambda: pytest.fail("tokenized")))
+
+
 def test_what_nobody_waits_for_is_not_tokenized(held, service):
     done = []
 

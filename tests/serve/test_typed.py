@@ -16,6 +16,7 @@ from unmask.interpret import AttentionView
 from unmask.search.documents import Document
 from unmask.search.index import Index
 from unmask.serve import make_app
+from unmask.serve.models import ServedModel
 
 TEXTS = ["the river bank was muddy", "another text", "a bank.", "muddy, the river was"]
 LONG = "the river " * 20
@@ -136,9 +137,10 @@ def test_windows_of_more_tokens_than_may_wait_are_not_made(client, monkeypatch):
 
 
 def test_a_question_counts_as_often_as_it_is_tokenized(client):
-    refused = client.post("/v1/answers", json={"question": "a " * 3000, "contexts": ["b"] * 2000})
-    assert refused.status_code == 413
-    assert refused.json()["error"]["param"] == "question"
+    for path, texts in (("/v1/answers", "contexts"), ("/v1/choices", "choices")):
+        refused = client.post(path, json={"question": "a " * 3000, texts: ["b"] * 2000})
+        assert refused.status_code == 413
+        assert refused.json()["error"]["param"] == "question"
 
 
 # --- Cohere ------------------------------------------------------------------------------------------------
@@ -202,6 +204,8 @@ def test_answers(client, models):
         found = answered(client, "/v1/answers", question="the bank", contexts=contexts, **asked)
         expected = as_json(models["spans"].answer("the bank", contexts, **asked))
         same({key: found[key] for key in expected}, expected)
+    none = asked | {"null_threshold": 0.0}
+    assert answered(client, "/v1/answers", question="the bank", contexts=TEXTS, **none)["answers"] == []
 
 
 def test_masked_words(client, models):
@@ -210,13 +214,17 @@ def test_masked_words(client, models):
     same(found, [[as_json(mask) for mask in one] for one in models["words"].fill(texts, top_k=3)])
 
 
-def test_attention(client, models):
+def test_attention(client, models, monkeypatch):
+    """It is measured in passes of its own, since states of a shared pass say nothing of it."""
+    asked, work = [], ServedModel.work
+    monkeypatch.setattr(ServedModel, "work", lambda self, ready: asked.append(ready) or work(self, ready))
     found = answered(client, "/v1/attention", texts=TEXTS, model="vectors")["results"]
     for text, one in zip(TEXTS, found, strict=True):
         view = models["vectors"].attention(text)
         assert isinstance(view, AttentionView)
         assert one["tokens"] == list(view.encoding.pieces)
         same(one["heads"], [as_json(head) for head in view.summaries()])
+    assert [ready.reads_last_states for ready in asked] == [False]
 
 
 def test_search(client, index):

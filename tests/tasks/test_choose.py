@@ -12,7 +12,10 @@ import transformers
 import unmask
 from tests.support.command import run_here
 from tests.support.tiny import tiny_bert, write_tokenizer
-from unmask.errors import InvalidRequest, InvalidText, TextError, TextTooLong
+from unmask.errors import InvalidRequest, InvalidText, NonFiniteResult, TextError, TextTooLong
+from unmask.spec import Classifier
+from unmask.tasks import choose, zero_shot
+from unmask.tasks.aligned import align
 from unmask.text.windows import aligned_windows
 
 QUESTIONS = ["The river bank was muddy.", "a text"]
@@ -101,6 +104,33 @@ def test_a_long_question_is_the_mean_of_windows_that_all_choices_share(choice):
     np.testing.assert_allclose(cut.scores, ours.choose(begun, choices).scores, atol=1e-6)
     with pytest.raises(TextTooLong, match="the question has 46 tokens with its longest choice"):
         ours.choose(LONG, choices, truncation="error")
+
+
+def test_a_number_that_is_not_finite_names_its_question(tmp_path):
+    _, ours = saved(tmp_path, "BertForMultipleChoice")
+    with torch.no_grad():
+        ours.trainable_encoder().embedding.words.weight[ours.tokenizer.encode("3").ids[1]] = torch.nan
+    with pytest.raises(NonFiniteResult, match="of text 2 is not finite"):
+        ours.choose(["a text", "3"], CHOICES)
+
+
+def test_windows_are_not_counted_as_texts_that_lost_their_end(choice):
+    _, ours = choice
+    counts = [
+        choose.prepare(ours.reader, LONG, CHOICES[0], truncation=truncation).truncated
+        for truncation in ("window", "end")
+    ]
+    assert counts == [0, len(CHOICES[0])]
+
+
+def test_a_choice_that_leaves_no_room_is_refused(choice):
+    tokenizer = choice[1].tokenizer
+    encoding = tokenizer.encode("a text", CHOICES[0][2])
+    others = len(encoding) - int((encoding.sequence_ids == 0).sum())
+    (cut,) = align([encoding], max_tokens=others + 1, truncation="end").encodings
+    assert len(cut) == others + 1
+    with pytest.raises(InvalidRequest, match="the longest choice leaves no room"):
+        align([encoding], max_tokens=others, truncation="end")
 
 
 def test_companions_change_nothing(choice, entailment):
@@ -193,6 +223,12 @@ def test_labels_that_apply(entailment):
     some = ours.zero_shot(QUESTIONS[0], LABELS, multi_label=True, threshold=middle)
     assert some.labels == tuple(label for label in LABELS if several.scores[label] >= middle)
     assert len(some.labels) == 2
+
+
+def test_without_a_name_for_contradiction_it_is_the_first_or_last_other_label():
+    labels = {("entailment", "x", "y"): (0, 2), ("x", "entailment", "y"): (1, 0)}
+    for names, classes in labels.items():
+        assert zero_shot.entailment_of(Classifier("sequence", 3, "pooler", labels=names), "m") == classes
 
 
 def test_contradiction_is_found_by_its_name(tmp_path):

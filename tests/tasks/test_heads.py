@@ -1,6 +1,7 @@
 """Classes, labels of words and answers of tiny checkpoints, beside `transformers` and beside plain code."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,9 +10,11 @@ import transformers
 
 import unmask
 from tests.support.tiny import tiny_bert, write_tokenizer
-from unmask.errors import InvalidRequest, TextTooLong
+from unmask.errors import InvalidRequest, NonFiniteResult, TextTooLong
 from unmask.spec import Classifier
+from unmask.tasks import answer as answers
 from unmask.tasks.answer import answer
+from unmask.tasks.classify import classifier_of, classify
 from unmask.tasks.long_texts import WindowedLogits
 from unmask.tasks.schemes import Scheme, entities_of
 from unmask.tasks.tag import best_sequence
@@ -124,6 +127,18 @@ def test_regression_and_several_labels(tmp_path):
         assert one.labels == tuple(name for name, q in zip(names.values(), p, strict=True) if q >= threshold)
     reached = one.scores["green"]
     assert "green" in ours.classify(TEXTS[0], threshold=reached).labels
+
+
+def test_logits_of_all_windows_decide_between_probabilities_of_1(sequence):
+    _, ours = sequence
+    head = replace(classifier_of(ours.spec, "sequence", ours.name), problem_type="multi_label_classification")
+    encoding = _tiny_tokenizer().encode(LONG)
+    parts = windows(encoding, 30)
+    logits = [np.array([-50.0, 60.0, 55.0]), *(np.array([-50.0, 60.0, 90.0]) for _ in parts[1:])]
+    (prediction,) = classify(head, [WindowedLogits(encoding, parts, logits)])
+    assert len(parts) > 2
+    assert prediction.scores["fair"] == prediction.scores["good"]
+    assert prediction.label == "good"
 
 
 def test_words_are_labeled_by_their_first_token(tokens):
@@ -318,6 +333,40 @@ def test_a_span_in_two_windows_has_its_higher_score():
     found = answer([WindowedLogits(encoding, parts, values)], max_answer_tokens=1)
     others = ((encoding.sequence_ids == 1).sum() - 1) * np.exp(-18)
     assert found.answers[0].score == pytest.approx(np.exp(6) / (np.exp(6) + others), rel=1e-9)
+
+
+def test_no_answer_has_its_lowest_score_over_windows():
+    encoding = _tiny_tokenizer().encode("a text", LONG)
+    parts = windows(encoding, 30, 12)
+    values = [np.zeros((len(part.tokens), 2)) for part in parts]
+    for logits, score in zip(values, (2.0, -3.0, *(1.0 for _ in parts[2:])), strict=True):
+        logits[0] = score
+    spans = (encoding.sequence_ids == 1).sum()
+    found = answer([WindowedLogits(encoding, parts, values)], max_answer_tokens=1, no_answer=True)
+    assert found.null_score == pytest.approx(np.exp(-6) / (np.exp(-6) + spans), rel=1e-9)
+
+
+def test_equal_places_of_two_contexts_are_two_answers():
+    encoding = _tiny_tokenizer().encode("a text", "river")
+    context = WindowedLogits(encoding, windows(encoding, None), [np.zeros((len(encoding), 2))])
+    found = answer([context, context], top_k=9)
+    assert [(one.context, one.text) for one in found.answers] == [(0, "river"), (1, "river")]
+
+
+def test_a_number_that_is_not_finite_names_its_text(tmp_path):
+    _, ours = saved(tmp_path, "BertForSequenceClassification")
+    with torch.no_grad():
+        ours.trainable_encoder().embedding.words.weight[ours.tokenizer.encode("3").ids[1]] = torch.nan
+    with pytest.raises(NonFiniteResult, match="of text 2 is not finite"):
+        ours.classify([LONG, "3"])
+
+
+def test_a_context_is_called_by_its_name(span):
+    _, ours = span
+    with pytest.raises(InvalidRequest, match="over line 1 has room"):
+        answers.prepare(
+            ours.reader, ["a text"], [["a text", LONG]], overlap_tokens=35, context_name="line {}".format
+        )
 
 
 @pytest.mark.parametrize("seed", range(6))

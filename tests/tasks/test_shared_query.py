@@ -156,6 +156,19 @@ def test_scores_do_not_depend_on_what_shares_a_pass(folders):
     np.testing.assert_allclose(one, alone, rtol=0, atol=1e-6)
 
 
+def test_each_pass_counts_its_query(folders):
+    ours, done = unmask.load(folders / "shared"), []
+    pair = ours.tokenize("the river bank was muddy", "a text")
+    room = 2 * len(pair) - len(query_places(pair))
+    ours.score_pairs(
+        "the river bank was muddy",
+        ["a text"] * 6,
+        tokens_per_pass=room,
+        progress=lambda pairs, total: done.append(pairs),
+    )
+    assert done == [2, 4, 6]
+
+
 def test_the_folder_says_so_and_others_refuse_it(folders, tmp_path):
     ours = unmask.load(folders / "shared")
     assert ours.checkpoint.head.shared_query

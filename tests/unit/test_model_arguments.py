@@ -131,6 +131,10 @@ REFUSED = {
     "float ids": (lambda m: m.hidden_states([[1.5, 2.5]]), r"sequence 1 of token ids is \[1.5, 2.5\]"),
     "words for ids": (lambda m: m.hidden_states([["1", "2"]]), "sequence 1 of token ids"),
     "flags for ids": (lambda m: m.hidden_states([[5], [True, False]]), "sequence 2 of token ids"),
+    "the id after the last": (
+        lambda m: m.hidden_states([[m.spec.embedding.vocabulary]]),
+        r"a token id is \d+; this model has 0 to",
+    ),
     "huge id": (lambda m: m.hidden_states([[2**70]]), "sequence 1 of token ids is"),
     "none for an id": (lambda m: m.hidden_states([[None]]), "sequence 1 of token ids is"),
     "global places": (
@@ -211,6 +215,30 @@ def test_a_model_can_be_pickled_and_copied(again, dtype, tiny_folder):
     assert np.abs(trained.embed(TEXTS) - other.embed(TEXTS)).max() > 1e-3
 
 
+def test_a_trained_model_that_reads_special_tokens_otherwise_keeps_its_module(tiny_folder):
+    model = unmask.load(tiny_folder)
+    encoder = model.trainable_encoder()
+    assert model.reading("text").trainable_encoder() is encoder
+
+
+def test_the_digest_is_also_of_the_tokenizer_and_the_longest_text(tiny_copy):
+    digests = [unmask.load(tiny_copy).content_digest()]
+    vocabulary = (tiny_copy / "vocab.txt").read_text()
+    (tiny_copy / "vocab.txt").write_text(vocabulary.replace("river", "brook"))
+    digests.append(unmask.load(tiny_copy).content_digest())
+    change_json(tiny_copy / "sentence_bert_config.json", max_seq_length=9)
+    assert unmask.load(tiny_copy).max_tokens == 9
+    digests.append(unmask.load(tiny_copy).content_digest())
+    assert len(set(digests)) == 3
+
+
+def test_a_digest_is_refused_after_the_files_changed(tiny_copy):
+    model = unmask.load(tiny_copy)
+    os.utime(tiny_copy / "model.safetensors", ns=(0, 1))
+    with pytest.raises(CorruptCheckpoint, match="have changed on disk"):
+        model.content_digest()
+
+
 def test_a_pickled_model_whose_files_changed_is_refused(tiny_copy):
     stored = pickle.dumps(unmask.load(tiny_copy))
     os.utime(tiny_copy / "model.safetensors", (1, 1))
@@ -250,6 +278,8 @@ def test_an_embedding_that_is_not_finite_ends_the_work_at_its_pass(tiny_folder):
     with pytest.raises(NonFiniteResult, match="the embedding of text 2 is not finite"):
         model.embed(texts, tokens_per_pass=1, progress=lambda at, total: done.append((at, total)))
     assert done == [(1, 4)]
+    with pytest.raises(NonFiniteResult, match="the embedding of the text is not finite"):
+        model.embed("muddy")
     for call in (model.hidden_states, lambda some: model.hidden_states(some, layers="all")):
         with pytest.raises(NonFiniteResult, match="a hidden state of text 2 is not finite"):
             call(["a", "muddy"])
