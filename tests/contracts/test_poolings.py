@@ -42,6 +42,10 @@ DEFINED = {
 }
 
 
+def test_several_poolings_are_concatenated_in_the_order_of_sentence_transformers():
+    assert list(POOLING) == ["cls", "max", "mean", "mean_sqrt_len", "weighted_mean", "last"]
+
+
 @pytest.mark.parametrize("engine", [by_torch, by_numpy, by_graph])
 def test_every_pooling_is_its_definition_and_another_is_an_error(engine):
     assert set(DEFINED) == set(POOLING) == set(get_args(PoolingMode))

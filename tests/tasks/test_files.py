@@ -1,6 +1,7 @@
 """`unmask classify`, `tag` and `answer` on files: formats, and outputs that survive interruption."""
 
 import gzip
+import itertools
 import json
 import lzma
 import random
@@ -360,6 +361,14 @@ def test_another_input_or_other_options_are_refused(change, commands, files, sma
     assert "was started with other texts or settings" in ran.err
     assert len(ran.err.splitlines()) == 1
     assert run_here(*command, "-o", out, "--restart").code == 0
+
+
+def test_an_input_that_changes_while_it_is_read_is_refused(models, tmp_path, monkeypatch):
+    (tmp_path / "a.txt").write_text("the river\n")
+    numbers = itertools.count()
+    monkeypatch.setattr("unmask.cli.tasks.predict.LineReader.digest", lambda self: str(next(numbers)))
+    command = ("classify", "--file", tmp_path / "a.txt", "-m", models / "sequence", "-o", tmp_path / "out")
+    assert_one_sentence(run_here(*command), "the input changed while it was read; run the command again")
 
 
 def test_no_more_than_a_part_is_held(models, monkeypatch, small_parts):

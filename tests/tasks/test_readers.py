@@ -2,6 +2,7 @@
 
 import bz2
 import gzip
+import io
 import json
 import lzma
 import os
@@ -15,7 +16,7 @@ from tests.bulk.conftest import quick  # noqa: F401 - a fixture
 from tests.support.command import assert_one_sentence, run_here
 from unmask.bulk import shards
 from unmask.bulk.sources import FORMATS
-from unmask.errors import InvalidRequest, UnmaskError
+from unmask.errors import InvalidRequest, InvalidText, UnmaskError
 from unmask.search.index import Index
 from unmask.text import lines as text_lines
 from unmask.training.data.sources import SourceSpec, documents
@@ -240,6 +241,14 @@ def test_a_context_is_unpacked_and_a_table_is_not_one(models, place):
     packed, plain = (run_here(*asked, name) for name in ("a.txt.gz", "a.txt"))
     assert (packed.code, packed.out) == (0, plain.out)
     assert_one_sentence(run_here(*asked, "a.jsonl"), "a.jsonl is taken for a file of format jsonl")
+
+
+def test_a_line_may_have_as_many_bytes_as_are_read(monkeypatch):
+    monkeypatch.setattr("unmask.text.lines.LONGEST_LINE", 5)
+    whole = text_lines.Stream("a", io.BytesIO(b"four\nfour\n"))
+    assert list(text_lines.lines(whole)) == [(1, "four"), (2, "four")]
+    with pytest.raises(InvalidText, match="line 2 of a is longer than 5 bytes"):
+        list(text_lines.lines(text_lines.Stream("a", io.BytesIO(b"four\nfives\n"))))
 
 
 def test_a_device_is_refused_by_name(models):
