@@ -82,6 +82,16 @@ def test_several_adapters_read_one_batch(place):
     assert len(passes) == 1
 
 
+def test_words_are_tagged_in_windows_of_the_given_overlap(place):
+    model = unmask.load_adapters(place / "base", [place / "names"])
+    alone, text = unmask.load(place / "base", adapter=place / "names"), "muddy river " * 40
+    counts = [alone.tag(text, overlap_tokens=overlap).windows for overlap in (0, 15)]
+    assert counts[0] < counts[1]
+    for overlap, count in zip((0, 15), counts, strict=True):
+        (tagging,) = model.predict([text], ["names"], overlap_tokens=overlap)
+        assert tagging.windows == count
+
+
 def test_adapters_that_share_a_table_are_read_apart(tmp_path):
     """DeBERTa-v3 projects its distance table with the updated matrices, so a pass has one adapter."""
     torch.manual_seed(0)
