@@ -22,6 +22,7 @@ from unmask.explorer.routes import REQUESTS
 from unmask.explorer.sessions.documents import PdfText
 from unmask.explorer.sessions.loading import ModelPreview
 from unmask.explorer.views import VIEWS, Group, View
+from unmask.explorer.wire.binary import array_fields
 from unmask.explorer.wire.page_request import Arrays, PageRequest
 from unmask.http.errors import Failure
 
@@ -68,8 +69,9 @@ def _answers() -> tuple[type, ...]:
 
 
 def _interface(answer: type) -> str:
-    hints = typing.get_type_hints(answer)
-    fields = "".join(f"  {field.name}: {_type(hints[field.name])};\n" for field in dataclasses.fields(answer))
+    hints, arrays = typing.get_type_hints(answer), array_fields(answer)
+    names = (field.name for field in dataclasses.fields(answer) if field.name not in arrays)
+    fields = "".join(f"  {name}: {_type(hints[name])};\n" for name in names)
     return f"{_comment(answer)}\nexport interface {answer.__name__} {{\n{fields}}}"
 
 

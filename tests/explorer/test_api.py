@@ -339,7 +339,7 @@ def test_a_coarse_tile_without_special_tokens_is_not_the_one_that_is_kept():
 def test_sinks(asking, text_id, dense):
     found = asking.json(f"texts/{text_id}/sinks?epsilon=0.2")
     length = dense.shape[-1]
-    assert (found["epsilon"], found["layers_ready"]) == (0.2, LAYERS)
+    assert (found["epsilon"], len(found["layers"])) == (0.2, LAYERS)
     assert found["baseline"] == pytest.approx(1 / length)
     received = dense.mean(2).reshape(-1, length)
     by_token = {one["token"]: one for one in found["tokens"]}
@@ -446,7 +446,7 @@ def test_two_models_on_one_text(asking, text_id):
     assert "30" in meta["cka_note"]
     itself, meta = asking.arrays(f"compare/{text_id}/{text_id}")
     assert np.abs(np.diag(itself["distance"])).max() < 1e-6
-    assert all((one["a_layer"], one["a_head"]) == (one["b_layer"], one["b_head"]) for one in meta["matches"])
+    assert all(match["a"] == match["b"] for match in meta["matches"])
     different = asking.measured("another text")
     assert asking.problem(f"compare/{text_id}/{different}", 400)["kind"] == "InvalidRequest"
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from unmask.errors import NonFiniteResult
-from unmask.explorer.routes.paths import RolloutMeta
-from unmask.explorer.wire.binary import pack, unpack
+from unmask.explorer.wire.binary import array_fields, pack, typed_answer, unpack
+from unmask.interpret.effects.rollout import Rollout
+from unmask.interpret.geometry import Projection
 
 
 def test_arrays_come_back():
@@ -18,7 +19,7 @@ def test_arrays_come_back():
         "values": np.linspace(0, 1, 5),
         "none": np.zeros((0, 3)),
     }
-    data = pack(given, RolloutMeta(None, "mean"))
+    data = pack(given, {"token": None, "fusion": "mean"})
     arrays, meta = unpack(data)
     assert meta == {"token": None, "fusion": "mean"}
     for name, array in given.items():
@@ -60,3 +61,12 @@ def test_numbers_that_do_not_fit_are_refused(array):
 def test_other_bytes_are_refused():
     with pytest.raises(ValueError, match="not a UMK2"):
         unpack(b"UMK1" + bytes(20))
+
+
+def test_a_typed_result_is_its_arrays_and_the_rest():
+    arrays, meta = unpack(typed_answer(Rollout(np.eye(2), "mean", None)).data)
+    assert (list(arrays), meta) == (["values"], {"fusion": "mean", "token": None})
+    points = np.zeros((1, 2, 3), dtype=np.float32)
+    assert array_fields(Projection) == {"points_LN3", "explained_L3"}
+    arrays, meta = unpack(typed_answer(Projection("umap", "own", points, None, 2)).data)
+    assert (list(arrays), meta) == (["points"], {"method": "umap", "basis": "own", "fitted": 2})

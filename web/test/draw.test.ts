@@ -275,7 +275,7 @@ describe('tiles', () => {
 
 describe('stacked bars', () => {
   it('fill the bar whatever the masses sum to', () => {
-    const { layers } = stacked(['a', 'b'], [{ layer: 3, mass: [0.9, 0.3] }]);
+    const { layers } = stacked(['a', 'b'], [{ layer: 3, mass: { a: 0.9, b: 0.3 } }]);
     expect(layers[0]?.parts.map(({ share }) => share)).toEqual([0.75, 0.25]);
     expect(layers[0]?.parts[1]?.from).toBe(0.75);
   });

@@ -109,7 +109,7 @@ describe('two models', () => {
       const { layer, head } = compare.headAt(heads, place);
       expect(`${layer}.${head}`).toBe(name);
     });
-    const match = { a_layer: 1, a_head: 2, b_layer: 0, b_head: 4, jsd: 0.1 };
+    const match = { a: [1, 2] as [number, number], b: [0, 4] as [number, number], divergence: 0.1 };
     expect(compare.matchOf([match], { layer: 1, head: 2 })).toEqual({ layer: 0, head: 4 });
     expect(compare.matchOf([match], { layer: 1, head: 1 })).toBeNull();
     expect(compare.matchRows([match])[0]).toMatchObject({ a: '1.2', b: '0.4' });

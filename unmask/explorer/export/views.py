@@ -367,8 +367,8 @@ def _compare(asked: _ExportRequests) -> Iterator[PageRequest]:
     request = CompareRequest(asked.reads[0]["id"], asked.reads[1]["id"])
     yield request
     _, meta = unpack(accepted(asked.get(str(request))).data)
-    match = [one for one in meta["matches"] if (one["a_layer"], one["a_head"]) == asked.chosen]
-    other = (match[0]["b_layer"], match[0]["b_head"]) if match else (0, 0)
+    match = [one for one in meta["matches"] if tuple(one["a"]) == asked.chosen]
+    other = tuple(match[0]["b"]) if match else (0, 0)
     for special in get_args(Special):
         for read, (layer, head) in zip(asked.reads, (asked.chosen, other), strict=True):
             yield WordMapRequest(read["id"], layer, head, special=special)

@@ -11,7 +11,7 @@ from unmask.explorer.routes.route import MAX_LISTED, AppContext, Route, of_text,
 from unmask.explorer.routes.tasks import class_scores
 from unmask.explorer.routes.words import OwnWord
 from unmask.explorer.sessions.text_session import TextSession
-from unmask.explorer.wire.binary import array_answer
+from unmask.explorer.wire.binary import array_answer, typed_answer
 from unmask.explorer.wire.page_request import Arrays, PageRequest
 from unmask.http.errors import cannot
 from unmask.http.requests import Request
@@ -91,21 +91,11 @@ class GlobalChangeRequest(PageRequest):
 
 
 @dataclass(frozen=True)
-class HeadChangeMeta:
-    """Of ``change/heads``: ``moved``, ``to_removed`` and ``to_inserted`` (L, H), see
-    `unmask.interpret.attention.comparison.AttentionChange`; means over ``queries`` of the ``of`` words
-    that attend."""
-
-    queries: int
-    of: int
-
-
-@dataclass(frozen=True)
 class HeadChangeRequest(PageRequest):
     """How much the attention of every head changed between two texts."""
 
     path = "change/{before}/{after}/heads"
-    answer = Arrays[HeadChangeMeta]
+    answer = Arrays[AttentionChange]
 
     before: str
     after: str
@@ -220,9 +210,7 @@ def heads(context: AppContext, request: Request) -> Answer:
     def measure(view: AttentionView, watch: Watch) -> AttentionChange:
         return attention_change(other.cache, view.cache, watch=watch)
 
-    found = after.analyse(("change", before.id), measure)
-    arrays = {name: getattr(found, name) for name in ("moved", "to_removed", "to_inserted")}
-    return array_answer(arrays, HeadChangeMeta(found.queries, found.of))
+    return typed_answer(after.analyse(("change", before.id), measure))
 
 
 def global_tokens(context: AppContext, request: Request) -> Answer:

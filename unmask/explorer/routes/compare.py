@@ -16,9 +16,9 @@ from unmask.explorer.wire.page_request import Arrays, PageRequest
 from unmask.http.requests import Request
 from unmask.http.responses import Answer
 from unmask.http.worker import Watch
-from unmask.interpret.attention.head_distances import HeadDistances, compare_heads, match_heads
+from unmask.interpret.attention.head_distances import HeadMatch, compare_heads, match_heads
 from unmask.interpret.geometry.cka import Cka, cka
-from unmask.interpret.words.alignment import Alignment, align
+from unmask.interpret.words.alignment import Alignment, Segment, align
 from unmask.models.elmo import ElmoModel
 
 MOST_PAIRS = 1 << 20
@@ -28,35 +28,13 @@ NamedArrays = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
-class Aligned:
-    """Characters ``start`` to ``end`` and the tokens of both texts that hold them (half-open ranges)."""
-
-    start: int
-    end: int
-    in_pair: bool
-    a: tuple[int, int]
-    b: tuple[int, int]
-
-
-@dataclass(frozen=True)
-class HeadMatch:
-    """A head of the first model and the most similar head of the second."""
-
-    a_layer: int
-    a_head: int
-    b_layer: int
-    b_head: int
-    jsd: float
-
-
-@dataclass(frozen=True)
 class CompareMeta:
     """Of ``compare``. ``cka`` is (levels of a, levels of b), ``distance`` (heads of a, heads of b), heads
     counted layer by layer, or absent where ``no_distance`` says why."""
 
     a: str
     b: str
-    alignment: tuple[Aligned, ...]
+    alignment: tuple[Segment, ...]
     matches: tuple[HeadMatch, ...]
     cka_n: int
     cka_note: str
@@ -115,11 +93,11 @@ def _compared(
     if no_distance is None:
         distances = compare_heads(*(one.view.cache for one in texts), watch=watch)
         arrays["distance"] = distances.divergence
-        matches = _matches(distances)
+        matches = match_heads(distances)
     meta = CompareMeta(
         a="",
         b="",
-        alignment=tuple(Aligned(one.start, one.end, one.in_pair, one.a, one.b) for one in found.segments),
+        alignment=found.segments,
         matches=matches,
         cka_n=n,
         cka_note=note,
@@ -164,10 +142,6 @@ def _no_distance(a: TextSession, b: TextSession) -> str | None:
     if heads[0] * heads[1] > MOST_PAIRS:
         return f"{heads[0]:,} x {heads[1]:,} heads are more than one answer holds, so they are not matched"
     return None
-
-
-def _matches(distances: HeadDistances) -> tuple[HeadMatch, ...]:
-    return tuple(HeadMatch(*one.a, *one.b, one.divergence) for one in match_heads(distances))
 
 
 ROUTES = (Route.get(CompareRequest, compare),)

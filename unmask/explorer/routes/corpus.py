@@ -22,7 +22,7 @@ from unmask.interpret.attention.layer_statistics import CLASSES
 from unmask.interpret.attention.taxonomy import LABELS
 from unmask.interpret.corpus.measure import CorpusStatistics, Example
 from unmask.interpret.corpus.patterns import PATTERNS
-from unmask.interpret.corpus.search import find_examples
+from unmask.interpret.corpus.search import FoundExamples, find_examples
 from unmask.interpret.corpus.texts import MOST_TEXTS
 
 SHOWN = 12
@@ -94,21 +94,11 @@ class CorpusHeadRequest(PageRequest):
 
 
 @dataclass(frozen=True)
-class CorpusFound:
-    """The examples of a head with certain words: of ``matching`` texts that have them, ``read`` were read."""
-
-    pattern: str
-    matching: int
-    read: int
-    examples: tuple[Example, ...]
-
-
-@dataclass(frozen=True)
 class CorpusFindRequest(PageRequest):
     """The examples of one head whose query, or key, is of a word."""
 
     path = "corpus/{model}/find/{layer}/{head}"
-    answer = CorpusFound
+    answer = FoundExamples
 
     model: int
     layer: int
@@ -186,8 +176,8 @@ def find(context: AppContext, request: Request) -> Answer:
             raise cannot(f"the words have {len(word)} characters; give at most {LONGEST_WORDS}")
     statistics = context.corpora.found(one.place.index)
 
-    def search(watch: Watch) -> CorpusFound:
-        found = find_examples(
+    def search(watch: Watch) -> FoundExamples:
+        return find_examples(
             one.place.need().encoder,
             statistics,
             one.layer,
@@ -198,7 +188,6 @@ def find(context: AppContext, request: Request) -> Answer:
             top=SHOWN,
             watch=watch,
         )
-        return CorpusFound(pattern, found.matching, found.read, found.examples)
 
     key = ("corpus", one.place.index, one.layer, one.head, pattern, *words)
     return json_answer(context.analyses.once(key, search))

@@ -11,7 +11,7 @@ from unmask.errors import InvalidRequest
 from unmask.explorer.routes.route import AppContext, Route, of_text
 from unmask.explorer.sessions.models import ModelSlot
 from unmask.explorer.sessions.text_session import TextSession
-from unmask.explorer.wire.binary import array_answer
+from unmask.explorer.wire.binary import array_answer, typed_answer
 from unmask.explorer.wire.page_request import Arrays, PageRequest
 from unmask.http.errors import Problem, problem_of
 from unmask.http.requests import Request
@@ -20,7 +20,7 @@ from unmask.http.worker import Watch
 from unmask.interpret.geometry.layers import geometry
 from unmask.interpret.geometry.projection import Basis, Method, Projection, project
 from unmask.interpret.geometry.values import LayerGeometry
-from unmask.interpret.geometry.word_sense_sets import shipped_senses, shipped_words
+from unmask.interpret.geometry.word_sense_sets import Sentence, shipped_senses, shipped_words
 from unmask.interpret.geometry.word_senses import SenseCloud, SenseReport, sense_cloud, word_senses
 
 ASIDE = ("no", "yes")
@@ -75,21 +75,11 @@ class SensesRequest(PageRequest):
 
 
 @dataclass(frozen=True)
-class CloudMeta:
-    """Of a cloud of points (levels, N, 3) around the mean of those fitted, with explained (levels, 3), the
-    shares of variance along the axes, unless UMAP made it."""
-
-    method: str
-    basis: str
-    fitted: int
-
-
-@dataclass(frozen=True)
 class CloudRequest(PageRequest):
     """All tokens in three dimensions at every level; special ones do not determine the directions."""
 
     path = "texts/{text}/cloud"
-    answer = Arrays[CloudMeta]
+    answer = Arrays[Projection]
     saved_in = ("geometry",)
 
     text: str
@@ -110,23 +100,13 @@ class ReceivedRequest(PageRequest):
 
 
 @dataclass(frozen=True)
-class Occurrence:
-    """One sentence with the word at ``start`` to ``end``, counted in code points; ``sense`` is a number."""
-
-    text: str
-    start: int
-    end: int
-    sense: int
-
-
-@dataclass(frozen=True)
 class SenseCloudMeta:
-    """Of the cloud of a word's occurrences: arrays as in `CloudMeta`, one point per sentence."""
+    """Of the cloud of a word's occurrences: arrays as of `Projection`, one point per sentence."""
 
     model: str
     word: str
     senses: tuple[str, ...]
-    sentences: tuple[Occurrence, ...]
+    sentences: tuple[Sentence, ...]
     method: str
     basis: str
 
@@ -198,8 +178,7 @@ def cloud(reading: TextSession, request: Request) -> Answer:
         special_N = reading.encoding.special
         return project(levels, method=method, basis=basis, special_N=special_N, watch=watch)
 
-    made = reading.analyse_levels(("cloud", method, basis), measure)
-    return array_answer(_arrays(made), CloudMeta(method, basis, made.fitted))
+    return typed_answer(reading.analyse_levels(("cloud", method, basis), measure))
 
 
 def sense_points(context: AppContext, request: Request) -> Answer:
@@ -221,12 +200,9 @@ def sense_points(context: AppContext, request: Request) -> Answer:
         )
 
     made = context.analyses.once(("sense cloud", place.index, word, method, basis), measure)
-    names = made.given.senses
-    sentences = tuple(
-        Occurrence(one.text, one.start, one.end, names.index(one.sense)) for one in made.given.sentences
-    )
     return array_answer(
-        _arrays(made.projection), SenseCloudMeta(place.name, word, names, sentences, method, basis)
+        _arrays(made.projection),
+        SenseCloudMeta(place.name, word, made.given.senses, made.given.sentences, method, basis),
     )
 
 

@@ -15,7 +15,7 @@ from unmask.http.worker import Watch
 from unmask.interpret import AttentionView
 from unmask.interpret.attention.layer_statistics import CLASSES, LayerStatistics, uniform_distance
 from unmask.interpret.attention.patterns import CLEAR, SHAPES, HeadPatterns, head_patterns
-from unmask.interpret.attention.sinks import EPSILON, HeadSink, TokenSink
+from unmask.interpret.attention.sinks import EPSILON, Sinks
 from unmask.interpret.attention.sinks import sinks as find
 from unmask.interpret.attention.taxonomy import LABELS, label_heads
 
@@ -80,28 +80,6 @@ class PatternsRequest(PageRequest):
 
     text: str
     layer: int
-
-
-@dataclass(frozen=True)
-class SinkLayer:
-    """Mean mass by class of key, over a layer's heads; entries as in `Sinks.classes`."""
-
-    layer: int
-    mass: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class Sinks:
-    """Attention sinks. ``baseline`` is the uniform share of a key, mean over heads;
-    ``layers_ready`` layers are in it. ``tokens`` are those above epsilon in some head, most often first."""
-
-    epsilon: float
-    baseline: float
-    layers_ready: int
-    classes: tuple[str, ...]
-    layers: tuple[SinkLayer, ...]
-    tokens: tuple[TokenSink, ...]
-    heads: tuple[HeadSink, ...]
 
 
 @dataclass(frozen=True)
@@ -204,28 +182,9 @@ def sinks(reading: TextSession, request: Request) -> Answer:
     epsilon = request.share("epsilon", EPSILON)
     # A layer may be added meanwhile: all of the answer is of these.
     statistics = reading.statistics_now()
-    layers = (
-        []
-        if statistics is None
-        else [(n, layer) for n, layer in enumerate(statistics.layers) if layer is not None]
-    )
-    if statistics is None or not layers:
-        return json_answer(Sinks(epsilon, 1 / len(reading), 0, CLASSES, (), (), ()))
-    found = find(statistics, epsilon, top=MAX_LISTED)
-    return json_answer(
-        Sinks(
-            epsilon=epsilon,
-            baseline=found.baseline,
-            layers_ready=len(layers),
-            classes=CLASSES,
-            layers=tuple(
-                SinkLayer(number, tuple(layer.classes_HX.mean(axis=0, dtype=np.float64).tolist()))
-                for number, layer in layers
-            ),
-            tokens=tuple(found.tokens),
-            heads=tuple(found.heads),
-        )
-    )
+    if statistics is None or not any(statistics.layers):
+        return json_answer(Sinks(epsilon, 1 / len(reading), (), (), dict.fromkeys(CLASSES, 0.0), ()))
+    return json_answer(find(statistics, epsilon, top=MAX_LISTED))
 
 
 ROUTES = (

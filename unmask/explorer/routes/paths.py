@@ -14,7 +14,7 @@ from unmask.explorer.routes.queries import (
 )
 from unmask.explorer.routes.route import Route, of_text, token_of
 from unmask.explorer.sessions.text_session import TextSession
-from unmask.explorer.wire.binary import array_answer
+from unmask.explorer.wire.binary import array_answer, typed_answer
 from unmask.explorer.wire.page_request import Arrays, PageRequest
 from unmask.http.requests import Request
 from unmask.http.responses import Answer
@@ -27,19 +27,11 @@ FUSIONS: tuple[Fusion, ...] = get_args(Fusion)
 
 
 @dataclass(frozen=True)
-class RolloutMeta:
-    """Of a rollout: values (L + 1, N), level 0 the embeddings, the last the token itself (None: all)."""
-
-    token: int | None
-    fusion: str
-
-
-@dataclass(frozen=True)
 class RolloutRequest(PageRequest):
     """Attention rollout; without a token, of all tokens weighted equally."""
 
     path = "texts/{text}/rollout"
-    answer = Arrays[RolloutMeta]
+    answer = Arrays[Rollout]
 
     text: str
     token: int | None
@@ -80,8 +72,7 @@ def of_rollout(reading: TextSession, request: Request) -> Answer:
     def follow(view: AttentionView, watch: Watch) -> Rollout:
         return rollout(view.cache, token, fusion=fusion, watch=watch)
 
-    found = reading.analyse(("rollout", token, fusion), follow)
-    return array_answer({"values": found.values}, RolloutMeta(token, fusion))
+    return typed_answer(reading.analyse(("rollout", token, fusion), follow))
 
 
 def of_relevance(reading: TextSession, request: Request) -> Answer:

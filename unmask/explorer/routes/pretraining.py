@@ -17,7 +17,7 @@ from unmask.text.masking import spellings
 from unmask.training.view.masked import mask_epochs, masked_view
 from unmask.training.view.pairs import sentence_pair_view
 from unmask.training.view.replaced import replaced_by_reader
-from unmask.training.view.values import Corruption
+from unmask.training.view.values import Corruption, EpochTargets
 
 EPOCHS = 10
 MOST_EPOCHS = 1000
@@ -38,15 +38,6 @@ class StepToken:
     probability: float
     baseline: float | None
     predictions: tuple[Prediction, ...]
-
-
-@dataclass(frozen=True)
-class EpochRow:
-    """Targets of each epoch, and the share of tokens that were predicted so far."""
-
-    kind: str
-    epochs: tuple[tuple[int, ...], ...]
-    ever: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -76,7 +67,7 @@ class TrainingStep:
     baseline: float | None
     uniform: float | None
     pair: PairScores | None
-    rows: tuple[EpochRow, ...]
+    rows: tuple[EpochTargets, ...]
     note: str | None
 
 
@@ -111,12 +102,12 @@ def _step(reading: TextSession, epoch: int, before: Encoding | None) -> Training
     head: str | None = None
     tokens: tuple[StepToken, ...] = ()
     loss = baseline = uniform = None
-    rows: tuple[EpochRow, ...] = ()
+    rows: tuple[EpochTargets, ...] = ()
     pair = note = None
     encoding = reading.encoding
     try:
         found = mask_epochs(model.tokenizer, encoding, epochs=EPOCHS)
-        rows = tuple(EpochRow(one.kind, one.epochs, one.ever) for one in (found.static, found.dynamic))
+        rows = (found.static, found.dynamic)
         if roles & {"masked", "enhanced"} and not model.spec.causal:
             head = "masked"
             masked = masked_view(model.engine, model.tokenizer, encoding, epoch=epoch, model=name)

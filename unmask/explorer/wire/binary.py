@@ -11,9 +11,10 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, fields
+from typing import Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
@@ -52,6 +53,28 @@ def pack(arrays: Mapping[str, npt.NDArray[Any]], meta: Any = None) -> bytes:
     written = header.encode("ascii")
     written += b" " * (-(8 + len(written)) % _ALIGNMENT)
     return b"".join((MAGIC, len(written).to_bytes(4, "little"), written, *parts))
+
+
+def typed_answer(result: Any) -> Answer:
+    """A typed result in this container: its arrays under their names, its other fields as the meta.
+
+    The letters of axes at the end of a name are left out, and so are arrays that are None.
+    """
+    arrays = array_fields(type(result))
+    given = {name: getattr(result, name) for name in arrays}
+    named = {re.sub(r"_[A-Z]\w*$", "", name): array for name, array in given.items() if array is not None}
+    others = {field.name: getattr(result, field.name) for field in fields(result) if field.name not in arrays}
+    return array_answer(named, others)
+
+
+def array_fields(result: type) -> frozenset[str]:
+    """The fields of a dataclass that are arrays, or arrays or None."""
+    hints = get_type_hints(result)
+    return frozenset(
+        name
+        for name, hint in hints.items()
+        if any(get_origin(kind) is np.ndarray for kind in (hint, *get_args(hint)))
+    )
 
 
 def array_answer(values: Mapping[str, npt.NDArray[Any]], meta: Any = None) -> Answer:

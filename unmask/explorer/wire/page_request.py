@@ -19,7 +19,10 @@ Meta = TypeVar("Meta")
 
 
 class Arrays(Generic[Meta]):
-    """As an answer: named arrays as bytes (`unmask.explorer.wire.binary`), with a ``meta`` of that class."""
+    """As an answer: named arrays as bytes (`unmask.explorer.wire.binary`), with a ``meta`` of that class.
+
+    Of a typed result the fields that are no arrays; see `unmask.explorer.wire.binary.typed_answer`.
+    """
 
 
 @dataclass(frozen=True)

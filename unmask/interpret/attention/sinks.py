@@ -69,6 +69,15 @@ class TokenSink:
     """Mean over heads of its adapted score."""
 
 
+@dataclass(frozen=True)
+class LayerMass:
+    """How one layer divides its attention over classes of keys."""
+
+    layer: int
+    mass: dict[str, float]
+    """Mean over its heads of the attention to keys of each class of `unmask.interpret.CLASSES`."""
+
+
 @dataclass(frozen=True, eq=False)
 class Sinks:
     """Sinks of one text; made by `sinks`."""
@@ -82,6 +91,8 @@ class Sinks:
     """Tokens that are a sink in some head, the most frequent first; at least the one with most mass."""
     class_mass: dict[str, float]
     """Mean over heads of the attention to keys of each class of `unmask.interpret.CLASSES`."""
+    layers: tuple[LayerMass, ...]
+    """The same for every layer measured."""
 
     def types(self) -> dict[SinkType, int]:
         """How many heads there are of each type."""
@@ -110,14 +121,18 @@ def sinks(statistics: AttentionStatistics, epsilon: float = EPSILON, *, top: int
     heads = tuple(
         _of_head(number, layer, head, epsilon) for number, layer in measured for head in range(layer.heads)
     )
-    classes = np.concatenate([layer.classes_HX for layer in layers]).mean(0, dtype=np.float64)
     return Sinks(
         epsilon=epsilon,
         baseline=heads[0].baseline,
         heads=heads,
         tokens=_tokens(layers, epsilon, top),
-        class_mass={name: float(mass) for name, mass in zip(CLASSES, classes, strict=True)},
+        class_mass=_class_mass(np.concatenate([layer.classes_HX for layer in layers])),
+        layers=tuple(LayerMass(number, _class_mass(layer.classes_HX)) for number, layer in measured),
     )
+
+
+def _class_mass(classes_HX: NDArray[np.float32]) -> dict[str, float]:
+    return dict(zip(CLASSES, classes_HX.mean(0, dtype=np.float64).tolist(), strict=True))
 
 
 def _of_head(number: int, layer: LayerStatistics, head: int, epsilon: float) -> HeadSink:

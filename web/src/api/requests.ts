@@ -3,25 +3,25 @@
 import { arrays, json } from './request';
 import type {
   Ablation,
-  CloudMeta,
+  AttentionChange,
   CompareMeta,
-  CorpusFound,
   CorpusHead,
   CorpusHeadsMeta,
   CorpusState,
   Fill,
+  FoundExamples,
   Geometry,
   GlobalChangeMeta,
   Guesses,
-  HeadChangeMeta,
   HeadsMeta,
   ImportanceMeta,
   Lens,
   Overview,
   Patterns,
   PredictionChange,
+  Projection,
   RelevanceMeta,
-  RolloutMeta,
+  Rollout,
   SearchIndex,
   SearchResults,
   SenseCloudMeta,
@@ -137,7 +137,7 @@ export const residual = (given: { text: string }) =>
 
 /** Attention rollout; without a token, of all tokens weighted equally. */
 export const rollout = (given: { text: string; token: number | null; fusion: 'mean' | 'max' | 'min' | 'norm' }) =>
-  arrays<RolloutMeta>({ path: 'texts/{text}/rollout', query: ['token', 'fusion'] }, given);
+  arrays<Rollout>({ path: 'texts/{text}/rollout', query: ['token', 'fusion'] }, given);
 
 /**
  * Gradient attribution for a target; without `id`, for the word in the text or the predicted class.
@@ -202,7 +202,7 @@ export const textChange = (given: { before: string; after: string }) =>
 
 /** How much the attention of every head changed between two texts. */
 export const headChange = (given: { before: string; after: string }) =>
-  arrays<HeadChangeMeta>({ path: 'change/{before}/{after}/heads' }, given);
+  arrays<AttentionChange>({ path: 'change/{before}/{after}/heads' }, given);
 
 /** One text with two choices of global tokens: what the new ones receive. */
 export const globalChange = (given: { before: string; after: string }) =>
@@ -237,7 +237,7 @@ export const corpusHead = (given: { model: number; layer: number; head: number; 
 
 /** The examples of one head whose query, or key, is of a word. */
 export const corpusFind = (given: { model: number; layer: number; head: number; pattern?: string; query_word?: string | null; key_word?: string | null }) =>
-  json<CorpusFound>({ path: 'corpus/{model}/find/{layer}/{head}', query: ['pattern', 'query_word', 'key_word'], defaults: { pattern: 'edge' } }, given);
+  json<FoundExamples>({ path: 'corpus/{model}/find/{layer}/{head}', query: ['pattern', 'query_word', 'key_word'], defaults: { pattern: 'edge' } }, given);
 
 /** `distance` (A, A): Jensen-Shannon divergence of all heads of a model on a text, layer by layer. */
 export const alike = (given: { text: string }) =>
@@ -253,7 +253,7 @@ export const senses = (given: { model: number; word?: string }) =>
 
 /** All tokens in three dimensions at every level; special ones do not determine the directions. */
 export const cloud = (given: { text: string; method?: 'pca' | 'umap'; basis?: 'own' | 'shared' }) =>
-  arrays<CloudMeta>({ path: 'texts/{text}/cloud', query: ['method', 'basis'], defaults: { method: 'pca', basis: 'own' } }, given);
+  arrays<Projection>({ path: 'texts/{text}/cloud', query: ['method', 'basis'], defaults: { method: 'pca', basis: 'own' } }, given);
 
 /** Mean attention (L, N) that each token receives, over the heads of a layer; 0 where not measured. */
 export const received = (given: { text: string }) =>

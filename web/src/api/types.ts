@@ -278,20 +278,6 @@ export interface Patterns {
   scores: ((number | null)[])[];
 }
 
-/** Mean mass by class of key, over a layer's heads; entries as in `Sinks.classes`. */
-export interface SinkLayer {
-  layer: number;
-  mass: number[];
-}
-
-/** How much of a sink one token is over all heads measured. */
-export interface TokenSink {
-  token: number;
-  adapted_rate: number;
-  causal_rate: number;
-  mass: number;
-}
-
 /** The token that receives the most attention in one head. */
 export interface HeadSink {
   layer: number;
@@ -305,18 +291,28 @@ export interface HeadSink {
   type: string;
 }
 
-/**
- * Attention sinks. `baseline` is the uniform share of a key, mean over heads;
- * `layers_ready` layers are in it. `tokens` are those above epsilon in some head, most often first.
- */
+/** How much of a sink one token is over all heads measured. */
+export interface TokenSink {
+  token: number;
+  adapted_rate: number;
+  causal_rate: number;
+  mass: number;
+}
+
+/** How one layer divides its attention over classes of keys. */
+export interface LayerMass {
+  layer: number;
+  mass: Record<string, number>;
+}
+
+/** Sinks of one text; made by `sinks`. */
 export interface Sinks {
   epsilon: number;
   baseline: number;
-  layers_ready: number;
-  classes: string[];
-  layers: SinkLayer[];
-  tokens: TokenSink[];
   heads: HeadSink[];
+  tokens: TokenSink[];
+  class_mass: Record<string, number>;
+  layers: LayerMass[];
 }
 
 /**
@@ -342,10 +338,10 @@ export interface ValuesMeta {
   kind: string;
 }
 
-/** Of a rollout: values (L + 1, N), level 0 the embeddings, the last the token itself (None: all). */
-export interface RolloutMeta {
-  token: number | null;
+/** The sources of a token's state (or of the mean of all tokens), level by level. */
+export interface Rollout {
   fusion: string;
+  token: number | null;
 }
 
 /** Of an attribution: values (N,), by_layer (L, N). `target` names the target. */
@@ -487,11 +483,12 @@ export interface PairScores {
   unrelated: number;
 }
 
-/** Targets of each epoch, and the share of tokens that were predicted so far. */
-export interface EpochRow {
+/** Which tokens are predicted in epochs 1 to K under one kind of mask. */
+export interface EpochTargets {
   kind: string;
   epochs: number[][];
   ever: number[];
+  different: number;
 }
 
 /**
@@ -510,7 +507,7 @@ export interface TrainingStep {
   baseline: number | null;
   uniform: number | null;
   pair: PairScores | null;
-  rows: EpochRow[];
+  rows: EpochTargets[];
   note: string | null;
 }
 
@@ -560,8 +557,8 @@ export interface TaskPrediction {
   note: string | null;
 }
 
-/** Characters `start` to `end` and the tokens of both texts that hold them (half-open ranges). */
-export interface Aligned {
+/** A stretch of a text and the tokens that two encodings have for it. */
+export interface Segment {
   start: number;
   end: number;
   in_pair: boolean;
@@ -569,13 +566,11 @@ export interface Aligned {
   b: [number, number];
 }
 
-/** A head of the first model and the most similar head of the second. */
+/** A head of one model and its match in another. */
 export interface HeadMatch {
-  a_layer: number;
-  a_head: number;
-  b_layer: number;
-  b_head: number;
-  jsd: number;
+  a: [number, number];
+  b: [number, number];
+  divergence: number;
 }
 
 /**
@@ -585,7 +580,7 @@ export interface HeadMatch {
 export interface CompareMeta {
   a: string;
   b: string;
-  alignment: Aligned[];
+  alignment: Segment[];
   matches: HeadMatch[];
   cka_n: number;
   cka_note: string;
@@ -622,11 +617,14 @@ export interface TextChangeMeta {
 }
 
 /**
- * Of `change/heads`: `moved`, `to_removed` and `to_inserted` (L, H), see
- * `unmask.interpret.attention.comparison.AttentionChange`; means over `queries` of the `of` words
- * that attend.
+ * How much the attention of each head changed, mean over the words that both texts have; 0 where a layer
+ * has no such head.
+ *
+ * Attention is summed over the tokens of the word attended to and averaged over those of the word that
+ * attends (Clark et al. 2019). Words of one text alone attend to nothing here; what they receive counts as
+ * moved, because the other text gives it elsewhere.
  */
-export interface HeadChangeMeta {
+export interface AttentionChange {
   queries: number;
   of: number;
 }
@@ -731,12 +729,11 @@ export interface CorpusHead {
   patterns: PatternExamples[];
 }
 
-/** The examples of a head with certain words: of `matching` texts that have them, `read` were read. */
-export interface CorpusFound {
-  pattern: string;
+/** The examples with the words. */
+export interface FoundExamples {
+  examples: Example[];
   matching: number;
   read: number;
-  examples: Example[];
 }
 
 /**
@@ -854,30 +851,27 @@ export interface Senses {
   report: SenseReport;
 }
 
-/**
- * Of a cloud of points (levels, N, 3) around the mean of those fitted, with explained (levels, 3), the
- * shares of variance along the axes, unless UMAP made it.
- */
-export interface CloudMeta {
+/** Tokens in three dimensions at every level. Created by `project`. */
+export interface Projection {
   method: string;
   basis: string;
   fitted: number;
 }
 
-/** One sentence with the word at `start` to `end`, counted in code points; `sense` is a number. */
-export interface Occurrence {
+/** One occurrence of the word. */
+export interface Sentence {
   text: string;
+  sense: string;
   start: number;
   end: number;
-  sense: number;
 }
 
-/** Of the cloud of a word's occurrences: arrays as in `CloudMeta`, one point per sentence. */
+/** Of the cloud of a word's occurrences: arrays as of `Projection`, one point per sentence. */
 export interface SenseCloudMeta {
   model: string;
   word: string;
   senses: string[];
-  sentences: Occurrence[];
+  sentences: Sentence[];
   method: string;
   basis: string;
 }

@@ -82,17 +82,13 @@ export interface HeadAt {
 
 /** The head of the second model that is most like one of the first. */
 export function matchOf(matches: readonly HeadMatch[], { layer, head }: HeadAt): HeadAt | null {
-  const found = matches.find((one) => one.a_layer === layer && one.a_head === head);
-  return found ? { layer: found.b_layer, head: found.b_head } : null;
+  const match = matches.find(({ a }) => a[0] === layer && a[1] === head);
+  return match ? { layer: match.b[0], head: match.b[1] } : null;
 }
 
 /** Matches as rows of a table. */
-export function matchRows(matches: readonly HeadMatch[]): (HeadMatch & Row & { a: string; b: string })[] {
-  return matches.map((one) => ({
-    ...one,
-    a: headName(one.a_layer, one.a_head),
-    b: headName(one.b_layer, one.b_head),
-  }));
+export function matchRows(matches: readonly HeadMatch[]): (Row & { a: string; b: string })[] {
+  return matches.map(({ a, b, divergence }) => ({ a: headName(...a), b: headName(...b), divergence }));
 }
 
 /** The last part of a model's name, where no other model on the page ends alike; else all of it. */

@@ -19,15 +19,15 @@ export interface Bar {
  */
 export function stacked(
   names: readonly string[],
-  layers: readonly { layer: number; mass: readonly number[] }[],
+  layers: readonly { layer: number; mass: Readonly<Record<string, number>> }[],
 ): { names: string[]; layers: Bar[] } {
   return {
     names: [...names],
     layers: layers.map(({ layer, mass }) => {
-      const sum = mass.reduce((total, one) => total + one, 0) || 1;
+      const sum = names.reduce((total, name) => total + (mass[name] ?? 0), 0) || 1;
       let from = 0;
-      const parts = mass.map((one, place) => {
-        const part = { name: names[place] ?? '', place, from, share: one / sum };
+      const parts = names.map((name, place) => {
+        const part = { name, place, from, share: (mass[name] ?? 0) / sum };
         from += part.share;
         return part;
       });
