@@ -94,13 +94,13 @@ class Api:
         waits for its turn.
         """
         path, _, written = path.partition("?")
-        given = {**dict(parse_qsl(written, keep_blank_values=True)), **(query or {})}
+        values = {**dict(parse_qsl(written, keep_blank_values=True)), **(query or {})}
         parts = tuple(unquote(part) for part in path.strip("/").split("/"))
         try:
             for route in (*ROUTES, *export.ROUTES):
-                found = route.match(method, parts)
-                if found is not None:
-                    return route.handler(self._context, Request(found, given, body))
+                match = route.match(method, parts)
+                if match is not None:
+                    return route.handler(self._context, Request(match, values, body))
             raise Refused(404, "UnknownRoute", "the explorer has no such route")
         except UnmaskError as error:
             return failure(error)

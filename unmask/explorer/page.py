@@ -20,5 +20,5 @@ EXAMPLES = (
 
 def fragment(fields: Mapping[str, object]) -> str:
     """A state as ``#v=3&text=...``; None and empty values mean the page's defaults."""
-    given = {name: value for name, value in fields.items() if value is not None and value != ""}
-    return "#" + urlencode({"v": VERSION, **given}, errors="replace", quote_via=quote)
+    values = {name: value for name, value in fields.items() if value is not None and value != ""}
+    return "#" + urlencode({"v": VERSION, **values}, errors="replace", quote_via=quote)

@@ -46,7 +46,7 @@ class Blur:
 
 
 def blur(
-    heard: RecordedText, layer: int, head: int, *, features: Sequence[int] = FEATURES, seed: int = 0
+    recorded: RecordedText, layer: int, head: int, *, features: Sequence[int] = FEATURES, seed: int = 0
 ) -> Blur:
     """Compare elu + 1 (Katharopoulos et al. 2020) and ``favor+`` (Choromanski et al. 2021) with softmax.
 
@@ -56,16 +56,16 @@ def blur(
     Raises:
         InvalidRequest: the head masks keys or adds a bias to scores, which feature maps cannot represent.
     """
-    mixer = heard.mixer(layer)
+    mixer = recorded.mixer(layer)
     one_of("head", head, mixer.heads, f"layer {layer} has heads")
-    if not bool(heard.allowed(layer).all()) or isinstance(
+    if not bool(recorded.allowed(layer).all()) or isinstance(
         mixer.position, Alibi | Disentangled | RelativePositionBias
     ):
         raise InvalidRequest(
             f"layer {layer} masks keys or adds a bias to scores, which features of q and k cannot represent"
         )
-    q_NK, k_NK = heard.queries[layer][:, head], heard.keys[layer][:, head]
-    exact = heard.probabilities(layer)[head]
+    q_NK, k_NK = recorded.queries[layer][:, head], recorded.keys[layer][:, head]
+    exact = recorded.probabilities(layer)[head]
     elu = _rows(torch.nn.functional.elu(q_NK) + 1, torch.nn.functional.elu(k_NK) + 1)
     generator = torch.Generator().manual_seed(seed)
     apart, shown = [], exact
@@ -73,7 +73,7 @@ def blur(
         drawn = [_favor(q_NK, k_NK, count, generator) for _ in range(DRAWS)]
         apart.append(float(np.mean([_variation(one, exact) for one in drawn])))
         shown = drawn[0] if count == SHOWN_FEATURES or count == features[-1] != SHOWN_FEATURES else shown
-    keys = torch.full((len(heard),), len(heard))
+    keys = torch.full((len(recorded),), len(recorded))
     named = {"exact": exact, "elu": elu, "favor": shown}
     return Blur(
         layer,
@@ -84,47 +84,47 @@ def blur(
         variation_elu=_variation(elu, exact),
         features=tuple(features),
         variation_favor=tuple(apart),
-        variation_even=_variation(torch.full_like(exact, 1 / len(heard)), exact),
+        variation_even=_variation(torch.full_like(exact, 1 / len(recorded)), exact),
         entropy_share={name: float(entropy_share(p, keys).mean()) for name, p in named.items()},
         largest_score=float((q_NK @ k_NK.T).abs().max() / mixer.head_width**0.5),
     )
 
 
-def evenness(heard: RecordedText) -> NDArray[np.float64]:
+def evenness(recorded: RecordedText) -> NDArray[np.float64]:
     """(L, H): entropy of the rows of every head relative to uniform attention, mean over queries.
 
     Uses the softmax, or the implied weights of linear attention. All layers must have the same number of
     heads.
     """
     rows = []
-    for layer in range(heard.layer_count):
-        mixer = heard.encoder.spec.layers[layer].mixer
+    for layer in range(recorded.layer_count):
+        mixer = recorded.encoder.spec.layers[layer].mixer
         if isinstance(mixer, SoftmaxAttention):
-            p_HNN, keys = heard.probabilities(layer), heard.allowed(layer).sum(-1)
+            p_HNN, keys = recorded.probabilities(layer), recorded.allowed(layer).sum(-1)
         else:
-            p_HNN = kernel_weights(heard, layer)
-            keys = torch.full(p_HNN.shape[:-1], len(heard))
+            p_HNN = kernel_weights(recorded, layer)
+            keys = torch.full(p_HNN.shape[:-1], len(recorded))
         rows.append(entropy_share(p_HNN, keys).mean(-1).numpy())
     return np.stack(rows)
 
 
-def kernel_weights(heard: RecordedText, layer: int) -> Tensor:
+def kernel_weights(recorded: RecordedText, layer: int) -> Tensor:
     """Implied attention weights of a linear layer, (H, N, N): rows sum to 1 (to 1 - eps / sum).
 
     Raises:
         InvalidRequest: the layer has softmax.
     """
-    mixer = heard.encoder.spec.layers[layer].mixer
+    mixer = recorded.encoder.spec.layers[layer].mixer
     if not isinstance(mixer, LinearAttention):
         raise InvalidRequest(
             f"layer {layer} has softmax, whose weights are its probabilities; use probabilities()"
         )
-    q_HNK, k_HNK = heard.queries[layer].transpose(0, 1), heard.keys[layer].transpose(0, 1)
+    q_HNK, k_HNK = recorded.queries[layer].transpose(0, 1), recorded.keys[layer].transpose(0, 1)
     if mixer.feature_map == "elu+1":
         q, k = torch.nn.functional.elu(q_HNK) + 1, torch.nn.functional.elu(k_HNK) + 1
         p_HNN = q @ k.mT
         return p_HNN / (p_HNN.sum(-1, keepdim=True) + mixer.eps)
-    rows = heard.encoder.block(layer).attention.projection
+    rows = recorded.encoder.block(layer).attention.projection
     assert isinstance(rows, Tensor)
     logs_q, logs_k = (log_features(x, rows.detach().to("cpu", torch.float64)) for x in (q_HNK, k_HNK))
     q = (logs_q - logs_q.amax(-1, keepdim=True)).exp() + mixer.eps

@@ -37,34 +37,34 @@ class Collapse:
     Cordonnier & Loukas 2021, who use another norm)."""
 
 
-def collapse(heard: RecordedText) -> Collapse:
+def collapse(recorded: RecordedText) -> Collapse:
     """Cosines and residuals of a text's states by level.
 
     Raises:
         InvalidRequest: there are fewer than three tokens, or a layer has no softmax.
     """
-    if len(heard) < 3:
-        raise InvalidRequest(f"the text has {len(heard)} tokens; give at least 3")
+    if len(recorded) < 3:
+        raise InvalidRequest(f"the text has {len(recorded)} tokens; give at least 3")
     cosines, shares = [], []
     left_out: dict[int, list[float]] = {count: [] for count in LEFT_OUT}
-    for state_ND in heard.states:
+    for state_ND in recorded.states:
         x_ND = state_ND.numpy()
         added_D = by_coordinate(x_ND)
         order_D, total = (-added_D).argsort(), float(added_D.sum())
         cosines.append(total)
         shares.append(float(added_D.max()) / total if total > 0 else 0.0)
-        for count, found in left_out.items():
-            found.append(mean_cosine(x_ND[:, order_D[min(count, len(order_D) - 1) :]]))
-    averaged, y_ND = [_residual(heard.states[0])], heard.states[0]
-    for layer in range(heard.layer_count):
-        y_ND = heard.probabilities(layer).mean(0) @ y_ND
+        for count, values in left_out.items():
+            values.append(mean_cosine(x_ND[:, order_D[min(count, len(order_D) - 1) :]]))
+    averaged, y_ND = [_residual(recorded.states[0])], recorded.states[0]
+    for layer in range(recorded.layer_count):
+        y_ND = recorded.probabilities(layer).mean(0) @ y_ND
         averaged.append(_residual(y_ND))
     return Collapse(
         np.array(cosines),
-        {count: np.array(found) for count, found in left_out.items()},
+        {count: np.array(values) for count, values in left_out.items()},
         np.array(shares),
-        heard.states[0].shape[-1],
-        np.array([_residual(x_ND) for x_ND in heard.states]),
+        recorded.states[0].shape[-1],
+        np.array([_residual(x_ND) for x_ND in recorded.states]),
         np.array(averaged),
     )
 

@@ -35,51 +35,51 @@ class Handshake:
     """(N, K): for each query, the K terms of its product with the key that it attends to most."""
 
 
-def handshake(heard: RecordedText, layer: int, head: int) -> Handshake:
+def handshake(recorded: RecordedText, layer: int, head: int) -> Handshake:
     """Every step of a head's attention (Vaswani et al. 2017), recomputed from its queries and keys.
 
     Raises:
         InvalidRequest: there is no such layer or head, or the layer has no softmax.
     """
-    mixer = heard.mixer(layer)
+    mixer = recorded.mixer(layer)
     one_of("head", head, mixer.heads, f"layer {layer} has heads")
-    shares = heard.probabilities(layer)[head]
+    shares = recorded.probabilities(layer)[head]
     most_N = shares.argmax(-1)
-    steps = heard.queries[layer][:, head] * heard.keys[layer][most_N, head]
+    steps = recorded.queries[layer][:, head] * recorded.keys[layer][most_N, head]
     return Handshake(
         layer,
         head,
         mixer.head_width,
-        products=heard.products(layer)[head].numpy(),
-        scores=heard.scores(layer)[head].numpy(),
-        allowed=heard.allowed(layer)[head].numpy(),
+        products=recorded.products(layer)[head].numpy(),
+        scores=recorded.scores(layer)[head].numpy(),
+        allowed=recorded.allowed(layer)[head].numpy(),
         shares=shares.numpy(),
         steps=steps.numpy(),
     )
 
 
-def clearest_head(heard: RecordedText, layers: Sequence[int] | None = None) -> tuple[int, int]:
+def clearest_head(recorded: RecordedText, layers: Sequence[int] | None = None) -> tuple[int, int]:
     """The layer and head that attend most to single, non-adjacent words, as the first head to show.
 
     The score of a head is its mean mass on keys that are not special tokens, the query itself or its
     neighbors, times the largest weight among them. The head with the highest score is chosen, from all layers
     or the given ones. This is a choice for display and says nothing about importance.
     """
-    special_N = torch.tensor(heard.encoding.special)
-    places_N = torch.arange(len(heard))
+    special_N = torch.tensor(recorded.encoding.special)
+    places_N = torch.arange(len(recorded))
     content_NN = (~special_N)[None, :] & ((places_N[None, :] - places_N[:, None]).abs() > 1)
-    every = range(heard.layer_count) if layers is None else layers
-    best, found = -math.inf, (every[0], 0)
+    every = range(recorded.layer_count) if layers is None else layers
+    best, place = -math.inf, (every[0], 0)
     for layer in every:
-        p_HNN = heard.probabilities(layer)[:, ~special_N]
+        p_HNN = recorded.probabilities(layer)[:, ~special_N]
         if not p_HNN.numel():
             continue
         mass_H = (p_HNN * content_NN[~special_N]).sum(-1).mean(-1)
         peak_H = (p_HNN * content_NN[~special_N]).amax(-1).mean(-1)
         value, head = (mass_H * peak_H).max(0)
         if float(value) > best:
-            best, found = float(value), (layer, int(head))
-    return found
+            best, place = float(value), (layer, int(head))
+    return place
 
 
 _PRONOUNS = """
@@ -110,7 +110,7 @@ class Pair:
     key: int
 
 
-def clearest_pair(heard: RecordedText, layer: int | None = None, head: int = 0) -> Pair:
+def clearest_pair(recorded: RecordedText, layer: int | None = None, head: int = 0) -> Pair:
     """A head in which a word attends most to another word that means something to a reader.
 
     First choice: the head whose pronouns attend most to content words before them that are not their
@@ -119,17 +119,17 @@ def clearest_pair(heard: RecordedText, layer: int | None = None, head: int = 0) 
     choice of `clearest_head` and its largest weight. ``layer`` and ``head`` limit the choice to one head.
     """
     maps = [
-        (at, one, p_NN.numpy())
-        for at in (range(heard.layer_count) if layer is None else [layer])
-        for one, p_NN in enumerate(heard.probabilities(at))
-        if layer is None or one == head
+        (at, number, p_NN.numpy())
+        for at in (range(recorded.layer_count) if layer is None else [layer])
+        for number, p_NN in enumerate(recorded.probabilities(at))
+        if layer is None or number == head
     ]
-    pronouns, contents = _words_in(heard.encoding)
-    names = {token: heard.encoding.surface(token).strip().lower() for token in contents}
-    found = _by_pronouns(maps, pronouns, contents)
+    pronouns, contents = _words_in(recorded.encoding)
+    names = {token: recorded.encoding.surface(token).strip().lower() for token in contents}
+    pair = _by_pronouns(maps, pronouns, contents)
     for alike in (False, True):  # a word that attends to itself elsewhere says less
-        found = found or _by_contents(maps, names, alike)
-    return found or _largest(heard, clearest_head(heard) if layer is None else (layer, head))
+        pair = pair or _by_contents(maps, names, alike)
+    return pair or _largest(recorded, clearest_head(recorded) if layer is None else (layer, head))
 
 
 _Map = tuple[int, int, NDArray[np.float64]]
@@ -138,7 +138,7 @@ _Map = tuple[int, int, NDArray[np.float64]]
 
 def _by_pronouns(maps: Sequence[_Map], pronouns: Sequence[int], contents: Sequence[int]) -> Pair | None:
     best, chosen = 0.0, None
-    for at, one, p_NN in maps:
+    for at, number, p_NN in maps:
         peaks = {
             query: float(p_NN[query, key])
             for query in pronouns
@@ -149,32 +149,32 @@ def _by_pronouns(maps: Sequence[_Map], pronouns: Sequence[int], contents: Sequen
         value = sum(peaks.values()) / max(1, len(pronouns))
         if value > best:
             query = max(peaks, key=lambda place: peaks[place])
-            best, chosen = value, Pair(at, one, query, int(p_NN[query].argmax()))
+            best, chosen = value, Pair(at, number, query, int(p_NN[query].argmax()))
     return chosen
 
 
 def _by_contents(maps: Sequence[_Map], names: Mapping[int, str], alike: bool) -> Pair | None:
     best, chosen = 0.0, None
-    for at, one, p_NN in maps:
+    for at, number, p_NN in maps:
         for query in names:
             key = int(p_NN[query].argmax())
             if key not in names or abs(key - query) <= 1 or (names[key] == names[query]) != alike:
                 continue
             if p_NN[query, key] > best:
-                best, chosen = float(p_NN[query, key]), Pair(at, one, query, key)
+                best, chosen = float(p_NN[query, key]), Pair(at, number, query, key)
     return chosen
 
 
-def _largest(heard: RecordedText, place: tuple[int, int]) -> Pair:
+def _largest(recorded: RecordedText, place: tuple[int, int]) -> Pair:
     """The largest weight of a query that is a word on another token, in one head."""
-    p_NN = heard.probabilities(place[0])[place[1]].numpy().copy()
+    p_NN = recorded.probabilities(place[0])[place[1]].numpy().copy()
     if len(p_NN) > 1:
         np.fill_diagonal(p_NN, -1.0)
-    special = heard.encoding.special
+    special = recorded.encoding.special
     if not special.all():
         p_NN[special] = -2.0
     query = int(p_NN.max(1).argmax())
-    return Pair(*place, query, int(heard.probabilities(place[0])[place[1]][query].argmax()))
+    return Pair(*place, query, int(recorded.probabilities(place[0])[place[1]][query].argmax()))
 
 
 def content_token(encoding: Encoding) -> int:
@@ -182,8 +182,8 @@ def content_token(encoding: Encoding) -> int:
     _, contents = _words_in(encoding)
     middle = (len(encoding) - 1) / 2
     others = [token for token in range(len(encoding)) if not encoding.special[token]]
-    some = contents or [token for token in others if encoding.surface(token).isalnum()] or others or [0]
-    return min(some, key=lambda token: abs(token - middle))
+    candidates = contents or [token for token in others if encoding.surface(token).isalnum()] or others or [0]
+    return min(candidates, key=lambda token: abs(token - middle))
 
 
 def content_tokens(encoding: Encoding) -> list[int]:
@@ -193,14 +193,14 @@ def content_tokens(encoding: Encoding) -> list[int]:
 
 def _words_in(encoding: Encoding) -> tuple[list[int], list[int]]:
     """The pronouns, and the content words: words of letters that are single tokens."""
-    found = words(encoding)
-    pieces: NDArray[np.int64] = np.bincount(found.of_token, minlength=len(found))
+    grouped = words(encoding)
+    pieces: NDArray[np.int64] = np.bincount(grouped.of_token, minlength=len(grouped))
     pronouns, contents = [], []
-    for word in range(len(found)):
-        surface = found.surface(word).strip().lower()
-        if found.special[word] or pieces[word] != 1 or not surface.isalpha():
+    for word in range(len(grouped)):
+        surface = grouped.surface(word).strip().lower()
+        if grouped.special[word] or pieces[word] != 1 or not surface.isalpha():
             continue
-        token = int(found.first_tokens[word])
+        token = int(grouped.first_tokens[word])
         if surface in PRONOUNS:
             pronouns.append(token)
         elif surface not in FUNCTION_WORDS and len(surface) >= LEAST_LETTERS:

@@ -28,7 +28,7 @@ def matching(query: ActivationCache, passage: ActivationCache) -> Matching:
     would change without it.
     """
     x_ND, y_MD = (cache.final_ND.double().cpu().numpy() for cache in (query, passage))
-    a_D, b_D = (_unit(some.mean(0)) for some in (x_ND, y_MD))
+    a_D, b_D = (_unit(states.mean(0)) for states in (x_ND, y_MD))
     return Matching(float(a_D @ b_D), _parts(x_ND, b_D), _parts(y_MD, a_D))
 
 

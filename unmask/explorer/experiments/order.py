@@ -44,32 +44,32 @@ def shuffled(encoder: Encoder, encoding: Encoding, *, seed: int = 0) -> Shuffled
     Raises:
         InvalidRequest: fewer than two words can be permuted, or all of them are equal.
     """
-    found = words(encoding)
-    movable = [word for word in range(len(found)) if not found.special[word]]
+    grouped = words(encoding)
+    movable = [word for word in range(len(grouped)) if not grouped.special[word]]
     generator = np.random.default_rng(seed)
     for _ in range(TRIES):
-        order = _moved(found, dict(zip(movable, generator.permutation(movable).tolist(), strict=True)))
+        order = _moved(grouped, dict(zip(movable, generator.permutation(movable).tolist(), strict=True)))
         if (encoding.ids[order] != encoding.ids).any():
             return _compared(encoder, encoding, order)
     # All words are equal, or are one token repeated.
     raise InvalidRequest("the text has fewer than two different words; give at least two to shuffle")
 
 
-def swapped(encoder: Encoder, encoding: Encoding, one: int, other: int) -> Shuffled:
+def swapped(encoder: Encoder, encoding: Encoding, first: int, other: int) -> Shuffled:
     """The same comparison for a text in which two words change places; words count as in `words`.
 
     Raises:
         InvalidRequest: there is no such word.
     """
-    found = words(encoding)
-    for word in (one, other):
-        one_of("word", word, len(found), "this text has words")
-    return _compared(encoder, encoding, _moved(found, {one: other, other: one}))
+    grouped = words(encoding)
+    for word in (first, other):
+        one_of("word", word, len(grouped), "this text has words")
+    return _compared(encoder, encoding, _moved(grouped, {first: other, other: first}))
 
 
-def _moved(found: Words, to: Mapping[int, int]) -> NDArray[np.int64]:
+def _moved(grouped: Words, to: Mapping[int, int]) -> NDArray[np.int64]:
     """The order of tokens when the place of each word is taken by another one."""
-    tokens = [np.flatnonzero(found.of_token == to.get(word, word)) for word in range(len(found))]
+    tokens = [np.flatnonzero(grouped.of_token == to.get(word, word)) for word in range(len(grouped))]
     return np.concatenate(tokens)
 
 

@@ -71,43 +71,43 @@ class Parts:
     matter."""
 
 
-def parts(heard: RecordedText, layer: int, head: int) -> Parts:
+def parts(recorded: RecordedText, layer: int, head: int) -> Parts:
     """Decompose a disentangled score into its terms (He et al. 2021).
 
     Raises:
         InvalidRequest: the layer has no disentangled positions, or there is no such head.
     """
-    mixer, bias = heard.mixer(layer), heard.bias(layer)
+    mixer, bias = recorded.mixer(layer), recorded.bias(layer)
     if bias.distances is None:
         raise InvalidRequest(f"layer {layer} has no disentangled positions; use an encoder that has")
     one_of("head", head, mixer.heads, f"layer {layer} has heads")
-    one = bias.distances.of_head(head)
-    q_N1K, k_N1K = (some[layer][:, head : head + 1] for some in (heard.queries, heard.keys))
-    factor = (mixer.head_width * one.position.term_count) ** 0.5
-    distance_NN = Tile.whole(len(heard)).distance_RC(torch.device("cpu"))
-    nothing = torch.zeros(1, len(heard), len(heard), dtype=torch.float64)
-    found = {"content": torch.einsum("rhk,chk->hrc", q_N1K, k_N1K)}
+    distances = bias.distances.of_head(head)
+    q_N1K, k_N1K = (vectors[layer][:, head : head + 1] for vectors in (recorded.queries, recorded.keys))
+    factor = (mixer.head_width * distances.position.term_count) ** 0.5
+    distance_NN = Tile.whole(len(recorded)).distance_RC(torch.device("cpu"))
+    nothing = torch.zeros(1, len(recorded), len(recorded), dtype=torch.float64)
+    products = {"content": torch.einsum("rhk,chk->hrc", q_N1K, k_N1K)}
     for name, keys, queries in (
-        ("content_position", one.keys_PHK, None),
-        ("position_content", None, one.queries_PHK),
+        ("content_position", distances.keys_PHK, None),
+        ("position_content", None, distances.queries_PHK),
     ):
         if keys is not None or queries is not None:
-            alone = type(one)(one.position, keys, queries)
-            found[name] = alone.add_to(nothing, q_N1K, k_N1K, distance_NN)
-    found = {name: part[0] / factor for name, part in found.items()}
-    whole = heard.scores(layer)[head]
+            alone = type(distances)(distances.position, keys, queries)
+            products[name] = alone.add_to(nothing, q_N1K, k_N1K, distance_NN)
+    products = {name: part[0] / factor for name, part in products.items()}
+    whole = recorded.scores(layer)[head]
     moved = [
-        one.add_to(nothing, q_N1K, k_N1K, _far(len(heard), shift))
-        - one.add_to(nothing, q_N1K, k_N1K, distance_NN)
+        distances.add_to(nothing, q_N1K, k_N1K, _far(len(recorded), shift))
+        - distances.add_to(nothing, q_N1K, k_N1K, distance_NN)
         for shift in SHIFTS
     ]
     return Parts(
         layer,
         head,
-        {name: part.numpy() for name, part in found.items()},
-        {name: float(part.std(-1, correction=0).mean()) for name, part in found.items()},
-        sum_error=float((sum(found.values(), torch.zeros(())) - whole).abs().max()),
-        shift_error=max(float(one.abs().max()) for one in moved),
+        {name: part.numpy() for name, part in products.items()},
+        {name: float(part.std(-1, correction=0).mean()) for name, part in products.items()},
+        sum_error=float((sum(products.values(), torch.zeros(())) - whole).abs().max()),
+        shift_error=max(float(difference.abs().max()) for difference in moved),
     )
 
 
@@ -130,27 +130,30 @@ class DistancePenalty:
     """(L, H): the same distance for the same queries and keys without the penalty."""
 
 
-def distance_penalty(heard: RecordedText) -> DistancePenalty:
+def distance_penalty(recorded: RecordedText) -> DistancePenalty:
     """Slopes of an encoder with ALiBi (Press, Smith & Lewis 2022), and their effect on a text.
 
     Raises:
         InvalidRequest: a layer does not use ALiBi.
     """
     rows: list[tuple[Tensor, Tensor]] = []
-    tokens = torch.arange(len(heard), dtype=torch.float64)
+    tokens = torch.arange(len(recorded), dtype=torch.float64)
     apart_NN = (tokens[None, :] - tokens[:, None]).abs()
-    for layer in range(heard.layer_count):
-        mixer = heard.mixer(layer)
+    for layer in range(recorded.layer_count):
+        mixer = recorded.mixer(layer)
         if not isinstance(mixer.position, Alibi):
             raise InvalidRequest(f"layer {layer} has no distance penalty; this experiment needs ALiBi")
-        s_HNN = heard.products(layer) / mixer.head_width**0.5
-        bare_HNN = s_HNN.masked_fill(~heard.allowed(layer), -torch.inf).softmax(-1)
+        s_HNN = recorded.products(layer) / mixer.head_width**0.5
+        bare_HNN = s_HNN.masked_fill(~recorded.allowed(layer), -torch.inf).softmax(-1)
         rows.append(
-            ((heard.probabilities(layer) * apart_NN).sum(-1).mean(-1), (bare_HNN * apart_NN).sum(-1).mean(-1))
+            (
+                (recorded.probabilities(layer) * apart_NN).sum(-1).mean(-1),
+                (bare_HNN * apart_NN).sum(-1).mean(-1),
+            )
         )
-    slopes_H = alibi_slopes(heard.mixer(0).heads)
-    found, without = (torch.stack(column).numpy() for column in zip(*rows, strict=True))
-    return DistancePenalty(slopes_H.numpy(), (np.log(2) / slopes_H.numpy()), found, without)
+    slopes_H = alibi_slopes(recorded.mixer(0).heads)
+    with_penalty, without = (torch.stack(column).numpy() for column in zip(*rows, strict=True))
+    return DistancePenalty(slopes_H.numpy(), (np.log(2) / slopes_H.numpy()), with_penalty, without)
 
 
 @dataclass(frozen=True)
@@ -217,21 +220,23 @@ def twice(encoder: Encoder, encoding: Encoding) -> Twice:
     before = special[special < np.flatnonzero(~encoding.special)[0]]
     after = special[special > np.flatnonzero(~encoding.special)[-1]]
     ids = np.concatenate([encoding.ids[before], words, words, encoding.ids[after]])
-    kept: dict[tuple[HookPoint, int], Tensor] = {}
+    tensors: dict[tuple[HookPoint, int], Tensor] = {}
 
     def hear(place: HookPoint, layer: int, tensor: Tensor) -> None:
-        kept[place, layer] = tensor.detach().to("cpu", torch.float64)
+        tensors[place, layer] = tensor.detach().to("cpu", torch.float64)
 
     with torch.inference_mode():
         encoder.encode(PackedBatch.of_ids([ids]), hook=hear)
     start, count, layers = len(before), len(words), range(len(encoder.spec.layers))
     first, second = slice(start, start + count), slice(start + count, start + 2 * count)
-    states = [kept[HookPoint.EMBEDDED, 0], *(kept[HookPoint.LAYER, layer] for layer in layers)]
+    states = [tensors[HookPoint.EMBEDDED, 0], *(tensors[HookPoint.LAYER, layer] for layer in layers)]
     moved = [float(((x[first] - x[second]).norm(dim=-1) / x[first].norm(dim=-1)).mean()) for x in states]
     changed = []
     for layer in layers:
-        q_THK, k_THK = kept[HookPoint.QUERY, layer], kept[HookPoint.KEY, layer]
-        one, other = (torch.einsum("rhk,chk->hrc", q_THK[part], k_THK[part]) for part in (first, second))
-        spread = one.flatten(1).std(-1, correction=0).clamp_min(1e-300)
-        changed.append(float(((one - other).abs().flatten(1).mean(-1) / spread).mean()))
+        q_THK, k_THK = tensors[HookPoint.QUERY, layer], tensors[HookPoint.KEY, layer]
+        first_scores, other = (
+            torch.einsum("rhk,chk->hrc", q_THK[part], k_THK[part]) for part in (first, second)
+        )
+        spread = first_scores.flatten(1).std(-1, correction=0).clamp_min(1e-300)
+        changed.append(float(((first_scores - other).abs().flatten(1).mean(-1) / spread).mean()))
     return Twice(count, np.array(moved), np.array(changed))

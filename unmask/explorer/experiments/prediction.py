@@ -79,7 +79,7 @@ def masked_prediction(
     ids = encoding.ids.copy()
     ids[token] = mask_id
     cache = ActivationCache.of(encoder, encoding.with_pieces(ids, list(encoding.pieces)))
-    found = attribution(cache, Word(token, id), encoder=plain)
+    relevance = attribution(cache, Word(token, id), encoder=plain)
     return MaskedPrediction(
         token,
         id,
@@ -87,7 +87,7 @@ def masked_prediction(
         int((log_V > log_V[id]).sum()) + 1,
         order[:TOP].numpy(),
         log_V[order[:TOP]].exp().numpy(),
-        found.values,
+        relevance.values,
         (log_V[id] - follow_N).numpy(),
     )
 
@@ -111,8 +111,8 @@ def _log_probabilities(
     for first in range(0, len(hidden), SEQUENCES_AT_ONCE):
         some = range(first, min(first + SEQUENCES_AT_ONCE, len(hidden)))
         ids = [encoding.ids.copy() for _ in some]
-        for one, number in zip(ids, some, strict=True):
-            one[list(hidden[number])] = mask_id
+        for sequence, number in zip(ids, some, strict=True):
+            sequence[list(hidden[number])] = mask_id
         batch = PackedBatch.of_ids(ids, [encoding.token_type_ids] * len(ids))
         places = [at * len(encoding) + read[number] for at, number in enumerate(some)]
         with torch.no_grad():

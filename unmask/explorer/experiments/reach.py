@@ -62,14 +62,14 @@ def reach_and_effect(
     reachable = _reachable(encoder, count, target, global_tokens)
     effect = np.zeros(reachable.shape)
     for first in range(0, count, SEQUENCES_AT_ONCE):
-        some = range(first, min(first + SEQUENCES_AT_ONCE, count))
-        ids = [encoding.ids] + [encoding.ids.copy() for _ in some]
-        for one, token in zip(ids[1:], some, strict=True):
-            one[token] = replacement
+        batch = range(first, min(first + SEQUENCES_AT_ONCE, count))
+        ids = [encoding.ids] + [encoding.ids.copy() for _ in batch]
+        for sequence, token in zip(ids[1:], batch, strict=True):
+            sequence[token] = replacement
         states = run_ids(encoder, ids, [list(global_tokens)] * len(ids))[: len(reachable)]
         for level, state in enumerate(states):
             a_SD = state.reshape(len(ids), count, -1)[:, target]
-            effect[level, some.start : some.stop] = (
+            effect[level, batch.start : batch.stop] = (
                 (a_SD[1:] - a_SD[0]).norm(dim=-1) / a_SD[0].norm()
             ).numpy()
     outside = float(effect[~reachable].max(initial=0.0))
@@ -81,7 +81,7 @@ def fields(encoder: Encoder, count: int, global_tokens: tuple[int, ...] = ()) ->
     first."""
     marks = np.zeros(count, dtype=np.bool_)
     marks[list(global_tokens)] = True
-    found = [np.eye(count, dtype=np.bool_)]
+    reached = [np.eye(count, dtype=np.bool_)]
     for number, layer in enumerate(encoder.spec.layers):
         seen = np.ones((count, count), dtype=np.bool_)
         if isinstance(layer.mixer, SoftmaxAttention):
@@ -89,19 +89,19 @@ def fields(encoder: Encoder, count: int, global_tokens: tuple[int, ...] = ()) ->
             tile = allowed(Tile.whole(count), layer.mixer.pattern, torch.device("cpu"), context)
             if tile is not None:
                 seen = tile.numpy() if tile.dim() == 2 else tile.any(0).numpy()
-        known = _through(seen | np.eye(count, dtype=np.bool_), found[-1])
+        known = _through(seen | np.eye(count, dtype=np.bool_), reached[-1])
         if number == 0 and encoder.spec.convolution is not None:
             near = np.abs(np.subtract.outer(np.arange(count), np.arange(count)))
             # The convolution reads embeddings, which depend only on their own token.
             known |= near <= encoder.spec.convolution.kernel // 2
-        found.append(known)
-    return found
+        reached.append(known)
+    return reached
 
 
 def _reachable(
     encoder: Encoder, count: int, target: int, global_tokens: tuple[int, ...]
 ) -> NDArray[np.bool_]:
-    return np.stack([one[target] for one in fields(encoder, count, global_tokens)])
+    return np.stack([field[target] for field in fields(encoder, count, global_tokens)])
 
 
 def _through(seen: NDArray[np.bool_], known: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -147,7 +147,7 @@ class Alternation:
     """``pairs`` with full attention in every layer."""
 
 
-def alternation(heard: RecordedText) -> Alternation:
+def alternation(recorded: RecordedText) -> Alternation:
     """Compare local and global layers.
 
     Beltagy, Peters & Cohan 2020 combine local and global attention in a layer; Warner et al. 2024 alternate
@@ -156,25 +156,25 @@ def alternation(heard: RecordedText) -> Alternation:
     Raises:
         InvalidRequest: a layer has no softmax, or its attention pattern is neither full nor a window.
     """
-    radii = [_radius(heard.mixer(layer).pattern, layer) for layer in range(heard.layer_count)]
-    nearest = min((radius for radius in radii if radius is not None), default=len(heard))
-    count = len(heard)
+    radii = [_radius(recorded.mixer(layer).pattern, layer) for layer in range(recorded.layer_count)]
+    nearest = min((radius for radius in radii if radius is not None), default=len(recorded))
+    count = len(recorded)
     places = torch.arange(count, dtype=torch.float64)
     apart_NN = (places[None, :] - places[:, None]).abs()
     distance, even, beyond = [], [], []
-    for layer in range(heard.layer_count):
-        p_HNN, seen_HNN = heard.probabilities(layer), heard.allowed(layer)
+    for layer in range(recorded.layer_count):
+        p_HNN, seen_HNN = recorded.probabilities(layer), recorded.allowed(layer)
         distance.append((p_HNN * apart_NN).sum(-1).mean(-1).numpy())
         beyond.append((p_HNN * (apart_NN > nearest)).sum(-1).mean(-1).numpy())
         even_HN = (seen_HNN * apart_NN).sum(-1) / seen_HNN.sum(-1)
         even.append(float(even_HN.mean()))
-    known = fields(heard.encoder, count)
+    known = fields(recorded.encoder, count)
     return Alternation(
         tuple(radii),
         np.stack(distance),
         np.array(even),
         np.stack(beyond),
-        np.array([int(one[count // 2].sum()) for one in known]),
+        np.array([int(field[count // 2].sum()) for field in known]),
         LENGTHS,
         tuple(sum(pairs(length, radius) for radius in radii) for length in LENGTHS),
         tuple(len(radii) * length**2 for length in LENGTHS),

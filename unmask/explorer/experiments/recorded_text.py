@@ -86,8 +86,8 @@ class RecordedText:
         if not isinstance(mixer.position, Disentangled):
             return AttentionBias.of(mixer.position, mixer.heads)
         places = (HookPoint.DISTANCE_KEY, HookPoint.DISTANCE_QUERY)
-        found = (self.distances.get((place, layer)) for place in places)
-        return AttentionBias(distances=DistanceBias(mixer.position, *found))
+        biases = (self.distances.get((place, layer)) for place in places)
+        return AttentionBias(distances=DistanceBias(mixer.position, *biases))
 
     def products(self, layer: int) -> Tensor:
         """q k of every pair before scaling, (H, N, N)."""
@@ -147,15 +147,15 @@ def record_text(encoder: Encoder, encoding: Encoding) -> RecordedText:
             "shorten it, or use the other views"
         )
     batch = PackedBatch.of_ids([encoding.ids], [encoding.token_type_ids])
-    kept: dict[tuple[HookPoint, int], Tensor] = {}
+    tensors: dict[tuple[HookPoint, int], Tensor] = {}
 
     def hear(place: HookPoint, layer: int, tensor: Tensor) -> None:
-        kept[place, layer] = tensor.detach().to("cpu", torch.float64)
+        tensors[place, layer] = tensor.detach().to("cpu", torch.float64)
 
     with torch.inference_mode():
         encoder.encode(batch, hook=hear)
     layers = range(len(encoder.spec.layers))
-    states = [kept[HookPoint.EMBEDDED, 0], *(kept[HookPoint.LAYER, layer] for layer in layers)]
+    states = [tensors[HookPoint.EMBEDDED, 0], *(tensors[HookPoint.LAYER, layer] for layer in layers)]
     if not all(bool(state.isfinite().all()) for state in states):
         raise NonFiniteResult("the encoder's states of this text are not finite; try dtype='float32'")
     return RecordedText(
@@ -163,12 +163,12 @@ def record_text(encoder: Encoder, encoding: Encoding) -> RecordedText:
         encoding,
         batch,
         states,
-        queries=[kept[HookPoint.QUERY, layer] for layer in layers],
-        keys=[kept[HookPoint.KEY, layer] for layer in layers],
-        values=[kept[HookPoint.VALUE, layer] for layer in layers],
+        queries=[tensors[HookPoint.QUERY, layer] for layer in layers],
+        keys=[tensors[HookPoint.KEY, layer] for layer in layers],
+        values=[tensors[HookPoint.VALUE, layer] for layer in layers],
         distances={
-            key: kept[key]
-            for key in kept
+            key: tensors[key]
+            for key in tensors
             if key[0] in (HookPoint.DISTANCE_KEY, HookPoint.DISTANCE_QUERY, HookPoint.RELATIVE_BIAS)
         },
     )
@@ -184,15 +184,15 @@ def run_ids(
     """
     used = globals_of if has_global_tokens(encoder.spec) else None
     batch = PackedBatch.of_ids(ids, None, used)
-    heard: list[Tensor] = []
+    tensors: list[Tensor] = []
 
     def hear(place: HookPoint, layer: int, tensor: Tensor) -> None:
         if place in (HookPoint.EMBEDDED, HookPoint.LAYER):
-            heard.append(tensor.detach().to("cpu", torch.float64))
+            tensors.append(tensor.detach().to("cpu", torch.float64))
 
     with torch.inference_mode():
         final = encoder.encode(batch, hook=hear)
-    return [*heard, final.detach().to("cpu", torch.float64)]
+    return [*tensors, final.detach().to("cpu", torch.float64)]
 
 
 def entropy(p: Tensor) -> Tensor:

@@ -81,22 +81,24 @@ class TrainedProducts:
     """Entropy share of the softmax over the same scores without the division."""
 
 
-def trained_products(heard: RecordedText) -> TrainedProducts:
+def trained_products(recorded: RecordedText) -> TrainedProducts:
     """Variances and entropies of every head; layers with fewer heads are padded with their mean.
 
     Raises:
         InvalidRequest: a layer has no softmax.
     """
     rows: list[list[NDArray[np.float64]]] = []
-    for layer in range(heard.layer_count):
-        mixer = heard.mixer(layer)
-        products_HNN, seen_HNN = heard.products(layer), heard.allowed(layer)
+    for layer in range(recorded.layer_count):
+        mixer = recorded.mixer(layer)
+        products_HNN, seen_HNN = recorded.products(layer), recorded.allowed(layer)
         keys_HN = seen_HNN.sum(-1)
-        scores_HNN = heard.scores(layer)
-        factor = (mixer.head_width * _parts(heard, layer)) ** 0.5
+        scores_HNN = recorded.scores(layer)
+        factor = (mixer.head_width * _parts(recorded, layer)) ** 0.5
         undivided = (scores_HNN * factor).masked_fill(~seen_HNN, -torch.inf).softmax(-1)
         divided = products_HNN / mixer.head_width**0.5
-        variance_H = torch.stack([one[seen].var() for one, seen in zip(products_HNN, seen_HNN, strict=True)])
+        variance_H = torch.stack(
+            [products[seen].var() for products, seen in zip(products_HNN, seen_HNN, strict=True)]
+        )
         count_HN1 = keys_HN[..., None]
         mean_HN1 = (divided * seen_HNN).sum(-1, keepdim=True) / count_HN1
         spread_HN = (((divided - mean_HN1) ** 2 * seen_HNN).sum(-1) / keys_HN).sqrt()
@@ -105,17 +107,17 @@ def trained_products(heard: RecordedText) -> TrainedProducts:
                 variance_H.numpy(),
                 (variance_H / mixer.head_width).numpy(),
                 spread_HN.mean(-1).numpy(),
-                entropy_share(heard.probabilities(layer), keys_HN).mean(-1).numpy(),
+                entropy_share(recorded.probabilities(layer), keys_HN).mean(-1).numpy(),
                 entropy_share(undivided, keys_HN).mean(-1).numpy(),
             ]
         )
     most = max(len(row[0]) for row in rows)
     columns = (np.stack([_filled(row[n], most) for row in rows]) for n in range(5))
-    return TrainedProducts(heard.mixer(0).head_width, *columns)
+    return TrainedProducts(recorded.mixer(0).head_width, *columns)
 
 
-def _parts(heard: RecordedText, layer: int) -> int:
-    distances = heard.bias(layer).distances
+def _parts(recorded: RecordedText, layer: int) -> int:
+    distances = recorded.bias(layer).distances
     return 1 if distances is None else distances.position.term_count
 
 

@@ -36,7 +36,7 @@ class Sinks:
     """The mean of this change if the token that receives the least is removed instead."""
 
 
-def sinks(heard: RecordedText) -> Sinks:
+def sinks(recorded: RecordedText) -> Sinks:
     """Find the strongest sink of a text, weight it by value norms, and remove it.
 
     Xiao et al. 2024 named sinks in causal models, where the first token is one. Here any token can be one;
@@ -45,30 +45,32 @@ def sinks(heard: RecordedText) -> Sinks:
     Raises:
         InvalidRequest: there are fewer than four tokens, or a layer has no softmax.
     """
-    if len(heard) < 4:
-        raise InvalidRequest(f"the text has {len(heard)} tokens; give at least 4, so that one can be removed")
-    received = _received(heard, weighted=False)
+    if len(recorded) < 4:
+        raise InvalidRequest(
+            f"the text has {len(recorded)} tokens; give at least 4, so that one can be removed"
+        )
+    received = _received(recorded, weighted=False)
     order = received.mean(0).argsort()
     sink, least = int(order[-1]), int(order[0])
     ratios = []
-    for layer in range(heard.layer_count):
-        norms_HN = heard.value_norms(layer).numpy()
+    for layer in range(recorded.layer_count):
+        norms_HN = recorded.value_norms(layer).numpy()
         others = np.delete(norms_HN, sink, axis=1)
         ratios.append(norms_HN[:, sink] / np.maximum(np.median(others, axis=1), 1e-300))
-    bare = record_text(heard.encoder, without(heard.encoding, sink))
+    bare = record_text(recorded.encoder, without(recorded.encoding, sink))
     left = _received(bare, weighted=False)
     found = int(left.mean(0).argmax())
-    other = record_text(heard.encoder, without(heard.encoding, least))
+    other = record_text(recorded.encoder, without(recorded.encoding, least))
     return Sinks(
         received,
-        _received(heard, weighted=True),
-        1 / len(heard),
+        _received(recorded, weighted=True),
+        1 / len(recorded),
         sink,
         np.stack(ratios),
         left,
         found + (found >= sink),
-        _moved(heard, bare, sink),
-        float(_moved(heard, other, least).mean()),
+        _moved(recorded, bare, sink),
+        float(_moved(recorded, other, least).mean()),
     )
 
 
@@ -77,19 +79,19 @@ def without(encoding: Encoding, token: int) -> Encoding:
     return encoding.select(np.arange(len(encoding)) != token)
 
 
-def _received(heard: RecordedText, *, weighted: bool) -> NDArray[np.float64]:
+def _received(recorded: RecordedText, *, weighted: bool) -> NDArray[np.float64]:
     rows = []
-    for layer in range(heard.layer_count):
-        p_HNN = heard.probabilities(layer)
+    for layer in range(recorded.layer_count):
+        p_HNN = recorded.probabilities(layer)
         if weighted:
-            p_HNN = p_HNN * heard.value_norms(layer)[:, None, :]
+            p_HNN = p_HNN * recorded.value_norms(layer)[:, None, :]
             p_HNN = p_HNN / p_HNN.sum(-1, keepdim=True).clamp_min(1e-300)
         rows.append(p_HNN.mean((0, 1)).numpy())
     return np.stack(rows)
 
 
-def _moved(heard: RecordedText, bare: RecordedText, token: int) -> NDArray[np.float64]:
-    kept = torch.arange(len(heard)) != token
-    a_ND, b_ND = heard.states[-1][kept], bare.states[-1]
+def _moved(recorded: RecordedText, bare: RecordedText, token: int) -> NDArray[np.float64]:
+    others = torch.arange(len(recorded)) != token
+    a_ND, b_ND = recorded.states[-1][others], bare.states[-1]
     moved: NDArray[np.float64] = ((a_ND - b_ND).norm(dim=-1) / a_ND.norm(dim=-1)).numpy()
     return moved

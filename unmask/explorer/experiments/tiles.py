@@ -61,7 +61,7 @@ class Tiled:
     independent of the length."""
 
 
-def tiled(heard: RecordedText, layer: int, head: int, query: int, *, tile: int = 8) -> Tiled:
+def tiled(recorded: RecordedText, layer: int, head: int, query: int, *, tile: int = 8) -> Tiled:
     """Compute a head in tiles with an online softmax, and compare it with the direct computation.
 
     Milakov & Gimelshein 2018; Rabe & Staats 2021; Dao et al. 2022.
@@ -69,20 +69,20 @@ def tiled(heard: RecordedText, layer: int, head: int, query: int, *, tile: int =
     Raises:
         InvalidRequest: there is no such layer, head or query, or the tile is below 1.
     """
-    mixer = heard.mixer(layer)
-    if not 0 <= head < mixer.heads or not 0 <= query < len(heard) or tile < 1:
+    mixer = recorded.mixer(layer)
+    if not 0 <= head < mixer.heads or not 0 <= query < len(recorded) or tile < 1:
         raise InvalidRequest(
-            f"head {head} (of {mixer.heads}), query {query} (of {len(heard)}) or tile {tile} is out of "
+            f"head {head} (of {mixer.heads}), query {query} (of {len(recorded)}) or tile {tile} is out of "
             "range; heads and queries count from 0, and a tile has at least 1 token"
         )
-    count = len(heard)
+    count = len(recorded)
     output, trace = np.empty((count, mixer.head_width)), []
     for first in range(0, count, tile):
         end = min(first + tile, count)
-        part, steps = _rows(heard, layer, head, (first, end), tile=tile, query=query)
+        part, steps = _rows(recorded, layer, head, (first, end), tile=tile, query=query)
         output[first:end] = part
         trace += steps
-    whole = heard.mixed(layer, heard.probabilities(layer))[:, head].numpy()
+    whole = recorded.mixed(layer, recorded.probabilities(layer))[:, head].numpy()
     held = tile * tile + 2 * tile
     return Tiled(
         layer,
@@ -102,19 +102,19 @@ def tiled(heard: RecordedText, layer: int, head: int, query: int, *, tile: int =
 
 
 def _rows(
-    heard: RecordedText, layer: int, head: int, rows: tuple[int, int], *, tile: int, query: int
+    recorded: RecordedText, layer: int, head: int, rows: tuple[int, int], *, tile: int, query: int
 ) -> tuple[NDArray[np.float64], list[Step]]:
     """The output of some queries, (R, K), and the steps of ``query`` if it is one of them."""
-    mixer, bias = heard.mixer(layer), heard.bias(layer).of_head(head)
-    q_R1K = heard.queries[layer][rows[0] : rows[1], head : head + 1]
+    mixer, bias = recorded.mixer(layer), recorded.bias(layer).of_head(head)
+    q_R1K = recorded.queries[layer][rows[0] : rows[1], head : head + 1]
     maximum_R = torch.full((len(q_R1K),), -torch.inf, dtype=torch.float64)
     sum_R, mixed_RK = torch.zeros(len(q_R1K), dtype=torch.float64), torch.zeros_like(q_R1K[:, 0])
-    seen_HNN = heard.allowed(layer)[head] if _heads_differ(heard, layer) else None
+    seen_HNN = recorded.allowed(layer)[head] if _heads_differ(recorded, layer) else None
     steps = []
-    for first in range(0, len(heard), tile):
-        part = Tile(*rows, first, min(first + tile, len(heard)))
+    for first in range(0, len(recorded), tile):
+        part = Tile(*rows, first, min(first + tile, len(recorded)))
         columns = slice(part.first_column, part.end_column)
-        s_RC = scores(part, q_R1K, heard.keys[layer][columns, head : head + 1], bias)[0]
+        s_RC = scores(part, q_R1K, recorded.keys[layer][columns, head : head + 1], bias)[0]
         if seen_HNN is not None:
             seen_RC = seen_HNN[rows[0] : rows[1], columns]
         else:
@@ -127,7 +127,7 @@ def _rows(
         factor_R = (maximum_R - safe_R).exp()
         weight_RC = (s_RC - safe_R[:, None]).exp()
         sum_R = sum_R * factor_R + weight_RC.sum(-1)
-        mixed_RK = mixed_RK * factor_R[:, None] + weight_RC @ heard.values[layer][columns, head]
+        mixed_RK = mixed_RK * factor_R[:, None] + weight_RC @ recorded.values[layer][columns, head]
         maximum_R = new_R
         if rows[0] <= query < rows[1] and bool(new_R[query - rows[0]].isfinite()):
             row = query - rows[0]
@@ -135,6 +135,6 @@ def _rows(
     return (mixed_RK / sum_R[:, None]).numpy(), steps
 
 
-def _heads_differ(heard: RecordedText, layer: int) -> bool:
+def _heads_differ(recorded: RecordedText, layer: int) -> bool:
     """Whether the attention pattern depends on more than the tile: random blocks, global tokens."""
-    return not isinstance(heard.mixer(layer).pattern, FullAttention | CausalAttention | SlidingWindow)
+    return not isinstance(recorded.mixer(layer).pattern, FullAttention | CausalAttention | SlidingWindow)

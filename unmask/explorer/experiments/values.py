@@ -66,7 +66,7 @@ class _Update:
     after: Tensor
 
 
-def values(heard: RecordedText, layer: int, head: int, query: int) -> Values:
+def values(recorded: RecordedText, layer: int, head: int, query: int) -> Values:
     """Follow one token through a layer (Vaswani et al. 2017; Elhage et al. 2021 for the residual stream).
 
     Values are mixed and projected in float64 from the recorded ones; norms and feed-forward parts are
@@ -75,18 +75,18 @@ def values(heard: RecordedText, layer: int, head: int, query: int) -> Values:
     Raises:
         InvalidRequest: there is no such layer, head or token, or a layer has no softmax.
     """
-    mixer = heard.mixer(layer)
+    mixer = recorded.mixer(layer)
     one_of("head", head, mixer.heads, f"layer {layer} has heads")
-    token_of(len(heard), query)
-    p_N = heard.probabilities(layer)[head, query]
-    v_ND = heard.values[layer][:, head] @ out_matrix(heard.encoder.block(layer).attention)[head].cpu()
+    token_of(len(recorded), query)
+    p_N = recorded.probabilities(layer)[head, query]
+    v_ND = recorded.values[layer][:, head] @ out_matrix(recorded.encoder.block(layer).attention)[head].cpu()
     c_ND = p_N[:, None] * v_ND
     out_D = c_ND.sum(0)
-    updates = [_update(heard, at, query) for at in range(heard.layer_count)]
-    mixed_HD, bias_D = _heads(heard, layer, query)
+    updates = [_update(recorded, at, query) for at in range(recorded.layer_count)]
+    mixed_HD, bias_D = _heads(recorded, layer, query)
     chosen = updates[layer]
     # A convolution adds what it reads of the neighbors to the output of the first layer.
-    alone = [at for at in range(heard.layer_count) if at > 0 or heard.encoder.spec.convolution is None]
+    alone = [at for at in range(recorded.layer_count) if at > 0 or recorded.encoder.spec.convolution is None]
     return Values(
         layer,
         head,
@@ -101,45 +101,51 @@ def values(heard: RecordedText, layer: int, head: int, query: int) -> Values:
         before_norm=float(chosen.before.norm()),
         attention_norm=float(chosen.attention.norm()),
         feedforward_norm=float(chosen.feedforward.norm()),
-        attention_part=np.array([_part(one.attention, one.before + one.attention) for one in updates]),
-        feedforward_part=np.array([_part(one.feedforward, one.between + one.feedforward) for one in updates]),
+        attention_part=np.array(
+            [_part(update.attention, update.before + update.attention) for update in updates]
+        ),
+        feedforward_part=np.array(
+            [_part(update.feedforward, update.between + update.feedforward) for update in updates]
+        ),
         kept_cosine=np.array(
             [
-                float(torch.cosine_similarity(heard.states[at][query], heard.states[at + 1][query], dim=0))
-                for at in range(heard.layer_count)
+                float(
+                    torch.cosine_similarity(recorded.states[at][query], recorded.states[at + 1][query], dim=0)
+                )
+                for at in range(recorded.layer_count)
             ]
         ),
         error=max(
             (
                 float((updates[at].after - y_D).abs().max() / y_D.norm())
                 for at in alone
-                for y_D in [heard.states[at + 1][query]]
+                for y_D in [recorded.states[at + 1][query]]
             ),
             default=0.0,
         ),
     )
 
 
-def _heads(heard: RecordedText, layer: int, query: int) -> tuple[Tensor, Tensor]:
+def _heads(recorded: RecordedText, layer: int, query: int) -> tuple[Tensor, Tensor]:
     """The outputs of all heads for one token, (H, D), and the bias of the output projection, (D,)."""
-    mixer = heard.encoder.block(layer).attention
-    mixed_HK = torch.einsum("hn,nhk->hk", heard.probabilities(layer)[:, query], heard.values[layer])
+    mixer = recorded.encoder.block(layer).attention
+    mixed_HK = torch.einsum("hn,nhk->hk", recorded.probabilities(layer)[:, query], recorded.values[layer])
     mixed_HD = torch.einsum("hk,hkd->hd", mixed_HK, out_matrix(mixer).cpu())
     inner = mixer.spec.heads * mixer.spec.head_width
     with torch.no_grad():
-        bias_D = mixer.out(torch.zeros(1, inner, dtype=heard.dtype, device=heard.encoder.device))[0]
+        bias_D = mixer.out(torch.zeros(1, inner, dtype=recorded.dtype, device=recorded.encoder.device))[0]
     return mixed_HD, bias_D.to("cpu", torch.float64)
 
 
-def _update(heard: RecordedText, layer: int, query: int) -> _Update:
-    heard.mixer(layer)
-    block = heard.encoder.block(layer)
-    mixed_HD, bias_D = _heads(heard, layer, query)
-    before, attention = heard.states[layer][query], mixed_HD.sum(0) + bias_D
+def _update(recorded: RecordedText, layer: int, query: int) -> _Update:
+    recorded.mixer(layer)
+    block = recorded.encoder.block(layer)
+    mixed_HD, bias_D = _heads(recorded, layer, query)
+    before, attention = recorded.states[layer][query], mixed_HD.sum(0) + bias_D
 
     def by(module: torch.nn.Module, x_D: Tensor) -> Tensor:
         with torch.no_grad():
-            y_1D: Tensor = module(x_D[None].to(heard.encoder.device, heard.dtype))
+            y_1D: Tensor = module(x_D[None].to(recorded.encoder.device, recorded.dtype))
         return y_1D[0].to("cpu", torch.float64)
 
     between = before + attention

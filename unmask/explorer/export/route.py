@@ -18,14 +18,14 @@ def export(context: AppContext, request: Request) -> Answer:
     ``look``, ``{texts: [...], views: [...], layer, head, token, weight?, special?}``, adds what these
     views ask for.
     """
-    given = request.json()
-    paths, hash_, title = given.get("paths"), given.get("hash", ""), given.get("title", "unmask")
+    body = request.json()
+    paths, hash_, title = body.get("paths"), body.get("hash", ""), body.get("title", "unmask")
     if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
         raise Refused(400, "BadRequest", "paths must be a list of paths of this API")
     if not isinstance(hash_, str) or not isinstance(title, str):
         raise Refused(400, "BadRequest", "hash and title must be strings")
-    if "look" in given:
-        paths = [*paths, *_of_views(context, given["look"])]
+    if "look" in body:
+        paths = [*paths, *_of_views(context, body["look"])]
     if len(paths) > MOST_PATHS:
         raise Refused(400, "BadRequest", f"{len(paths):,} paths are more than the {MOST_PATHS:,} of one file")
     page = saved_page(context.answer, paths, hash_, title)
@@ -40,7 +40,7 @@ def _of_views(context: AppContext, given: object) -> list[str]:
         if not isinstance(listed, list) or not listed or not all(isinstance(one, str) for one in listed):
             raise Refused(400, "BadRequest", "look must list texts and views, as strings")
     numbers = [given.get("layer"), given.get("head"), 0 if token is None else token]
-    if not all(type(one) is int for one in numbers):
+    if not all(type(number) is int for number in numbers):
         raise Refused(400, "BadRequest", "layer, head and token of look must be whole numbers")
     weight, special = given.get("weight", "raw"), given.get("special", "show")
     if weight not in get_args(Weight) or special not in get_args(Special):

@@ -36,7 +36,7 @@ def saved_page(get: Get, paths: Sequence[str], hash_: str, title: str) -> bytes:
     Raises:
         Refused: a text is not held any more, or the answers are more than one file should hold.
     """
-    kept: dict[str, dict[str, object]] = {}
+    answers: dict[str, dict[str, object]] = {}
     size = 0
     for path in dict.fromkeys(_with_texts(paths)):
         answer = get(path)
@@ -50,11 +50,11 @@ def saved_page(get: Get, paths: Sequence[str], hash_: str, title: str) -> bytes:
                 f"what was looked at takes more than the {MOST_BYTES // 1_000_000} MB of one file; "
                 "look at less, or at a shorter text, and save again",
             )
-        kept[path] = {"status": answer.status, "type": answer.media_type, "data": text}
+        answers[path] = {"status": answer.status, "type": answer.media_type, "data": text}
     stamps = [
-        json.loads(str(kept[path]["data"])) for path in kept if re.fullmatch(r"texts/[^/]+/stamp", path)
+        json.loads(str(answers[path]["data"])) for path in answers if re.fullmatch(r"texts/[^/]+/stamp", path)
     ]
-    saved = {"hash": hash_, "answers": kept, "stamp": one_line(stamps, hash_)}
+    saved = {"hash": hash_, "answers": answers, "stamp": one_line(stamps, hash_)}
     # "<" is written as an escape, so that nothing in the data can end the element that holds it.
     data = json.dumps(saved, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     embedded = f'<script type="application/json" id="unmask-saved">{data}</script>'
@@ -72,8 +72,8 @@ def _with_texts(paths: Sequence[str]) -> list[str]:
     for path in paths:
         text = re.match(r"texts/([^/?]+)", path)
         compared = re.match(r"(?:compare|change)/([^/?]+)/([^/?]+)", path)
-        found = text or compared
-        for name in found.groups() if found else ():
+        match = text or compared
+        for name in match.groups() if match else ():
             wanted += [str(request(name)) for request in (TextRequest, StateRequest, StampRequest)]
         wanted.append(path)
     return wanted
@@ -100,17 +100,17 @@ def _inlined(title: str, *, head: str = "", body: str = "") -> str:
     scripts: list[str] = []
     styles: list[str] = []
 
-    def script(found: re.Match[str]) -> str:
-        scripts.append(_asset(found[1]).replace("</script", "<\\/script"))
+    def script(match: re.Match[str]) -> str:
+        scripts.append(_asset(match[1]).replace("</script", "<\\/script"))
         return ""
 
-    def style(found: re.Match[str]) -> str:
-        styles.append(_asset(found[1]))
+    def style(match: re.Match[str]) -> str:
+        styles.append(_asset(match[1]))
         return f"<style>{styles[-1]}</style>"
 
-    def icon(found: re.Match[str]) -> str:
-        written = base64.b64encode((STATIC / "assets" / found[2]).read_bytes()).decode("ascii")
-        return f'{found[1]}href="data:image/svg+xml;base64,{written}"'
+    def icon(match: re.Match[str]) -> str:
+        written = base64.b64encode((STATIC / "assets" / match[2]).read_bytes()).decode("ascii")
+        return f'{match[1]}href="data:image/svg+xml;base64,{written}"'
 
     page = re.sub(r'<script[^>]*src="/assets/([^"]+)"[^>]*></script>', script, page)
     page = re.sub(r'<link[^>]*rel="stylesheet"[^>]*href="/assets/([^"]+)"[^>]*>', style, page)
@@ -119,7 +119,7 @@ def _inlined(title: str, *, head: str = "", body: str = "") -> str:
     page = re.sub(r"<title>.*?</title>", lambda _: f"<title>{html.escape(title)}</title>", page)
     policy = f'<meta http-equiv="Content-Security-Policy" content="{_policy(scripts, styles)}" />'
     page = page.replace("<head>", f"<head>\n    {policy}{head}", 1)
-    tail = body + "".join(f'<script type="module">{one}</script>' for one in scripts)
+    tail = body + "".join(f'<script type="module">{script}</script>' for script in scripts)
     return page.replace("</body>", f"{tail}\n  </body>", 1)
 
 
@@ -132,8 +132,8 @@ def _policy(scripts: Sequence[str], styles: Sequence[str]) -> str:
 
 
 def _hashes(contents: Sequence[str]) -> str:
-    digests = (hashlib.sha256(one.encode("utf-8")).digest() for one in contents)
-    return " ".join(f"'sha256-{base64.b64encode(one).decode('ascii')}'" for one in digests)
+    digests = (hashlib.sha256(content.encode("utf-8")).digest() for content in contents)
+    return " ".join(f"'sha256-{base64.b64encode(digest).decode('ascii')}'" for digest in digests)
 
 
 def _asset(name: str) -> str:

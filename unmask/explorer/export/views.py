@@ -121,41 +121,41 @@ def view_paths(get: Get, texts: Sequence[str], look: ViewSelection) -> list[str]
         raise InvalidRequest(
             f"there is no view {unknown[0] if unknown else ''!r}; there are {', '.join(SAVED)}"
         )
-    reads = [plain(get(str(TextRequest(one)))) for one in texts]
+    reads = [plain(get(str(TextRequest(text)))) for text in texts]
     model = plain(get(str(SessionRequest())))["models"][reads[0]["model_index"]]
     _check(look, reads[0])
-    found: list[PageRequest] = [
+    requests: list[PageRequest] = [
         request(read["id"])
         for read in reads
         for request in (TextRequest, StateRequest, StampRequest, HeadsRequest)
     ]
     if model["can_classify"]:
-        found.append(TaskPredictionRequest(reads[0]["id"]))
+        requests.append(TaskPredictionRequest(reads[0]["id"]))
     asked = _ExportRequests(
         get, reads, model, look, question_token(reads[0]) if look.token is None else look.token
     )
     for view in look.views:
         for request in REQUESTS:
             if view in request.saved_in:
-                found += _of_selection(request, asked)
+                requests += _of_selection(request, asked)
         if view in _BEYOND_SELECTION:
-            found += _BEYOND_SELECTION[view](asked)
-    return list(dict.fromkeys(map(str, found)))
+            requests += _BEYOND_SELECTION[view](asked)
+    return list(dict.fromkeys(map(str, requests)))
 
 
 def question_token(read: Json) -> int:
     """The token that is asked about where none is chosen: the first mask of the text, else its first."""
-    pieces = (one["piece"].lower() if one["special"] else "" for one in read["tokens"])
+    pieces = (token["piece"].lower() if token["special"] else "" for token in read["tokens"])
     return next((at for at, piece in enumerate(pieces) if piece.strip("[]<>|_") == "mask"), 0)
 
 
 def _check(look: ViewSelection, read: Json) -> None:
-    given = [("layer", look.layer, read["layers"])]
+    choices = [("layer", look.layer, read["layers"])]
     if 0 <= look.layer < read["layers"]:
-        given.append(("head", look.head, read["heads"][look.layer]))
+        choices.append(("head", look.head, read["heads"][look.layer]))
     if look.token is not None:
-        given.append(("token", look.token, len(read["tokens"])))
-    for name, value, count in given:
+        choices.append(("token", look.token, len(read["tokens"])))
+    for name, value, count in choices:
         if not 0 <= value < count:
             raise InvalidRequest(f"{name} is {value}; {read['model']} has 0 to {count - 1} here")
 
@@ -229,8 +229,11 @@ class _ExportRequests:
         weight, special = self.look.weight, self.look.special
         for over in get_args(Over) if self.tokens <= ALL_POOLED_TOKENS else ():
             layer = 0 if over.startswith("all") else self.look.layer
-            for one in (*self.tiles(layer, 0, "max", weight, special), *self.rows(layer, 0, weight, special)):
-                yield replace(one, over=over)  # type: ignore[call-arg]
+            for request in (
+                *self.tiles(layer, 0, "max", weight, special),
+                *self.rows(layer, 0, weight, special),
+            ):
+                yield replace(request, over=over)  # type: ignore[call-arg]
 
     def tiles(
         self, layer: int, head: int, pool: Pool = "max", weight: Weight = "raw", special: Special = "show"
@@ -247,8 +250,8 @@ def _of_selection(request: type[PageRequest], asked: _ExportRequests) -> Iterato
         return
     chosen = {"text": asked.text, "token": asked.token, "model": asked.read["model_index"]}
     for layer, head in asked.heads if "head" in names else [asked.chosen]:
-        given = {**chosen, "layer": layer, "head": head}
-        yield request(**{name: value for name, value in given.items() if name in names})
+        values = {**chosen, "layer": layer, "head": head}
+        yield request(**{name: value for name, value in values.items() if name in names})
 
 
 def _heads(asked: _ExportRequests) -> Iterator[PageRequest]:
@@ -282,8 +285,8 @@ def _head(asked: _ExportRequests) -> Iterator[PageRequest]:
     heads = asked.heads
     if texts:
         yield CorpusHeadsRequest(model, texts)
-        one = len(accepted(asked.get(str(CorpusHeadRequest(model, *chosen, texts)))).data)
-        heads = heads if one * len(heads) <= ALL_HEADS_BYTES else [chosen]
+        size = len(accepted(asked.get(str(CorpusHeadRequest(model, *chosen, texts)))).data)
+        heads = heads if size * len(heads) <= ALL_HEADS_BYTES else [chosen]
     for layer, head in heads:
         yield EdgesRequest(asked.text, layer, "raw", "hide")
         yield AblationRequest(asked.text, layer, head, None, "zero", "embedding")
@@ -329,13 +332,13 @@ def _tiles(tokens: int) -> list[tuple[int, int, int]]:
     level = 0
     while tokens / 2**level > TILE:
         level += 1
-    found: list[tuple[int, int, int]] = []
-    for one in range(level, -1, -1):
-        side = math.ceil(tokens / 2**one / TILE)
-        if len(found) + side * side > MOST_TILES:
+    tiles: list[tuple[int, int, int]] = []
+    for zoom in range(level, -1, -1):
+        side = math.ceil(tokens / 2**zoom / TILE)
+        if len(tiles) + side * side > MOST_TILES:
             break
-        found += [(one, y, x) for y in range(side) for x in range(side)]
-    return found
+        tiles += [(zoom, y, x) for y in range(side) for x in range(side)]
+    return tiles
 
 
 def _flow(asked: _ExportRequests) -> Iterator[PageRequest]:
@@ -353,7 +356,7 @@ def _paths(asked: _ExportRequests) -> Iterator[PageRequest]:
         yield RolloutRequest(text, token, fusion)
     yield RolloutRequest(text, None, "mean")
     if asked.tokens <= ALL_ROLLOUTS_TOKENS:
-        yield from (RolloutRequest(text, one, "mean") for one in range(asked.tokens))
+        yield from (RolloutRequest(text, target, "mean") for target in range(asked.tokens))
     if asked.model["can_fill"]:
         yield AttributionRequest(text, token, "word")
     if asked.model["can_classify"]:
@@ -367,7 +370,7 @@ def _compare(asked: _ExportRequests) -> Iterator[PageRequest]:
     request = CompareRequest(asked.reads[0]["id"], asked.reads[1]["id"])
     yield request
     _, meta = unpack(accepted(asked.get(str(request))).data)
-    match = [one for one in meta["matches"] if tuple(one["a"]) == asked.chosen]
+    match = [pair for pair in meta["matches"] if tuple(pair["a"]) == asked.chosen]
     other = tuple(match[0]["b"]) if match else (0, 0)
     for special in get_args(Special):
         for read, (layer, head) in zip(asked.reads, (asked.chosen, other), strict=True):

@@ -186,18 +186,18 @@ def texts(context: AppContext, request: Request) -> Answer:
 
     def measure(view: AttentionView) -> Answer:
         try:
-            found = compare_texts(other.cache, view.cache, head=pooled)
+            comparison = compare_texts(other.cache, view.cache, head=pooled)
         except InvalidRequest as error:
             raise cannot(str(error)) from None
         meta = TextChangeMeta(
             before=before.id,
             after=after.id,
-            pairs=found.pairs,
-            embedding_cosine=found.embedding_cosine,
+            pairs=comparison.pairs,
+            embedding_cosine=comparison.embedding_cosine,
             pooling=" and ".join(pooled.pooling if pooled else ("mean",)),
             classes=_classes(before, after),
         )
-        return array_answer({"cosine": found.state_cosine}, meta)
+        return array_answer({"cosine": comparison.state_cosine}, meta)
 
     return after.ask(measure)
 
@@ -237,20 +237,20 @@ def fill(context: AppContext, request: Request) -> Answer:
     token, top = token_of(after, request), _top(after, request)
     here = _counterpart(before, after, token)
     other = before.view
-    own = [int(one.encoding.ids[at]) for one, at in ((before, here), (after, token))]
+    ids = [int(text.encoding.ids[at]) for text, at in ((before, here), (after, token))]
 
     def predict(view: AttentionView, watch: Watch) -> PredictionChange:
-        one, two = masked_at(before, other, here, watch), masked_at(after, view, token, watch)
-        found = prediction_change(one, here, two, token, top_k=top, also=own)
+        masked_before, two = masked_at(before, other, here, watch), masked_at(after, view, token, watch)
+        change = prediction_change(masked_before, here, two, token, top_k=top, also=ids)
         return PredictionChange(
             token_before=here,
             token_after=token,
-            same=np.array_equal(one.encoding.ids, two.encoding.ids),
-            own_before=own[0],
-            own_after=own[1],
+            same=np.array_equal(masked_before.encoding.ids, two.encoding.ids),
+            own_before=ids[0],
+            own_after=ids[1],
             predictions=tuple(
                 ChangedPrediction(*spellings(after.model.tokenizer, int(id)), int(id), float(p), float(q))
-                for id, p, q in zip(found.ids, found.before, found.after, strict=True)
+                for id, p, q in zip(change.ids, change.before, change.after, strict=True)
             ),
         )
 
@@ -260,13 +260,13 @@ def fill(context: AppContext, request: Request) -> Answer:
 def guesses(reading: TextSession, request: Request) -> Answer:
     """``GET texts/{id}/guesses?token=&top=``: one mask token in place of the whole word of a token."""
     need_predictor(reading)
-    found = reading.found_words
+    words = reading.found_words
     token, top = token_of(reading, request), _top(reading, request)
-    word = int(found.of_token[token])
-    if found.special[word]:
-        raise cannot(f"{found.surface(word)} is a special token of the model; choose a word of the text")
+    word = int(words.of_token[token])
+    if words.special[word]:
+        raise cannot(f"{words.surface(word)} is a special token of the model; choose a word of the text")
     encoding, tokenizer = reading.encoding, reading.model.tokenizer
-    in_pair, (start, end) = bool(found.in_pair[word]), found.spans[word].tolist()
+    in_pair, (start, end) = bool(words.in_pair[word]), words.spans[word].tolist()
     parts: list[str | None] = [encoding.text, encoding.pair]
     whole = parts[in_pair] or ""
     # White space that a tokenizer counts to its word stays.
@@ -282,9 +282,9 @@ def guesses(reading: TextSession, request: Request) -> Answer:
             raise cannot("this tokenizer does not read a mask token in a text, so no word can be asked for")
         cache = ActivationCache.of(reading.model.encoder, text, watch=watch)
         p_V = word_probabilities(cache, int(places[0]))
-        tokens = np.flatnonzero(found.of_token == word)
-        own = _own(reading, p_V, int(encoding.ids[tokens[0]])) if len(tokens) == 1 else None
-        return Guesses(token, own, _predictions(reading, p_V, top))
+        tokens = np.flatnonzero(words.of_token == word)
+        actual = _own(reading, p_V, int(encoding.ids[tokens[0]])) if len(tokens) == 1 else None
+        return Guesses(token, actual, _predictions(reading, p_V, top))
 
     return json_answer(reading.analyse(("guesses", token, top), predict))
 
@@ -304,14 +304,14 @@ def _own(reading: TextSession, p_V: np.ndarray, id: int) -> OwnWord:
 
 def _predictions(reading: TextSession, p_V: np.ndarray, top: int) -> tuple[Prediction, ...]:
     """The most likely pieces that are whole words: a guess stands in place of a word."""
-    tokenizer, found = reading.model.tokenizer, []
+    tokenizer, predictions = reading.model.tokenizer, []
     for id in np.argsort(-p_V, kind="stable").tolist():
         piece, text = spellings(tokenizer, id)
         if is_word(text.strip()) and not _continues(text):
-            found.append(Prediction(piece, text.strip(), id, float(p_V[id])))
-        if len(found) == top:
+            predictions.append(Prediction(piece, text.strip(), id, float(p_V[id])))
+        if len(predictions) == top:
             break
-    return tuple(found)
+    return tuple(predictions)
 
 
 def _continues(text: str) -> bool:
@@ -339,7 +339,7 @@ def _pairs(before: TextSession, after: TextSession) -> tuple[WordPair, ...]:
 def _counterpart(before: TextSession, after: TextSession, token: int) -> int:
     """The token of the first text that stands for one of the second: of the same place in its word."""
     word = int(after.found_words.of_token[token])
-    here = next((one.before for one in _pairs(before, after) if one.after == word), None)
+    here = next((pair.before for pair in _pairs(before, after) if pair.after == word), None)
     if here is None:
         raise cannot(
             f"the word of token {token}, “{after.encoding.surface(token)}”, was inserted; "
@@ -355,8 +355,10 @@ def _classes(before: TextSession, after: TextSession) -> tuple[ClassChange, ...]
     roles = [head.role for head in after.model.spec.heads if isinstance(head, Classifier)]
     if "sequence" not in roles:
         return ()
-    one, other = (class_scores(read.view.cache, read.encoding, "sequence") for read in (before, after))
-    return tuple(ClassChange(label, one[label], other[label]) for label in other)
+    scores_before, other = (
+        class_scores(read.view.cache, read.encoding, "sequence") for read in (before, after)
+    )
+    return tuple(ClassChange(label, scores_before[label], other[label]) for label in other)
 
 
 def _top(reading: TextSession, request: Request) -> int:

@@ -55,13 +55,13 @@ class CompareRequest(PageRequest):
 def compare(context: AppContext, request: Request) -> Answer:
     """``GET compare/{a}/{b}``: cka (levels of a, levels of b), distance (heads of a, heads of b)."""
     a, b = (context.texts.get(part) for part in request.parts)
-    found = align(a.encoding, b.encoding)
+    alignment = align(a.encoding, b.encoding)
     no_distance = _no_distance(a, b)
 
     other = b.levels
 
     def measure(levels: Sequence[object], watch: Watch) -> tuple[NamedArrays, CompareMeta]:
-        arrays, meta = _compared((a, b), (levels, other), found, no_distance, watch)
+        arrays, meta = _compared((a, b), (levels, other), alignment, no_distance, watch)
         return arrays, replace(meta, a=a.id, b=b.id)
 
     arrays, meta = a.analyse_levels(("compare", b.id), measure)
@@ -71,14 +71,14 @@ def compare(context: AppContext, request: Request) -> Answer:
 def _compared(
     texts: tuple[TextSession, TextSession],
     levels: tuple[Sequence[object], Sequence[object]],
-    found: Alignment,
+    alignment: Alignment,
     no_distance: str | None,
     watch: Watch,
 ) -> tuple[NamedArrays, CompareMeta]:
     arrays: NamedArrays = {"cka": np.zeros((0, 0))}
     n, note = 0, ""
     try:
-        alike, pooled = _levels_alike(levels, found, watch)
+        alike, pooled = _levels_alike(levels, alignment, watch)
         arrays |= {"cka": alike.debiased, "cka_low": alike.low, "cka_high": alike.high}
         arrays |= {"cka_biased": alike.biased, "cka_shuffled": alike.shuffled}
         n = alike.n
@@ -91,13 +91,13 @@ def _compared(
         note = str(error)
     matches: tuple[HeadMatch, ...] = ()
     if no_distance is None:
-        distances = compare_heads(*(one.view.cache for one in texts), watch=watch)
+        distances = compare_heads(*(text.view.cache for text in texts), watch=watch)
         arrays["distance"] = distances.divergence
         matches = match_heads(distances)
     meta = CompareMeta(
         a="",
         b="",
-        alignment=found.segments,
+        alignment=alignment.segments,
         matches=matches,
         cka_n=n,
         cka_note=note,
@@ -107,10 +107,14 @@ def _compared(
 
 
 def _levels_alike(
-    levels: tuple[Sequence[object], Sequence[object]], found: Alignment, watch: Watch
+    levels: tuple[Sequence[object], Sequence[object]], alignment: Alignment, watch: Watch
 ) -> tuple[Cka, bool]:
     """CKA over what both have, special tokens left out; and whether tokens had to be pooled for it."""
-    pairs = [(one.a, one.b) for one in found.segments if one.a[0] < one.a[1] and one.b[0] < one.b[1]]
+    pairs = [
+        (segment.a, segment.b)
+        for segment in alignment.segments
+        if segment.a[0] < segment.a[1] and segment.b[0] < segment.b[1]
+    ]
     if not pairs:
         raise InvalidRequest("no stretch of the text has tokens in both models, so layers are not compared")
     states = []
@@ -135,10 +139,10 @@ def _pooled(
 
 
 def _no_distance(a: TextSession, b: TextSession) -> str | None:
-    without = next((one for one in (a, b) if isinstance(one.reader, ElmoModel)), None)
+    without = next((text for text in (a, b) if isinstance(text.reader, ElmoModel)), None)
     if without is not None:
         return f"the ELMo {without.place.name} has no attention, so only layers are compared"
-    heads = [sum(one.described.heads) for one in (a, b)]
+    heads = [sum(text.described.heads) for text in (a, b)]
     if heads[0] * heads[1] > MOST_PAIRS:
         return f"{heads[0]:,} x {heads[1]:,} heads are more than one answer holds, so they are not matched"
     return None

@@ -145,43 +145,44 @@ def stop(context: AppContext, request: Request) -> Answer:
 
 def heads(context: AppContext, request: Request) -> Answer:
     """``GET corpus/{model}/heads``."""
-    found = _found(context, request, _model(context, request))
+    statistics = _found(context, request, _model(context, request))
     arrays = {
-        "entropy": found.entropy,
-        "entropy_share": found.entropy_share,
-        "distance": found.distance,
-        "classes": found.classes,
-        "labels": found.labels,
+        "entropy": statistics.entropy,
+        "entropy_share": statistics.entropy_share,
+        "distance": statistics.distance,
+        "classes": statistics.classes,
+        "labels": statistics.labels,
     }
-    return array_answer(arrays, CorpusHeadsMeta(CLASSES, LABELS, found.totals.texts))
+    return array_answer(arrays, CorpusHeadsMeta(CLASSES, LABELS, statistics.totals.texts))
 
 
 def head(context: AppContext, request: Request) -> Answer:
     """``GET corpus/{model}/head/{l}/{h}``."""
-    one = _head(context, request)
-    found = _found(context, request, one.place)
+    place = _head(context, request)
+    statistics = _found(context, request, place.place)
     patterns = tuple(
-        PatternExamples(pattern, found.examples(one.layer, one.head, pattern, SHOWN)) for pattern in PATTERNS
+        PatternExamples(pattern, statistics.examples(place.layer, place.head, pattern, SHOWN))
+        for pattern in PATTERNS
     )
-    return json_answer(CorpusHead(one.layer, one.head, found.totals.texts, patterns))
+    return json_answer(CorpusHead(place.layer, place.head, statistics.totals.texts, patterns))
 
 
 def find(context: AppContext, request: Request) -> Answer:
     """``GET corpus/{model}/find/{l}/{h}?pattern=&query_word=&key_word=``."""
-    one = _head(context, request)
+    place = _head(context, request)
     pattern = request.choice("pattern", PATTERNS)
     words = [request.query.get(name, "").strip() or None for name in ("query_word", "key_word")]
     for word in words:
         if word is not None and len(word) > LONGEST_WORDS:
             raise cannot(f"the words have {len(word)} characters; give at most {LONGEST_WORDS}")
-    statistics = context.corpora.found(one.place.index)
+    statistics = context.corpora.found(place.place.index)
 
     def search(watch: Watch) -> FoundExamples:
         return find_examples(
-            one.place.need().encoder,
+            place.place.need().encoder,
             statistics,
-            one.layer,
-            one.head,
+            place.layer,
+            place.head,
             pattern=pattern,
             query=words[0],
             key=words[1],
@@ -189,7 +190,7 @@ def find(context: AppContext, request: Request) -> Answer:
             watch=watch,
         )
 
-    key = ("corpus", one.place.index, one.layer, one.head, pattern, *words)
+    key = ("corpus", place.place.index, place.layer, place.head, pattern, *words)
     return json_answer(context.analyses.once(key, search))
 
 
@@ -208,10 +209,10 @@ def alike(reading: TextSession, request: Request) -> Answer:
 def _found(context: AppContext, request: Request, place: ModelSlot) -> CorpusStatistics:
     """What is known so far, which is at least of the texts that the page knows to be done."""
     known = request.number("texts", 0, 0, MOST_TEXTS)
-    found = context.corpora.found(place.index)
-    if found.totals.texts < known:
-        raise Refused(409, "NotReady", f"{found.totals.texts:,} texts are read so far, not {known:,}")
-    return found
+    statistics = context.corpora.found(place.index)
+    if statistics.totals.texts < known:
+        raise Refused(409, "NotReady", f"{statistics.totals.texts:,} texts are read so far, not {known:,}")
+    return statistics
 
 
 def _model(context: AppContext, request: Request) -> ModelSlot:

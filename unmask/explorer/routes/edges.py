@@ -106,13 +106,13 @@ def edges(reading: TextSession, request: Request) -> Answer:
     weight, special = request.choice("weight", WEIGHTS), request.choice("special", SPECIALS)
     reading.prioritize(layer)
     most = request.number("most", TOP_K, 1, TOP_K)
-    found = edges_of(reading, layer, weight, special)
+    strongest = edges_of(reading, layer, weight, special)
     return array_answer(
         {
-            "keys": found.keys_HNk[..., :most],
-            "values": found.shares_HNk[..., :most],
-            "left_out": found.left_out_HN,
-            "received": found.received_HN,
+            "keys": strongest.keys_HNk[..., :most],
+            "values": strongest.shares_HNk[..., :most],
+            "left_out": strongest.left_out_HN,
+            "received": strongest.received_HN,
         }
     )
 
@@ -155,8 +155,8 @@ def residual(reading: TextSession, request: Request) -> Answer:
     def compute(view: AttentionView, watch: Watch) -> ResidualNorms:
         return residual_norms(view.cache)
 
-    found = reading.analyse("residual", compute)
-    return array_answer({"state": found.state_LN, "attention": found.attention_LN})
+    norms = reading.analyse("residual", compute)
+    return array_answer({"state": norms.state_LN, "attention": norms.attention_LN})
 
 
 ROUTES = (

@@ -58,8 +58,8 @@ def findings(reading: TextSession, request: Request) -> Answer:
 
 def measured(reading: TextSession, request: Request) -> Answer:
     """``GET texts/{id}/findings/measured?token=``: about that word, where the model predicts words."""
-    given = token_of(reading, request) if "token" in request.query else None
-    token = _masked_token(reading, given) if _predicts(reading) else None
+    chosen = token_of(reading, request) if "token" in request.query else None
+    token = _masked_token(reading, chosen) if _predicts(reading) else None
 
     def spell(id: int) -> str:
         return written(reading, id)
@@ -68,12 +68,12 @@ def measured(reading: TextSession, request: Request) -> Answer:
         kind = "embedding" if token is None else "word"
         asked = ask(reading, view, TargetQuery(kind, token), watch)
         what = quoted(spell(asked.target.id)) if isinstance(asked.target, Word) else EMBEDDING
-        found = measured_findings(
+        effects = measured_findings(
             asked.cache, asked.target, what, encoder=lambda: plain_encoder(reading), watch=watch
         )
         if token is None:
-            return found
-        return (*found, *decided_word(asked.cache, token, reading.encoding, spell, watch=watch))
+            return effects
+        return (*effects, *decided_word(asked.cache, token, reading.encoding, spell, watch=watch))
 
     found = reading.analyse(("findings", token), measure)
     ready = sum(layer is not None for layer in reading.layers)
@@ -86,22 +86,22 @@ def _predicts(reading: TextSession) -> bool:
     return any(role in heads for role in CAN_FILL) and reading.model.tokenizer.mask_id is not None
 
 
-def _masked_token(reading: TextSession, given: int | None) -> int | None:
+def _masked_token(reading: TextSession, chosen: int | None) -> int | None:
     """The token that is asked about: the one given, else the mask of the text, else its longest word.
 
     Special tokens are not words. Of words, those of a single token are asked about, of equally long ones the
     last. None if there is no such word.
     """
     encoding, words = reading.encoding, reading.found_words
-    if given is not None and (not encoding.special[given] or is_mask(reading, given)):
-        return given
+    if chosen is not None and (not encoding.special[chosen] or is_mask(reading, chosen)):
+        return chosen
     masks = (at for at in range(len(reading)) if is_mask(reading, at))
     if (mask := next(masks, None)) is not None:
         return mask
     sizes, wordlike = np.bincount(words.of_token, minlength=len(words)), Names(encoding).wordlike
     single = np.flatnonzero(wordlike & (sizes == 1)).tolist()
     return max(
-        ((len(words.surface(one)), int(words.first_tokens[one])) for one in single), default=(0, None)
+        ((len(words.surface(word)), int(words.first_tokens[word])) for word in single), default=(0, None)
     )[1]
 
 

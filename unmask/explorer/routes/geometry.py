@@ -199,10 +199,10 @@ def sense_points(context: AppContext, request: Request) -> Answer:
             watch=watch,
         )
 
-    made = context.analyses.once(("sense cloud", place.index, word, method, basis), measure)
+    points = context.analyses.once(("sense cloud", place.index, word, method, basis), measure)
     return array_answer(
-        _arrays(made.projection),
-        SenseCloudMeta(place.name, word, made.given.senses, made.given.sentences, method, basis),
+        _arrays(points.projection),
+        SenseCloudMeta(place.name, word, points.given.senses, points.given.sentences, method, basis),
     )
 
 
@@ -216,11 +216,11 @@ def received(reading: TextSession, request: Request) -> Answer:
     return array_answer({"received": means_LN})
 
 
-def _arrays(made: Projection) -> dict[str, NDArray[np.floating]]:
-    found: dict[str, NDArray[np.floating]] = {"points": made.points_LN3}
-    if made.explained_L3 is not None:
-        found["explained"] = made.explained_L3
-    return found
+def _arrays(projection: Projection) -> dict[str, NDArray[np.floating]]:
+    arrays: dict[str, NDArray[np.floating]] = {"points": projection.points_LN3}
+    if projection.explained_L3 is not None:
+        arrays["explained"] = projection.explained_L3
+    return arrays
 
 
 ROUTES = (

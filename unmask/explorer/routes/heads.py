@@ -108,15 +108,15 @@ def heads(reading: TextSession, request: Request) -> Answer:
     for layer, statistics in enumerate(reading.layers):
         if statistics is None:
             continue
-        some = layer, slice(0, statistics.heads)
+        place = layer, slice(0, statistics.heads)
         ready[layer], kinds[layer] = True, statistics.kind
         for name, values in _means(statistics).items():
-            found[name][some] = values
-        sink_token[some] = statistics.attention_received_HN.argmax(axis=-1)
-        classes[some] = statistics.classes_HX
+            found[name][place] = values
+        sink_token[place] = statistics.attention_received_HN.argmax(axis=-1)
+        classes[place] = statistics.classes_HX
         labels = label_heads(statistics, reading.encoding.special)
-        label[some] = [LABELS.index(one.label) for one in labels]
-        found["confidence"][some] = [one.confidence for one in labels]
+        label[place] = [LABELS.index(head_label.label) for head_label in labels]
+        found["confidence"][place] = [head_label.confidence for head_label in labels]
     arrays = {"ready": ready, **found, "sink_token": sink_token, "classes": classes, "label": label}
     return array_answer(arrays, HeadsMeta(CLASSES, LABELS, tuple(kinds)))
 
@@ -126,7 +126,7 @@ def head(reading: TextSession, request: Request) -> Answer:
     layer, number = head_of(reading, request)
     reading.prioritize(layer)
     statistics = reading.layer(layer)
-    found = {
+    arrays = {
         name: getattr(statistics, f"{name}_HN")[number]
         for name in (
             *(
@@ -142,10 +142,10 @@ def head(reading: TextSession, request: Request) -> Answer:
             "received_norm",
         )
     }
-    found["profile"] = statistics.profile_HB[number]
-    found["profile_edges"] = statistics.profile_edges
-    found["classes"] = statistics.classes_HX[number]
-    return array_answer(found, HeadsMeta(CLASSES, LABELS, (statistics.kind,)))
+    arrays["profile"] = statistics.profile_HB[number]
+    arrays["profile_edges"] = statistics.profile_edges
+    arrays["classes"] = statistics.classes_HX[number]
+    return array_answer(arrays, HeadsMeta(CLASSES, LABELS, (statistics.kind,)))
 
 
 def patterns(reading: TextSession, request: Request) -> Answer:
@@ -159,9 +159,9 @@ def patterns(reading: TextSession, request: Request) -> Answer:
     def compute(view: AttentionView, watch: Watch) -> HeadPatterns:
         return head_patterns(view.cache, statistics, layers=(layer,), watch=watch)
 
-    found = reading.analyse(("patterns", layer), compute)
+    scores = reading.analyse(("patterns", layer), compute)
     heads = range(reading.described.heads[layer])
-    return json_answer(Patterns(SHAPES, CLEAR, tuple(tuple(found.of(layer, one).values()) for one in heads)))
+    return json_answer(Patterns(SHAPES, CLEAR, tuple(tuple(scores.of(layer, one).values()) for one in heads)))
 
 
 def _means(statistics: LayerStatistics) -> dict[str, Floats]:

@@ -181,9 +181,9 @@ def _pooled(
     """Codes of the largest and of the mean of each cell, kept for who asks for the other."""
     weight, special = shares
     key = ("tile", *head, part, z, weight, special)
-    found = reading.cache.get(key)
-    if found is not None:
-        return found[0], found[1]
+    stored = reading.cache.get(key)
+    if stored is not None:
+        return stored[0], stored[1]
     measured = _sums(reading, head[0], weight, special)
 
     def compute(view: AttentionView, watch: Watch) -> Codes:
@@ -231,10 +231,10 @@ def overview(reading: TextSession, request: Request) -> Answer:
             whole = statistics.map_norm_HSS if weight == "norm" else whole
             small[layer] = codes(reduced(whole, OVERVIEW_CELLS, largest=pool == "max"))
             cell = statistics.cell * -(-whole.shape[-1] // OVERVIEW_CELLS)
-    size = max((one.shape[-1] for one in small.values()), default=0)
+    size = max((maps.shape[-1] for maps in small.values()), default=0)
     coded = np.zeros((reading.layer_count, reading.head_count, size, size), dtype=np.uint8)
-    for layer, one in small.items():
-        coded[layer, : len(one)] = one
+    for layer, maps in small.items():
+        coded[layer, : len(maps)] = maps
     ready = np.array([layer in small for layer in range(reading.layer_count)])
     kinds = {statistics.kind for statistics in reading.layers if statistics is not None}
     kind = kinds.pop() if len(kinds) == 1 else "mixed"
@@ -248,8 +248,8 @@ def _small_without_special(reading: TextSession, layer: int, pool: Pool, weight:
     z = max(0, math.ceil(math.log2(len(reading) / OVERVIEW_CELLS)))
     heads = range(reading.described.heads[layer])
     at = POOLS.index(pool)
-    found = [_pooled(reading, (layer, head), whole, z, (weight, "hide"))[at] for head in heads]
-    return np.stack(found), 1 << z
+    thumbnails = [_pooled(reading, (layer, head), whole, z, (weight, "hide"))[at] for head in heads]
+    return np.stack(thumbnails), 1 << z
 
 
 def values(reading: TextSession, request: Request) -> Answer:
@@ -273,9 +273,9 @@ def values(reading: TextSession, request: Request) -> Answer:
     rectangle = Tile(rows.start, rows.stop, columns.start, columns.stop)
     over = over_of(request)
     if over is not None and part == WHOLE_PART:
-        found = _over(reading, (layer, over), rectangle, (weight, special))
+        rectangle_values = _over(reading, (layer, over), rectangle, (weight, special))
     else:
-        found = _of_head(reading, (layer, head), rectangle, (weight, special), part)
+        rectangle_values = _of_head(reading, (layer, head), rectangle, (weight, special), part)
     meta = ValuesMeta(
         rows=(rows.start, rows.stop),
         columns=(columns.start, columns.stop),
@@ -284,7 +284,7 @@ def values(reading: TextSession, request: Request) -> Answer:
         parts=parts,
         kind=view.kind(layer),
     )
-    return array_answer({"values": found}, meta)
+    return array_answer({"values": rectangle_values}, meta)
 
 
 def _of_head(
@@ -299,8 +299,8 @@ def _of_head(
     def compute(view: AttentionView) -> NDArray[np.floating]:
         if part == WHOLE_PART:
             whole = view.layer_cache.rectangle
-            found = whole((layer, head), rectangle, measured, weighted=weight == "norm")
-            return without_special(reading, found, rows.start, columns.start) if special == "hide" else found
+            p_RC = whole((layer, head), rectangle, measured, weighted=weight == "norm")
+            return without_special(reading, p_RC, rows.start, columns.start) if special == "hide" else p_RC
         return view.score_parts(layer, head, rows, columns)[part]
 
     return reading.ask(compute)
@@ -311,8 +311,8 @@ def _parts(reading: TextSession, view: AttentionView, layer: int) -> tuple[str, 
     position = getattr(reading.model.spec.layers[layer].mixer, "position", None)
     if view.kind(layer) != "softmax" or not isinstance(position, Alibi | Disentangled | RelativePositionBias):
         return ()
-    one = slice(0, 1)
-    return tuple(reading.ask(lambda view: view.score_parts(layer, 0, one, one)))
+    first = slice(0, 1)
+    return tuple(reading.ask(lambda view: view.score_parts(layer, 0, first, first)))
 
 
 ROUTES = (

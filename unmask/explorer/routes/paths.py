@@ -87,9 +87,9 @@ def of_relevance(reading: TextSession, request: Request) -> Answer:
         asked = ask(reading, view, question, watch)
         return asked, attribution(asked.cache, asked.target, encoder=plain_encoder(reading), watch=watch)
 
-    asked, found = reading.analyse(("relevance", question), follow)
-    arrays = {"values": found.values, "by_layer": found.by_layer}
-    return array_answer(arrays, RelevanceMeta(token, kind, f"{asked.words}, by its {found.unit}"))
+    asked, relevance = reading.analyse(("relevance", question), follow)
+    arrays = {"values": relevance.values, "by_layer": relevance.by_layer}
+    return array_answer(arrays, RelevanceMeta(token, kind, f"{asked.words}, by its {relevance.unit}"))
 
 
 ROUTES = (

@@ -106,22 +106,22 @@ def _step(reading: TextSession, epoch: int, before: Encoding | None) -> Training
     pair = note = None
     encoding = reading.encoding
     try:
-        found = mask_epochs(model.tokenizer, encoding, epochs=EPOCHS)
-        rows = (found.static, found.dynamic)
+        targets = mask_epochs(model.tokenizer, encoding, epochs=EPOCHS)
+        rows = (targets.static, targets.dynamic)
         if roles & {"masked", "enhanced"} and not model.spec.causal:
             head = "masked"
             masked = masked_view(model.engine, model.tokenizer, encoding, epoch=epoch, model=name)
             tokens = tuple(
                 StepToken(
-                    token=one.token,
-                    piece=_written(model.tokenizer, one.corrupted_id),
-                    corruption=one.corruption,
-                    loss=one.loss or 0.0,
-                    probability=one.probability or 0.0,
-                    baseline=one.frequency_loss,
-                    predictions=one.predictions or (),
+                    token=token.token,
+                    piece=_written(model.tokenizer, token.corrupted_id),
+                    corruption=token.corruption,
+                    loss=token.loss or 0.0,
+                    probability=token.probability or 0.0,
+                    baseline=token.frequency_loss,
+                    predictions=token.predictions or (),
                 )
-                for one in masked.targets
+                for token in masked.targets
             )
             loss, baseline, uniform = masked.loss, masked.frequency_loss, masked.uniform_loss
         elif "replaced" in roles:
@@ -130,15 +130,15 @@ def _step(reading: TextSession, epoch: int, before: Encoding | None) -> Training
             judged = replaced_by_reader(model.engine, model.tokenizer, original, encoding, model=name)
             tokens = tuple(
                 StepToken(
-                    token=one.token,
-                    piece=_written(model.tokenizer, one.corrupted_id),
-                    corruption="random" if one.replaced else "none",
-                    loss=one.loss,
-                    probability=one.probability,
+                    token=token.token,
+                    piece=_written(model.tokenizer, token.corrupted_id),
+                    corruption="random" if token.replaced else "none",
+                    loss=token.loss,
+                    probability=token.probability,
                     baseline=None,
                     predictions=(),
                 )
-                for one in judged.tokens
+                for token in judged.tokens
             )
             loss, baseline = judged.loss, judged.constant_loss
         if encoding.pair is not None and roles & {"next_sentence", "sentence_order"}:

@@ -79,13 +79,13 @@ def masked_at(reading: TextSession, view: AttentionView, token: int, watch: Watc
     """The text with that token masked; kept for the next question about the same token."""
     if is_mask(reading, token):
         return view.cache
-    found = reading.masked.get(token)
-    if found is None:
+    cache = reading.masked.get(token)
+    if cache is None:
         encoding = masked(reading.encoding, [token], reading.model.tokenizer, name=reading.place.name)
-        found = reading.run(reading.model.encoder, encoding, watch)
+        cache = reading.run(reading.model.encoder, encoding, watch)
         # One at a time: each is as large as the text's own.
-        reading.masked = {token: found}
-    return found
+        reading.masked = {token: cache}
+    return cache
 
 
 def target_of(reading: TextSession, request: Request) -> str:
@@ -153,11 +153,12 @@ def _classes_of_tokens(view: AttentionView, pairs: tuple[tuple[int, int], ...]) 
     target = TokenClasses(role, tokens, classes)
     TargetScore(view.cache, target)  # refuses what the head does not have
     encoding, names = view.encoding, class_names(head)
-    said = ", ".join(
-        f"{names[one]} at “{encoding.surface(token) or encoding.pieces[token]}”" for token, one in pairs[:4]
+    listed = ", ".join(
+        f"{names[number]} at “{encoding.surface(token) or encoding.pieces[token]}”"
+        for token, number in pairs[:4]
     )
     more = "" if len(pairs) <= 4 else f" and {len(pairs) - 4} more"
-    return AttributionQuery(view.cache, target, f"{said}{more} (classifier {role})")
+    return AttributionQuery(view.cache, target, f"{listed}{more} (classifier {role})")
 
 
 def classes_of(request: Request, tokens: int) -> tuple[tuple[int, int], ...]:
@@ -172,7 +173,7 @@ def classes_of(request: Request, tokens: int) -> tuple[tuple[int, int], ...]:
     if not PAIRS.fullmatch(given):
         raise InvalidRequest(f"classes is {quoted(given)}; write token:class, such as 1:5,2:6")
     pairs = tuple(
-        (int(token), int(one)) for token, _, one in (pair.partition(":") for pair in given.split(","))
+        (int(token), int(number)) for token, _, number in (pair.partition(":") for pair in given.split(","))
     )
     if any(token >= tokens for token, _ in pairs):
         raise InvalidRequest(f"classes names a token from {tokens} on; the text has {tokens}")

@@ -59,9 +59,9 @@ class Route:
         if method != self.method or len(wanted) != len(path):
             return None
         pairs = list(zip(wanted, path, strict=True))
-        if any(part not in ("*", given) for part, given in pairs):
+        if any(part not in ("*", part_of_path) for part, part_of_path in pairs):
             return None
-        return tuple(given for part, given in pairs if part == "*")
+        return tuple(part_of_path for part, part_of_path in pairs if part == "*")
 
 
 def of_text(handler: Callable[[TextSession, Request], Answer]) -> Handler:

@@ -30,16 +30,16 @@ def state(context: AppContext, request: Request) -> Answer:
 
 def start(context: AppContext, request: Request) -> Answer:
     """``POST wall {model, ways?, lengths?, longest?, seconds?, repeats?}``."""
-    given = request.json()
+    body = request.json()
     known = {"model", "ways", "lengths", "longest", "seconds", "repeats"}
-    if given.keys() - known:
-        name = sorted(given.keys() - known)[0]
+    if body.keys() - known:
+        name = sorted(body.keys() - known)[0]
         raise Refused(400, "BadRequest", f"{name!r} is unknown here; there are {', '.join(sorted(known))}")
-    model = context.models.at(_whole(given.get("model", 0), "model", 0, 1000)).need()
-    seconds = given.get("seconds", 120)
+    model = context.models.at(_whole(body.get("model", 0), "model", 0, 1000)).need()
+    seconds = body.get("seconds", 120)
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 1 <= seconds <= MOST_SECONDS:
         raise Refused(400, "BadRequest", f"seconds must be a number from 1 to {MOST_SECONDS:,.0f}")
-    ways, lengths, longest = given.get("ways", []), given.get("lengths", []), given.get("longest")
+    ways, lengths, longest = body.get("ways", []), body.get("lengths", []), body.get("longest")
     if not isinstance(ways, list) or not all(isinstance(way, str) for way in ways):
         raise Refused(400, "BadRequest", "ways must be a list of names")
     if not isinstance(lengths, list):
@@ -50,7 +50,7 @@ def start(context: AppContext, request: Request) -> Answer:
         lengths=tuple(_whole(length, "a length", 1, LONGEST) for length in lengths),
         longest=None if longest is None else _whole(longest, "longest", 1, LONGEST),
         seconds=float(seconds),
-        repeats=_whole(given.get("repeats", 5), "repeats", 1, 100),
+        repeats=_whole(body.get("repeats", 5), "repeats", 1, 100),
         dtype=model.dtype,
     )
     return json_answer(context.wall.start(settings))

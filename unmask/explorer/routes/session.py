@@ -139,33 +139,33 @@ def session(context: AppContext, request: Request) -> Answer:
 
 def read(context: AppContext, request: Request) -> Answer:
     """``POST texts``: the tokens at once; states and statistics follow in the background."""
-    given = request.json()
-    text, pair = given.get("text"), given.get("pair")
+    body = request.json()
+    text, pair = body.get("text"), body.get("pair")
     if not isinstance(text, str) or not (pair is None or isinstance(pair, str)):
         raise Refused(400, "BadRequest", "the body must have a string `text`, and may have a string `pair`")
-    too_long, index = given.get("too_long", "error"), given.get("model", 0)
+    too_long, index = body.get("too_long", "error"), body.get("model", 0)
     if too_long not in ("error", "cut"):
         raise Refused(400, "BadRequest", '`too_long` must be "error" or "cut"')
     if not isinstance(index, int) or isinstance(index, bool):
         raise Refused(400, "BadRequest", "`model` must be the number of a model")
-    place, spans = context.models.at(index), _spans(given.get("global", []))
+    place, spans = context.models.at(index), _spans(body.get("global", []))
     return json_answer(context.texts.read(place, text, pair, too_long, spans).described)
 
 
-def _spans(given: object) -> Spans:
+def _spans(ranges: object) -> Spans:
     """Ranges of characters, sorted, each once."""
 
-    def is_span(one: object) -> bool:
+    def is_span(span: object) -> bool:
         return (
-            isinstance(one, list)
-            and len(one) == 2
-            and all(isinstance(at, int) and not isinstance(at, bool) for at in one)
-            and 0 <= one[0] < one[1]
+            isinstance(span, list)
+            and len(span) == 2
+            and all(isinstance(at, int) and not isinstance(at, bool) for at in span)
+            and 0 <= span[0] < span[1]
         )
 
-    if not isinstance(given, list) or not all(map(is_span, given)):
+    if not isinstance(ranges, list) or not all(map(is_span, ranges)):
         raise Refused(400, "BadRequest", "`global` must be a list of ranges of characters, [start, end]")
-    return tuple(sorted({(start, end) for start, end in given}))
+    return tuple(sorted({(start, end) for start, end in ranges}))
 
 
 def describe(reading: TextSession, request: Request) -> Answer:

@@ -102,8 +102,8 @@ class TaskPredictionRequest(PageRequest):
 def classifiers(cache: ActivationCache) -> dict[str, Classifier]:
     """The classifiers of the encoder by role, the one that is asked first in front."""
     heads = cache.encoder.heads
-    found = {role: head.spec for role, head in heads.items() if isinstance(head, ClassificationHead)}
-    return dict(sorted(found.items(), key=lambda one: one[0] not in ("sequence", "tokens", "span")))
+    specs = {role: head.spec for role, head in heads.items() if isinstance(head, ClassificationHead)}
+    return dict(sorted(specs.items(), key=lambda item: item[0] not in ("sequence", "tokens", "span")))
 
 
 def class_names(head: Classifier) -> tuple[str, ...]:
@@ -115,16 +115,16 @@ def head_logits(cache: ActivationCache, role: str) -> NDArray[np.float32]:
     """The logits of a classifier for the cached text: (C,), or (N, C) of one for tokens."""
     with torch.no_grad():
         logits = cache.encoder.logits(role, cache.final_ND, cache.batch.layout)
-    found: NDArray[np.float32] = logits.float().cpu().numpy()
+    array: NDArray[np.float32] = logits.float().cpu().numpy()
     by_token = classifiers(cache)[role].reads in ("tokens", "tokens_and_first")
-    return found if by_token else found[0]
+    return array if by_token else array[0]
 
 
 def class_scores(cache: ActivationCache, encoding: Encoding, role: str) -> Mapping[str, float]:
     """The score of each label of a classifier of texts, see `Classification.scores`."""
     read = WindowedLogits(encoding, windows(encoding, None), [head_logits(cache, role)])
-    (found,) = classify(classifiers(cache)[role], [read])
-    return found.scores
+    (classification,) = classify(classifiers(cache)[role], [read])
+    return classification.scores
 
 
 def prediction_of(cache: ActivationCache, encoding: Encoding, name: str) -> TaskPrediction:
@@ -155,13 +155,13 @@ def prediction_of(cache: ActivationCache, encoding: Encoding, name: str) -> Task
 
 
 def _classes(head: Classifier, read: WindowedLogits) -> TaskPrediction:
-    (found,) = classify(head, [read])
+    (classification,) = classify(head, [read])
     value = problem_of(head) == "regression"
     names = class_names(head)
-    applying = set(found.labels)
+    applying = set(classification.labels)
     classes = tuple(
         PredictedClass(shown, id, float(score), not value and label in applying)
-        for id, (shown, (label, score)) in enumerate(zip(names, found.scores.items(), strict=True))
+        for id, (shown, (label, score)) in enumerate(zip(names, classification.scores.items(), strict=True))
     )
     note = None
     if head.role in NAMES and read.encoding.pair is None:
@@ -170,16 +170,16 @@ def _classes(head: Classifier, read: WindowedLogits) -> TaskPrediction:
 
 
 def _labels(head: Classifier, read: WindowedLogits) -> TaskPrediction:
-    (found,) = tag(head, [read])
+    (tagging,) = tag(head, [read])
     encoding = read.encoding
     _, words_N = words_of(encoding)
-    tokens = [np.flatnonzero(words_N == word) for word in range(len(found.words))]
+    tokens = [np.flatnonzero(words_N == word) for word in range(len(tagging.words))]
     ids = {label: id for id, label in enumerate(label_names(head))}
     spans = []
-    for label, text, score, first, end in _groups(found):
-        own = found.words[first:end]
+    for label, text, score, first, end in _groups(tagging):
+        words = tagging.words[first:end]
         # A word's label is that of its first token.
-        classes = tuple(ids[word.label] for word in own)
+        classes = tuple(ids[word.label] for word in words)
         spans.append(
             PredictedSpan(
                 label,
@@ -188,7 +188,7 @@ def _labels(head: Classifier, read: WindowedLogits) -> TaskPrediction:
                 int(tokens[end - 1][-1]) + 1,
                 in_pair=False,
                 score=score,
-                tokens=tuple(int(one[0]) for one in tokens[first:end]),
+                tokens=tuple(int(places[0]) for places in tokens[first:end]),
                 classes=classes,
             )
         )
@@ -200,13 +200,16 @@ def _labels(head: Classifier, read: WindowedLogits) -> TaskPrediction:
     return TaskPrediction("labels", head.role, False, (), tuple(spans), note)
 
 
-def _groups(found: Tagging) -> list[tuple[str, str, float, int, int]]:
+def _groups(tagging: Tagging) -> list[tuple[str, str, float, int, int]]:
     """Entities, or words where labels are not of entities: label, text, probability, words from and to."""
-    if not found.has_entities:
-        return [(one.label, one.text, one.score, at, at + 1) for at, one in enumerate(found.words)]
-    starts = {one.start: at for at, one in enumerate(found.words)}
-    ends = {one.end: at + 1 for at, one in enumerate(found.words)}
-    return [(one.label, one.text, one.score, starts[one.start], ends[one.end]) for one in found.entities]
+    if not tagging.has_entities:
+        return [(word.label, word.text, word.score, at, at + 1) for at, word in enumerate(tagging.words)]
+    starts = {word.start: at for at, word in enumerate(tagging.words)}
+    ends = {word.end: at + 1 for at, word in enumerate(tagging.words)}
+    return [
+        (entity.label, entity.text, entity.score, starts[entity.start], ends[entity.end])
+        for entity in tagging.entities
+    ]
 
 
 def _replaced(read: WindowedLogits) -> TaskPrediction:
@@ -234,20 +237,20 @@ def _answers(head: Classifier, read: WindowedLogits) -> TaskPrediction:
     encoding = read.encoding
     if encoding.pair is None:
         return TaskPrediction("answers", head.role, False, (), (), NEEDS_PAIR)
-    found = answer([read], top_k=ANSWERS)
+    answers = answer([read], top_k=ANSWERS)
     offsets, mine = encoding.offsets, np.flatnonzero(encoding.sequence_ids == 1)
     spans = []
-    for one in found.answers:
-        first = int(mine[offsets[mine, 0] == one.start][0])
-        last = int(mine[offsets[mine, 1] == one.end][-1])
+    for span in answers.answers:
+        first = int(mine[offsets[mine, 0] == span.start][0])
+        last = int(mine[offsets[mine, 1] == span.end][-1])
         spans.append(
             PredictedSpan(
                 "answer",
-                one.text,
+                span.text,
                 first,
                 last + 1,
                 in_pair=True,
-                score=one.score,
+                score=span.score,
                 tokens=(first, last),
                 classes=(0, 1),
             )

@@ -242,20 +242,20 @@ def word_map(reading: TextSession, request: Request) -> Answer:
     layer, head = head_of(reading, request)
     weight, special = request.choice("weight", WEIGHTS), request.choice("special", SPECIALS)
     over = over_of(request)
-    found = reading.found_words
-    if len(found) > MAX_WORDS:
+    words = reading.found_words
+    if len(words) > MAX_WORDS:
         raise cannot(
-            f"the text has {len(found):,} words and a map between words holds at most {MAX_WORDS:,}; "
+            f"the text has {len(words):,} words and a map between words holds at most {MAX_WORDS:,}; "
             "look at the map of its tokens, or give a shorter text"
         )
 
     def compute(view: AttentionView) -> NDArray[np.float32]:
         maps = ChosenMaps(view, weight, reading.encoding.special if special == "hide" else None, over)
-        return grouped_map(maps, layer, head, found.of_token, len(found))
+        return grouped_map(maps, layer, head, words.of_token, len(words))
 
     key = ("words", layer, head, weight, special, over)
     values = reading.cache.of(key, lambda: reading.ask(compute))
-    return array_answer({"values": values}, WordsMeta(len(found), weight, RULE))
+    return array_answer({"values": values}, WordsMeta(len(words), weight, RULE))
 
 
 def vocabulary(reading: TextSession, request: Request) -> Answer:
@@ -314,9 +314,9 @@ def of_head(reading: TextSession, request: Request) -> Answer:
 def of_all_heads(reading: TextSession, request: Request) -> Answer:
     """``GET texts/{id}/importance?token=``: first-order estimates, values and normalized (L, H)."""
     kind, token = target_of(reading, request), token_of(reading, request)
-    asked, found = _importance(reading, kind, token)
-    arrays = {"values": found.slopes, "normalized": found.values}
-    return array_answer(arrays, ImportanceMeta(token, asked.words, found.unit))
+    asked, estimates = _importance(reading, kind, token)
+    arrays = {"values": estimates.slopes, "normalized": estimates.values}
+    return array_answer(arrays, ImportanceMeta(token, asked.words, estimates.unit))
 
 
 def _importance(reading: TextSession, kind: str, token: int) -> tuple[AttributionQuery, Importance]:
@@ -333,32 +333,34 @@ def _levels(reading: TextSession, request: Request) -> tuple[int, tuple[LensLaye
     token, was_mask = token_of(reading, request), False
     need_predictor(reading)
     most = min(MAX_LISTED, reading.model.spec.embedding.vocabulary)
-    top, own = request.number("top", min(8, most), 1, most), int(reading.encoding.ids[token])
+    top, actual = request.number("top", min(8, most), 1, most), int(reading.encoding.ids[token])
     was_mask = is_mask(reading, token)
 
     def predict(view: AttentionView, watch: Watch) -> Found:
         cache = masked_at(reading, view, token, watch)
-        return logit_lens(cache, [token], top_k=top, follow=None if was_mask else [own], watch=watch)
+        return logit_lens(cache, [token], top_k=top, follow=None if was_mask else [actual], watch=watch)
 
-    found = reading.analyse(("lens", token, top), predict)
-    levels = tuple(_level(reading, found, level, None if was_mask else own) for level in range(_depth(found)))
+    lens = reading.analyse(("lens", token, top), predict)
+    levels = tuple(
+        _level(reading, lens, level, None if was_mask else actual) for level in range(_depth(lens))
+    )
     return token, levels, was_mask
 
 
-def _depth(found: Found) -> int:
-    return int(found.ids.shape[1])
+def _depth(lens: Found) -> int:
+    return int(lens.ids.shape[1])
 
 
-def _level(reading: TextSession, found: Found, level: int, own: int | None) -> LensLayer:
+def _level(reading: TextSession, lens: Found, level: int, actual: int | None) -> LensLayer:
     tokenizer = reading.model.tokenizer
     predictions = tuple(
         Prediction(*spellings(tokenizer, int(id)), int(id), float(probability))
-        for id, probability in zip(found.ids[0, level], found.probabilities[0, level], strict=True)
+        for id, probability in zip(lens.ids[0, level], lens.probabilities[0, level], strict=True)
     )
     word = None
-    if own is not None:
-        piece = spellings(tokenizer, own)[0]
-        word = OwnWord(piece, own, float(found.followed[0, level]), int(found.ranks[0, level]) + 1)
+    if actual is not None:
+        piece = spellings(tokenizer, actual)[0]
+        word = OwnWord(piece, actual, float(lens.followed[0, level]), int(lens.ranks[0, level]) + 1)
     return LensLayer(level, word, predictions)
 
 

@@ -94,8 +94,8 @@ def explore(
     from unmask.models.elmo import ElmoModel
     from unmask.models.load import Model, load
 
-    given = [model] if isinstance(model, Model | ElmoModel | str) else list(model)
-    api = Api([load(one) if isinstance(one, str) else one for one in given])
+    models = [model] if isinstance(model, Model | ElmoModel | str) else list(model)
+    api = Api([load(each) if isinstance(each, str) else each for each in models])
     page = framed_page(fragment({"text": text, "pair": pair}))
     widget: anywidget.AnyWidget = _widget_class()(page=page, height=height)
     widget.api = api
@@ -115,9 +115,9 @@ def reply(api: "Api", message: Any) -> tuple[dict[str, Any], bytes] | None:
 
 
 def _hear(api: "Api", widget: Any, message: Any, buffers: object) -> None:
-    found = reply(api, message)
-    if found is not None:
-        widget.send(found[0], buffers=[found[1]])
+    answered = reply(api, message)
+    if answered is not None:
+        widget.send(answered[0], buffers=[answered[1]])
 
 
 @cache

@@ -67,12 +67,12 @@ def make_app(
     def make() -> "Api":
         from unmask.explorer.api import Api
 
-        given: Sequence[AnyModel | tuple[str, Loader]]
-        given = models if isinstance(models, Sequence) else [models]
+        listed: Sequence[AnyModel | tuple[str, Loader]]
+        listed = models if isinstance(models, Sequence) else [models]
         limits = {"held_texts": held_texts, "held_bytes": held_bytes}
         given_limits = {name: limit for name, limit in limits.items() if limit is not None}
         return Api(
-            given,
+            listed,
             index=index,
             corpus=corpus,
             corpus_cache=corpus_cache,

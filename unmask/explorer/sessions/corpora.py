@@ -57,9 +57,9 @@ class Corpora:
     """
 
     def __init__(
-        self, given: Corpus | str | Path | None, cache: Path | None, models: Models, worker: Worker
+        self, corpus: Corpus | str | Path | None, cache: Path | None, models: Models, worker: Worker
     ) -> None:
-        self._given = given
+        self._given = corpus
         self._cache = cache
         self._models = models
         self._worker = worker
@@ -98,21 +98,21 @@ class Corpora:
         """Progress of a model."""
         self._models.at(index)
         run = self._runs.get(index)
-        found = None if run is None else run.found
+        statistics = None if run is None else run.found
         job = None if run is None else run.job
         eta = None if job is None else job.eta_seconds
         return CorpusState(
             model=index,
             name=self.corpus.name,
             phase="none" if job is None else job.phase,
-            done=max(0 if job is None else job.done, 0 if found is None else found.totals.texts),
-            texts=0 if found is None else found.totals.texts,
+            done=max(0 if job is None else job.done, 0 if statistics is None else statistics.totals.texts),
+            texts=0 if statistics is None else statistics.totals.texts,
             total=len(self.corpus),
-            tokens=0 if found is None else found.totals.queries,
-            truncated=0 if found is None else found.truncated,
+            tokens=0 if statistics is None else statistics.totals.queries,
+            truncated=0 if statistics is None else statistics.truncated,
             seconds=0.0 if job is None else round(job.seconds, 1),
             eta_s=None if eta is None else round(eta, 1),
-            from_cache=found is not None and found.from_cache,
+            from_cache=statistics is not None and statistics.from_cache,
             kept=None if run is None or run.kept is None else str(run.kept.parent),
             note=None if run is None else run.note,
             problem=None if job is None else job.problem,
@@ -140,8 +140,8 @@ class Corpora:
             except OutputError as error:
                 run.note = str(error)
 
-        def partial(found: CorpusStatistics) -> None:
-            run.found = found
+        def partial(statistics: CorpusStatistics) -> None:
+            run.found = statistics
 
         def measure(cache: Path | None) -> CorpusStatistics:
             return measure_corpus(

@@ -127,13 +127,13 @@ class TextRead:
 
 def versions() -> dict[str, str]:
     """The packages that computed what is shown, and their versions."""
-    found = {"unmask": unmask.__version__}
+    numbers = {"unmask": unmask.__version__}
     for name in PACKAGES:
         try:
-            found[name] = version(name)
+            numbers[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return numbers
 
 
 def model_info(place: ModelSlot) -> ModelInfo:
@@ -198,13 +198,13 @@ def text_read(
     text_id: str,
     place: ModelSlot,
     model: AnyModel,
-    found: Words,
+    grouped: Words,
     *,
     spans: tuple[tuple[int, int], ...] = (),
     global_tokens: GlobalTokens | None = None,
 ) -> TextRead:
     """One text as that model reads it."""
-    encoding = found.encoding
+    encoding = grouped.encoding
     texts = (encoding.text,) if encoding.pair is None else (encoding.text, encoding.pair)
     return TextRead(
         id=text_id,
@@ -222,8 +222,8 @@ def text_read(
         kept_tokens=encoding.kept_tokens,
         max_tokens=model.max_tokens,
         note=_note(place, model, encoding),
-        tokens=tuple(_token(encoding, found, token) for token in range(len(encoding))),
-        words=tuple(_word(found, word) for word in range(len(found))),
+        tokens=tuple(_token(encoding, grouped, token) for token in range(len(encoding))),
+        words=tuple(_word(grouped, word) for word in range(len(grouped))),
         global_spans=spans,
         global_tokens=_global_tokens(model, encoding, global_tokens),
     )
@@ -254,8 +254,8 @@ def _note(place: ModelSlot, model: AnyModel, encoding: Encoding) -> str | None:
     )
 
 
-def _token(encoding: Encoding, found: Words, token: int) -> Token:
-    word = int(found.of_token[token])
+def _token(encoding: Encoding, grouped: Words, token: int) -> Token:
+    word = int(grouped.of_token[token])
     return Token(
         id=int(encoding.ids[token]),
         piece=encoding.pieces[token],
@@ -265,7 +265,7 @@ def _token(encoding: Encoding, found: Words, token: int) -> Token:
         special=bool(encoding.special[token]),
         in_pair=bool(encoding.sequence_ids[token] == 1),
         word=word,
-        category=_category(encoding, token, first=int(found.first_tokens[word]) == token),
+        category=_category(encoding, token, first=int(grouped.first_tokens[word]) == token),
     )
 
 
@@ -278,13 +278,13 @@ def _category(encoding: Encoding, token: int, *, first: bool) -> str:
     return "word" if first else "piece"
 
 
-def _word(found: Words, word: int) -> Word:
-    tokens = (found.of_token == word).nonzero()[0]
+def _word(grouped: Words, word: int) -> Word:
+    tokens = (grouped.of_token == word).nonzero()[0]
     return Word(
-        surface=found.surface(word),
-        start=int(found.spans[word, 0]),
-        end=int(found.spans[word, 1]),
-        in_pair=bool(found.in_pair[word]),
+        surface=grouped.surface(word),
+        start=int(grouped.spans[word, 0]),
+        end=int(grouped.spans[word, 1]),
+        in_pair=bool(grouped.in_pair[word]),
         first=int(tokens[0]),
         stop=int(tokens[-1]) + 1,
     )

@@ -42,11 +42,11 @@ def pdf_text(raw: bytes, name: str) -> PdfText:
         )
     try:
         with _one_at_a_time:
-            found = list(pdf_documents(raw, name))
+            parts = list(pdf_documents(raw, name))
     except MissingExtra as error:
         raise Refused(409, "MissingExtra", f"{name} was not read: {error}") from error
-    documents = [one for one in found if isinstance(one, Document)]
-    skipped = [one for one in found if isinstance(one, Skipped)]
+    documents = [part for part in parts if isinstance(part, Document)]
+    skipped = [part for part in parts if isinstance(part, Skipped)]
     if not documents:
         raise Refused(422, "NoText", f"{name} was not read: {skipped[0].reason}")
     return PdfText(documents[0].text, len(documents[0].pages), len(skipped))

@@ -21,13 +21,13 @@ class Candidate:
     dtype: str | None = None
 
 
-def candidate_of(given: str) -> Candidate:
+def candidate_of(name: str) -> Candidate:
     """What the checkpoint of a name, as `unmask.load` takes it, will be called once it is loaded."""
-    if given == DEFAULT:
+    if name == DEFAULT:
         return Candidate(DEFAULT_NAME)
-    folder = Path(given).expanduser()
-    if given in SHIPPED or not folder.is_dir():
-        return Candidate(given)
+    folder = Path(name).expanduser()
+    if name in SHIPPED or not folder.is_dir():
+        return Candidate(name)
     return Candidate(folder.resolve().name, folder)
 
 
@@ -37,28 +37,28 @@ def distinct_names(candidates: Sequence[Candidate]) -> list[str]:
     Models of one name are told apart by the folders above theirs, else by number format, else by number.
     """
     groups: dict[str, list[Candidate]] = {}
-    for one in candidates:
-        groups.setdefault(one.name, []).append(one)
+    for candidate in candidates:
+        groups.setdefault(candidate.name, []).append(candidate)
     proposed: dict[str, list[str]] = {name: _told_apart(group) for name, group in groups.items()}
-    found: list[str] = []
-    for one in candidates:
-        name = wanted = proposed[one.name].pop(0)
+    names: list[str] = []
+    for candidate in candidates:
+        name = wanted = proposed[candidate.name].pop(0)
         number = 1
-        while name in found:
+        while name in names:
             number += 1
             name = f"{wanted} ({number})"
-        found.append(name)
-    return found
+        names.append(name)
+    return names
 
 
 def digest(parts: Iterable[str]) -> str:
     """A digest of strings; no two different sequences of them share one, whatever characters they hold."""
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for part in parts:
         # A lone surrogate has no UTF-8 form; the model is the one to refuse it, in a sentence.
         data = part.encode("utf-8", "surrogatepass")
-        found.update(len(data).to_bytes(8, "little") + data)
-    return found.hexdigest()
+        sha256.update(len(data).to_bytes(8, "little") + data)
+    return sha256.hexdigest()
 
 
 def digest_of(model: Model | ElmoModel) -> str:
@@ -86,7 +86,7 @@ def _told_apart(group: Sequence[Candidate]) -> list[str]:
     name = group[0].name
     if len(group) == 1:
         return [name]
-    folders = [one.folder for one in group]
+    folders = [candidate.folder for candidate in group]
     paths = [folder.resolve() for folder in folders if folder is not None]
     if len(set(paths)) == len(group):
         # Deep enough that all differ, and no deeper.
@@ -94,7 +94,7 @@ def _told_apart(group: Sequence[Candidate]) -> list[str]:
             ends = ["/".join(path.parts[-depth:]) for path in paths]
             if len(set(ends)) == len(group):
                 return [end.replace("//", "/") for end in ends]
-    dtypes = [one.dtype for one in group]
+    dtypes = [candidate.dtype for candidate in group]
     if None not in dtypes and len(set(dtypes)) == len(group):
         return [f"{name} ({dtype})" for dtype in dtypes]
     return [name] * len(group)

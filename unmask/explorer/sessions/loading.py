@@ -92,7 +92,7 @@ class PageLoader:
         from unmask.spec.diagram import architecture_svg
 
         with torch.device("meta"):
-            count = sum(one.numel() for one in Elmo(spec).parameters())
+            count = sum(parameter.numel() for parameter in Elmo(spec).parameters())
         size, shown = (spec.layers, 2 * spec.width, count), Path(name).expanduser().resolve().name
         return self._stated(
             shown, "folder", "ELMo (no attention)", size, download=0, svg=architecture_svg(spec)
@@ -124,16 +124,18 @@ class PageLoader:
             InvalidRequest: the name is none, or this machine has too little free memory for the weights.
             Refused: the explorer holds as many models as it can.
         """
-        found = self.preview(name)
-        if found.free_bytes is not None and SPARE * found.memory_bytes > found.free_bytes:
+        preview = self.preview(name)
+        if preview.free_bytes is not None and SPARE * preview.memory_bytes > preview.free_bytes:
             raise InvalidRequest(
-                f"{found.name} needs {size_words(found.memory_bytes)} for its weights and "
-                f"{size_words(found.free_bytes)} are free; close other programs, or load a smaller model"
+                f"{preview.name} needs {size_words(preview.memory_bytes)} for its weights and "
+                f"{size_words(preview.free_bytes)} are free; close other programs, or load a smaller model"
             )
         name = checked_name(name)
         place = models.add(name, lambda: self.load(name))
-        if found.where == "hub":
-            place.progress = lambda: _share(name, found.download_bytes) if place.phase == "loading" else None
+        if preview.where == "hub":
+            place.progress = lambda: (
+                _share(name, preview.download_bytes) if place.phase == "loading" else None
+            )
         return place
 
 
@@ -141,8 +143,8 @@ def _elmo(name: str) -> "ElmoSpec | None":
     from unmask.weights.elmo.find import find_elmo
 
     folder = Path(name).expanduser()
-    found = find_elmo(folder) if folder.is_dir() else None
-    return None if found is None else found.spec()
+    files = find_elmo(folder) if folder.is_dir() else None
+    return None if files is None else files.spec()
 
 
 def size_words(count: int) -> str:

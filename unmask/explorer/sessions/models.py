@@ -87,21 +87,21 @@ class ModelSlot:
 class Models:
     """All of them, in the order they were named; the first is a new text's unless another is asked for."""
 
-    def __init__(self, given: Sequence[AnyModel | tuple[str, Loader]]) -> None:
-        if not given:
+    def __init__(self, models: Sequence[AnyModel | tuple[str, Loader]]) -> None:
+        if not models:
             raise InvalidRequest("the explorer was given no model; name at least one")
         self.places: list[ModelSlot] = []
         self._adding = threading.Lock()
         self._loading = threading.Lock()
         self._given: dict[str, ModelSlot] = {}
         """By their folders, or by their names."""
-        candidates = [_candidate(one) for one in given]
+        candidates = [_candidate(model) for model in models]
         names = distinct_names(candidates)
-        for index, (name, one) in enumerate(zip(names, given, strict=True)):
-            if isinstance(one, tuple):
-                place = ModelSlot(index, name, one[1])
+        for index, (name, model) in enumerate(zip(names, models, strict=True)):
+            if isinstance(model, tuple):
+                place = ModelSlot(index, name, model[1])
             else:
-                place = ModelSlot(index, name, lambda model=one: model)  # type: ignore[misc]
+                place = ModelSlot(index, name, lambda model=model: model)  # type: ignore[misc]
                 place.load()
             self.places.append(place)
             self._given.setdefault(_key(candidates[index]), place)
@@ -132,7 +132,7 @@ class Models:
                     raise cannot(
                         f"the explorer holds at most {MOST_MODELS} models; start it again with those you want"
                     )
-                taken = [Candidate(one.name) for one in self.places]
+                taken = [Candidate(place.name) for place in self.places]
                 unlike = distinct_names([*taken, Candidate(wanted.name)])[-1]
                 place = ModelSlot(len(self.places), unlike, loader)
                 self._given[_key(wanted)] = place
@@ -161,7 +161,7 @@ class Models:
     def ready(self) -> list[Model]:
         """The loaded encoders."""
         models = (place.model for place in self.places)
-        return [one for one in models if one is not None and not isinstance(one, ElmoModel)]
+        return [model for model in models if model is not None and not isinstance(model, ElmoModel)]
 
 
 def no_attention(name: str) -> str:
@@ -183,10 +183,10 @@ def _load_all(places: Sequence[ModelSlot], loaded: Callable[[ModelSlot], None] |
             loaded(place)
 
 
-def _candidate(given: AnyModel | tuple[str, Loader]) -> Candidate:
+def _candidate(model: AnyModel | tuple[str, Loader]) -> Candidate:
     """What a model could be called by, before it is loaded where it is not."""
-    if isinstance(given, Model):
-        return Candidate(given.name, given.checkpoint.source.folder, given.dtype)
-    if isinstance(given, ElmoModel):
-        return Candidate(given.name, given.folder, given.dtype)
-    return candidate_of(given[0])
+    if isinstance(model, Model):
+        return Candidate(model.name, model.checkpoint.source.folder, model.dtype)
+    if isinstance(model, ElmoModel):
+        return Candidate(model.name, model.folder, model.dtype)
+    return candidate_of(model[0])

@@ -142,7 +142,8 @@ class OpenedIndex:
             views=views,
             modes=("hybrid", *views) if len(views) > 1 else views,
             models=tuple(
-                IndexModel(view, one.name, one.revision) for view, one in index.settings.models.items()
+                IndexModel(view, identity.name, identity.revision)
+                for view, identity in index.settings.models.items()
             ),
             rank_constant=RANK_CONSTANT,
         )
@@ -193,8 +194,8 @@ def _serves(place: ModelSlot, identity: ModelIdentity) -> bool:
         if place.phase == "failed":
             return False
         raise
-    own = ModelIdentity.of(model, identity.source)
-    return model.dtype == INDEX_DTYPE and (own.sha256, own.revision) == (identity.sha256, identity.revision)
+    here = ModelIdentity.of(model, identity.source)
+    return model.dtype == INDEX_DTYPE and (here.sha256, here.revision) == (identity.sha256, identity.revision)
 
 
 def _results(index: "Index", asked: SearchRequest) -> SearchResults:

@@ -45,7 +45,7 @@ def stamp(reading: TextSession) -> Stamp:
     tokens = f"{read.kept_tokens:,}"
     if read.kept_tokens < read.total_tokens:
         tokens += f" of {read.total_tokens:,}, the rest was truncated"
-    found = {
+    values = {
         "model": read.model,
         "revision": read.revision or "none: it comes with a package or is a folder",
         "family": "ELMo" if isinstance(model, ElmoModel) else model.checkpoint.family.name,
@@ -55,25 +55,25 @@ def stamp(reading: TextSession) -> Stamp:
         "text sha256": read.text_sha256,
         "tokens": tokens,
     }
-    lines = tuple(StampLine(name, value) for name, value in found.items())
+    lines = tuple(StampLine(name, value) for name, value in values.items())
     return Stamp(lines, _call(model), utc_now())
 
 
 def drawn(hash_: str) -> tuple[StampLine, ...]:
     """How attention is drawn, from the part of the address behind ``#``."""
-    given = dict(parse_qsl(hash_.lstrip("#")))
+    state = dict(parse_qsl(hash_.lstrip("#")))
     return (
-        StampLine("weighting", WEIGHTINGS.get(given.get("weight", ""), WEIGHTINGS["raw"])),
-        StampLine("pooling", POOLINGS.get(given.get("pool", ""), POOLINGS["max"])),
-        StampLine("color scale", SCALES.get(given.get("scale", ""), SCALES["sqrt"])),
+        StampLine("weighting", WEIGHTINGS.get(state.get("weight", ""), WEIGHTINGS["raw"])),
+        StampLine("pooling", POOLINGS.get(state.get("pool", ""), POOLINGS["max"])),
+        StampLine("color scale", SCALES.get(state.get("scale", ""), SCALES["sqrt"])),
     )
 
 
 def one_line(stamps: Iterable[Mapping[str, object]], hash_: str) -> str:
     """Stamps as they were answered, how attention is drawn, and the time, in one line."""
     lines: list[tuple[str, str]] = []
-    for one in stamps:
-        listed = one["lines"]
+    for stamp_json in stamps:
+        listed = stamp_json["lines"]
         assert isinstance(listed, list)
         lines += [(line["name"], line["value"]) for line in listed]
     lines += [(line.name, line.value) for line in drawn(hash_)]
@@ -98,7 +98,7 @@ def _kernels(model: AnyModel) -> str:
 def _call(model: AnyModel) -> str:
     """Python that loads the model again."""
     if isinstance(model, ElmoModel):
-        name, dtype = (json.dumps(one, ensure_ascii=False) for one in (model.name, model.dtype))
+        name, dtype = (json.dumps(value, ensure_ascii=False) for value in (model.name, model.dtype))
         return f'unmask.load({name}, family="elmo", dtype={dtype})  # the path of that folder'
     name = DEFAULT if model.name == DEFAULT_NAME and model.revision is None else model.name
     options = [json.dumps(name, ensure_ascii=False), f"dtype={json.dumps(model.dtype)}"]

@@ -87,16 +87,16 @@ class LengthScaling:
         return round(max(0.0, self._budget - job.seconds), 1)
 
     def _measure(self, settings: ScalingSettings, job: Job, watch: Watch) -> None:
-        told = ""
+        noted = ""
 
         def between_points(what: str, done: int, total: int) -> None:
             # Anything that ran during a point would affect its time, so other work runs only between points.
-            nonlocal told
-            if what == told:
+            nonlocal noted
+            if what == noted:
                 job.note(what, done, total)
             else:
                 watch(what, done, total)
-            told = what
+            noted = what
 
         def measured(request: Request, deadline: float, tick: Tick) -> ScalingPoint:
             point = measure_in_subprocess(request, deadline, tick)

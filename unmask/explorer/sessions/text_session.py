@@ -225,10 +225,10 @@ class TextSession:
 
     def layer(self, layer: int) -> LayerStatistics:
         """The statistics of a layer; `Refused` where it was not measured yet."""
-        found = self.layers[layer]
-        if found is None:
+        statistics = self.layers[layer]
+        if statistics is None:
             raise Refused(409, "NotReady", f"layer {layer} has not been measured yet; try again in a moment")
-        return found
+        return statistics
 
     def state(self) -> State:
         """Progress of the work."""
@@ -284,7 +284,7 @@ class TextSession:
         def told(what: str, cells: int, _: int) -> None:
             watch(what, done + cells, sum(costs))
 
-        while left := [layer for layer, found in enumerate(statistics.layers) if found is None]:
+        while left := [layer for layer, measured in enumerate(statistics.layers) if measured is None]:
             wished = self._wished
             chosen = wished if wished in left else min(left, key=lambda layer: (costs[layer], layer))
             statistics.measure(told, layers=(chosen,))
@@ -331,13 +331,13 @@ class Cache:
         with self._lock:
             self._kept[key] = array
             self._kept.move_to_end(key)
-            while len(self._kept) > 1 and sum(one.nbytes for one in self._kept.values()) > self._limit:
+            while len(self._kept) > 1 and sum(array.nbytes for array in self._kept.values()) > self._limit:
                 self._kept.popitem(last=False)
 
     def of(self, key: Hashable, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
         """The array of a key, made if it is not kept."""
-        found = self.get(key)
-        if found is None:
-            found = np.asarray(make())
-            self.put(key, found)
-        return found
+        array = self.get(key)
+        if array is None:
+            array = np.asarray(make())
+            self.put(key, array)
+        return array

@@ -111,12 +111,12 @@ def plain(value: Any) -> Any:
 
 
 def _head(
-    heard: story.RecordedText, asked: TourQuery, layers: Sequence[int] | None = None
+    recorded: story.RecordedText, asked: TourQuery, layers: Sequence[int] | None = None
 ) -> tuple[int, int]:
     """The requested head, or one with a clear pattern, from all layers or the given ones."""
     if asked.layer is not None:
         return asked.layer, asked.head or 0
-    return story.clearest_head(heard, layers)
+    return story.clearest_head(recorded, layers)
 
 
 def _token(encoding: Encoding, asked: TourQuery) -> int:
@@ -125,33 +125,33 @@ def _token(encoding: Encoding, asked: TourQuery) -> int:
     return min(len(encoding) - 1, story.content_token(encoding) if asked.token is None else asked.token)
 
 
-def _pair(heard: story.RecordedText, asked: TourQuery) -> story.Pair:
+def _pair(recorded: story.RecordedText, asked: TourQuery) -> story.Pair:
     """A pair of words that means something, in the requested head if there is one."""
     if asked.layer is None:
-        return story.clearest_pair(heard)
-    one_of("head", asked.head or 0, heard.mixer(asked.layer).heads, f"layer {asked.layer} has heads")
-    return story.clearest_pair(heard, asked.layer, asked.head or 0)
+        return story.clearest_pair(recorded)
+    one_of("head", asked.head or 0, recorded.mixer(asked.layer).heads, f"layer {asked.layer} has heads")
+    return story.clearest_pair(recorded, asked.layer, asked.head or 0)
 
 
 def handshake(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
     """One head, from products to attention weights."""
     chosen = choose(models, softmax, MINI)
     encoding = chosen.read(text)
-    heard = story.record_text(chosen.model.encoder, encoding)
-    pair = _pair(heard, asked)
-    found = story.handshake(heard, pair.layer, pair.head)
-    return [_experiment("handshake", chosen, encoding, handshake=found, pair=pair)]
+    recorded = story.record_text(chosen.model.encoder, encoding)
+    pair = _pair(recorded, asked)
+    numbers = story.handshake(recorded, pair.layer, pair.head)
+    return [_experiment("handshake", chosen, encoding, handshake=numbers, pair=pair)]
 
 
 def values(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
     """The same head and query: values, their sum, and what the layer adds to the residual stream."""
     chosen = choose(models, softmax, MINI)
     encoding = chosen.read(text)
-    heard = story.record_text(chosen.model.encoder, encoding)
-    pair = _pair(heard, asked)
+    recorded = story.record_text(chosen.model.encoder, encoding)
+    pair = _pair(recorded, asked)
     query = pair.query if asked.token is None else _token(encoding, asked)
-    found = story.values(heard, pair.layer, pair.head, query)
-    return [_experiment("values", chosen, encoding, values=found)]
+    numbers = story.values(recorded, pair.layer, pair.head, query)
+    return [_experiment("values", chosen, encoding, values=numbers)]
 
 
 def scaling(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
@@ -164,7 +164,7 @@ def scaling(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experi
 
 def order(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
     """Two words of a sentence swapped, and the reader's text shuffled, without and with positions."""
-    found = []
+    experiments = []
     for name, chosen in (
         ("without", choose(models, story.is_unordered, "variant/unordered")),
         ("with", choose(models, lambda spec: not story.is_unordered(spec), MINI)),
@@ -172,8 +172,8 @@ def order(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experime
         encoding = chosen.read(text)
         shuffled = story.shuffled(chosen.model.encoder, encoding)
         values = {"shuffled": shuffled, "words": grouped(encoding).of_token, "swap": _swap(chosen)}
-        found.append(_experiment(name, chosen, encoding, **values))
-    return found
+        experiments.append(_experiment(name, chosen, encoding, **values))
+    return experiments
 
 
 def _swap(chosen: Chosen) -> dict[str, Any]:
@@ -181,15 +181,15 @@ def _swap(chosen: Chosen) -> dict[str, Any]:
     encoding = chosen.read(SWAPPED)
     of = grouped(encoding)
     names = [of.surface(word).strip() for word in range(len(of))]
-    found = story.swapped(chosen.model.encoder, encoding, names.index("dog"), names.index("man"))
+    swapped = story.swapped(chosen.model.encoder, encoding, names.index("dog"), names.index("man"))
     spoken = [word for word in range(len(of)) if not of.special[word]]
-    change = [float(found.final[of.of_token == word].mean()) for word in spoken]
+    change = [float(swapped.final[of.of_token == word].mean()) for word in spoken]
     return {"names": [names[word] for word in spoken], "change": change}
 
 
 def positions(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
     """Four position encodings, each with a text repeated twice."""
-    found = []
+    experiments = []
     for name, has, shipped in POSITION_VARIANTS:
         chosen = choose(models, has, shipped)
         encoding, encoder = chosen.read(text), chosen.model.encoder
@@ -202,21 +202,21 @@ def positions(models: Sequence[Model], text: str, asked: TourQuery) -> list[Expe
             assert isinstance(mixer.position, Rotary)
             values["turned"] = story.turned_alike(mixer.position, mixer.head_width)
         else:
-            heard = story.record_text(encoder, encoding)
+            recorded = story.record_text(encoder, encoding)
             if name == "alibi":
-                values["penalty"] = story.distance_penalty(heard)
+                values["penalty"] = story.distance_penalty(recorded)
             else:
-                values["parts"] = story.parts(heard, *_within(heard, asked))
+                values["parts"] = story.parts(recorded, *_within(recorded, asked))
         values["twice"] = story.twice(encoder, _halved(chosen, text))
-        found.append(_experiment(name, chosen, encoding, **values))
-    return found
+        experiments.append(_experiment(name, chosen, encoding, **values))
+    return experiments
 
 
-def _within(heard: story.RecordedText, asked: TourQuery) -> tuple[int, int]:
+def _within(recorded: story.RecordedText, asked: TourQuery) -> tuple[int, int]:
     """The requested head, if this encoder has it; the chapter shows several encoders."""
-    layer, head = _head(heard, asked)
-    there = layer < heard.layer_count and head < heard.queries[layer].shape[1]
-    return (layer, head) if there else story.clearest_head(heard)
+    layer, head = _head(recorded, asked)
+    there = layer < recorded.layer_count and head < recorded.queries[layer].shape[1]
+    return (layer, head) if there else story.clearest_head(recorded)
 
 
 def _halved(chosen: Chosen, text: str) -> Encoding:
@@ -228,7 +228,7 @@ def _halved(chosen: Chosen, text: str) -> Encoding:
 def reach(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
     """Receptive and effective fields of a token: with windows, with a global token, and in a loaded
     encoder."""
-    found = []
+    experiments = []
     shipped = always("variant/windows")
     for name, chosen, marked in (
         ("windows", shipped, ()),
@@ -243,8 +243,8 @@ def reach(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experime
         effect = story.reach_and_effect(
             chosen.model.encoder, encoding, target, 0 if replacement is None else replacement, marked
         )
-        found.append(_experiment(name, chosen, encoding, reach=effect))
-    return found
+        experiments.append(_experiment(name, chosen, encoding, reach=effect))
+    return experiments
 
 
 def blur(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
@@ -255,9 +255,11 @@ def blur(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experimen
         MINI,
     )
     encoding = chosen.read(text)
-    heard = story.record_text(chosen.model.encoder, encoding)
+    recorded = story.record_text(chosen.model.encoder, encoding)
     layers = followed_by_features(chosen.model.spec, len(encoding))
-    blurred = _experiment("features", chosen, encoding, blur=story.blur(heard, *_head(heard, asked, layers)))
+    blurred = _experiment(
+        "features", chosen, encoding, blur=story.blur(recorded, *_head(recorded, asked, layers))
+    )
     pair = {}
     for name in ("variant/linear", "variant/learned"):
         trained = always(name)
@@ -270,41 +272,43 @@ def tiles(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experime
     """One head computed in tiles."""
     chosen = choose(models, softmax, MINI)
     encoding = chosen.read(text)
-    heard = story.record_text(chosen.model.encoder, encoding)
-    layer, head = _head(heard, asked)
+    recorded = story.record_text(chosen.model.encoder, encoding)
+    layer, head = _head(recorded, asked)
     query = _token(encoding, asked)
-    tiled = story.tiled(heard, layer, head, query, tile=SMALL_TILE if len(encoding) <= SHORT_TEXT else TILE)
-    shares = heard.probabilities(layer)[head].numpy()
+    tiled = story.tiled(
+        recorded, layer, head, query, tile=SMALL_TILE if len(encoding) <= SHORT_TEXT else TILE
+    )
+    shares = recorded.probabilities(layer)[head].numpy()
     return [_experiment("tiles", chosen, encoding, tiled=tiled, shares=shares)]
 
 
 def layers(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
     """Local and global layers of two encoders."""
-    found = []
+    experiments = []
     for name, chosen in (
         ("small", always("variant/local-global")),
         ("large", choose(models, alternating, MINI)),
     ):
         encoding = chosen.read(text)
-        heard = story.record_text(chosen.model.encoder, encoding)
-        found.append(_experiment(name, chosen, encoding, alternation=story.alternation(heard)))
-    return found
+        recorded = story.record_text(chosen.model.encoder, encoding)
+        experiments.append(_experiment(name, chosen, encoding, alternation=story.alternation(recorded)))
+    return experiments
 
 
 def sinks(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
     """The strongest sink, and the text without it."""
     chosen = choose(models, softmax, MINI)
     encoding = chosen.read(text)
-    found = story.sinks(story.record_text(chosen.model.encoder, encoding))
-    return [_experiment("sinks", chosen, encoding, sinks=found)]
+    numbers = story.sinks(story.record_text(chosen.model.encoder, encoding))
+    return [_experiment("sinks", chosen, encoding, sinks=numbers)]
 
 
 def collapse(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
     """The similarity of a text's states by depth."""
     chosen = choose(models, softmax, MINI)
     encoding = chosen.read(text)
-    found = story.collapse(story.record_text(chosen.model.encoder, encoding))
-    return [_experiment("collapse", chosen, encoding, collapse=found)]
+    numbers = story.collapse(story.record_text(chosen.model.encoder, encoding))
+    return [_experiment("collapse", chosen, encoding, collapse=numbers)]
 
 
 def prediction(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
@@ -314,9 +318,9 @@ def prediction(models: Sequence[Model], text: str, asked: TourQuery) -> list[Exp
     mask_id = model.tokenizer.mask_id
     assert mask_id is not None
     token = None if asked.token is None else _token(encoding, asked)
-    found = story.masked_prediction(model.encoder, encoding, mask_id, token, plain=trainable(model))
-    words = [spellings(model.tokenizer, int(id))[1].strip() for id in found.top_ids]
-    return [_experiment("prediction", chosen, encoding, prediction=found, top_words=words)]
+    numbers = story.masked_prediction(model.encoder, encoding, mask_id, token, plain=trainable(model))
+    words = [spellings(model.tokenizer, int(id))[1].strip() for id in numbers.top_ids]
+    return [_experiment("prediction", chosen, encoding, prediction=numbers, top_words=words)]
 
 
 def search(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
@@ -324,10 +328,12 @@ def search(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experim
     chosen = choose_model(models, pools_mean, EMBEDDER)
     encoding, encoder = chosen.read(text), chosen.model.encoder
     query = ActivationCache.of(encoder, encoding)
-    found = []
+    passages = []
     for passage in PASSAGES:
         read = chosen.read(passage)
         matched = story.matching(query, ActivationCache.of(encoder, read))
         tokens = [read.surface(token) or read.pieces[token] for token in range(len(read))]
-        found.append({"text": passage, "tokens": tokens, "special": read.special.tolist(), **plain(matched)})
-    return [_experiment("search", chosen, encoding, passages=found)]
+        passages.append(
+            {"text": passage, "tokens": tokens, "special": read.special.tolist(), **plain(matched)}
+        )
+    return [_experiment("search", chosen, encoding, passages=passages)]

@@ -44,14 +44,14 @@ class Chosen:
 
 def choose(models: Sequence[Model], has: Has, shipped: str) -> Chosen:
     """The first loaded encoder that has a mechanism, otherwise the shipped encoder with this name."""
-    found = next((model for model in models if has(model.spec)), None)
-    return Chosen(_shipped(shipped), True) if found is None else Chosen(found, False)
+    loaded = next((model for model in models if has(model.spec)), None)
+    return Chosen(_shipped(shipped), True) if loaded is None else Chosen(loaded, False)
 
 
 def choose_model(models: Sequence[Model], can: Callable[[Model], bool], shipped: str) -> Chosen:
     """The first loaded model that can do something, such as predict words; otherwise the shipped one."""
-    found = next((model for model in models if can(model)), None)
-    return Chosen(_shipped(shipped), True) if found is None else Chosen(found, False)
+    loaded = next((model for model in models if can(model)), None)
+    return Chosen(_shipped(shipped), True) if loaded is None else Chosen(loaded, False)
 
 
 def always(shipped: str) -> Chosen:
@@ -130,7 +130,7 @@ def alternating(spec: EncoderSpec) -> bool:
 
 def followed_by_features(spec: EncoderSpec, tokens: int) -> list[int]:
     """Layers whose scores are only products of queries and keys, without masked keys for this text length."""
-    found = []
+    layers = []
     for number, layer in enumerate(spec.layers):
         mixer = layer.mixer
         if not isinstance(mixer, SoftmaxAttention) or isinstance(
@@ -140,5 +140,5 @@ def followed_by_features(spec: EncoderSpec, tokens: int) -> list[int]:
         reach = mixer.pattern.window if isinstance(mixer.pattern, SlidingWindowGlobal) else mixer.pattern
         near = isinstance(reach, SlidingWindow) and reach.dilation == 1 and reach.radius >= tokens - 1
         if isinstance(reach, FullAttention) or near:
-            found.append(number)
-    return found
+            layers.append(number)
+    return layers

@@ -90,10 +90,10 @@ def unpack(data: bytes) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
     start = 8 + int.from_bytes(data[4:8], "little")
     header = json.loads(data[8:start])
     arrays = {
-        one["name"]: np.frombuffer(
-            data, "<" + one["dtype"], int(np.prod(one["shape"], dtype=np.int64)), start + one["offset"]
-        ).reshape(one["shape"])
-        for one in header["arrays"]
+        array["name"]: np.frombuffer(
+            data, "<" + array["dtype"], int(np.prod(array["shape"], dtype=np.int64)), start + array["offset"]
+        ).reshape(array["shape"])
+        for array in header["arrays"]
     }
     return arrays, header["meta"]
 

@@ -58,8 +58,8 @@ class PageRequest:
         path = self.path.format_map(
             {field.name: spelled(getattr(self, field.name)) for field in fields(self)}
         )
-        given = ((name, getattr(self, name)) for name in self.query())
-        query = "&".join(f"{name}={spelled(value)}" for name, value in given if value is not None)
+        values = ((name, getattr(self, name)) for name in self.query())
+        query = "&".join(f"{name}={spelled(value)}" for name, value in values if value is not None)
         return f"{path}?{query}" if query else path
 
 
