@@ -218,6 +218,9 @@ def test_edges_without_special_tokens(asking, text_id, dense):
 def test_fewer_edges_are_the_first_of_all(asking, text_id):
     whole, _ = asking.arrays(f"texts/{text_id}/edges/1?special=hide")
     few, _ = asking.arrays(f"texts/{text_id}/edges/1?special=hide&most=2")
+    shown, _ = asking.arrays(f"texts/{text_id}/edges/1?special=show")
+    assert not shown["left_out"].any()
+    assert np.isin(shown["keys"], 0).any()  # [CLS], of the same layer
     for name in ("keys", "values"):
         assert np.array_equal(few[name], whole[name][..., :2])
     assert np.array_equal(few["left_out"], whole["left_out"])

@@ -95,7 +95,10 @@ def test_bad_targets_get_one_sentence(api):
     text_id, _ = predicted(api, TEXT, 1)
     path = f"texts/{text_id}/relevance?target=class&classes="
     assert "write token:class" in api.problem(path + "1-5", 400)["sentence"]
-    assert "the text has" in api.problem(path + "99:1", 400)["sentence"]
+    count = len(api.json(f"texts/{text_id}")["tokens"])
+    for token in (99, count):
+        refused = api.problem(f"{path}{token}:1", 400)["sentence"]
+        assert refused == f"classes names a token from {count} on; the text has {count}"
     assert "classes 0 to" in api.problem(path + "1:99", 400)["sentence"]
     embedder = Asking(Api([FakeModel("plain", architectures=["BertModel"])]))
     plain_id = embedder.measured()

@@ -10,7 +10,7 @@ from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest
 from unmask.interpret import ActivationCache, AttentionStatistics
 from unmask.interpret.attention.attention_statistics import attention_statistics
-from unmask.interpret.attention.sinks import EPSILON, sinks
+from unmask.interpret.attention.sinks import EPSILON, sink_type, sinks
 from unmask.spec import Embedding, EncoderSpec, Layer, LayerNorm, PlainFeedForward, SoftmaxAttention
 
 WIDTH, LENGTH = 6, 20
@@ -76,6 +76,11 @@ def test_heads_built_by_hand_are_what_they_are(strength, value, kind):
     else:
         assert head.mass == pytest.approx(1 / LENGTH)
         assert [token.adapted_rate for token in found.tokens] == [0.0]
+
+
+def test_a_sink_is_above_epsilon():
+    assert [sink_type(mass, 0.1, 0.0, 0.3) for mass in (0.3, 0.31)] == ["neither", "no-op"]
+    assert [sink_type(0.9, 0.5, written, 0.3) for written in (0.5, 0.51)] == ["neither", "broadcast"]
 
 
 def test_rates_are_shares_of_heads_above_epsilon():

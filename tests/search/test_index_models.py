@@ -67,7 +67,8 @@ def splade(tmp_path_factory):
     place = tmp_path_factory.mktemp("splade")
     base = encoder(place / "encoder", "BertForMaskedLM")
     parts = [modules.Transformer(base, transformer_task="fill-mask"), own.SpladePooling("max")]
-    st.SparseEncoder(modules=parts).save_pretrained(str(place / "model"))
+    prompts = {"query": "a text ", "document": "the "}
+    st.SparseEncoder(modules=parts, prompts=prompts).save_pretrained(str(place / "model"))
     return unmask.load(place / "model")
 
 

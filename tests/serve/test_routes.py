@@ -35,6 +35,8 @@ def test_embed(client, served_models):
     cut = numbers(client.post("/embed", json={"inputs": TEXTS, "dimensions": 7}))
     np.testing.assert_array_equal(cut, model.embed(TEXTS, truncate_dim=7, normalize=True))
     np.testing.assert_allclose(np.linalg.norm(cut, axis=1), 1, atol=1e-6)
+    whole = numbers(client.post("/embed", json={"inputs": TEXTS, "dimensions": model.embed(TEXTS).shape[1]}))
+    np.testing.assert_allclose(whole, model.embed(TEXTS, normalize=True), atol=1e-6)
 
 
 @pytest.mark.parametrize("path", ["/v1/embeddings", "/embeddings"])
@@ -93,6 +95,9 @@ def test_predict(client, served_models):
     assert shown(client.post("/predict", json={"inputs": TEXTS[0]}).json()) == expected(
         model.classify(TEXTS[0])
     )
+    asked = {"inputs": TEXTS[0], "parameters": {"top_k": 2}}
+    (best,) = client.post("/predict", json=asked).json()  # huggingface_hub takes the first of a list
+    assert [(row["label"], row["score"]) for row in best] == expected(model.classify(TEXTS[0]))[:2]
     pair = client.post("/predict", json={"inputs": TEXTS[:2]}).json()
     assert shown(pair) == expected(model.classify(TEXTS[0], TEXTS[1]))
     batch = client.post("/predict", json={"inputs": [[text] for text in TEXTS]}).json()

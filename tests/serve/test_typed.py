@@ -17,6 +17,7 @@ from unmask.search.documents import Document
 from unmask.search.index import Index
 from unmask.serve import make_app
 from unmask.serve.models import ServedModel
+from unmask.text.windows import windows
 
 TEXTS = ["the river bank was muddy", "another text", "a bank.", "muddy, the river was"]
 LONG = "the river " * 20
@@ -195,7 +196,11 @@ def test_entities(client, models, aggregation):
     cut = client.post("/v1/entities", json={"texts": LONG, "truncate": True})
     assert cut.headers["x-truncated-inputs"] == "1"
     same(cut.json()["results"], [as_json(models["names"].tag(LONG, truncation="end"))])
-    assert "x-truncated-inputs" not in client.post("/v1/entities", json={"texts": LONG}).headers
+    read = client.post("/v1/entities", json={"texts": LONG}).headers
+    assert "x-truncated-inputs" not in read
+    # Tokens that windows share are computed in each of them.
+    parts = windows(models["names"].tokenizer.encode(LONG), models["names"].max_tokens)
+    assert int(read["x-compute-tokens"]) == sum(len(part.tokens) for part in parts) > expected[-1].tokens_read
 
 
 def test_answers(client, models):

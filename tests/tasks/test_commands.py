@@ -10,7 +10,7 @@ import pytest
 import unmask
 from tests.support.command import run_here
 from tests.support.tiny import tiny_bert, write_tokenizer
-from unmask.cli.output import beside, printable, progress
+from unmask.cli.output import LONGEST_HEADING, beside, marked, printable, progress
 
 
 def lines(ran):
@@ -113,6 +113,12 @@ def test_a_terminal_shows_columns_below_the_text(models, monkeypatch):
         assert run_here(*tag[:3], *options, text).out == out
     heading, *_ = run_here(*tag[:3], "the \x1b[31mriver [bold] bank").out.splitlines()
     assert heading == r"the \u001b[31mriver [bold] bank", "a text cannot control the terminal"
+
+
+def test_only_a_heading_that_is_cut_ends_in_dots():
+    whole = "a" * LONGEST_HEADING
+    assert marked(whole).plain == whole
+    assert marked(whole + "b").plain == whole + "…"
 
 
 class Terminal(io.StringIO):

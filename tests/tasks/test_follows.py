@@ -77,6 +77,14 @@ def test_what_cannot_be_read_is_refused(model):
         model.follows("a", None)
 
 
+def test_a_head_of_more_classes_is_refused(tmp_path):
+    theirs = tiny_bert("BertForNextSentencePrediction")
+    theirs.cls.seq_relationship = torch.nn.Linear(theirs.config.hidden_size, 3)
+    model = unmask.load(write_checkpoint(tmp_path / "three", theirs, sentence=False))
+    with pytest.raises(InvalidRequest, match="its next_sentence head has 3 classes instead of 2"):
+        model.follows("a text", "another text")
+
+
 def test_every_place_gives_the_same(place, model, tmp_path):
     expected = [result.probability for result in model.follows(FIRSTS, SECONDS)]
     words = ["yes" if result.follows else "no" for result in model.follows(FIRSTS, SECONDS)]

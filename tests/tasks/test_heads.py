@@ -113,6 +113,9 @@ def test_regression_and_several_labels(tmp_path):
     one = ours.classify(TEXTS[0])
     assert one.score == pytest.approx(float(their_logits(theirs, encoding).logits), abs=1e-5)
     assert one.labels == ()
+    values = WindowedLogits(encoding, windows(encoding, None), [np.array([one.score])])
+    (warm,) = classify(replace(classifier_of(ours.spec, "sequence", "m"), temperature=2.0), [values])
+    assert warm.score == one.score  # a temperature is for probabilities
     names = {0: "red", 1: "green", 2: "blue"}
     theirs, ours = saved(
         tmp_path / "several",

@@ -115,3 +115,5 @@ def test_different_vocabularies_meet_where_both_cut():
     found = compare_predictions(first, second)
     assert [(one.start, one.end) for one in found] == [(0, 7), (8, 12)]
     assert [one.losses for one in found] == [(1 + 2, 1 + 2 + 4), (4 + 8, 8)]
+    found = compare_predictions(predictions((0, 3), (4, 9)), predictions((1, 3), (3, 9)))
+    assert [(one.start, one.end) for one in found] == [(0, 3), (3, 9)]  # the first character of either

@@ -33,7 +33,7 @@ from unmask.training import train
 from unmask.training.objectives.interface import Example, LossOutput, Objective
 from unmask.training.optim import OptimizerSpec, build_optimizer
 from unmask.training.pretrain import read_run
-from unmask.training.run.callbacks import Callback
+from unmask.training.run.callbacks import Callback, ProgressPrinter
 from unmask.training.run.checkpoint import steps_of
 from unmask.training.run.loop import Loop, MetricAccumulator
 from unmask.training.run.loop_settings import BatchSettings, FaultSettings, LoopSettings
@@ -95,6 +95,34 @@ class Shuffled:
 
     def restore(self, state):
         self.at = state["at"]
+
+
+class Drawing(Labels):
+    """Remembers what each micro-batch drew, as dropout does."""
+
+    def __init__(self):
+        super().__init__()
+        self.drawn = []
+
+    def forward(self, example, totals):
+        self.drawn.append(torch.rand(()).item())
+        return super().forward(example, totals)
+
+
+def test_dropout_is_drawn_by_the_seed_of_the_run_and_the_micro_batch():
+    drawn = {}
+    for seed, batch in ((1, BatchSettings(20, 10)), (1, BatchSettings(10, 10)), (2, BatchSettings(20, 10))):
+        settings = LoopSettings(steps=2, batch=batch, optimizer=OptimizerSpec(), seed=seed)
+        objective = Drawing().train()
+        loop = Loop(
+            settings, objective, Shuffled(), optimizer=build_optimizer(objective, settings.optimizer),
+            averages=None, ranks=Ranks(),
+        )  # fmt: skip
+        for _ in range(2):
+            loop.one_step(MetricAccumulator())
+        drawn[seed, batch.micro_batches(0, 2)] = objective.drawn
+    assert drawn[1, 2][:2] == drawn[1, 1]
+    assert len({*drawn[1, 2], *drawn[2, 2]}) == 8
 
 
 def trainer(out, write=lambda folder: None):
@@ -327,3 +355,12 @@ def test_a_run_that_computes_layers_again_is_the_same_run(where, place, monkeypa
 def recomputing(where):
     on = {"gradient_checkpointing": True}
     return on if where == "run" else {"model": {"config": on}}
+
+
+def test_a_line_of_progress_says_what_is_left(capsys):
+    figures = {"tokens_per_second": 1234.0, "peak_share": 0.25, "memory_bytes": 3 * 2**30, "labels/loss": 0.5}
+    for seconds, left in ((2 * 3600 + 3 * 60 + 4, "2 h 03 min"), (9 * 60 + 8, "9 min 08 s")):
+        ProgressPrinter().step({"step": 1, "steps": 2000, "seconds_left": seconds, **figures})
+        assert capsys.readouterr().err == (
+            f"step 1 of 2,000: labels/loss 0.500, 1,234 tokens/s, 25% of peak, 3.0 GiB, {left} left\n"
+        )

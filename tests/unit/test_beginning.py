@@ -56,6 +56,14 @@ def test_the_tokens_of_a_prefix_are_those_of_the_whole_text(name):
     assert len(found.text) < len(prose)
 
 
+def test_a_word_may_continue_after_characters_that_are_dropped():
+    """However many there are: BERT's tokenizer removes control characters before it looks for words."""
+    engine = read("bert-base-uncased").engine
+    text = "the ri" + "\x01" * 600 + "ver"
+    assert own(engine, text) == own(engine, "the river")
+    assert module._read(engine, text[:500], 32).final == 1
+
+
 def test_prefixes_grow_until_there_are_enough_tokens():
     engine = of_bytes().engine
     text = "the" + " " * 3000 + "river bank " * 3000

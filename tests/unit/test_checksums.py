@@ -1,5 +1,6 @@
 """Checksums of saved folders: written last, compared at load, with a way out for a change on purpose."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -110,6 +111,16 @@ def test_a_folder_without_checksums_is_read_and_cannot_be_verified(tiny_folder):
 def test_a_damaged_list_is_one_sentence(content, copy):
     (copy / CHECKSUMS).write_text(content)
     assert_one_sentence(run_here("inspect", copy), CHECKSUMS)
+
+
+@pytest.mark.parametrize("absolute", [False, True])
+def test_files_outside_the_folder_are_not_looked_at(absolute, copy):
+    other = copy.parent / "other.txt"
+    other.write_bytes(b"a")
+    name = str(other) if absolute else "../other.txt"
+    entry = {"bytes": 1, "sha256": hashlib.sha256(b"a").hexdigest()}
+    (copy / CHECKSUMS).write_text(json.dumps({"files": {name: entry}}))
+    assert_one_sentence(run_here("inspect", copy), f"has no valid entry for {name}")
 
 
 def test_inspect_verifies(copy):

@@ -641,6 +641,15 @@ def test_a_refused_file_is_free_again_at_once(tmp_path):
     assert refused.value is not None
 
 
+def test_rows_beyond_the_last_are_not_resumed(tmp_path):
+    path = tmp_path / "rows"
+    first = ResumableFile(path, of("a"), 3)
+    first.append(b"12", 2)
+    first.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
+    with pytest.raises(OutputError, match="was started with other texts"):
+        ResumableFile(path, of("a"), 1)
+
+
 def test_a_writer_that_opened_the_partial_file_before_it_was_renamed(tmp_path, monkeypatch):
     """The second waits between opening and locking while the first finishes: the result must stay whole."""
     import fcntl

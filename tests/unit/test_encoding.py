@@ -78,6 +78,13 @@ def test_every_part_counts_in_a_comparison(roberta):
     assert one != "the river bank"
 
 
+def test_a_part_keeps_the_words_of_its_tokens(roberta):
+    whole = roberta.encode_words(["the", "river", "bank"])
+    part = whole.select(whole.words != 1)
+    assert part.words.tolist() == [word for word in whole.words.tolist() if word != 1]
+    assert len(part.words) == len(part) < len(whole)
+
+
 def test_nobody_can_change_it(roberta):
     encoding = roberta.encode("the river bank")
     for name in ("ids", "token_type_ids", "offsets", "special", "sequence_ids"):

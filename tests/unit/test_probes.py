@@ -104,6 +104,13 @@ def test_float32_runs_the_same_way(folder, exact):
         np.testing.assert_allclose(one.log_p_M, other.log_p_M, rtol=2e-5)
 
 
+def test_equal_ids_of_which_other_tokens_are_scored_are_other_sentences(exact):
+    whole, *_ = sentences_of(exact)
+    some = scoring.Sentence(whole.ids_N, whole.scored_N & (np.arange(len(whole.ids_N)) % 2 == 0))
+    every, part = scoring.pseudo_log_likelihoods(exact, [whole, some])
+    np.testing.assert_allclose(part.log_p_M, every.log_p_M[some.scored_N[whole.scored_N]], rtol=1e-9)
+
+
 def test_what_occurs_twice_is_run_once(exact, monkeypatch):
     asked = []
     real = scoring.answers

@@ -39,6 +39,14 @@ def test_shards_hold_every_tensor_once_within_the_limit(tiny_model, tmp_path):
         assert torch.equal(again.trainable_encoder().state_dict()[name], tensor)
 
 
+def test_a_tensor_that_is_larger_than_a_shard_has_its_own(tiny_model, tmp_path):
+    tiny_model.save(tmp_path / "parts", shard_bytes=1)
+    files = sorted((tmp_path / "parts").glob("*.safetensors"))
+    assert [len(load_file(path)) for path in files] == [1] * len(files)
+    index = json.loads((tmp_path / "parts" / "model.safetensors.index.json").read_text())
+    assert len(index["weight_map"]) == len(files)
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float64"])
 def test_convert_to_another_number_format(dtype, tiny_folder, tiny_model, tmp_path):
     assert run_here("convert", tiny_folder, tmp_path / "new", "--dtype", dtype).code == 0

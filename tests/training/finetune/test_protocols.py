@@ -17,6 +17,7 @@ from unmask.evaluate.protocols.glue import evaluate_glue
 from unmask.evaluate.protocols.protocol_report import average_report, markdown, task_report
 from unmask.evaluate.protocols.protocol_runs import TaskFiles, official_files, run_settings, trials
 from unmask.evaluate.protocols.protocols import Average, merged, nested, protocol_names, read_protocol
+from unmask.training.finetune.data_settings import DataSettings
 from unmask.training.finetune.records import read_labeled
 from unmask.training.finetune.run import FinetuneRun
 from unmask.training.run.callbacks import Callback
@@ -138,6 +139,14 @@ def test_short_lines_of_other_tasks_are_refused(place, tmp_path):
     ).data
     with pytest.raises(InvalidText, match="has 2 values separated by tabs"):
         list(read_labeled(data.train, data, place))
+
+
+def test_a_line_with_too_many_columns_is_refused_where_short_ones_are_left_out(tmp_path):
+    path = tmp_path / "train.tsv"
+    path.write_text("text\tlabel\na\nthe river\ta bank\t1\n")
+    data = DataSettings((str(path),), skip_short_lines=True)
+    with pytest.raises(InvalidText, match=r"line 3 of .* has 3 values separated by tabs"):
+        list(read_labeled(data.train, data, tmp_path))
 
 
 # The files

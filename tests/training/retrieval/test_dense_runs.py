@@ -136,6 +136,9 @@ def test_figures_of_rankings():
     assert found["mrr@10"] == pytest.approx((1 + 0 + 1 / 2) / 3)
     assert found["recall@10"] == pytest.approx((1 + 0 + 1 / 2) / 3)
     assert best_of(np.array([1.0, 3.0, 3.0, 2.0]), 3).tolist() == [1, 2, 3]
+    # Of twelve relevant documents the ideal order has ten, and so has the ranking.
+    found = ranking_figures([list(range(20))], [dict.fromkeys(range(12), 1)])
+    assert found == {"ndcg@10": pytest.approx(1), "mrr@10": 1, "recall@10": pytest.approx(10 / 12)}
 
 
 @pytest.mark.parametrize(
