@@ -15,7 +15,7 @@ from unmask.cli.options import RunOptions
 from unmask.cli.train.mine import mine as command
 from unmask.errors import InvalidRequest, InvalidText, OutputError
 from unmask.search import mining
-from unmask.search.mining import MiningSettings, mine, nearest
+from unmask.search.mining import MiningSettings, candidates, mine, nearest
 
 __all__ = ["place"]
 
@@ -73,6 +73,13 @@ def plainly(
         some = kept[range_min:range_max][:num_negatives]
         found |= {(query, positive, negative) for positive in own for negative in some}
     return found
+
+
+def test_a_relative_margin_is_below_a_score_that_is_negative_too():
+    scores_C = np.array([-0.1, -0.2, -0.21, -0.3], dtype=np.float32)
+    settings = MiningSettings(relative_margin=0.1)
+    assert candidates(scores_C, np.arange(4), [], -0.2, settings).tolist() == [3]
+    assert candidates(-scores_C[::-1], np.arange(4), [], 0.21, settings).tolist() == [3]
 
 
 @pytest.mark.parametrize("given", CASES)

@@ -338,6 +338,21 @@ def test_layers_that_are_computed_again_have_the_same_gradients_for_less_memory(
     assert less < 0.6 * whole
 
 
+def test_layers_that_are_computed_again_still_tell_a_hook_their_states():
+    from unmask.training.pretrain.run import recompute_layers
+
+    encoder = random_encoder(SPECS["post-norm"], seed=0).train()
+    batch = PackedBatch.of_ids([[5, 9, 20, 6], [8, 4]])
+    places = []
+    for _ in range(2):
+        heard = []
+        encoder.encode(batch, hook=lambda place, layer, tensor, heard=heard: heard.append((place, layer)))
+        places.append(heard)
+        recompute_layers(encoder)
+    assert places[0] == places[1]
+    assert {layer for _, layer in places[0]} >= set(range(len(encoder.spec.layers)))
+
+
 @pytest.mark.parametrize("where", ["run", "config"])
 def test_a_run_that_computes_layers_again_is_the_same_run(where, place, monkeypatch):
     seen = []

@@ -570,6 +570,17 @@ def test_lines_of_progress_outside_a_terminal(monkeypatch, capsys):
     assert unknown == "embedding: 5"
 
 
+def test_lines_of_progress_are_some_seconds_apart(monkeypatch, capsys):
+    from unmask.cli import output
+
+    clock = iter((0.0, 4.9, 5.0, 5.1, 9.9, 10.0))
+    monkeypatch.setattr(output.time, "monotonic", lambda: next(clock))
+    with output.progress("embedding", 0) as report:
+        for done in range(1, 6):
+            report(done, 0)
+    assert capsys.readouterr().err.splitlines() == ["embedding: 2", "embedding: 5"]
+
+
 @pytest.mark.parametrize(
     "command", [("look", "-l", "0"), ("compare",), ("watch",), ("geometry", "--no-random"), ("fill",)]
 )

@@ -16,7 +16,7 @@ from transformers import AutoModel, AutoModelForMaskedLM
 import unmask
 from tests.support.places import shared
 from tests.support.tiny import LAYERS, tiny_bert, write_checkpoint
-from unmask.base.intervals import wilson_interval
+from unmask.base.intervals import ratio_interval, wilson_interval
 from unmask.errors import InvalidRequest, InvalidText, NonFiniteResult, TextTooLong
 from unmask.evaluate.probes import (
     blimp,
@@ -232,6 +232,12 @@ def test_interval_is_that_of_wilson(right, count):
     assert (found.low, found.high) == pytest.approx((expected.low, expected.high), abs=1e-12)
 
 
+def test_samples_without_anything_to_count_are_not_in_an_interval():
+    """Of three sentences one has words, and all of them are right: a third of the samples lack it."""
+    found = ratio_interval(np.array([0.0, 0.0, 4.0]), np.array([0.0, 0.0, 4.0]))
+    assert (found.low, found.high) == (1.0, 1.0)
+
+
 def test_the_published_pairs_are_read():
     pairs = blimp.read_blimp(shared("data/blimp"), limit=2)
     assert len(pairs) == 2 * blimp.PARADIGMS
@@ -366,6 +372,11 @@ def test_the_likeliest_word_is_known_to_be_first(exact):
     best = int(np.argmax([one.log_p_M[0] for one in asked]))
     assert probed.log_p_M[0] == pytest.approx(asked[0].log_p_M[0])
     assert [bool(one.first_M[0]) for one in asked] == [word == best for word in words]
+
+
+def test_windows_of_one_length_have_masks_of_their_own(exact, text):
+    draws = [perplexity.draw_masks(text[0], 4, 5, number).places_M.tolist() for number in range(8)]
+    assert len(set(map(tuple, draws))) > 1
 
 
 def test_a_window_of_few_tokens_has_one_masked(exact):

@@ -6,7 +6,7 @@ import pytest
 
 from unmask.errors import InvalidRequest, InvalidText
 from unmask.training.finetune.data_settings import DataSettings
-from unmask.training.finetune.records import Gold, ReadingNotes, read_labeled
+from unmask.training.finetune.records import Gold, ReadingNotes, labeled_files, read_labeled
 from unmask.training.finetune.settings import settings_of_table
 
 CONLLU = (
@@ -204,3 +204,10 @@ def test_questions_without_answers_cannot_be_trained_on(tmp_path):
     content = squad(4).replace('"answers"', '"other"')
     with pytest.raises(InvalidText, match=r"question q of .* has no answers, which are needed here"):
         read(tmp_path, "a.json", content)
+
+
+def test_a_file_that_is_named_twice_is_read_once(tmp_path):
+    for name in ("a.csv", "b.csv"):
+        (tmp_path / name).write_text("text,label\na,b\n")
+    names = ("b.csv", "*.csv", "a.csv")
+    assert labeled_files(names, tmp_path) == [tmp_path / "b.csv", tmp_path / "a.csv"]
