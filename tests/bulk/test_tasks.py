@@ -151,10 +151,15 @@ def test_pairs_and_candidate_labels(quick, tmp_path):
     assert ran.code == 0, ran
     wanted = entailment.zero_shot([row["a"] for row in rows], labels)
     assert close(rows_of(tmp_path / "zero"), [row | as_lists(w) for row, w in zip(rows, wanted, strict=True)])
-    table = BatchClassifier(column="a", candidate_labels=labels, load={"adapter": "entailment"})(
-        pyarrow.table({"a": ["It rains."]})
-    )
+    asked, read = {"column": "a", "load": {"adapter": "entailment"}}, pyarrow.table({"a": ["It rains."]})
+    table = BatchClassifier(candidate_labels=labels, **asked)(read)
     assert [one.name for one in table.schema.field("scores").type] == list(labels)
+    for threshold in (0.0, 1.0):
+        options = {"multi_label": True, "threshold": threshold, "hypothesis_template": "It is about {}."}
+        table = BatchClassifier(candidate_labels=labels, **options, **asked)(read)
+        (wanted,) = entailment.zero_shot(["It rains."], labels, **options)
+        assert table["labels"].to_pylist() == [list(wanted.labels)] == [[] if threshold else list(labels)]
+        assert close(table["scores"].to_pylist(), [as_lists(wanted)["scores"]])
 
 
 def test_any_method_that_predicts_is_mapped(tmp_path):
