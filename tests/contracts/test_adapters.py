@@ -8,6 +8,7 @@ import torch
 import transformers
 from peft import LoraConfig, PeftModel, get_peft_model
 
+import unmask
 from tests.contracts.cases import cases
 from tests.contracts.test_transformers import (
     Exact,
@@ -128,6 +129,10 @@ def test_a_head_alone_is_an_adapter_too(made):
     ours = build(adapted(made.base, read_adapter(folder), made.case.compat), dtype="float64")
     compare(made, outputs(made, made.model), ours)
     compare(made, outputs(made, loaded_by_them(made, folder)), build(made.whole, dtype="float64"))
+    for compat in ("published", "hf"):
+        loaded = unmask.load(made.folder / "base", adapter=folder, compat=compat)
+        base = read_checkpoint(Source(made.folder / "base", "base"), compat)
+        assert loaded.spec == adapted(base, read_adapter(folder), compat).spec
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -74,6 +74,19 @@ def test_links_of_a_file(file):
     assert len(read_trees(file, limit=2)) == 2
 
 
+@pytest.mark.parametrize(("number", "attracts"), [("Number=Sing", 1), ("_", 0), ("Number=Plur", 0)])
+def test_only_a_noun_of_the_other_number_attracts(tmp_path, number, attracts):
+    path = tmp_path / "one.conllu"
+    path.write_text(
+        "1\tkeys\tkey\tNOUN\t_\tNumber=Plur\t3\tnsubj\t_\t_\n"
+        f"2\tsheep\tsheep\tNOUN\t_\t{number}\t1\tnmod\t_\t_\n"
+        "3\tlie\tlie\tVERB\t_\tNumber=Plur|Tense=Pres|VerbForm=Fin\t0\troot\t_\t_\n"
+    )
+    (tree,) = read_trees(path)
+    kinds = [kind for kind, _, _ in tree.links if kind.startswith("agree")]
+    assert kinds == ["agreement", *["agreement, attractor"] * attracts]
+
+
 @pytest.mark.parametrize(
     ("line", "says"),
     [("1\ta\ta\tX\t_\t_\t9\tdet\t_\t_", "head '9'"), ("1\ta\ta\tX\t_\t_\t0\t_\t_\t_", "without a relation")],

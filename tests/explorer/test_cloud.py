@@ -45,6 +45,16 @@ def test_the_cloud_of_a_text_is_that_of_its_states(asking, text_id, view):
     assert not np.allclose(shared["points"], arrays["points"])
 
 
+def test_geometry_is_shown_with_and_without_random_weights(long_asking):
+    asking, _ = long_asking
+    text_id = asking.measured("the river bank was muddy and another text " * 5)
+    alone = asking.json(f"texts/{text_id}/geometry")
+    beside = asking.json(f"texts/{text_id}/geometry?random=yes")
+    assert (alone["random"], alone["problem"]) == (None, None)
+    assert beside["levels"] == alone["levels"]
+    assert len(beside["random"]) == len(alone["levels"]) > 1
+
+
 def test_what_a_cloud_cannot_be_is_said(asking, text_id):
     assert "'tsne'" in asking.problem(f"texts/{text_id}/cloud?method=tsne", 400)["sentence"]
     assert "shared" in asking.problem(f"texts/{text_id}/cloud?method=umap&basis=shared", 400)["sentence"]
@@ -75,6 +85,9 @@ def test_the_cloud_of_a_word(long_asking):
     assert meta["sentences"] == [asdict(sentence) for sentence in given.sentences]
     for one in meta["sentences"]:
         assert one["text"][one["start"] : one["end"]].lower() == "bat"
+    other, meta = asking.arrays("bank/cloud?model=0&word=bank")
+    assert meta["senses"] == list(shipped_senses("bank").senses)
+    assert len(meta["sentences"]) == other["points"].shape[1]
     assert "'cat'" in asking.problem("bank/cloud?model=0&word=cat", 400)["sentence"]
 
 

@@ -67,6 +67,9 @@ def test_examples_with_a_word(asked):
     found = asked.json("corpus/0/find/1/1?query_word=River&pattern=next")
     assert (found["matching"], found["read"], len(found["examples"])) == (2, 2, 2)
     assert {one["text"][slice(*one["query"])] for one in found["examples"]} == {"river"}
+    before = asked.json("corpus/0/find/1/1?query_word=River&pattern=previous")
+    for examples, step in ((found["examples"], 1), (before["examples"], -1)):
+        assert [one["key_token"] - one["query_token"] for one in examples] == [step, step]
     assert "no word" in asked.problem("corpus/0/find/1/1?query_word=%20", 400)["sentence"]
     asked.problem(f"corpus/0/find/1/1?query_word={'x' * 61}", 409)
     asked.problem("corpus/0/find/1/1?query_word=a&pattern=backwards", 400)

@@ -242,6 +242,16 @@ def test_a_second_pass_reads_the_file_and_runs_nothing(model, monkeypatch, tmp_p
     assert [one.text for one in again.examples(0, 1)] == [one.text for one in first.examples(0, 1)]
 
 
+def test_a_file_of_texts_that_were_cut_elsewhere_is_not_used(model, tmp_path):
+    file = tmp_path / "kept.heads"
+    whole = read(model, cache=file, identity="m")
+    options = {"max_tokens": 6, "cache": file, "identity": "m"}
+    short = measure_corpus(model.encoder, model.tokenizer, Corpus.of_strings(TEXTS), **options)
+    assert short.truncated > whole.truncated
+    assert not short.from_cache
+    assert short.totals.queries < whole.totals.queries
+
+
 @pytest.mark.parametrize("damage", ["identity", "corpus", "bit", "half", "empty", "other"])
 def test_a_file_that_is_stale_or_damaged_is_not_used(model, tmp_path, damage):
     file = tmp_path / "kept.heads"

@@ -9,6 +9,7 @@ import transformers
 
 import unmask
 from tests.contracts.test_transformers import write_vocabulary
+from unmask.cli.inputs import LongestText
 from unmask.errors import BeyondTraining
 
 SIZES = {
@@ -63,6 +64,15 @@ def test_relative_positions_run_and_say_so(name, tmp_path):
         (states,) = model.hidden_states([LONG])
     assert states.shape == (14, 16)
     assert np.isfinite(states.numpy()).all()
+
+
+def test_a_command_names_the_longest_text_of_all_parts(tmp_path):
+    name = next(iter(RELATIVE))
+    model, read = written(name, RELATIVE[name], tmp_path), LongestText()
+    for text in ("w1 w2", LONG, "w1"):
+        read.encode(model, [text], "error", str)
+    with pytest.warns(BeyondTraining, match="the longest text has 14 tokens and the model was trained on"):
+        read.warn()
 
 
 @pytest.mark.parametrize("name", LEARNED)

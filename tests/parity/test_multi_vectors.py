@@ -2,6 +2,7 @@
 
 import json
 import string
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,6 +21,8 @@ from unmask.errors import (
 )
 from unmask.spec import Dense, MultiVector, QueryExpansion, UnknownOutput
 from unmask.tasks.late_interaction import late_interaction, matches
+from unmask.tasks.late_texts import limit_of
+from unmask.tasks.prompts import encoded_after
 
 st = pytest.importorskip("sentence_transformers")
 modules = pytest.importorskip("sentence_transformers.base.modules")
@@ -324,6 +327,30 @@ def test_lengths_and_empty_texts(tmp_path):
     with pytest.raises(InvalidRequest, match="kind is 'both'"):
         ours.multi_vectors(TEXTS, "both")
     assert ours.multi_vectors([]) == []
+
+
+def test_how_long_a_query_may_be():
+    """Before expansion, which makes short ones longer than the limit of queries allows."""
+    fixed, free = QueryExpansion(32), QueryExpansion(32, truncates=False)
+    cases = ((None, 20), (fixed, 32), (free, 32), (replace(free, length=8), 20))
+    for expansion, limit in cases:
+        output = MultiVector(query_tokens=20, document_tokens=60, expansion=expansion)
+        assert limit_of(output, "query", 50, None) == limit
+        assert limit_of(output, "document", 50, None) == 50
+        assert limit_of(output, "document", None, None) == 60
+    assert limit_of(MultiVector(expansion=free), "query", None, None) is None
+    assert limit_of(MultiVector(), "query", 50, 50) == 50
+    with pytest.raises(InvalidRequest, match="max_tokens is 51; it can be 1 to 50"):
+        limit_of(MultiVector(), "query", 50, 51)
+
+
+def test_a_prompt_that_leaves_no_room_is_named(tmp_path):
+    tokenizer = unmask.load(write_checkpoint(tmp_path / "m")).tokenizer
+    options = {"truncation": "end", "name": lambda index: f"text {index + 1}"}
+    read = encoded_after(tokenizer, "a text ", ["the river", "the bank"], max_tokens=5, **options)
+    assert [len(encoding) for encoding in read] == [5, 5]
+    with pytest.raises(EmptyText, match="text 1 has no words after its prompt"):
+        encoded_after(tokenizer, "a text ", ["the river", "the bank"], max_tokens=4, **options)
 
 
 def test_an_expansion_out_of_the_reach_of_windows_is_refused(tmp_path):

@@ -72,6 +72,20 @@ def test_a_plain_classifier_of_one_label(tmp_path):
     )
 
 
+def test_a_cross_encoder_of_several_classes_stays_one(tmp_path):
+    """Its logits, as sentence-transformers gives them by default, also where it is saved again."""
+    folder = write(tmp_path / "m", labels=3)
+    theirs = st.CrossEncoder(str(folder))
+    theirs.save_pretrained(str(tmp_path / "theirs"))
+    ours = unmask.load(tmp_path / "theirs")
+    assert ours.checkpoint.head == PairScore(3, "identity")
+    ours.save(tmp_path / "saved")
+    again = st.CrossEncoder(str(tmp_path / "saved"))
+    np.testing.assert_allclose(again.predict(PAIRS), theirs.predict(PAIRS), atol=1e-5)
+    change_json(tmp_path / "theirs/config_sentence_transformers.json", activation_fn=None)
+    assert unmask.load(tmp_path / "theirs").checkpoint.head == PairScore(3, "identity")
+
+
 @pytest.mark.parametrize("function", ["Identity", "Sigmoid"])
 def test_folders_of_each_version(function, tmp_path):
     """Version 6 writes modules.json, version 4 a key of config.json, earlier ones another key."""

@@ -50,6 +50,14 @@ def written(value):
     return value if isinstance(value, str) else str(value)
 
 
+@pytest.mark.parametrize("known", [["a", "a=b"], ["a=b", "a"]])
+def test_a_key_may_hold_an_operator_and_begin_as_another(known):
+    accept = accepting(["a=b=3"], known)
+    assert accept({"a": "x", "a=b": 3})
+    assert not accept({"a": "b=3", "a=b": 4})
+    assert accepting(["a=c"], known)({"a": "c"})
+
+
 @pytest.mark.parametrize("listed", [False, True])
 def test_a_dictionary_and_a_condition_accept_the_same(listed):
     for stored, wanted in itertools.product(VALUES, VALUES):

@@ -129,6 +129,19 @@ def test_candidates_of_many_vectors_alone_are_refused(colbert, tmp_path):
         alone.search(QUERY, k=1, candidates=1)
 
 
+def test_terms_of_a_bm25_explanation_stand_in_the_document(index):
+    hits = index.search(QUERY, k=50, mode="bm25", why="shares")
+    assert any(hit.start for hit in hits)
+    for hit in hits:
+        (explained,) = hit.why
+        assert explained.score == pytest.approx(hit.score, rel=1e-5)
+        for share in explained.shares:
+            assert share.spans
+            for start, end in share.spans:
+                assert hit.start <= start < end <= hit.end
+                assert TEXTS[hit.document][start:end].lower().startswith(share.label[:4])
+
+
 def test_words_of_a_sparse_explanation_stand_in_the_document(index, splade):
     placed = 0
     for hit in index.search(QUERY, mode="sparse", why="shares"):
@@ -170,7 +183,7 @@ def test_hybrid_search_fuses_three_views(index):
         index.search(QUERY, mode="dense")
 
 
-def test_a_reranker_orders_the_first_hits(index, reranker):
+def test_a_reranker_orders_the_first_hits(index, reranker, monkeypatch):
     first = index.search(QUERY, k=4, mode="bm25")
     hits = index.search(QUERY, k=4, mode="bm25", reranker=reranker)
     assert {hit.document for hit in hits} == {hit.document for hit in first}
@@ -181,6 +194,17 @@ def test_a_reranker_orders_the_first_hits(index, reranker):
     assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
     (best,) = index.search(QUERY, k=1, mode="bm25", reranker=reranker, candidates=2)
     assert before[best.document, best.start] >= first[1].score
+    monkeypatch.setattr("unmask.search.searchable.RERANKED", 1)
+    few = index.search(QUERY, k=4, mode="bm25", reranker=reranker)
+    assert few == hits  # at least as many are scored as are asked for
+
+
+def test_fused_rankings_are_as_long_as_what_is_asked_for(index, monkeypatch):
+    whole = index.search(QUERY, k=50)
+    monkeypatch.setattr("unmask.search.searcher.FUSED_DEPTH", 1)
+    assert {(hit.document, hit.start) for hit in index.search(QUERY, k=50)} == {
+        (hit.document, hit.start) for hit in whole
+    }
 
 
 def test_compacting_keeps_every_view(index):

@@ -105,6 +105,20 @@ def test_shares_add_up_and_stand_in_the_document(which, request, tmp_path):
         assert bool(why.attribution) == (which == "model")
 
 
+def test_tokens_that_are_not_pooled_have_no_share(sparing, tmp_path):
+    """Shares are products with the states of pooled tokens, scaled to the score: by hand, of all of them."""
+    index, _ = filled(tmp_path / "index", sparing)
+    query_E = sparing.embed_query("a muddy river")
+    for hit in index.search("a muddy river", k=100, why="shares"):
+        (why,) = hit.why
+        states_ND = sparing.hidden_states(PROMPT + hit.text).numpy()
+        pooled = len(states_ND) - len(why.shares) - 1  # [CLS] and the prompt; [SEP] is pooled
+        products_N = (states_ND @ query_E)[pooled:]
+        wanted = hit.score * products_N / products_N.sum()
+        np.testing.assert_allclose([share.share for share in why.shares], wanted[:-1], atol=1e-4)
+        assert why.special == pytest.approx(wanted[-1], abs=1e-4)
+
+
 def test_late_chunking_with_a_prompt_is_refused(model, tmp_path):
     with pytest.raises(InvalidRequest, match="the prompt 'another the ' before documents, and late chunking"):
         Index.create(tmp_path / "index", model, chunking="late")

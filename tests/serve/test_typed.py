@@ -3,6 +3,7 @@
 import base64
 import json
 from dataclasses import asdict
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,7 +17,9 @@ from unmask.interpret import AttentionView
 from unmask.search.documents import Document
 from unmask.search.index import Index
 from unmask.serve import make_app
+from unmask.serve.errors import BadField
 from unmask.serve.models import ServedModel
+from unmask.serve.settings import Limits
 from unmask.text.windows import windows
 
 TEXTS = ["the river bank was muddy", "another text", "a bank.", "muddy, the river was"]
@@ -135,6 +138,20 @@ def test_windows_of_more_tokens_than_may_wait_are_not_made(client, monkeypatch):
         refused = client.post(path, json=body)
         assert refused.status_code == 413
         assert "the request has more than 262,144 tokens, the most that may wait" in refused.text
+
+
+@pytest.mark.parametrize(("queued", "body"), [(10, 1000), (100, 100)])
+def test_a_repeated_text_may_be_as_long_as_texts_that_are_sent(models, queued, body):
+    """As many characters as the body may have, or as the tokens that may wait have at most."""
+    limits = Limits(queued_tokens=queued, body_bytes=body, tokens_per_pass=8)
+    app = make_app({"vectors": models["vectors"]}, limits=limits)
+    most = max(body, 16 * queued)
+    call = SimpleNamespace(size=10)
+    app.state.service.repeat(call, "query", "a" * (most // 10), 10)
+    assert call.size == 10 + most // 10 * 9
+    with pytest.raises(BadField, match=f"and {most:,} characters may be read so"):
+        app.state.service.repeat(call, "query", "a" * (most + 1), 1)
+    app.state.service.close()
 
 
 def test_a_question_counts_as_often_as_it_is_tokenized(client):

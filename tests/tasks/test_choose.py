@@ -336,7 +336,7 @@ def test_choices_in_columns_of_their_own(choice, tmp_path, monkeypatch):
     (tmp_path / "a.csv").write_text(
         "".join(f'"{a}","{b}","{c}"\n' for a, b, c in [("q", "x", "y"), ("the", "a", "bank")])
     )
-    fields = ("--question-field", "q", "--choices-field", "x,y")
+    fields = ("--question-field", "q", "--choices-field", "x, y")
     (row,) = lines(run_here("choose", "--model", model, "--file", tmp_path / "a.csv", *fields, "--json"))
     assert (row["question"], row["choices"], row["row"]) == ("the", ["a", "bank"], 2)
     assert row["scores"] == pytest.approx(choice[1].choose("the", ["a", "bank"]).scores, abs=1e-6)

@@ -11,6 +11,7 @@ import unmask
 from tests.support.command import run_here
 from tests.support.tiny import tiny_bert, write_tokenizer
 from unmask.cli.output import LONGEST_HEADING, beside, marked, printable, progress
+from unmask.cli.tasks.predict import _within
 
 
 def lines(ran):
@@ -113,6 +114,14 @@ def test_a_terminal_shows_columns_below_the_text(models, monkeypatch):
         assert run_here(*tag[:3], *options, text).out == out
     heading, *_ = run_here(*tag[:3], "the \x1b[31mriver [bold] bank").out.splitlines()
     assert heading == r"the \u001b[31mriver [bold] bank", "a text cannot control the terminal"
+
+
+def test_windows_of_a_part_are_progress_of_all_inputs():
+    reported = []
+    within = _within(lambda *at: reported.append(at), 10, 4, 20)
+    for done in (0, 4, 8):
+        within(done, 8)
+    assert reported == [(10, 20), (12, 20), (14, 20)]
 
 
 def test_only_a_heading_that_is_cut_ends_in_dots():

@@ -231,6 +231,15 @@ def test_a_long_text_is_tagged_as_its_windows_see_it(tokens):
             assert word.score == pytest.approx(float(logits[place, TAGS.index(word.label)]), abs=1e-6)
 
 
+def test_the_score_of_an_entity_is_the_mean_of_its_words(tokens):
+    _, ours = tokens
+    found = ours.tag(LONG)
+    spans = entities_of([word.label for word in found.words])
+    scores = [np.mean([word.score for word in found.words[first:end]]) for _, first, end in spans]
+    assert [entity.score for entity in found.entities] == pytest.approx(scores, rel=1e-12)
+    assert any(end - first > 1 for _, first, end in spans)
+
+
 @pytest.mark.parametrize(
     ("labels", "expected"),
     [

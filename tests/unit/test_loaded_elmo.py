@@ -103,6 +103,11 @@ def test_what_is_refused(model, folder, tiny_folder):
         ),
         (lambda: unmask.load(folder, family="elmo", dtype="int8"), InvalidRequest, "an ELMo has no"),
         (lambda: unmask.load(folder, family="elmo", kernel="reference"), InvalidRequest, "an ELMo has no"),
+        (
+            lambda: unmask.load(folder, family="elmo", ignore_tensors=["mix.gamma"]),
+            InvalidRequest,
+            "an ELMo has no .* ignore_tensors",
+        ),
         (lambda: model.embed(["a", " "]), EmptyText, "text 2 has no words"),
         (lambda: model.embed([["a", 1]]), InvalidRequest, r"text 1 is \['a', 1\]; give a string or a list"),
         (lambda: model.embed([5]), InvalidRequest, "text 1 is 5"),
