@@ -2,11 +2,12 @@
 
 import pytest
 
+from tests.support.tiny import change_tensors
 from tests.training.runs import Heard, Instead, same_tensors, write_run, write_texts
 from unmask.errors import UnmaskError
 from unmask.training.pretrain import pretrain, read_run
 from unmask.training.pretrain.run_text import read_text
-from unmask.training.pretrain.start import run_encoder, run_tokenizer
+from unmask.training.pretrain.start import run_encoder, run_inputs, run_tokenizer
 from unmask.training.run.callbacks import Callback
 from unmask.training.run.ranks import Ranks
 
@@ -97,3 +98,14 @@ def test_a_tokenizer_of_other_settings_is_trained_again_before_the_first_checkpo
         tokenizer = run_tokenizer(settings, tmp_path, tmp_path / "run", print, begun=begun)
         sizes.append(tokenizer.vocabulary_size)
     assert sizes == [50, 60, 60]
+
+
+def test_a_run_knows_the_checkpoints_that_it_reads_again(tmp_path, tiny_copy):
+    write_texts(tmp_path)
+    objective = Instead({"kind": "distillation", "teacher": str(tiny_copy)})
+    settings = read_run(write_run(tmp_path, objective=objective))
+    (before,) = run_inputs(settings, tmp_path).items()
+    assert before[0] == "weights, config or tokenizer of the teacher"
+    assert run_inputs(settings, tmp_path) == dict([before])
+    change_tensors(tiny_copy, lambda tensors: next(iter(tensors.values())).add_(1))
+    assert run_inputs(settings, tmp_path)[before[0]] != before[1]

@@ -126,6 +126,7 @@ def test_batches_of_a_store_are_those_of_local_disk(shuffle_files, local, store,
 def test_a_cache_smaller_than_the_data(local, store, downloads, tmp_path):
     limit = bytes_at_a_time(local[2], [], WINDOW)
     assert limit < 0.8 * bytes_at_a_time(local[2], [], None)
+    assert limit == sum(sum(shards.largest_files(3 * WINDOW)) for shards in local[2])
     sets = from_store(local, tmp_path, limit)
     here, there = stream_of(local[2]), stream_of(sets)
     for number in range(240):
