@@ -15,7 +15,7 @@ from unmask.encoder.encoder import Encoder
 from unmask.encoder.hooks import HookPoint
 from unmask.interpret.geometry.cka import cka
 from unmask.interpret.geometry.dimension import two_nn
-from unmask.interpret.geometry.spread import mean_cosine
+from unmask.interpret.geometry.layers import mean_cosine
 from unmask.text import PackedBatch
 
 

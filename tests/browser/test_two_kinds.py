@@ -11,7 +11,7 @@ from test_export import opened_file, saved, show
 import unmask
 from tests.parity.test_elmo import SMALL, random_elmo
 from tests.support.longformer import write_longformer
-from unmask.interpret.attention.global_effect import GlobalText, global_effect
+from unmask.interpret.attention.comparison import GlobalText, global_effect
 from unmask.spec.global_tokens import trained_global_tokens
 from unmask.weights.elmo.files import save_elmo
 

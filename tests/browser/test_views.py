@@ -51,7 +51,7 @@ def cells(page, testid):
 
 
 def test_the_shares_of_a_rollout_are_those_of_the_library(show, mini):
-    from unmask.interpret.effects.rollout import rollout
+    from unmask.interpret.effects.attribution import rollout
 
     page = show(view="paths", query=RIVER, paths__fusion="max")
     page.get_by_test_id("paths-table").wait_for()

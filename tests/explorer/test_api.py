@@ -542,7 +542,7 @@ def test_tour_and_length_scaling_are_there(asking):
 
 def test_answers_do_not_name_what_is_not_finite(asking, text_id, monkeypatch):
     monkeypatch.setattr(
-        "unmask.interpret.attention.layer_cache.LayerCache.blocks",
+        "unmask.interpret.attention.rectangles.LayerCache.blocks",
         lambda *_, **__: iter([(0, np.full((2, 2), np.nan, dtype=np.float32))]),
     )
     for path in ("values/0/0", "tiles/2/1/0/0/0?weight=norm"):

@@ -7,7 +7,7 @@ import pytest
 
 from unmask.errors import NonFiniteResult
 from unmask.explorer.wire.binary import array_fields, pack, typed_answer, unpack
-from unmask.interpret.effects.rollout import Rollout
+from unmask.interpret.effects.attribution import Rollout
 from unmask.interpret.geometry import Projection
 
 

@@ -13,8 +13,7 @@ from unmask.errors import OutputError
 from unmask.explorer import Api
 from unmask.interpret.attention.head_distances import head_distances
 from unmask.interpret.corpus import measure
-from unmask.interpret.corpus.batch import EqualLengthBatch
-from unmask.interpret.corpus.patterns import PATTERNS
+from unmask.interpret.corpus.batch import PATTERNS, EqualLengthBatch
 from unmask.interpret.corpus.texts import Corpus
 
 TEXTS = ["the river bank was muddy.", "a river, a bank!", "the text was another text.", "banks", "a a a a"]

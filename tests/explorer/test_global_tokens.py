@@ -8,7 +8,7 @@ from tests.explorer.conftest import Asking
 from tests.support.longformer import write_longformer
 from tests.support.tiny import write_checkpoint
 from unmask.explorer import Api
-from unmask.interpret.attention.global_effect import GlobalText, global_effect
+from unmask.interpret.attention.comparison import GlobalText, global_effect
 from unmask.spec import PooledVector
 from unmask.spec.global_tokens import trained_global_tokens
 

@@ -7,7 +7,7 @@ import unmask
 from tests.explorer.conftest import Asking
 from tests.support.explorable import FakeModel
 from unmask.explorer import Api
-from unmask.interpret.effects.gradient import attribution
+from unmask.interpret.effects.attribution import attribution
 from unmask.interpret.effects.target import TokenClasses
 
 TEXT = "Marie Curie was born in Warsaw and worked in Paris."

@@ -13,7 +13,7 @@ from unmask.encoder.hooks import HookPoint
 from unmask.engines.inference import optimize_for_inference, unsupported_reason
 from unmask.errors import Cancelled, InvalidRequest, NonFiniteResult, UnknownArchitecture
 from unmask.interpret import ActivationCache, AttentionView, LayerRows
-from unmask.interpret.attention.norms import out_matrix
+from unmask.interpret.attention.rows import out_matrix
 from unmask.spec.global_tokens import pack
 
 LENGTH = 19

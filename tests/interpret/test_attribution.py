@@ -20,8 +20,7 @@ from unmask.engines.inference import optimize_for_inference, unsupported_reason
 from unmask.errors import InvalidRequest
 from unmask.interpret.activation_cache import ActivationCache
 from unmask.interpret.effects.ablation import ablate, importance
-from unmask.interpret.effects.gradient import attribution
-from unmask.interpret.effects.rollout import rollout
+from unmask.interpret.effects.attribution import attribution, rollout
 from unmask.interpret.effects.target import Class, Embedding, TokenClasses, Word
 from unmask.kernels import reference
 from unmask.spec import Classifier

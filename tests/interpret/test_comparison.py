@@ -19,7 +19,7 @@ from unmask.interpret.attention.comparison import (
     prediction_change,
     word_probabilities,
 )
-from unmask.interpret.words.word_pairs import groups_of, pair_words
+from unmask.interpret.words.alignment import groups_of, pair_words
 from unmask.interpret.words.words import words
 from unmask.spec import PooledVector
 

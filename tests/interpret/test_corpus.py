@@ -14,13 +14,10 @@ from tests.support.specs import SPECS, random_encoder
 from unmask.errors import Cancelled, EmptyText, InvalidRequest, InvalidText
 from unmask.interpret.activation_cache import ActivationCache
 from unmask.interpret.attention.attention_statistics import attention_statistics
-from unmask.interpret.attention.layer_statistics import CLASSES
-from unmask.interpret.attention.taxonomy import LABELS, label_heads
+from unmask.interpret.attention.layer_statistics import CLASSES, LABELS, label_heads
 from unmask.interpret.corpus import measure, statistics
-from unmask.interpret.corpus.batch import ROWS, EqualLengthBatch
-from unmask.interpret.corpus.measure import measure_corpus
-from unmask.interpret.corpus.patterns import DISTANT, PATTERNS, relations
-from unmask.interpret.corpus.search import find_examples
+from unmask.interpret.corpus.batch import DISTANT, PATTERNS, ROWS, EqualLengthBatch, relations
+from unmask.interpret.corpus.measure import find_examples, measure_corpus
 from unmask.interpret.corpus.statistics import NONE, HeadTotals, cache_file
 from unmask.interpret.corpus.texts import Corpus, CorpusText, read_corpus, shipped_corpus
 from unmask.interpret.watch import unwatched

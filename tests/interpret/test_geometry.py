@@ -17,8 +17,8 @@ from unmask.interpret.geometry.dimension import (
     two_nn,
     two_nn_slope,
 )
-from unmask.interpret.geometry.intervals import blocks_of, student
-from unmask.interpret.geometry.spread import effective_rank, iso_score, mean_cosine, variances
+from unmask.interpret.geometry.layers import effective_rank, iso_score, mean_cosine, variances
+from unmask.interpret.geometry.values import blocks_of, student
 
 
 def rotated(x_Nd, width, seed=0):

@@ -5,7 +5,7 @@ import pytest
 
 from unmask.errors import InvalidRequest
 from unmask.interpret.geometry import cka
-from unmask.interpret.geometry.intervals import blocks_of
+from unmask.interpret.geometry.values import blocks_of
 
 
 def dense_biased(x_ND, y_NE):

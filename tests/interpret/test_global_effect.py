@@ -14,7 +14,7 @@ from tests.support.specs import SPECS, random_encoder
 from tests.support.tiny import tiny_bert, write_checkpoint
 from unmask.errors import InvalidRequest
 from unmask.interpret import AttentionView
-from unmask.interpret.attention.global_effect import GlobalText, global_effect
+from unmask.interpret.attention.comparison import GlobalText, global_effect
 from unmask.text import PackedBatch
 
 TEXT = "The river bank was muddy. A river was a text ! The bank"

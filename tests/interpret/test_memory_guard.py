@@ -15,7 +15,7 @@ from unmask.interpret import ActivationCache, AttentionStatistics, AttentionView
 from unmask.interpret.attention.head_distances import CELLS, head_distances
 from unmask.interpret.attention.sinks import sinks
 from unmask.interpret.effects.ablation import ablate, ablate_edge
-from unmask.interpret.effects.rollout import rollout
+from unmask.interpret.effects.attribution import rollout
 from unmask.interpret.effects.target import Embedding
 from unmask.interpret.words.words import grouped_map
 from unmask.kernels import Tile

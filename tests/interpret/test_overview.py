@@ -21,11 +21,11 @@ from unmask.interpret.attention.sinks import sinks
 from unmask.interpret.effects.ablation import ablate, ablate_each, importance
 from unmask.interpret.effects.target import Embedding, Word
 from unmask.interpret.geometry.cka import cka
-from unmask.interpret.overview import effects
-from unmask.interpret.overview.effects import decided_word, most_effective_head
+from unmask.interpret.overview import states
+from unmask.interpret.overview.finding import percent
 from unmask.interpret.overview.heads import labels
-from unmask.interpret.overview.names import percent
 from unmask.interpret.overview.overview import ORDER, attention_findings, overview
+from unmask.interpret.overview.states import decided_word, most_effective_head
 from unmask.text.masking import masked
 
 TEXT = "The river bank was muddy, so we took the money to the bank."
@@ -235,8 +235,8 @@ def test_the_most_effective_head_is_the_one_that_is_measured(found, view):
 
 
 def test_in_a_longer_text_the_gradient_chooses_which_heads_are_ablated(model, view, monkeypatch):
-    monkeypatch.setattr(effects, "ALL_HEADS_COST", 0)
-    monkeypatch.setattr(effects, "CANDIDATES", 3)
+    monkeypatch.setattr(states, "ALL_HEADS_COST", 0)
+    monkeypatch.setattr(states, "CANDIDATES", 3)
     assert list(most_effective_head(view.cache, Embedding(), "it")) == []  # without gradients
     plain = model.trainable_encoder(replace=False)
     (one,) = most_effective_head(view.cache, Embedding(), "it", encoder=lambda: plain)
@@ -247,7 +247,7 @@ def test_in_a_longer_text_the_gradient_chooses_which_heads_are_ablated(model, vi
     assert (one.layer, one.head) == best
     assert one.value == measured[best]
     assert "of the 3 of 72 heads that a gradient estimate chose" in one.sentence
-    monkeypatch.setattr(effects, "MOST_TOKENS", 3)
+    monkeypatch.setattr(states, "MOST_TOKENS", 3)
     assert list(most_effective_head(view.cache, Embedding(), "it", encoder=lambda: plain)) == []
 
 
@@ -289,13 +289,13 @@ def test_a_prediction_that_would_be_printed_as_zero_is_left_out(monkeypatch):
     encoding = model.tokenize(TEXT)
     cache = ActivationCache.of(model.encoder, masked(encoding, [3], model.tokenizer))
     assert list(decided_word(cache, 3, encoding, str))
-    lens = effects.logit_lens
+    lens = states.logit_lens
 
     def faint(*arguments, **options):
         found = lens(*arguments, **options)
         return replace(found, followed=found.followed * 1e-4)
 
-    monkeypatch.setattr(effects, "logit_lens", faint)
+    monkeypatch.setattr(states, "logit_lens", faint)
     assert list(decided_word(cache, 3, encoding, str)) == []
 
 

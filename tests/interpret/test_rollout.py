@@ -9,8 +9,8 @@ from tests.support import dense
 from tests.support.heads import recorded
 from tests.support.specs import SPECS
 from unmask.errors import Cancelled, InvalidRequest
-from unmask.interpret.effects import rollout as module
-from unmask.interpret.effects.rollout import rollout
+from unmask.interpret.effects import attribution as module
+from unmask.interpret.effects.attribution import rollout
 
 
 def fuse(p, norms, fusion):

@@ -5,15 +5,14 @@ import pytest
 import torch
 
 from tests.support.heads import recorded
+from unmask.base.arguments import one_of, whole_number
 from unmask.errors import Cancelled, InvalidRequest
 from unmask.interpret import AttentionStatistics, AttentionView
-from unmask.interpret.arguments import at_least, one_of
 from unmask.interpret.attention.head_distances import compare_heads, head_distances
-from unmask.interpret.effects import rollout as rollout_module
+from unmask.interpret.effects import attribution as attribution_module
 from unmask.interpret.effects.ablation import ablate, ablate_each, ablate_edge, importance
-from unmask.interpret.effects.gradient import attribution
+from unmask.interpret.effects.attribution import attribution, rollout
 from unmask.interpret.effects.logit_lens import logit_lens
-from unmask.interpret.effects.rollout import rollout
 from unmask.interpret.effects.target import Class, Embedding, Word
 from unmask.interpret.geometry import cka, geometry
 
@@ -44,7 +43,7 @@ def cache():
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(rollout_module, "CELLS_AT_ONCE", 1 << 14)
+    monkeypatch.setattr(attribution_module, "CELLS_AT_ONCE", 1 << 14)
 
 
 @pytest.mark.parametrize("name", ANALYSES)
@@ -106,7 +105,7 @@ def test_what_is_no_place_is_refused(ask, wrong):
 
 def test_whole_numbers_of_any_type_are_places():
     for number in (2, np.int32(2), np.array(2), torch.tensor(2)):
-        assert one_of("token", number, 3, "this text has tokens") == at_least("k", number) == 2
+        assert one_of("token", number, 3, "this text has tokens") == whole_number("k", number, 1) == 2
     with pytest.raises(InvalidRequest, match="token is 3; this text has tokens 0 to 2"):
         one_of("token", 3, 3, "this text has tokens")
     view = AttentionView(recorded("post-norm", 6).encoder, recorded("post-norm", 6).encoding)

@@ -21,8 +21,7 @@ from unmask.interpret.activation_cache import ActivationCache
 from unmask.interpret.attention import head_distances as module
 from unmask.interpret.attention.attention_statistics import attention_statistics
 from unmask.interpret.attention.head_distances import assign, compare_heads, head_distances, match_heads
-from unmask.interpret.attention.layer_statistics import CLASSES
-from unmask.interpret.attention.taxonomy import label_heads, positional
+from unmask.interpret.attention.layer_statistics import CLASSES, label_heads, positional
 
 N = 20
 SPECIAL = np.isin(np.arange(N), (0, N - 1))

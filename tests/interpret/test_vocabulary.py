@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.tokenizers_built import of_bytes, of_pieces
 from unmask.errors import InvalidRequest
-from unmask.interpret.words.vocabulary_fit import vocabulary_fit
+from unmask.interpret.words.words import vocabulary_fit
 
 PIECES, BYTES = of_pieces(), of_bytes()
 

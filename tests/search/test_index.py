@@ -112,7 +112,7 @@ def test_shares_add_up_to_the_score(index):
 
 def test_dense_attribution_is_that_of_interpret(index, tiny_model):
     from unmask.interpret.activation_cache import ActivationCache
-    from unmask.interpret.effects.gradient import attribution
+    from unmask.interpret.effects.attribution import attribution
     from unmask.interpret.effects.target import Embedding
 
     hit = index.search("money", k=1, mode="dense", why=True)[0]

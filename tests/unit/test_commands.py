@@ -31,7 +31,7 @@ from unmask.engines.native.engine import NativeEngine
 from unmask.errors import InvalidRequest
 from unmask.families import DEFAULT_NAME, FAMILIES
 from unmask.interpret.attention.comparison import attention_change
-from unmask.interpret.attention.taxonomy import LABELS
+from unmask.interpret.attention.layer_statistics import LABELS
 from unmask.kernels import KERNELS
 from unmask.weights.adapters.adapter import SHIPPED_ADAPTERS
 

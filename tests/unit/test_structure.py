@@ -60,7 +60,7 @@ SHELVES = {
         {"backend"},
     ),
     "interpret": (
-        {"arguments", "head_summary", "watch", "workers", "activation_cache"},
+        {"watch", "workers", "activation_cache"},
         {"geometry", "words"},
         {"attention"},
         {"effects", "figures"},

@@ -2,7 +2,7 @@
 
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from typing import Any
+from typing import Any, SupportsIndex
 
 from unmask.errors import InvalidRequest, quoted
 
@@ -65,3 +65,26 @@ def listed(name: str, values: Any) -> list[Any]:
         return list(values)
     except TypeError:  # an array without dimensions
         raise InvalidRequest(f"{name} is {quoted(values)}; give a string or a list of strings") from None
+
+
+def one_of(name: str, number: SupportsIndex, count: int, where: str) -> int:
+    """A number from 0 up to ``count``, of any integer type, as an int.
+
+    Args:
+        name: name of the argument, such as ``"token"``.
+        number: the given index; negative ones do not count from the end.
+        count: number of valid values.
+        where: context for the error, such as ``"this text has tokens"``.
+
+    Raises:
+        InvalidRequest: it is not an integer or out of range.
+    """
+    index = whole_number(name, number)
+    if not 0 <= index < count:
+        raise InvalidRequest(f"{name} is {index}; {where} 0 to {count - 1}")
+    return index
+
+
+def token_of(length: int, token: SupportsIndex, name: str = "token") -> int:
+    """The number of a token of a text of ``length`` tokens; see `one_of`."""
+    return one_of(name, token, length, "this text has tokens")

@@ -6,13 +6,12 @@ Names that need torch are imported when first used.
 from typing import TYPE_CHECKING
 
 from unmask.base.lazy import lazy_names
-from unmask.interpret.head_summary import HeadSummary
 from unmask.interpret.watch import Watch, unwatched
 
 if TYPE_CHECKING:
     from unmask.interpret.activation_cache import ActivationCache, Projected
     from unmask.interpret.attention.attention_statistics import AttentionStatistics, measure_layer
-    from unmask.interpret.attention.layer_statistics import CLASSES, LayerStatistics
+    from unmask.interpret.attention.layer_statistics import CLASSES, HeadSummary, LayerStatistics
     from unmask.interpret.attention.rows import LayerRows, RowBlock
     from unmask.interpret.attention.view import RELATIONS, AttentionView, TopKeys
 
@@ -40,6 +39,7 @@ __getattr__ = lazy_names(
         "AttentionStatistics": "unmask.interpret.attention.attention_statistics",
         "AttentionView": "unmask.interpret.attention.view",
         "CLASSES": "unmask.interpret.attention.layer_statistics",
+        "HeadSummary": "unmask.interpret.attention.layer_statistics",
         "LayerRows": "unmask.interpret.attention.rows",
         "LayerStatistics": "unmask.interpret.attention.layer_statistics",
         "Projected": "unmask.interpret.activation_cache",

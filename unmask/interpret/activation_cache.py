@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from unmask.base.arguments import one_of
 from unmask.encoder.encoder import Encoder
 from unmask.encoder.hooks import HookPoint
 from unmask.encoder.layers.attention import SoftmaxMixer
@@ -20,7 +21,6 @@ from unmask.encoder.layers.disentangled import rows_read
 from unmask.encoder.layers.linear_attention import LinearMixer
 from unmask.encoder.layers.rotary import RotaryTable
 from unmask.errors import NonFiniteResult, UnknownArchitecture
-from unmask.interpret.arguments import one_of
 from unmask.interpret.watch import Watch, unwatched
 from unmask.kernels import AttentionBias
 from unmask.spec import Disentangled, Rotary

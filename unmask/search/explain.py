@@ -102,7 +102,7 @@ class Explainer:
         scaled so that they add up to the stored score.
         """
         from unmask.interpret.activation_cache import ActivationCache
-        from unmask.interpret.effects.gradient import attribution
+        from unmask.interpret.effects.attribution import attribution
         from unmask.interpret.effects.target import Embedding
 
         model = self.searcher.model_of("dense")

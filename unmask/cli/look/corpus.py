@@ -13,8 +13,7 @@ from unmask.cli.output import console, present, print_legend, progress, safe, ta
 from unmask.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from unmask.interpret.corpus.measure import CorpusStatistics, Example
-    from unmask.interpret.corpus.search import FoundExamples
+    from unmask.interpret.corpus.measure import CorpusStatistics, Example, FoundExamples
     from unmask.interpret.corpus.sinks import CorpusSinks, Estimate, Removal
     from unmask.models.load import Model
 
@@ -125,8 +124,8 @@ def head(
 
     The first run reads the whole corpus, half a minute for the default one; results are kept for all heads.
     """
-    from unmask.interpret.corpus.patterns import PATTERNS
-    from unmask.interpret.corpus.search import find_examples
+    from unmask.interpret.corpus.batch import PATTERNS
+    from unmask.interpret.corpus.measure import find_examples
     from unmask.interpret.corpus.statistics import EXAMPLES
     from unmask.interpret.corpus.texts import corpus_of
 
@@ -165,8 +164,7 @@ def _head_report(
     shown: "FoundExamples | tuple[Example, ...]",
 ) -> HeadReport:
     """Statistics of the head ``at`` and its examples; ``asked`` is their pattern, query and key."""
-    from unmask.interpret.attention.layer_statistics import CLASSES
-    from unmask.interpret.attention.taxonomy import LABELS
+    from unmask.interpret.attention.layer_statistics import CLASSES, LABELS
 
     (layer, head), (pattern, query, key) = at, asked
     return HeadReport(

@@ -99,9 +99,9 @@ class LookHead:
     kind: str
     """Kind of weights: ``softmax``, or the ``kernel`` weights implied by linear attention."""
     label: str
-    """One of `unmask.interpret.attention.taxonomy.LABELS`."""
+    """One of `unmask.interpret.attention.layer_statistics.LABELS`."""
     label_share: float
-    """The value that decided the label, see `unmask.interpret.attention.taxonomy.HeadLabel`."""
+    """The value that decided the label, see `unmask.interpret.attention.layer_statistics.HeadLabel`."""
     entropy_nats: float
     entropy_share: float
     distance_tokens: float
@@ -257,7 +257,7 @@ def _tokens(view: "AttentionView") -> tuple[LookToken, ...]:
 
 def _heads(view: "AttentionView", layer: int | None) -> tuple[LookHead, ...]:
     """Every head, or those of one layer, in which case only that layer is measured."""
-    from unmask.interpret.attention.taxonomy import label_heads
+    from unmask.interpret.attention.layer_statistics import label_heads
 
     statistics = view.open_statistics()
     with progress("cells of attention", 1) as report:

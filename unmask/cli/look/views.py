@@ -11,8 +11,7 @@ from unmask.cli.output import console, present, print_json, print_legend, progre
 
 if TYPE_CHECKING:
     from unmask.interpret import AttentionView
-    from unmask.interpret.attention.comparison import AttentionChange, TextComparison
-    from unmask.interpret.attention.global_effect import GlobalEffect
+    from unmask.interpret.attention.comparison import AttentionChange, GlobalEffect, TextComparison
     from unmask.models.load import Model
     from unmask.text import Encoding
 
@@ -247,7 +246,7 @@ def look_global(
     loaded: "Model", encoding: "Encoding", words: list[str], sentences: list[int], *, json: bool
 ) -> None:
     """Make tokens global besides those that the head was trained with, and print what changed."""
-    from unmask.interpret.attention.global_effect import GlobalText, global_effect
+    from unmask.interpret.attention.comparison import GlobalText, global_effect
     from unmask.spec import PooledVector
     from unmask.spec.global_tokens import trained_global_tokens
 

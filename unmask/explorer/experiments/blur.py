@@ -8,10 +8,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from unmask.base.arguments import one_of
 from unmask.encoder.layers.linear_attention import log_features, orthogonal_rows
 from unmask.errors import InvalidRequest
 from unmask.explorer.experiments.recorded_text import RecordedText, entropy_share
-from unmask.interpret.arguments import one_of
 from unmask.spec import Alibi, Disentangled, LinearAttention, RelativePositionBias, SoftmaxAttention
 
 FEATURES = (8, 16, 32, 64, 128, 256, 512)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from unmask.errors import InvalidRequest
 from unmask.explorer.experiments.recorded_text import RecordedText
-from unmask.interpret.geometry.spread import by_coordinate, mean_cosine
+from unmask.interpret.geometry.layers import by_coordinate, mean_cosine
 
 LEFT_OUT = (1, 3)
 """Numbers of coordinates to leave out, those with the largest contribution to the mean cosine first."""

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from unmask.base.arguments import one_of
 from unmask.explorer.experiments.recorded_text import RecordedText
-from unmask.interpret.arguments import one_of
 from unmask.interpret.words.words import words
 from unmask.text import Encoding
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.base.arguments import one_of
 from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest
 from unmask.explorer.experiments.recorded_text import run_ids
-from unmask.interpret.arguments import one_of
 from unmask.interpret.words.words import Words, words
 from unmask.spec import EncoderSpec, FullAttention, SoftmaxAttention
 from unmask.spec.attention import NoPosition

@@ -7,12 +7,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from unmask.base.arguments import one_of
 from unmask.encoder.encoder import Encoder
 from unmask.encoder.hooks import HookPoint
 from unmask.encoder.layers.rotary import RotaryTable, apply_rotary
 from unmask.errors import InvalidRequest
 from unmask.explorer.experiments.recorded_text import RecordedText
-from unmask.interpret.arguments import one_of
 from unmask.kernels import Tile, alibi_slopes
 from unmask.spec import Alibi, Rotary, SoftmaxAttention
 from unmask.text import Encoding, PackedBatch

@@ -8,13 +8,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from unmask.base.arguments import token_of
 from unmask.encoder.decoder import word_role, word_states
 from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest
 from unmask.explorer.experiments.handshake import content_token, content_tokens
 from unmask.interpret.activation_cache import ActivationCache
-from unmask.interpret.arguments import token_of
-from unmask.interpret.effects.gradient import attribution
+from unmask.interpret.effects.attribution import attribution
 from unmask.interpret.effects.target import Word
 from unmask.text import Encoding, PackedBatch
 

@@ -13,11 +13,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from unmask.base.arguments import one_of
 from unmask.encoder.encoder import Encoder
 from unmask.encoder.hooks import HookPoint
 from unmask.errors import InvalidRequest, NonFiniteResult
-from unmask.interpret.arguments import one_of
-from unmask.interpret.attention.norms import out_factors, value_norms
+from unmask.interpret.attention.rows import out_factors, value_norms
 from unmask.kernels import AttentionBias, DistanceBias, MaskContext, RelativeBias, Tile, allowed, scores
 from unmask.kernels import probabilities as tile_probabilities
 from unmask.spec import Disentangled, RelativePositionBias, SoftmaxAttention

@@ -7,9 +7,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from unmask.base.arguments import one_of, token_of
 from unmask.explorer.experiments.recorded_text import RecordedText
-from unmask.interpret.arguments import one_of, token_of
-from unmask.interpret.attention.norms import out_matrix
+from unmask.interpret.attention.rows import out_matrix
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,7 +28,7 @@ from unmask.explorer.wire.tiles import TILE
 from unmask.http.responses import Answer, accepted, plain
 from unmask.interpret.attention.pooled import Over
 from unmask.interpret.attention.view import Weight
-from unmask.interpret.effects.rollout import Fusion
+from unmask.interpret.effects.attribution import Fusion
 from unmask.tasks import Progress
 
 VALUES_AT_ONCE = 65_536

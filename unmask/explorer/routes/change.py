@@ -21,14 +21,14 @@ from unmask.interpret.activation_cache import ActivationCache
 from unmask.interpret.attention.comparison import (
     AttentionChange,
     attention_change,
+    attention_to,
     compare_texts,
     prediction_change,
     word_probabilities,
 )
-from unmask.interpret.attention.global_effect import attention_to
 from unmask.interpret.attention.head_distances import segment_attention
 from unmask.interpret.attention.view import AttentionView
-from unmask.interpret.words.word_pairs import WordPair, pair_words
+from unmask.interpret.words.alignment import WordPair, pair_words
 from unmask.spec import Classifier, PooledVector
 from unmask.tasks.fill import Prediction
 from unmask.text.borders import is_extending, is_word

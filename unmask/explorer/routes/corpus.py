@@ -18,11 +18,9 @@ from unmask.http.requests import Request
 from unmask.http.responses import Answer, json_answer
 from unmask.interpret import AttentionView, Watch
 from unmask.interpret.attention.head_distances import HeadDistances, head_distances
-from unmask.interpret.attention.layer_statistics import CLASSES
-from unmask.interpret.attention.taxonomy import LABELS
-from unmask.interpret.corpus.measure import CorpusStatistics, Example
-from unmask.interpret.corpus.patterns import PATTERNS
-from unmask.interpret.corpus.search import FoundExamples, find_examples
+from unmask.interpret.attention.layer_statistics import CLASSES, LABELS
+from unmask.interpret.corpus.batch import PATTERNS
+from unmask.interpret.corpus.measure import CorpusStatistics, Example, FoundExamples, find_examples
 from unmask.interpret.corpus.texts import MOST_TEXTS
 
 SHOWN = 12

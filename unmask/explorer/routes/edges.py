@@ -17,7 +17,7 @@ from unmask.http.worker import Watch
 from unmask.interpret import AttentionView
 from unmask.interpret.attention.attention_statistics import TOP_K
 from unmask.interpret.attention.edges import LayerEdges, ResidualNorms, layer_edges, residual_norms
-from unmask.interpret.attention.layer_cache import Floats, RowSums
+from unmask.interpret.attention.rectangles import Floats, RowSums
 from unmask.interpret.attention.view import Weight
 
 Special = Literal["show", "hide"]

@@ -14,10 +14,9 @@ from unmask.http.responses import Answer, json_answer
 from unmask.http.worker import Watch
 from unmask.interpret import AttentionView
 from unmask.interpret.effects.target import Word
-from unmask.interpret.overview.effects import decided_word
-from unmask.interpret.overview.finding import Finding, Overview
-from unmask.interpret.overview.names import Names, quoted
+from unmask.interpret.overview.finding import Finding, Names, Overview, quoted
 from unmask.interpret.overview.overview import EMBEDDING, attention_findings, measured_findings, ordered
+from unmask.interpret.overview.states import decided_word
 
 
 @dataclass(frozen=True)

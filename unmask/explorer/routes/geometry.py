@@ -20,8 +20,15 @@ from unmask.http.worker import Watch
 from unmask.interpret.geometry.layers import geometry
 from unmask.interpret.geometry.projection import Basis, Method, Projection, project
 from unmask.interpret.geometry.values import LayerGeometry
-from unmask.interpret.geometry.word_sense_sets import Sentence, shipped_senses, shipped_words
-from unmask.interpret.geometry.word_senses import SenseCloud, SenseReport, sense_cloud, word_senses
+from unmask.interpret.geometry.word_senses import (
+    SenseCloud,
+    SenseReport,
+    Sentence,
+    sense_cloud,
+    shipped_senses,
+    shipped_words,
+    word_senses,
+)
 
 ASIDE = ("no", "yes")
 

@@ -13,11 +13,16 @@ from unmask.http.requests import Request
 from unmask.http.responses import Answer, json_answer
 from unmask.http.worker import Watch
 from unmask.interpret import AttentionView
-from unmask.interpret.attention.layer_statistics import CLASSES, LayerStatistics, uniform_distance
+from unmask.interpret.attention.layer_statistics import (
+    CLASSES,
+    LABELS,
+    LayerStatistics,
+    label_heads,
+    uniform_distance,
+)
 from unmask.interpret.attention.patterns import CLEAR, SHAPES, HeadPatterns, head_patterns
 from unmask.interpret.attention.sinks import EPSILON, Sinks
 from unmask.interpret.attention.sinks import sinks as find
-from unmask.interpret.attention.taxonomy import LABELS, label_heads
 
 Floats = NDArray[np.float64]
 

@@ -19,9 +19,9 @@ from unmask.http.errors import cannot
 from unmask.http.requests import Request
 from unmask.http.responses import Answer
 from unmask.http.worker import Watch
-from unmask.interpret.attention.layer_cache import Floats, RowSums
 from unmask.interpret.attention.layer_statistics import LayerStatistics
 from unmask.interpret.attention.pooled import Over
+from unmask.interpret.attention.rectangles import Floats, RowSums
 from unmask.interpret.attention.view import AttentionView, Weight
 from unmask.interpret.watch import unwatched
 from unmask.kernels import Tile

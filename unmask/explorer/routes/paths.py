@@ -20,8 +20,7 @@ from unmask.http.requests import Request
 from unmask.http.responses import Answer
 from unmask.http.worker import Watch
 from unmask.interpret import AttentionView
-from unmask.interpret.effects.gradient import Attribution, attribution
-from unmask.interpret.effects.rollout import Fusion, Rollout, rollout
+from unmask.interpret.effects.attribution import Attribution, Fusion, Rollout, attribution, rollout
 
 FUSIONS: tuple[Fusion, ...] = get_args(Fusion)
 

@@ -34,8 +34,7 @@ from unmask.interpret.attention.view import AttentionView, ChosenMaps, Weight
 from unmask.interpret.effects.ablation import Effect, How, Importance, ablate, importance
 from unmask.interpret.effects.logit_lens import LogitLens as Found
 from unmask.interpret.effects.logit_lens import logit_lens
-from unmask.interpret.words.vocabulary_fit import VocabularyFit, vocabulary_fit
-from unmask.interpret.words.words import grouped_map
+from unmask.interpret.words.words import VocabularyFit, grouped_map, vocabulary_fit
 from unmask.tasks.fill import Prediction
 from unmask.text.masking import spellings
 

@@ -21,7 +21,7 @@ from unmask.http.worker import Job, Watch, Worker
 from unmask.interpret import AttentionView
 from unmask.interpret.activation_cache import ActivationCache
 from unmask.interpret.attention.attention_statistics import AttentionStatistics, layer_cells
-from unmask.interpret.attention.global_effect import NO_GLOBAL_TOKENS, GlobalText
+from unmask.interpret.attention.comparison import NO_GLOBAL_TOKENS, GlobalText
 from unmask.interpret.attention.layer_statistics import LayerStatistics
 from unmask.interpret.geometry.reading import random_baseline, read_texts
 from unmask.interpret.words.words import Words, words

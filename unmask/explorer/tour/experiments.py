@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from unmask.base.arguments import one_of
 from unmask.errors import InvalidRequest
 from unmask.explorer import experiments as story
 from unmask.explorer.tour.models import (
@@ -28,7 +29,6 @@ from unmask.explorer.tour.models import (
     trainable,
 )
 from unmask.interpret.activation_cache import ActivationCache
-from unmask.interpret.arguments import one_of
 from unmask.interpret.words.words import words as grouped
 from unmask.models.load import Model
 from unmask.spec import Rotary, SoftmaxAttention

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from unmask.base.arguments import whole_number
 from unmask.errors import NonFiniteResult
 from unmask.interpret.activation_cache import ActivationCache
-from unmask.interpret.arguments import at_least
 from unmask.interpret.attention.head_measures import HeadMeasures, block_shape
 from unmask.interpret.attention.layer_statistics import Floats, LayerStatistics, column_classes
 from unmask.interpret.attention.rows import CELLS_AT_ONCE, LayerRows, cells_at_once
@@ -47,7 +47,7 @@ class AttentionStatistics:
 
     def __init__(self, cache: ActivationCache, *, top_k: int = TOP_K, maps: int = MAPS) -> None:
         self.cache = cache
-        self.top_k, self.maps = at_least("top_k", top_k), at_least("maps", maps)
+        self.top_k, self.maps = whole_number("top_k", top_k, 1), whole_number("maps", maps, 1)
         self.layers: list[LayerStatistics | None] = [None] * cache.layer_count
         """The statistics of each layer; None if it has not been measured."""
 

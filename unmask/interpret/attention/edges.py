@@ -1,4 +1,7 @@
-"""The strongest edges of the heads of a layer, of all tokens or without some, and what they add to states."""
+"""The strongest edges of the heads of a layer, of all tokens or without some, and what they add to states.
+
+Axes: s cells that are looked into.
+"""
 
 from dataclasses import dataclass
 
@@ -7,13 +10,64 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from unmask.base.arguments import whole_number
 from unmask.encoder.hooks import HookPoint
 from unmask.interpret.activation_cache import ActivationCache
-from unmask.interpret.arguments import at_least
 from unmask.interpret.attention.rows import NEVER, LayerRows, cells_at_once
-from unmask.interpret.attention.topk import topk
 from unmask.interpret.watch import Watch, unwatched
 from unmask.kernels import Tile
+
+UNSEEN = 1e29
+"""A score this far below the largest of its row belongs to a masked key."""
+
+
+def topk(below_HRC: Tensor, top_HRS: Tensor, cell: int, k: int) -> Tensor:
+    """Columns of the largest scores of each row, (H, R, k), largest first; -1 where no key may be seen.
+
+    A column among the k largest stands in one of the k runs with the largest maxima, where equal ones are
+    taken in order, so only those runs are searched.
+
+    Args:
+        below_HRC: scores, less the largest of their row: at most 0.
+        top_HRS: the largest of each run of ``cell`` columns, likewise.
+        cell: columns of a run.
+        k: how many.
+    """
+    heads, rows, columns = below_HRC.shape
+    runs_HRs = _first(top_HRS, min(k, columns // cell))
+    runs_HRs = runs_HRs.sort(dim=-1).values
+    parts = below_HRC.view(heads, rows, -1, cell)
+    wanted = runs_HRs[..., None].expand(-1, -1, -1, cell)
+    candidates_HRC = parts.gather(2, wanted).flatten(-2)
+    found = _first(candidates_HRC, min(k, candidates_HRC.shape[-1]))
+    unseen = candidates_HRC.gather(-1, found) <= -UNSEEN
+    at = runs_HRs.gather(-1, found // cell) * cell + found % cell
+    at = at.masked_fill(unseen, -1)
+    return torch.nn.functional.pad(at, (0, k - at.shape[-1]), value=-1)
+
+
+def _first(below: Tensor, k: int) -> Tensor:
+    """Places of the k largest of the last axis, of equal ones the first; numbers are at most 0."""
+    if below.dtype != torch.float32:
+        return below.abs().sort(dim=-1, stable=True).indices[..., :k]
+    # The bits of numbers that are not negative are in their order; the place below them parts equals.
+    bits = below.abs().view(torch.int32).long() << 32
+    keys = bits | torch.arange(below.shape[-1], device=below.device)
+    return keys.topk(k, dim=-1, largest=False).values & 0xFFFFFFFF
+
+
+def filled(keys_HRk: Tensor, length: int) -> Tensor:
+    """Keys with -1 replaced by the first keys of the text that are not listed, which get nothing."""
+    k = keys_HRk.shape[-1]
+    if bool((keys_HRk[..., -1] >= 0).all()):
+        return keys_HRk
+    first = torch.arange(min(2 * k, length), device=keys_HRk.device)
+    listed = (keys_HRk[..., None] == first).any(-2)
+    free = listed.byte().sort(dim=-1, stable=True).indices  # those not listed come first, in order
+    missing = keys_HRk < 0
+    number = (missing.cumsum(-1) - 1).clamp_min(0)
+    return torch.where(missing, free.gather(-1, number), keys_HRk)
+
 
 Floats = NDArray[np.float32]
 
@@ -68,7 +122,7 @@ def layer_edges(
         Cancelled: ``watch`` stopped the work.
     """
     length, heads, watch = rows.length, rows.heads, watch or unwatched
-    k = min(at_least("k", k), length)
+    k = min(whole_number("k", k, 1), length)
     keys_HNk = np.full((heads, length, k), -1, dtype=np.int32)
     shares_HNk = np.zeros((heads, length, k), dtype=np.float32)
     left_out_HN = np.zeros((heads, length), dtype=np.float32)

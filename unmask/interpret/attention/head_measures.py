@@ -12,8 +12,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from unmask.interpret.attention.edges import filled, topk
 from unmask.interpret.attention.rows import NEVER, LayerRows, Side
-from unmask.interpret.attention.topk import filled, topk
 from unmask.kernels import Tile
 from unmask.spec import SlidingWindow
 

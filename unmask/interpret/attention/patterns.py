@@ -3,7 +3,7 @@
 Every score is an excess over a baseline, divided by the largest excess there can be: 0 is what the baseline
 gives (or less), 1 the pure pattern. Below, ``p_ij`` is the attention from query i to key j of N tokens, and
 uniform attention is that to all keys a query may see. The relations of keys to queries that examples of a
-corpus are found by are in `unmask.interpret.corpus.patterns`, the labels of heads in `taxonomy`.
+corpus are found by are in `unmask.interpret.corpus.batch`, the labels of heads in `taxonomy`.
 
 ``vertical``: one column. The attention that the most attended key receives, mean over all queries (the
 adapted sink score, see `sinks`); baseline 1/N.
@@ -49,7 +49,7 @@ SHAPES = ("vertical", "previous", "next", "self", "block", "distant")
 """The patterns that have a score."""
 
 DISTANT = 8
-"""Tokens from query to key from which a key is distant, here and in `unmask.interpret.corpus.patterns`."""
+"""Tokens from query to key from which a key is distant, here and in `unmask.interpret.corpus.batch`."""
 
 CLEAR = 0.3
 """The least score of a pattern that is said to be there: the threshold of Gu et al. 2025 for sinks."""

@@ -12,8 +12,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.base.arguments import whole_number
 from unmask.errors import InvalidRequest
-from unmask.interpret.arguments import at_least
 from unmask.interpret.attention.attention_statistics import AttentionStatistics
 from unmask.interpret.attention.layer_statistics import CLASSES, LayerStatistics
 
@@ -113,7 +113,7 @@ def sinks(statistics: AttentionStatistics, epsilon: float = EPSILON, *, top: int
     """
     if not 0 < epsilon < 1:
         raise InvalidRequest(f"epsilon is {epsilon}; it is a share of attention, between 0 and 1")
-    at_least("top", top)
+    whole_number("top", top, 1)
     measured = [(number, layer) for number, layer in enumerate(statistics.layers) if layer is not None]
     if not measured:
         raise InvalidRequest("no layer has been measured yet; measure at least one layer first")

@@ -7,18 +7,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from unmask.base.arguments import whole_number
 from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest
 from unmask.interpret.activation_cache import ActivationCache, Kind
-from unmask.interpret.arguments import at_least
 from unmask.interpret.attention.attention_statistics import MAPS, TOP_K, AttentionStatistics
-from unmask.interpret.attention.layer_cache import LayerCache
-from unmask.interpret.attention.layer_statistics import CLASSES, LayerStatistics
+from unmask.interpret.attention.edges import filled, topk
+from unmask.interpret.attention.layer_statistics import CLASSES, HeadSummary, LayerStatistics
 from unmask.interpret.attention.pooled import Over, Pool, pooled_rectangle
-from unmask.interpret.attention.rectangles import probabilities, score_parts
+from unmask.interpret.attention.rectangles import LayerCache, probabilities, score_parts
 from unmask.interpret.attention.rows import LayerRows
-from unmask.interpret.attention.topk import filled, topk
-from unmask.interpret.head_summary import HeadSummary
 from unmask.interpret.watch import Watch
 from unmask.kernels import Tile
 from unmask.spec.global_tokens import GlobalTokens
@@ -198,7 +196,7 @@ class AttentionView:
         tile = self._tile(rows, columns)
         return pooled_rectangle(
             self.cache, layers, tile, pool,
-            weighted=weight == "norm", without_N=without_N, cell=at_least("cell", cell), watch=watch,
+            weighted=weight == "norm", without_N=without_N, cell=whole_number("cell", cell, 1), watch=watch,
         )  # fmt: skip
 
     def score_parts(
@@ -220,7 +218,7 @@ class AttentionView:
 
     def topk(self, layer: int, head: int, k: int = TOP_K) -> TopKeys:
         """The top-k keys of every query (all keys if there are fewer)."""
-        k = min(at_least("k", k), len(self))
+        k = min(whole_number("k", k, 1), len(self))
         self.cache.head(layer, head)
         measured = self._measured(layer)
         if measured is not None and k <= measured.edges_HNk.shape[-1]:

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from unmask.base.arguments import one_of, whole_number
 from unmask.base.intervals import CONFIDENCE, Interval, sample_counts
 from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest, UnknownArchitecture
 from unmask.interpret.activation_cache import ActivationCache
-from unmask.interpret.arguments import at_least, one_of
 from unmask.interpret.attention.layer_statistics import column_classes
 from unmask.interpret.attention.sinks import EPSILON
 from unmask.interpret.corpus.batch import EqualLengthBatch
@@ -247,7 +247,7 @@ def _read(
 ) -> Sequence[Encoding]:
     if not isinstance(encoder, Encoder):
         raise UnknownArchitecture(f"{type(encoder).__name__} has no attention, so there is none to show")
-    texts = corpus.texts if limit is None else corpus.texts[: at_least("limit", limit)]
+    texts = corpus.texts if limit is None else corpus.texts[: whole_number("limit", limit, 1)]
     most = MOST_TOKENS if max_tokens is None else min(MOST_TOKENS, max_tokens)
     return tokenizer.encode_batch(
         [one.text for one in texts], max_tokens=most, truncation="end", name=lambda at: texts[at].source

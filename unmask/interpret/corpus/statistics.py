@@ -17,9 +17,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unmask.base.files import unwritable, whole_file
-from unmask.interpret.attention.layer_statistics import CLASSES
-from unmask.interpret.attention.taxonomy import CLASS_MASS, DIFFUSE_SHARE, LABELS, POSITIONAL_SHARE
-from unmask.interpret.corpus.patterns import PATTERNS, BatchRelations
+from unmask.interpret.attention.layer_statistics import (
+    CLASS_MASS,
+    CLASSES,
+    DIFFUSE_SHARE,
+    LABELS,
+    POSITIONAL_SHARE,
+)
+from unmask.interpret.corpus.batch import PATTERNS, BatchRelations
 
 EXAMPLES = 20
 """Examples kept of every head and pattern."""

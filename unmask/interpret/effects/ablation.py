@@ -16,13 +16,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from unmask.base.arguments import token_of
 from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest, NonFiniteResult
 from unmask.interpret.activation_cache import ActivationCache
-from unmask.interpret.arguments import token_of
 from unmask.interpret.attention.rows import LayerRows
-from unmask.interpret.effects.run import Change, InterventionRun
-from unmask.interpret.effects.target import AttributionTarget, TargetScore
+from unmask.interpret.effects.target import AttributionTarget, Change, InterventionRun, TargetScore
 from unmask.interpret.watch import Watch, unwatched
 
 How = Literal["zero", "mean"]
@@ -181,7 +180,7 @@ def importance(
     Args:
         cache: the activation cache of the text.
         target: the target whose change is estimated.
-        encoder: as in `unmask.interpret.effects.gradient.attribution`.
+        encoder: as in `unmask.interpret.effects.attribution.attribution`.
         watch: called after each layer.
 
     Raises:

@@ -8,10 +8,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from unmask.base.arguments import one_of, token_of, whole_number
 from unmask.encoder.decoder import decode_states, predicts_by_decoder, word_role
 from unmask.errors import InvalidRequest, not_finite
 from unmask.interpret.activation_cache import ActivationCache
-from unmask.interpret.arguments import at_least, one_of, token_of
 from unmask.interpret.watch import Watch, unwatched
 
 
@@ -130,7 +130,7 @@ def _check(cache: ActivationCache, tokens: Sequence[int], top_k: int, follow: Se
         raise InvalidRequest(f"tokens are {list(tokens)}; give at least one, each once")
     for token in tokens:
         token_of(len(cache), token)
-    if at_least("top_k", top_k) > words:
+    if whole_number("top_k", top_k, 1) > words:
         raise InvalidRequest(f"top_k is {top_k}; it can be 1 to {words}")
     if follow is not None and len(follow) != len(tokens):
         raise InvalidRequest(

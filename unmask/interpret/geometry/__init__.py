@@ -15,21 +15,19 @@ from unmask.interpret.geometry.values import (
     Shuffled,
     WithoutDirections,
 )
-from unmask.interpret.geometry.word_sense_sets import (
-    SenseSet,
-    Sentence,
-    read_sense_file,
-    shipped_senses,
-    shipped_words,
-    word_sense_set,
-)
 from unmask.interpret.geometry.word_senses import (
     Null,
     SenseCloud,
     SenseLayer,
     SenseReport,
+    SenseSet,
+    Sentence,
+    read_sense_file,
     sense_cloud,
     sense_layers,
+    shipped_senses,
+    shipped_words,
+    word_sense_set,
     word_senses,
 )
 

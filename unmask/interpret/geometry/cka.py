@@ -10,8 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
-from unmask.interpret.geometry.intervals import BLOCKS, blocks_of, generator, sample, with_interval
-from unmask.interpret.geometry.values import FloatArray, as_points
+from unmask.interpret.geometry.values import (
+    BLOCKS,
+    FloatArray,
+    as_points,
+    blocks_of,
+    generator,
+    sample,
+    with_interval,
+)
 from unmask.interpret.watch import Watch, unwatched
 
 MOST_ROWS = 2048

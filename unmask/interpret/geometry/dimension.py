@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.interpret.geometry.intervals import BLOCKS, blocks_of
-from unmask.interpret.geometry.values import FloatArray
+from unmask.interpret.geometry.values import BLOCKS, FloatArray, blocks_of
 
 KEPT = 0.9
 """The share of ratios that TwoNN fits; the largest tenth deviates most from a local Poisson process."""

@@ -1,6 +1,10 @@
-"""The geometry of token vectors, layer by layer."""
+"""The geometry of token vectors, layer by layer; here also isotropy: spectrum, cosines and norms in O(N D^2).
+
+Axes: G blocks of points, each left out once.
+"""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -16,23 +20,9 @@ from unmask.interpret.geometry.dimension import (
     two_nn,
     two_nn_slope,
 )
-from unmask.interpret.geometry.intervals import (
+from unmask.interpret.geometry.values import (
     BLOCKS,
     MOST_POINTS,
-    blocks_of,
-    generator,
-    sample,
-    with_interval,
-)
-from unmask.interpret.geometry.spread import (
-    DIRECTIONS,
-    effective_rank,
-    mean_cosine,
-    participation_ratio,
-    spread,
-    variances,
-)
-from unmask.interpret.geometry.values import (
     Estimate,
     FloatArray,
     LayerGeometry,
@@ -40,8 +30,199 @@ from unmask.interpret.geometry.values import (
     Shuffled,
     WithoutDirections,
     as_points,
+    blocks_of,
+    generator,
+    sample,
+    with_interval,
 )
 from unmask.interpret.watch import Watch, unwatched
+
+DIRECTIONS = (1, 3)
+"""Numbers of dominant directions to remove before measuring the remaining anisotropy."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The measures of `LayerGeometry` that do not need neighbors."""
+
+    participation_ratio: Estimate
+    iso_score: Estimate
+    effective_rank: Estimate
+    anisotropy: Estimate
+    anisotropy_without: tuple[Estimate, ...]
+    """One entry for each of `DIRECTIONS`."""
+    top_coordinate: int | None
+    top_coordinate_share: float | None
+    residual: Estimate
+    norm: Estimate
+
+
+def participation_ratio(variances_D: FloatArray) -> float:
+    """(sum of variances)^2 / sum of squared variances, for the eigenvalues of the covariance: 1 to D."""
+    return float(variances_D.sum() ** 2 / (variances_D**2).sum())
+
+
+def iso_score(variances_D: FloatArray) -> float:
+    """IsoScore (Rudman et al. 2022, https://aclanthology.org/2022.findings-acl.262), from 0 to 1.
+
+    Its steps simplify to (PR - 1) / (D - 1), where PR is the participation ratio.
+    """
+    return (participation_ratio(variances_D) - 1) / (len(variances_D) - 1)
+
+
+def effective_rank(variances_D: FloatArray) -> float:
+    """exp of the entropy of singular values as shares of their sum (Roy and Vetterli 2007): 1 to D.
+
+    It uses singular values, the square roots of eigenvalues, so it is larger than the analogous number of
+    variances.
+    """
+    singular_D = np.sqrt(variances_D)
+    share_D = singular_D / singular_D.sum()
+    share_D = share_D[share_D > 0]
+    return float(np.exp(-(share_D * np.log(share_D)).sum()))
+
+
+def mean_cosine(x_ND: FloatArray) -> float:
+    """Mean cosine of all pairs of different rows (Ethayarajh 2019), exact in O(N D).
+
+    It is (||sum of unit vectors||^2 - m) / (m (m - 1)), over the m non-zero rows.
+    """
+    return float(by_coordinate(x_ND).sum())
+
+
+def by_coordinate(x_ND: FloatArray) -> FloatArray:
+    """The contribution of each coordinate to `mean_cosine`, (D,) (after Timkey and van Schijndel 2021)."""
+    unit_MD = unit(x_ND)
+    m = len(unit_MD)
+    added_D: FloatArray = (unit_MD.sum(0) ** 2 - (unit_MD**2).sum(0)) / max(1, m * (m - 1))
+    return added_D
+
+
+def unit(x_ND: FloatArray) -> FloatArray:
+    """The non-zero rows, normalized."""
+    length_N = np.linalg.norm(x_ND, axis=1)
+    rows: FloatArray = x_ND[length_N > 0] / length_N[length_N > 0, None]
+    return rows
+
+
+@dataclass(frozen=True, eq=False)
+class _Products:
+    """Products from which spectra of subsets of rows are computed: D x D per block, or N x N if smaller."""
+
+    x_ND: FloatArray
+    blocks_N: NDArray[np.int64]
+    gram_GDD: FloatArray | None
+    kernel_NN: FloatArray | None
+
+    @classmethod
+    def of(cls, x_ND: FloatArray, blocks_N: NDArray[np.int64]) -> "_Products":
+        if len(x_ND) < x_ND.shape[1]:
+            return cls(x_ND, blocks_N, None, x_ND @ x_ND.T)
+        groups = (x_ND[blocks_N == g] for g in range(BLOCKS))
+        return cls(x_ND, blocks_N, np.stack([part.T @ part for part in groups]), None)
+
+    def variances(self, kept_N: NDArray[np.bool_], left_out: int | None) -> FloatArray:
+        """Eigenvalues of the covariance of the kept rows, (D,)."""
+        n, width = int(kept_N.sum()), self.x_ND.shape[1]
+        if self.gram_GDD is not None:
+            gram_DD = self.gram_GDD.sum(0)
+            if left_out is not None:
+                gram_DD = gram_DD - self.gram_GDD[left_out]
+            mean_D = self.x_ND[kept_N].mean(0)
+            return _eigenvalues(gram_DD / n - np.outer(mean_D, mean_D))
+        assert self.kernel_NN is not None
+        # The centered rows times their transpose have the same eigenvalues except zeros.
+        kernel_MM = self.kernel_NN[np.ix_(kept_N, kept_N)]
+        kernel_MM = kernel_MM - kernel_MM.mean(0) - kernel_MM.mean(1)[:, None] + kernel_MM.mean()
+        return np.concatenate([np.zeros(width - n), _eigenvalues(kernel_MM / n)])
+
+
+def spread(x_ND: FloatArray, blocks_N: NDArray[np.int64], tick: Callable[[], None] = lambda: None) -> Spread:
+    """All measures of the rows of ``x_ND``, with intervals from leaving out one block at a time.
+
+    ``tick`` is called before each block is left out; it may raise to stop.
+    """
+    n, products = len(x_ND), _Products.of(x_ND, blocks_N)
+    all_of = _measures(products, None)
+    less = []
+    for g in range(BLOCKS):
+        tick()
+        less.append(_measures(products, g))
+    values = [with_interval(whole, [one[i] for one in less], n) for i, whole in enumerate(all_of)]
+    directions_DC = _directions(products)
+    top, share = _top_coordinate(x_ND)
+    return Spread(
+        participation_ratio=values[0],
+        iso_score=values[1],
+        effective_rank=values[2],
+        anisotropy=_anisotropy(x_ND, blocks_N),
+        anisotropy_without=tuple(
+            _anisotropy(x_ND - x_ND @ directions_DC[:, :k] @ directions_DC[:, :k].T, blocks_N)
+            for k in DIRECTIONS
+        ),
+        top_coordinate=top,
+        top_coordinate_share=share,
+        residual=values[3],
+        norm=values[4],
+    )
+
+
+def variances(x_ND: FloatArray) -> FloatArray:
+    """Eigenvalues of the covariance of rows, (D,), none below 0."""
+    y_ND = x_ND - x_ND.mean(0)
+    return _eigenvalues(y_ND.T @ y_ND / len(x_ND))
+
+
+def _measures(products: _Products, left_out: int | None) -> tuple[float, ...]:
+    kept_N = products.blocks_N != left_out
+    variance_D = products.variances(kept_N, left_out)
+    length_M = np.linalg.norm(products.x_ND[kept_N], axis=1)
+    return (
+        participation_ratio(variance_D),
+        iso_score(variance_D),
+        effective_rank(variance_D),
+        float(np.sqrt(variance_D.sum() / (length_M**2).mean())),
+        float(length_M.mean()),
+    )
+
+
+def _directions(products: _Products) -> FloatArray:
+    """Orthonormal directions (D, C) with the largest share of the squared norm, largest first."""
+    if products.gram_GDD is not None:
+        found: FloatArray = np.linalg.eigh(products.gram_GDD.sum(0))[1][:, ::-1]
+        return found
+    return np.asarray(np.linalg.svd(products.x_ND, full_matrices=False)[2].T)
+
+
+def _eigenvalues(covariance_DD: FloatArray) -> FloatArray:
+    found: FloatArray = np.maximum(np.linalg.eigvalsh(covariance_DD), 0)
+    return found
+
+
+def _anisotropy(x_ND: FloatArray, blocks_N: NDArray[np.int64]) -> Estimate:
+    length_N = np.linalg.norm(x_ND, axis=1)
+    here_N = length_N > 0
+    unit_MD, blocks_M = x_ND[here_N] / length_N[here_N, None], blocks_N[here_N]
+    sum_GD = np.stack([unit_MD[blocks_M == g].sum(0) for g in range(BLOCKS)])
+    count_G = np.bincount(blocks_M, minlength=BLOCKS)
+
+    def cosine(sum_D: FloatArray, m: int) -> float:
+        return float(((sum_D**2).sum() - m) / (m * (m - 1)))
+
+    sum_D, m = sum_GD.sum(0), int(count_G.sum())
+    less = [cosine(sum_D - sum_GD[g], m - int(count_G[g])) for g in range(BLOCKS)]
+    return with_interval(cosine(sum_D, m), less, m)
+
+
+def _top_coordinate(x_ND: FloatArray) -> tuple[int | None, float | None]:
+    """The coordinate that contributes most to the mean cosine, and its share if the mean is not near 0."""
+    added_D = by_coordinate(x_ND)
+    total = float(added_D.sum())
+    if total < 0.01:
+        return None, None
+    top = int(added_D.argmax())
+    return top, float(added_D[top] / total)
+
 
 FEWEST_TOKENS = 30
 """Minimum number of tokens: ten blocks of three."""

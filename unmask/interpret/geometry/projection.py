@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from unmask.base.optional import require
 from unmask.errors import InvalidRequest
-from unmask.interpret.geometry.intervals import generator
-from unmask.interpret.geometry.values import FloatArray, as_points
+from unmask.interpret.geometry.values import FloatArray, as_points, generator
 from unmask.interpret.watch import Watch, unwatched
 
 Method = Literal["pca", "umap"]

@@ -14,7 +14,7 @@ from unmask.encoder.elmo import Elmo, character_ids
 from unmask.encoder.encoder import Encoder
 from unmask.encoder.hooks import HookPoint
 from unmask.errors import InvalidRequest, NonFiniteResult
-from unmask.interpret.geometry.intervals import generator
+from unmask.interpret.geometry.values import generator
 from unmask.interpret.watch import Watch, unwatched
 from unmask.spec.global_tokens import pack, trained_global_tokens
 from unmask.text import Encoding, SequenceLayout, token_budget_batches

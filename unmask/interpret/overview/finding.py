@@ -1,7 +1,21 @@
-"""Findings: what an overview consists of, as numbers with one sentence."""
+"""Findings: what an overview consists of, as numbers with one sentence, and the names that sentences use.
 
+Axes: W words.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.interpret.attention.layer_statistics import column_classes
+from unmask.interpret.words.words import Words, words
+from unmask.text import Encoding
+from unmask.text.borders import is_word
 
 Kind = Literal[
     "previous",
@@ -83,3 +97,106 @@ class Overview:
     """Findings about heads are about those of these layers."""
     findings: tuple[Finding, ...]
     """The clearest head first, if there is one."""
+
+
+LONGEST = 24
+"""Characters of a word that are quoted."""
+
+
+class Names:
+    """Names of one text's tokens and words, as people read them."""
+
+    def __init__(self, encoding: Encoding) -> None:
+        self.encoding = encoding
+        self.words: Words = words(encoding)
+        self._surfaces = [self.words.surface(word) for word in range(len(self.words))]
+        self._times = Counter(self._surfaces)
+
+    def token(self, token: int) -> str:
+        """A token by itself: “bank”, or [CLS]."""
+        if self.encoding.special[token]:
+            return self.encoding.pieces[token]
+        return quoted(self.encoding.surface(token) or self.encoding.pieces[token])
+
+    def word(self, token: int) -> str:
+        """The word of a token; one that occurs more than once is told from the others by its token."""
+        word = int(self.words.of_token[token])
+        if self.words.special[word]:
+            return self.token(token)
+        surface = self._surfaces[word]
+        return quoted(surface) + (f" (token {token})" if self._times[surface] > 1 else "")
+
+    def surface(self, token: int) -> str:
+        """The word of a token, whichever of its occurrences it is."""
+        return quoted(self._surfaces[int(self.words.of_token[token])])
+
+    def part(self, token: int) -> str:
+        """The characters of a token without the marks of its vocabulary, unless it has none."""
+        return self.encoding.surface(token).strip() or self.encoding.pieces[token]
+
+    def same_as(self, word: int) -> str:
+        """What the occurrences of a word have in common: its characters in lower case."""
+        return self._surfaces[word].casefold()
+
+    @cached_property
+    def wordlike(self) -> NDArray[np.bool_]:
+        """Which words have a letter or digit, (W,)."""
+        found = np.array([is_word(surface) for surface in self._surfaces], dtype=np.bool_)
+        return found & ~self.words.special
+
+    @cached_property
+    def punctuation_N(self) -> NDArray[np.bool_]:
+        """Which tokens are punctuation."""
+        return column_classes(self.encoding)[2]
+
+    @cached_property
+    def repeated_N(self) -> NDArray[np.int64]:
+        """A number for all tokens of the same word where it occurs more than once, else -1."""
+        times = Counter(self.same_as(word) for word in np.flatnonzero(self.wordlike).tolist())
+        numbers = {surface: at for at, surface in enumerate(one for one, n in times.items() if n > 1)}
+        group_W = np.array(
+            [
+                numbers.get(self.same_as(word), -1) if self.wordlike[word] else -1
+                for word in range(len(self.words))
+            ],
+            dtype=np.int64,
+        )
+        return group_W[self.words.of_token]
+
+
+def quoted(surface: str) -> str:
+    """A word in quotation marks, its beginning if it is long."""
+    shown = " ".join(surface.split())
+    return f"“{shown if len(shown) <= LONGEST else shown[: LONGEST - 1] + '…'}”"
+
+
+def percent(share: float) -> str:
+    """A share as a percentage: two digits, 0.3 % where it is small."""
+    value = 100 * share
+    return f"{value:.0f} %" if value >= 9.5 or value == 0 else f"{value:.1f} %"
+
+
+def tokens(count: float) -> str:
+    """A mean number of tokens: 6.8, or 4,874 where a decimal would say nothing."""
+    return f"{count:.1f}" if count < 100 else f"{count:,.0f}"
+
+
+def head_name(layer: int, head: int) -> str:
+    """A head as layer.head."""
+    return f"{layer}.{head}"
+
+
+def also(heads: Sequence[tuple[int, int]], most: int = 3) -> str:
+    """A sentence that the same holds for other heads: "So do 0.2, 1.3, 2.1 and 4 more." """
+    if not heads:
+        return ""
+    names = [head_name(*one) for one in heads[:most]]
+    if len(heads) > most:
+        names.append(f"{len(heads) - most} more")
+    listed = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+    return f" So {'does' if len(heads) == 1 else 'do'} {listed}."
+
+
+def level_name(level: int) -> str:
+    """A level of hidden states: the embeddings, or what a layer gives."""
+    return "embeddings" if level == 0 else f"layer {level - 1}"

@@ -12,11 +12,15 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.interpret.attention.layer_statistics import CLASSES, LayerStatistics, uniform_distance
+from unmask.interpret.attention.layer_statistics import (
+    CLASSES,
+    HeadLabel,
+    LayerStatistics,
+    label_heads,
+    uniform_distance,
+)
 from unmask.interpret.attention.sinks import EPSILON, Sinks
-from unmask.interpret.attention.taxonomy import HeadLabel, label_heads
-from unmask.interpret.overview.finding import Bar, Edge, Finding
-from unmask.interpret.overview.names import Names, also, head_name, percent, tokens
+from unmask.interpret.overview.finding import Bar, Edge, Finding, Names, also, head_name, percent, tokens
 
 FEWEST_TOKENS = 6
 """In a shorter text nearly every head looks positional."""
@@ -377,7 +381,7 @@ CONTRAST = 0.05
 
 
 def labels(heads: MeasuredHeads) -> Iterator[Finding]:
-    """How many heads have each label of `unmask.interpret.attention.taxonomy.label_heads`."""
+    """How many heads have each label of `unmask.interpret.attention.layer_statistics.label_heads`."""
     if heads.tokens < FEWEST_TOKENS or heads.count < 2:
         return
     counts = Counter(label.label for label in heads.labels.values())

@@ -9,9 +9,8 @@ from unmask.interpret.attention.attention_statistics import AttentionStatistics
 from unmask.interpret.attention.sinks import sinks
 from unmask.interpret.attention.view import AttentionView
 from unmask.interpret.effects.target import AttributionTarget, Embedding
-from unmask.interpret.overview import effects, heads, states
-from unmask.interpret.overview.finding import Finding, Overview
-from unmask.interpret.overview.names import Names
+from unmask.interpret.overview import heads, states
+from unmask.interpret.overview.finding import Finding, Names, Overview
 from unmask.interpret.watch import Watch, unwatched
 
 ORDER = (
@@ -81,7 +80,7 @@ def measured_findings(
     watch: Watch = unwatched,
 ) -> tuple[Finding, ...]:
     """The most effective head for a target, and the similarity of layers."""
-    effective = effects.most_effective_head(cache, target, what, encoder=encoder, watch=watch)
+    effective = states.most_effective_head(cache, target, what, encoder=encoder, watch=watch)
     return (*effective, *states.layer_similarity(cache, watch))
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from unmask.interpret.head_summary import HeadSummary
+from unmask.interpret.attention.layer_statistics import HeadSummary
 from unmask.serve import fields
 from unmask.serve.errors import BadField
 from unmask.serve.fields import Flag, Inputs, Schema, Share, Text, TextList, Texts, Whole

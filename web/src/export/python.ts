@@ -48,7 +48,7 @@ function opening({ view, stamps }: Shown, read: TextRead): string[] {
   ];
 }
 
-const GLOBAL = ['from unmask.interpret.attention.global_effect import GlobalText', 'from unmask.spec.global_tokens import trained_global_tokens'];
+const GLOBAL = ['from unmask.interpret.attention.comparison import GlobalText', 'from unmask.spec.global_tokens import trained_global_tokens'];
 const chosenIn = ({ reads }: Shown) => (reads[0]?.global_spans.length ? ', global_tokens=chosen' : '');
 
 function attention(model: string, view: ViewState, read: TextRead): string {
@@ -206,7 +206,7 @@ const paths: Body = (shown) => {
   if (option('paths.method', 'rollout') !== 'relevance') {
     const start = whole ? 'None' : token;
     return [
-      'from unmask.interpret.effects.rollout import rollout',
+      'from unmask.interpret.effects.attribution import rollout',
       `result = rollout(view.cache, ${start}, fusion=${written(option('paths.fusion', 'mean'))}).values  # (levels, tokens)`,
     ];
   }
@@ -216,7 +216,7 @@ const paths: Body = (shown) => {
   const what = target !== 'class' ? 'Embedding' : asked.classes === null ? 'Class' : 'TokenClasses';
   const made = target === 'class' ? classOf(asked) : whole ? ['target = Embedding(model.embedding_head().pooling)'] : [`target = Embedding(token=${token})`];
   return [
-    'from unmask.interpret.effects.gradient import attribution',
+    'from unmask.interpret.effects.attribution import attribution',
     `from unmask.interpret.effects.target import ${what}`,
     ...made,
     'result = attribution(view.cache, target, encoder=model.trainable_encoder(replace=False)).by_layer  # (layers, tokens)',
@@ -233,7 +233,7 @@ function classOf({ id, classes }: ReturnType<typeof targetOf>): string[] {
 function attributionOfWord(token: number, chosen: string): string[] {
   return [
     'from unmask.interpret.activation_cache import ActivationCache',
-    'from unmask.interpret.effects.gradient import attribution',
+    'from unmask.interpret.effects.attribution import attribution',
     'from unmask.interpret.effects.target import Word',
     'from unmask.text.masking import masked',
     `token = ${token}`,
@@ -268,7 +268,7 @@ const compare: Body = (shown) => {
   const { view, reads, stamps } = shown;
   const other = reads[1];
   if (!other && chosenIn(shown)) {
-    return ['from unmask.interpret.attention.global_effect import global_effect', 'result = global_effect(model.encoder, view.encoding, chosen)'];
+    return ['from unmask.interpret.attention.comparison import global_effect', 'result = global_effect(model.encoder, view.encoding, chosen)'];
   }
   if (!other) return map(shown, reads[0] as TextRead);
   return [
