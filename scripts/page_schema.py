@@ -5,7 +5,7 @@
 
 The first two are made from the requests that `unmask.explorer.routes` lists: the dataclasses of their
 answers become types, and each request becomes a function that spells its path as Python does. The third is
-the table of `unmask.explorer.views` with the component of each view.
+the table of `unmask.explorer.page` with the component of each view.
 """
 
 import dataclasses
@@ -17,11 +17,10 @@ import typing
 from pathlib import Path
 from typing import Any
 
-from unmask.explorer.page import VERSION
+from unmask.explorer.page import VERSION, VIEWS, Group, View
 from unmask.explorer.routes import REQUESTS
-from unmask.explorer.sessions.documents import PdfText
+from unmask.explorer.routes.session import PdfText
 from unmask.explorer.sessions.loading import ModelPreview
-from unmask.explorer.views import VIEWS, Group, View
 from unmask.explorer.wire.binary import array_fields
 from unmask.explorer.wire.page_request import Arrays, PageRequest
 from unmask.http.errors import Failure

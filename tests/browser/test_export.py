@@ -381,7 +381,7 @@ MISSING = """
 def test_a_report_is_whole_in_every_view(browser, tmp_path):
     """The page asks for nothing but what Python put into the file."""
     from unmask.cli.look.report import report
-    from unmask.explorer.views import VIEWS
+    from unmask.explorer.page import VIEWS
 
     other = FakeModel("other", seed=1).checkpoint.source.folder
     path = tmp_path / "report.html"

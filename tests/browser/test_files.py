@@ -7,7 +7,7 @@ from looking import SHORT, greeted, look, shown
 
 from tests.support.small_pdf import small_pdf
 from unmask.explorer import make_app
-from unmask.explorer.sessions.documents import PDF
+from unmask.explorer.page import PDF
 
 DROP = """([files, stay]) => {
     const data = new DataTransfer();

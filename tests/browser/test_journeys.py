@@ -9,7 +9,7 @@ from looking import address_says, becomes, greeted
 from rules import broken_rules, tab_through
 
 from tests.support.waiting import wait_until
-from unmask.explorer.views import VIEWS
+from unmask.explorer.page import VIEWS
 
 TEXT = (
     "The old man sat by the river bank and counted the money he had taken from the bank in town; "

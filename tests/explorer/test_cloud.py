@@ -9,7 +9,7 @@ import pytest
 from tests.explorer.conftest import TEXT, Asking
 from tests.support.explorable import HEADS, LAYERS, FakeModel
 from unmask.explorer import Api
-from unmask.explorer.sessions.analyses import Analyses, name_of
+from unmask.explorer.sessions.background import Analyses, name_of
 from unmask.http.worker import Worker
 from unmask.interpret.geometry import project, sense_cloud, shipped_senses
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.command import run_here
 from tests.support.places import REPOSITORY
-from unmask.explorer.views import VIEWS
+from unmask.explorer.page import VIEWS
 from unmask.search.store import Store
 
 PAGE = REPOSITORY / "docs" / "explore.md"

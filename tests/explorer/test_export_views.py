@@ -9,7 +9,7 @@ from tests.explorer.conftest import TEXT
 from unmask.errors import InvalidRequest
 from unmask.explorer.export import standalone_html as saved
 from unmask.explorer.export.views import ViewSelection, question_token, standalone, view_paths
-from unmask.explorer.views import SAVED
+from unmask.explorer.page import SAVED
 from unmask.http.errors import Refused
 
 

@@ -14,7 +14,7 @@ from tests.support.held_measuring import STATISTICS, held_measuring
 from tests.support.waiting import HANG_SECONDS, wait_until
 from unmask.errors import CheckpointNotFound, UnknownArchitecture, UnmaskError
 from unmask.explorer import Api
-from unmask.explorer.sessions.analyses import Analyses
+from unmask.explorer.sessions.background import Analyses
 from unmask.http.worker import Worker
 
 LONG = "the river bank was muddy , " * 40
@@ -139,7 +139,7 @@ def test_a_text_that_makes_room_for_another_stops(held):
 
 def test_an_analysis_that_runs_stays_within_reach(monkeypatch):
     """Others that are asked for meanwhile may not push it out of the store, where it could not be stopped."""
-    monkeypatch.setattr("unmask.explorer.sessions.analyses.KEPT", 2)
+    monkeypatch.setattr("unmask.explorer.sessions.background.KEPT", 2)
     worker = Worker()
     analyses = Analyses(worker)
     running, problems = threading.Event(), []
@@ -279,7 +279,7 @@ def test_length_scaling_is_measured_watched_and_stopped(model, monkeypatch):
             tick()
         return ScalingPoint(request.way, request.length, "measured", repeats=(1e-3 * request.length,) * 3)
 
-    monkeypatch.setattr("unmask.explorer.sessions.scaling.measure_in_subprocess", measure)
+    monkeypatch.setattr("unmask.explorer.sessions.background.measure_in_subprocess", measure)
     asking = Asking(Api([model]))
     body = {"ways": ["chosen"], "lengths": [4, 8, 12, 16, 24, 32], "seconds": 60, "repeats": 3}
     state = asking.json("wall", "POST", body)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from unmask.explorer.sessions.identity import Candidate, candidate_of, digest, distinct_names
+from unmask.explorer.sessions.models import Candidate, candidate_of, digest, distinct_names
 
 
 @pytest.mark.parametrize(

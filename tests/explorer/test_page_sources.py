@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.places import REPOSITORY
-from unmask.explorer.views import VIEWS
+from unmask.explorer.page import VIEWS
 
 SOURCES = REPOSITORY / "web" / "src"
 IMPORT = re.compile(r"""(?:from|import) '(\.[^']*)'""")

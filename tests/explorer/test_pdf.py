@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.support.small_pdf import small_pdf
-from unmask.explorer.sessions import documents
+from unmask.explorer.routes import session
 from unmask.search.documents.pdf import pdf_documents
 
 pytest.importorskip("pypdfium2", reason="the search extra is not installed")
@@ -47,8 +47,8 @@ def test_a_pdf_without_text_is_refused_in_one_sentence(asking, raw, status, kind
 
 
 def test_the_size_is_limited_and_the_page_knows_the_limit(asking, monkeypatch):
-    assert asking.json("session")["limits"]["pdf_bytes"] == documents.MAX_PDF_BYTES
-    monkeypatch.setattr(documents, "MAX_PDF_BYTES", 10)
+    assert asking.json("session")["limits"]["pdf_bytes"] == session.MAX_PDF_BYTES
+    monkeypatch.setattr(session, "MAX_PDF_BYTES", 10)
     status, answer = posted(asking, small_pdf([TEXT]))
     assert status == 413
     assert "a PDF may have 10, not more" in answer["error"]["sentence"]
@@ -72,7 +72,7 @@ def test_several_at_once_are_read_one_after_the_other(asking, monkeypatch):
         yield from pdf_documents(raw, name)
         inside.remove(name)
 
-    monkeypatch.setattr(documents, "pdf_documents", slow)
+    monkeypatch.setattr(session, "pdf_documents", slow)
     files = {f"{number}": small_pdf([f"Number {number}."]) for number in range(8)}
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda name: posted(asking, files[name], name)[1]["text"], files))

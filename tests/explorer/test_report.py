@@ -13,7 +13,7 @@ from tests.support.explorable import FakeModel
 from unmask.cli.look.report import report
 from unmask.cli.options import RunOptions
 from unmask.errors import UnmaskError
-from unmask.explorer.views import OF_A_TEXT
+from unmask.explorer.page import OF_A_TEXT
 from unmask.explorer.wire.binary import unpack
 
 

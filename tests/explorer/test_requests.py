@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from unmask.explorer import api as api_module
+from unmask.explorer.page import SAVED
 from unmask.explorer.routes import REQUESTS, ROUTES
 from unmask.explorer.routes.change import GlobalChangeRequest
 from unmask.explorer.routes.corpus import CorpusFindRequest, CorpusHeadRequest, CorpusHeadsRequest
 from unmask.explorer.routes.search import SearchIndexRequest
 from unmask.explorer.routes.tasks import TaskPredictionRequest
 from unmask.explorer.sessions.opened_index import SearchRequest
-from unmask.explorer.views import SAVED
 from unmask.explorer.wire.binary import array_fields, unpack
 from unmask.explorer.wire.page_request import Arrays, PageRequest
 from unmask.http.requests import Request

@@ -12,9 +12,9 @@ from unmask.encoder.hooks import HookPoint
 from unmask.encoder.layers.linear_attention import log_features
 from unmask.errors import InvalidRequest
 from unmask.explorer import experiments as story
-from unmask.explorer.experiments.blur import kernel_weights
 from unmask.explorer.experiments.reach import fields, pairs
 from unmask.explorer.experiments.sinks import without
+from unmask.explorer.experiments.tiles import kernel_weights
 from unmask.spec import Alibi, Rotary, SlidingWindow, SoftmaxAttention
 from unmask.text import PackedBatch
 

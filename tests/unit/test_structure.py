@@ -75,7 +75,7 @@ SHELVES = {
         {"finetune", "retrieval"},
     ),
     "explorer": (
-        {"experiments", "page", "views", "wire"},
+        {"experiments", "page", "wire"},
         {"sessions", "tour"},
         {"routes"},
         {"export"},

@@ -11,15 +11,13 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 from unmask.errors import UnmaskError
-from unmask.explorer.export import route as export
+from unmask.explorer.export import views as export
 from unmask.explorer.routes import ROUTES
 from unmask.explorer.routes.route import AppContext
-from unmask.explorer.sessions.analyses import Analyses
-from unmask.explorer.sessions.corpora import Corpora
+from unmask.explorer.sessions.background import Analyses, Corpora, LengthScaling
 from unmask.explorer.sessions.loading import PageLoader
 from unmask.explorer.sessions.models import AnyModel, Loader, Models, ModelSlot
 from unmask.explorer.sessions.opened_index import OpenedIndex
-from unmask.explorer.sessions.scaling import LengthScaling
 from unmask.explorer.sessions.texts import HELD_BYTES, HELD_TEXTS, Texts, read_ahead
 from unmask.http.errors import Refused, unexpected
 from unmask.http.requests import Request

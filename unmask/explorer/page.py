@@ -1,7 +1,9 @@
-"""The page as files and addresses: where it lies, its state in an address, the texts it offers."""
+"""The page: where its files lie, its views, its state in an address, the texts and files that it offers."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 from urllib.parse import quote, urlencode
 
 STATIC = Path(__file__).parent / "static"
@@ -9,6 +11,10 @@ STATIC = Path(__file__).parent / "static"
 VERSION = "3"
 """Version of the state format, generated into `web/src/api/types.ts` from here. Before 3, a state that named
 no view meant the map; since 3 it means the overview."""
+
+MAX_PDF_BYTES = 32 << 20
+"""Maximum size of a PDF file: 32 MiB. Its text is subject to the limits of every text."""
+PDF = "application/pdf"
 
 EXAMPLES = (
     "The river bank was muddy, so we took the money to the bank.",
@@ -22,3 +28,98 @@ def fragment(fields: Mapping[str, object]) -> str:
     """A state as ``#v=3&text=...``; None and empty values mean the page's defaults."""
     values = {name: value for name, value in fields.items() if value is not None and value != ""}
     return "#" + urlencode({"v": VERSION, **values}, errors="replace", quote_via=quote)
+
+
+Group = Literal["Search", "Look", "Explain", "Compare", "Measure", "Tour"]
+"""The tabs are grouped by the question that a view answers, in this order."""
+
+Needs = Literal["text", "two", "index", "none"]
+"""A text that was read; the same text read by two models; an index; nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """One view. Its component is ``web/src/views/{id}/{Id}.svelte``."""
+
+    id: str
+    """What addresses, requests (`PageRequest.saved_in`) and ``unmask report --views`` call it."""
+    group: Group
+    title: str
+    key: str
+    """The key that opens it."""
+    hint: str
+    """What it shows, in one sentence."""
+    needs: Needs = "text"
+    maps: bool = False
+    """Whether it shows attention maps, which some models do not have."""
+    strip: bool = False
+    """Whether it shows the text itself."""
+    one_head: bool = False
+    """Whether it is about one head of one layer."""
+
+
+VIEWS = (
+    View(
+        id="overview", group="Look", title="Overview", key="o", maps=True, strip=True,
+        hint="what the model did with the text, in one sentence each",
+    ),
+    View(
+        id="search", group="Search", title="Search", key="q", needs="index", strip=True,
+        hint="passages of an index, and why each was found",
+    ),
+    View(
+        id="tokens", group="Look", title="Tokens", key="k", strip=True,
+        hint="the tokens of the text and the attention each receives",
+    ),
+    View(
+        id="heads", group="Look", title="Heads", key="h", maps=True,
+        hint="every layer and head at a glance",
+    ),
+    View(
+        id="head", group="Look", title="Head", key="i", maps=True, one_head=True,
+        hint="one head: its kind, effect, likes and strongest examples in a corpus",
+    ),
+    View(
+        id="map", group="Look", title="Map", key="m", maps=True, strip=True, one_head=True,
+        hint="one head, down to a single exact value",
+    ),
+    View(
+        id="flow", group="Look", title="Flow", key="f", maps=True, strip=True, one_head=True,
+        hint="the top-k attention edges of a token, across layers",
+    ),
+    View(
+        id="sinks", group="Explain", title="Sinks", key="s", maps=True, strip=True,
+        hint="attention sinks by class of key, token and head",
+    ),
+    View(
+        id="paths", group="Explain", title="Paths", key="p", maps=True, strip=True,
+        hint="attention rollout and gradient attribution for a token",
+    ),
+    View(
+        id="words", group="Explain", title="Words", key="w", strip=True,
+        hint="masked-word predictions, logit lens and head ablations",
+    ),
+    View(
+        id="compare", group="Compare", title="Compare", key="c", needs="two", strip=True,
+        hint="two models on one text, or two texts in one model",
+    ),
+    View(
+        id="geometry", group="Measure", title="Geometry", key="g",
+        hint="intrinsic dimension, isotropy and word senses by layer",
+    ),
+    View(
+        id="wall", group="Measure", title="Length scaling", key="l", needs="none",
+        hint="time and memory versus sequence length, measured on this machine",
+    ),
+    View(
+        id="tour", group="Tour", title="Tour", key="t", needs="none",
+        hint="an introduction to attention, with experiments on your text",
+    ),
+)  # fmt: skip
+"""All views. In a group, tabs have this order."""
+
+SAVED = tuple(view.id for view in VIEWS if view.needs != "index")
+"""Views that a saved page can hold."""
+
+OF_A_TEXT = tuple(view.id for view in VIEWS if view.needs in ("text", "two"))
+"""Those that are about the text that was read."""

@@ -135,7 +135,7 @@ class _Writer:
 
     def _weights(self, name: str) -> str:
         """A digest of a model's contents, which may change under the same name."""
-        from unmask.explorer.sessions.identity import digest_of
+        from unmask.explorer.sessions.models import digest_of
         from unmask.models.load import Model
 
         if name not in self._digests:
@@ -269,7 +269,7 @@ def _finding(api: "Api", text_id: str) -> dict[str, Any] | None:
 
 def _look(listed_text: GalleryText, finding: dict[str, Any] | None) -> "ViewSelection":
     from unmask.explorer.export.views import ViewSelection
-    from unmask.explorer.views import OF_A_TEXT
+    from unmask.explorer.page import OF_A_TEXT
 
     views = (listed_text.view, *(view for view in OF_A_TEXT if view != listed_text.view))
     if listed_text.layer is not None and listed_text.head is not None:
@@ -371,6 +371,6 @@ def _checked(row: Mapping[str, Any], name: str) -> GalleryText:
 
 def _views() -> tuple[str, ...]:
     """Views of one text by one model, which a page of a gallery can open on."""
-    from unmask.explorer.views import VIEWS
+    from unmask.explorer.page import VIEWS
 
     return tuple(view.id for view in VIEWS if view.needs == "text")

@@ -116,7 +116,7 @@ def _check(names: list[str], revision: str | None, output: Path) -> None:
 
 def _look(views: str | None, layer: int, head: int, token: int | None) -> "ViewSelection":
     from unmask.explorer.export.views import ViewSelection
-    from unmask.explorer.views import OF_A_TEXT
+    from unmask.explorer.page import OF_A_TEXT
 
     if views is None:
         # Opens on the map.

@@ -1,41 +1,39 @@
 """The tour's experiments: functions of an encoder and a text that return measured numbers."""
 
-from unmask.explorer.experiments.blur import Blur, blur, evenness
-from unmask.explorer.experiments.collapse import Collapse, collapse
 from unmask.explorer.experiments.handshake import (
     Handshake,
     Pair,
+    RandomProducts,
+    TrainedProducts,
     clearest_head,
     clearest_pair,
     content_token,
     handshake,
+    random_products,
+    trained_products,
 )
-from unmask.explorer.experiments.matching import Matching, matching
-from unmask.explorer.experiments.order import Shuffled, is_unordered, shuffled, swapped
 from unmask.explorer.experiments.positions import (
     DistancePenalty,
     Parts,
     PositionTable,
+    Shuffled,
     TurnedAlike,
     Twice,
     distance_penalty,
+    is_unordered,
     parts,
     position_table,
+    shuffled,
+    swapped,
     turned_alike,
     twice,
 )
-from unmask.explorer.experiments.prediction import MaskedPrediction, masked_prediction
+from unmask.explorer.experiments.prediction import MaskedPrediction, Matching, masked_prediction, matching
 from unmask.explorer.experiments.reach import Alternation, ReachAndEffect, alternation, reach_and_effect
 from unmask.explorer.experiments.recorded_text import MOST_TOKENS, RecordedText, record_text
-from unmask.explorer.experiments.scaling import (
-    RandomProducts,
-    TrainedProducts,
-    random_products,
-    trained_products,
-)
 from unmask.explorer.experiments.sinks import Sinks, sinks
-from unmask.explorer.experiments.tiles import Tiled, tiled
-from unmask.explorer.experiments.values import Values, values
+from unmask.explorer.experiments.tiles import Blur, Tiled, blur, evenness, tiled
+from unmask.explorer.experiments.values import Collapse, Values, collapse, values
 
 __all__ = [
     "MOST_TOKENS",

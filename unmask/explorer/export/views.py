@@ -1,4 +1,4 @@
-"""What a saved page must hold so that its views work: requests as the page makes them."""
+"""What a saved page must hold so that its views work, as requests of the page; the route that saves one."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -8,23 +8,32 @@ from typing import Any, get_args
 
 from unmask.errors import InvalidRequest
 from unmask.explorer.export.standalone_html import MOST_PATHS, Get, saved_page
-from unmask.explorer.page import fragment
+from unmask.explorer.page import OF_A_TEXT, SAVED, fragment
 from unmask.explorer.routes import REQUESTS
+from unmask.explorer.routes.attribution import AttributionRequest, RolloutRequest
 from unmask.explorer.routes.compare import CompareRequest
 from unmask.explorer.routes.corpus import CorpusHeadRequest, CorpusHeadsRequest, CorpusRequest
-from unmask.explorer.routes.edges import EdgesRequest, PairEdgesRequest, Special
 from unmask.explorer.routes.findings import MeasuredFindingsRequest
 from unmask.explorer.routes.heads import HeadsRequest, PatternsRequest
-from unmask.explorer.routes.maps import OverviewRequest, Pool, TileRequest, ValuesRequest
-from unmask.explorer.routes.paths import AttributionRequest, RolloutRequest
+from unmask.explorer.routes.maps import (
+    EdgesRequest,
+    OverviewRequest,
+    PairEdgesRequest,
+    Pool,
+    Special,
+    TileRequest,
+    ValuesRequest,
+)
+from unmask.explorer.routes.route import AppContext, Route
 from unmask.explorer.routes.session import SessionRequest, StampRequest, StateRequest, TextRequest
 from unmask.explorer.routes.tasks import TaskPredictionRequest
 from unmask.explorer.routes.tour import ChapterRequest, TourRequest
 from unmask.explorer.routes.words import AblationRequest, WordMapRequest
-from unmask.explorer.views import OF_A_TEXT, SAVED
 from unmask.explorer.wire.binary import unpack
 from unmask.explorer.wire.page_request import PageRequest
 from unmask.explorer.wire.tiles import TILE
+from unmask.http.errors import Refused
+from unmask.http.requests import Request
 from unmask.http.responses import Answer, accepted, plain
 from unmask.interpret.attention.pooled import Over
 from unmask.interpret.attention.view import Weight
@@ -399,3 +408,43 @@ _BEYOND_SELECTION: dict[str, Callable[[_ExportRequests], Iterator[PageRequest]]]
     "tour": _tour,
 }
 """What views ask for beyond the requests that name them in `PageRequest.saved_in`."""
+
+
+def export(context: AppContext, request: Request) -> Answer:
+    """``POST export {paths, hash, title, look?}``: HTML that needs no server and no network.
+
+    ``look``, ``{texts: [...], views: [...], layer, head, token, weight?, special?}``, adds what these
+    views ask for.
+    """
+    body = request.json()
+    paths, hash_, title = body.get("paths"), body.get("hash", ""), body.get("title", "unmask")
+    if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
+        raise Refused(400, "BadRequest", "paths must be a list of paths of this API")
+    if not isinstance(hash_, str) or not isinstance(title, str):
+        raise Refused(400, "BadRequest", "hash and title must be strings")
+    if "look" in body:
+        paths = [*paths, *_of_views(context, body["look"])]
+    if len(paths) > MOST_PATHS:
+        raise Refused(400, "BadRequest", f"{len(paths):,} paths are more than the {MOST_PATHS:,} of one file")
+    page = saved_page(context.answer, paths, hash_, title)
+    return Answer(200, "text/html; charset=utf-8", page)
+
+
+def _of_views(context: AppContext, given: object) -> list[str]:
+    if not isinstance(given, dict):
+        raise Refused(400, "BadRequest", "look must be an object")
+    texts, views, token = given.get("texts"), given.get("views"), given.get("token")
+    for listed in (texts, views):
+        if not isinstance(listed, list) or not listed or not all(isinstance(one, str) for one in listed):
+            raise Refused(400, "BadRequest", "look must list texts and views, as strings")
+    numbers = [given.get("layer"), given.get("head"), 0 if token is None else token]
+    if not all(type(number) is int for number in numbers):
+        raise Refused(400, "BadRequest", "layer, head and token of look must be whole numbers")
+    weight, special = given.get("weight", "raw"), given.get("special", "show")
+    if weight not in get_args(Weight) or special not in get_args(Special):
+        raise Refused(400, "BadRequest", "weight of look is raw or norm, and special is show or hide")
+    look = ViewSelection(tuple(views), given["layer"], given["head"], token, weight, special)  # type: ignore[arg-type]
+    return view_paths(context.answer, texts, look)  # type: ignore[arg-type]
+
+
+ROUTES = (Route("POST", "export", export),)

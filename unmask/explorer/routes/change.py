@@ -6,11 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
-from unmask.explorer.routes.queries import masked_at, need_predictor
+from unmask.explorer.routes.attribution import masked_at, need_predictor
 from unmask.explorer.routes.route import MAX_LISTED, AppContext, Route, of_text, token_of
 from unmask.explorer.routes.tasks import class_scores
 from unmask.explorer.routes.words import OwnWord
-from unmask.explorer.sessions.text_session import TextSession
+from unmask.explorer.sessions.texts import TextSession
 from unmask.explorer.wire.binary import array_answer, typed_answer
 from unmask.explorer.wire.page_request import Arrays, PageRequest
 from unmask.http.errors import cannot

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
 from unmask.explorer.routes.route import AppContext, Route
-from unmask.explorer.sessions.text_session import TextSession
+from unmask.explorer.sessions.texts import TextSession
 from unmask.explorer.wire.binary import array_answer
 from unmask.explorer.wire.page_request import Arrays, PageRequest
 from unmask.http.requests import Request

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from unmask.explorer.routes.compare import MOST_PAIRS
 from unmask.explorer.routes.route import AppContext, Route, of_text
-from unmask.explorer.sessions.corpora import CorpusState
+from unmask.explorer.sessions.background import CorpusState
 from unmask.explorer.sessions.models import ModelSlot
-from unmask.explorer.sessions.text_session import TextSession
+from unmask.explorer.sessions.texts import TextSession
 from unmask.explorer.wire.binary import array_answer
 from unmask.explorer.wire.page_request import Arrays, PageRequest
 from unmask.http.errors import Refused, cannot

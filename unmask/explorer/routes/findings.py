@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unmask.explorer.routes.queries import TargetQuery, ask, is_mask, plain_encoder, written
+from unmask.explorer.routes.attribution import TargetQuery, ask, is_mask, plain_encoder, written
 from unmask.explorer.routes.route import Route, of_text, token_of
 from unmask.explorer.sessions.described import CAN_FILL
-from unmask.explorer.sessions.text_session import TextSession
+from unmask.explorer.sessions.texts import TextSession
 from unmask.explorer.wire.page_request import PageRequest
 from unmask.http.requests import Request
 from unmask.http.responses import Answer, json_answer

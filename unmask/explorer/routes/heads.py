@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.explorer.routes.route import MAX_LISTED, Route, head_of, of_text
-from unmask.explorer.sessions.text_session import TextSession
+from unmask.explorer.sessions.texts import TextSession
 from unmask.explorer.wire.binary import array_answer
 from unmask.explorer.wire.page_request import Arrays, PageRequest
 from unmask.http.requests import Request

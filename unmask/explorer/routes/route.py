@@ -3,14 +3,11 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from unmask.explorer.sessions.analyses import Analyses
-from unmask.explorer.sessions.corpora import Corpora
+from unmask.explorer.sessions.background import Analyses, Corpora, LengthScaling
 from unmask.explorer.sessions.loading import PageLoader
 from unmask.explorer.sessions.models import Models
 from unmask.explorer.sessions.opened_index import OpenedIndex
-from unmask.explorer.sessions.scaling import LengthScaling
-from unmask.explorer.sessions.text_session import TextSession
-from unmask.explorer.sessions.texts import Texts
+from unmask.explorer.sessions.texts import Texts, TextSession
 from unmask.explorer.wire.page_request import PageRequest
 from unmask.http.requests import Request
 from unmask.http.responses import Answer

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from unmask.bench.scaling.settings import ScalingSettings
 from unmask.explorer.routes.route import AppContext, Route
-from unmask.explorer.sessions.scaling import WallState
+from unmask.explorer.sessions.background import WallState
 from unmask.explorer.wire.page_request import PageRequest
 from unmask.http.errors import Refused
 from unmask.http.requests import Request

@@ -1,12 +1,13 @@
 """The session: its models, texts and PDF files; analyses in progress; stopping, resuming and forgetting."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import unmask
-from unmask.errors import CheckpointError
-from unmask.explorer.page import EXAMPLES
+from unmask.errors import CheckpointError, MissingExtra
+from unmask.explorer.page import EXAMPLES, MAX_PDF_BYTES
 from unmask.explorer.routes.route import (
     MAX_CELLS,
     MAX_EDGES,
@@ -16,17 +17,18 @@ from unmask.explorer.routes.route import (
     Route,
     of_text,
 )
-from unmask.explorer.sessions.analyses import Analyses, Underway, UnderwayList, name_of
+from unmask.explorer.sessions.background import Analyses, Underway, UnderwayList, name_of
 from unmask.explorer.sessions.described import ModelInfo, TextRead, model_info, versions
-from unmask.explorer.sessions.documents import MAX_PDF_BYTES, pdf_text
 from unmask.explorer.sessions.loading import PageLoader
 from unmask.explorer.sessions.provenance import Stamp, stamp
-from unmask.explorer.sessions.text_session import Spans, State, TextSession
+from unmask.explorer.sessions.texts import Spans, State, TextSession
 from unmask.explorer.wire.page_request import PageRequest
 from unmask.explorer.wire.tiles import TILE
 from unmask.http.errors import Refused
 from unmask.http.requests import MAX_BODY_BYTES, Request
 from unmask.http.responses import Answer, json_answer, no_answer
+from unmask.search.documents.pdf import pdf_documents
+from unmask.search.documents.values import Document, Skipped
 
 
 @dataclass(frozen=True)
@@ -237,6 +239,46 @@ def _name(request: Request) -> str:
     if not isinstance(name, str):
         raise Refused(400, "BadRequest", "the body must have a string `name`")
     return name
+
+
+_one_at_a_time = threading.Lock()
+"""PDFium does not support several threads."""
+
+
+@dataclass(frozen=True)
+class PdfText:
+    """The text of a PDF file, page after page. ``without_text``: pages that hold a picture and no text."""
+
+    text: str
+    pages: int
+    without_text: int
+
+
+def pdf_text(raw: bytes, name: str) -> PdfText:
+    """The text of a PDF file.
+
+    Args:
+        raw: the bytes of the file.
+        name: what the file is called in messages.
+
+    Raises:
+        Refused: the file is too large, damaged or encrypted, it has no text, or the packages that read PDF
+            files are not installed.
+    """
+    if len(raw) > MAX_PDF_BYTES:
+        raise Refused(
+            413, "BodyTooLarge", f"{name} has {len(raw):,} bytes; a PDF may have {MAX_PDF_BYTES:,}, not more"
+        )
+    try:
+        with _one_at_a_time:
+            parts = list(pdf_documents(raw, name))
+    except MissingExtra as error:
+        raise Refused(409, "MissingExtra", f"{name} was not read: {error}") from error
+    documents = [part for part in parts if isinstance(part, Document)]
+    skipped = [part for part in parts if isinstance(part, Skipped)]
+    if not documents:
+        raise Refused(422, "NoText", f"{name} was not read: {skipped[0].reason}")
+    return PdfText(documents[0].text, len(documents[0].pages), len(skipped))
 
 
 MAX_NAME = 100

@@ -7,9 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
-from unmask.explorer.routes.edges import SPECIALS, WEIGHTS, Special
-from unmask.explorer.routes.maps import over_of
-from unmask.explorer.routes.queries import (
+from unmask.explorer.routes.attribution import (
     AttributionQuery,
     Target,
     TargetQuery,
@@ -20,9 +18,10 @@ from unmask.explorer.routes.queries import (
     plain_encoder,
     target_of,
 )
+from unmask.explorer.routes.maps import SPECIALS, WEIGHTS, Special, over_of
 from unmask.explorer.routes.route import MAX_LISTED, MAX_WORDS, Route, head_of, of_text, token_of
 from unmask.explorer.sessions.described import Word
-from unmask.explorer.sessions.text_session import TextSession
+from unmask.explorer.sessions.texts import TextSession
 from unmask.explorer.wire.binary import array_answer
 from unmask.explorer.wire.page_request import Arrays, PageRequest
 from unmask.http.errors import cannot

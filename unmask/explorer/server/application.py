@@ -16,7 +16,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from unmask.explorer.sessions.documents import MAX_PDF_BYTES, PDF
 from unmask.http.errors import Refused, own_fault, unexpected
 from unmask.http.guard import Guard
 from unmask.http.requests import read_body
@@ -30,7 +29,7 @@ from starlette.routing import BaseRoute, Mount
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
-from unmask.explorer.page import STATIC
+from unmask.explorer.page import MAX_PDF_BYTES, PDF, STATIC
 
 PDF_PATH = "/api/pdf"
 """The one route whose body is a file."""

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unmask.explorer.sessions.analyses import Analyses
+from unmask.explorer.sessions.background import Analyses
 from unmask.explorer.sessions.models import Models, ModelSlot
 from unmask.http.errors import Refused, cannot
 from unmask.http.worker import Worker

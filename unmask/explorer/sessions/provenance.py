@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 
 from unmask.explorer.sessions.described import versions
 from unmask.explorer.sessions.models import AnyModel
-from unmask.explorer.sessions.text_session import TextSession
+from unmask.explorer.sessions.texts import TextSession
 from unmask.families import DEFAULT_NAME
 from unmask.models.elmo import ElmoModel
 from unmask.spec import SoftmaxAttention

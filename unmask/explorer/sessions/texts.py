@@ -1,17 +1,347 @@
-"""The texts that were read lately: a store bounded by number and by memory."""
+"""The texts that were read lately, each measured in the background; bounded by number and memory."""
 
 import threading
 from collections import OrderedDict
-from typing import Literal
+from collections.abc import Callable, Hashable, Sequence
+from copy import copy
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest, UnmaskError
-from unmask.explorer.sessions.identity import digest
-from unmask.explorer.sessions.models import AnyModel, Models, ModelSlot
-from unmask.explorer.sessions.text_session import Spans, TextSession
-from unmask.http.errors import Refused
-from unmask.http.worker import Worker
+from unmask.explorer.sessions.background import Analyses
+from unmask.explorer.sessions.described import TextRead, text_read
+from unmask.explorer.sessions.models import AnyModel, Models, ModelSlot, digest, no_attention
+from unmask.explorer.wire.tiles import coarsest_maps
+from unmask.http.errors import Problem, Refused, cannot
+from unmask.http.worker import Job, Watch, Worker
+from unmask.interpret import AttentionView
+from unmask.interpret.activation_cache import ActivationCache
+from unmask.interpret.attention.attention_statistics import AttentionStatistics, layer_cells
+from unmask.interpret.attention.comparison import NO_GLOBAL_TOKENS, GlobalText
+from unmask.interpret.attention.layer_statistics import LayerStatistics
+from unmask.interpret.geometry.reading import random_baseline, read_texts
+from unmask.interpret.words.words import Words, words
 from unmask.models.elmo import ElmoModel
+from unmask.models.load import Model
+from unmask.spec.global_tokens import GlobalTokens, has_global_tokens, trained_global_tokens
 from unmask.text import Encoding, Truncation
+
+Value = TypeVar("Value")
+
+Spans = tuple[tuple[int, int], ...]
+"""Ranges of characters of a text, half open."""
+
+WAIT_SECONDS = 5.0
+"""How long a request waits for a text that is just being read; short texts are ready sooner."""
+
+
+@dataclass(frozen=True)
+class State:
+    """How far the background work on a text is.
+
+    ``phase``: waiting, reading, measuring, done, stopped or failed. ``readable``: exact values and tiles can
+    be asked for. ``ready``: one entry a layer, whether its statistics are there. ``eta_s`` is None until
+    there is something to go by. ``stated_bytes`` was computed before the work began; ``peak_bytes`` is the
+    most this process has grown by since then, where the system tells.
+    """
+
+    id: str
+    phase: str
+    what: str
+    done: int
+    total: int
+    ready: tuple[bool, ...]
+    readable: bool
+    seconds: float
+    eta_s: float | None
+    peak_bytes: int | None
+    stated_bytes: int
+    problem: Problem | None
+
+
+class TextSession:
+    """One text in one model. Its tokens are there at once; states and statistics follow in the background."""
+
+    def __init__(
+        self, text_id: str, place: ModelSlot, encoding: Encoding, worker: Worker, spans: Spans = ()
+    ) -> None:
+        self.id = text_id
+        self.place = place
+        self.reader: AnyModel = place.need_any()
+        """The model, which may be an ELMo."""
+        self.encoding = encoding
+        self.found_words: Words = words(self.encoding)
+        self.global_tokens: GlobalTokens | None = None
+        """Those that were chosen; None means those that the head was trained with."""
+        if spans:
+            self.global_tokens = _chosen(self.model, encoding, spans)
+        self.described: TextRead = text_read(
+            text_id, place, self.reader, self.found_words, spans=spans, global_tokens=self.global_tokens
+        )
+        self._maps = coarsest_maps(len(encoding))
+        self.stated_bytes = _bytes_needed(self.reader, len(encoding), self._maps)
+        self.masked: dict[int, ActivationCache] = {}
+        """The text with one token masked, of the question asked last."""
+        self.cache = Cache()
+        """Answers that took long to compute."""
+        self._worker = worker
+        self._view: AttentionView | None = None
+        self._levels: Sequence[object] | None = None
+        self._atlas: AttentionStatistics | None = None
+        self._wished = -1
+        self._job: Job | None = None
+        self._analyses = Analyses(worker)
+        self._settled = threading.Event()
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        """N, the number of tokens."""
+        return len(self.encoding)
+
+    @property
+    def model(self) -> Model:
+        """The encoder; `Refused` where an ELMo reads the text."""
+        if isinstance(self.reader, ElmoModel):
+            raise cannot(no_attention(self.place.name))
+        return self.reader
+
+    @property
+    def layer_count(self) -> int:
+        """L."""
+        return self.described.layers
+
+    @property
+    def head_count(self) -> int:
+        """H of the layer with the most heads."""
+        return max(self.described.heads)
+
+    def go(self) -> None:
+        """Start or resume the work; does nothing if it is running or done."""
+        with self._lock:
+            if self._job is not None and self._job.phase in ("waiting", "running", "done"):
+                return
+            self._settled.clear()
+            self._job = Job(self._work)
+            self._worker.start(self._job)
+
+    def stop(self) -> None:
+        """Stop the work in the background; what is finished stays."""
+        if self._job is not None:
+            self._job.stop()
+        self._analyses.stop()
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait until the work has ended, one way or another; False where it has not by then."""
+        return self._job is None or self._job.ended.wait(seconds)
+
+    @property
+    def layers(self) -> list[LayerStatistics | None]:
+        """What is known of each layer; None where it was not measured yet."""
+        statistics = self._atlas
+        return [None] * self.layer_count if statistics is None else list(statistics.layers)
+
+    def statistics_now(self) -> AttentionStatistics | None:
+        """What is measured at this moment, which stays as it is; None before anything is."""
+        if self._atlas is None:
+            return None
+        now = copy(self._atlas)
+        now.layers = self.layers
+        return now
+
+    @property
+    def view(self) -> AttentionView:
+        """Its attention, once it was read; waits a little for that.
+
+        Raises:
+            Refused: it is not read yet, was stopped before it was, or could not be read.
+        """
+        if isinstance(self.reader, ElmoModel):
+            raise cannot(no_attention(self.place.name))
+        self._wait_for_reading()
+        assert self._view is not None
+        return self._view
+
+    @property
+    def levels(self) -> Sequence[object]:
+        """L + 1 arrays (N, D): the states of every level, the last as the model returns it.
+
+        Raises:
+            Refused: as for `view`; an ELMo has states.
+        """
+        self._wait_for_reading()
+        assert self._levels is not None
+        return self._levels
+
+    def random_levels(self, watch: Watch) -> Sequence[object]:
+        """The same text in a model of the same design with random weights; see `random_baseline`."""
+        if isinstance(self.reader, ElmoModel):
+            return read_texts(random_baseline(self.reader.encoder), [self.encoding], watch=watch).states
+        cache = self.run(random_baseline(self.reader.encoder), self.encoding, watch)
+        return [*cache.states[:-1], cache.final_ND]
+
+    def run(self, encoder: Encoder, encoding: Encoding, watch: Watch) -> ActivationCache:
+        """An encoding of as many tokens as the text's, with the same global tokens."""
+        return ActivationCache.of(encoder, encoding, global_tokens=self.global_tokens, watch=watch)
+
+    def _wait_for_reading(self) -> None:
+        job = self._job
+        if self._levels is None and job is not None:
+            self._settled.wait(WAIT_SECONDS)
+        if self._levels is not None:
+            return
+        if job is not None and job.problem is not None:
+            raise cannot(job.problem.sentence)
+        if job is not None and job.phase == "stopped":
+            raise cannot("reading this text was stopped; resume it to see its attention")
+        raise Refused(409, "NotReady", "this text is still being read; try again in a moment")
+
+    def prioritize(self, layer: int) -> None:
+        """Measure that layer next."""
+        self._wished = layer
+
+    def ask(self, question: Callable[[AttentionView], Value]) -> Value:
+        """The answer to a short question about its attention, asked when it is the model's turn."""
+        view = self.view
+        return self._worker.ask(lambda: question(view))
+
+    def analyse(self, key: Hashable, work: Callable[[AttentionView, Watch], Value]) -> Value:
+        """The result of an analysis that may take long, made once; other work goes on beside it."""
+        view = self.view
+        return self._analyses.once(key, lambda watch: work(view, watch))
+
+    def analyse_levels(self, key: Hashable, work: Callable[[Sequence[object], Watch], Value]) -> Value:
+        """The same for an analysis of states, which an ELMo has too."""
+        levels = self.levels
+        return self._analyses.once(key, lambda watch: work(levels, watch))
+
+    @property
+    def analyses(self) -> Analyses:
+        """Its analyses that may take long."""
+        return self._analyses
+
+    def layer(self, layer: int) -> LayerStatistics:
+        """The statistics of a layer; `Refused` where it was not measured yet."""
+        statistics = self.layers[layer]
+        if statistics is None:
+            raise Refused(409, "NotReady", f"layer {layer} has not been measured yet; try again in a moment")
+        return statistics
+
+    def state(self) -> State:
+        """Progress of the work."""
+        job = self._job
+        assert job is not None
+        phase = job.phase
+        if phase == "running":
+            phase = "reading" if self._levels is None else "measuring"
+        eta = job.eta_seconds
+        return State(
+            id=self.id,
+            phase=phase,
+            what=job.what,
+            done=job.done,
+            total=job.total,
+            ready=self._ready(),
+            readable=self._levels is not None,
+            seconds=round(job.seconds, 3),
+            eta_s=None if eta is None else round(eta, 1),
+            peak_bytes=job.peak_bytes,
+            stated_bytes=self.stated_bytes,
+            problem=job.problem,
+        )
+
+    def _ready(self) -> tuple[bool, ...]:
+        """An ELMo has nothing to measure once its states are there."""
+        if isinstance(self.reader, ElmoModel):
+            return (self._levels is not None,) * self.layer_count
+        return tuple(layer is not None for layer in self.layers)
+
+    def _work(self, watch: Watch) -> None:
+        try:
+            if isinstance(self.reader, ElmoModel):
+                if self._levels is None:
+                    self._levels = read_texts(self.reader.encoder, [self.encoding], watch=watch).states
+                return
+            if self._view is None:
+                self._view = AttentionView(
+                    self.reader.encoder, self.encoding, global_tokens=self.global_tokens, watch=watch
+                )
+                self._levels = [*self._view.cache.states[:-1], self._view.cache.final_ND]
+        finally:
+            self._settled.set()
+        self._atlas = self._view.open_statistics(maps=self._maps)
+        self._measure(self._atlas, watch)
+
+    def _measure(self, statistics: AttentionStatistics, watch: Watch) -> None:
+        """Every layer: the one that is wished for next, else the cheapest."""
+        spec = self.model.spec
+        costs = [layer_cells(spec, layer, len(self)) for layer in range(self.layer_count)]
+        done = sum(cost for cost, layer in zip(costs, statistics.layers, strict=True) if layer is not None)
+
+        def told(what: str, cells: int, _: int) -> None:
+            watch(what, done + cells, sum(costs))
+
+        while left := [layer for layer, measured in enumerate(statistics.layers) if measured is None]:
+            wished = self._wished
+            chosen = wished if wished in left else min(left, key=lambda layer: (costs[layer], layer))
+            statistics.measure(told, layers=(chosen,))
+            done += costs[chosen]
+        watch("measuring", done, done)
+
+
+def _chosen(model: Model, encoding: Encoding, spans: Spans) -> GlobalTokens:
+    """The tokens of the spans, beside those that the head was trained with, wherever words are masked."""
+    if not has_global_tokens(model.spec):
+        raise InvalidRequest(NO_GLOBAL_TOKENS)
+    trained = trained_global_tokens(model.spec, paired=encoding.pair is not None)
+    tokens = GlobalText(spans=spans, beside=trained)(encoding)
+    return lambda _: tokens
+
+
+def _bytes_needed(model: AnyModel, length: int, maps: int) -> int:
+    if isinstance(model, ElmoModel):
+        return 4 * (model.spec.layers + 1) * length * model.width
+    return AttentionStatistics.bytes_needed(model.spec, length, maps=maps)
+
+
+KEPT_BYTES = 64 << 20
+"""What one text's kept answers may hold: 1,024 tiles of 256 x 256 codes."""
+
+
+class Cache:
+    """Arrays by key, up to a number of bytes; the one unused for longest leaves first."""
+
+    def __init__(self, limit: int = KEPT_BYTES) -> None:
+        self._limit = limit
+        self._kept: OrderedDict[Hashable, NDArray[Any]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable) -> NDArray[Any] | None:
+        """The array of a key, if it is still kept."""
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+            return self._kept.get(key)
+
+    def put(self, key: Hashable, array: NDArray[Any]) -> None:
+        """Keep an array; it must not be changed afterwards."""
+        with self._lock:
+            self._kept[key] = array
+            self._kept.move_to_end(key)
+            while len(self._kept) > 1 and sum(array.nbytes for array in self._kept.values()) > self._limit:
+                self._kept.popitem(last=False)
+
+    def of(self, key: Hashable, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
+        """The array of a key, made if it is not kept."""
+        array = self.get(key)
+        if array is None:
+            array = np.asarray(make())
+            self.put(key, array)
+        return array
+
 
 TooLong = Literal["error", "cut"]
 """What the page asks to be done with a text that the model cannot read whole."""

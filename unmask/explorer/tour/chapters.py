@@ -1,28 +1,342 @@
-"""The guided tour: each chapter runs experiments on the reader's text and names the encoder."""
+"""The guided tour: each chapter runs experiments on the text of the reader and names the encoder."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any
 
+import numpy as np
+
+from unmask.base.arguments import one_of
 from unmask.errors import InvalidRequest
-from unmask.explorer.tour.experiments import (
-    Run,
-    TourQuery,
-    blur,
-    collapse,
-    handshake,
-    layers,
-    order,
-    positions,
-    prediction,
-    reach,
-    scaling,
-    search,
-    sinks,
-    tiles,
-    values,
+from unmask.explorer import experiments as story
+from unmask.explorer.tour.models import (
+    MINI,
+    READ_TOKENS,
+    Chosen,
+    alibi,
+    alternating,
+    always,
+    choose,
+    choose_model,
+    disentangled,
+    followed_by_features,
+    learned,
+    pools_mean,
+    predicts,
+    rotary,
+    softmax,
+    trainable,
 )
+from unmask.interpret.activation_cache import ActivationCache
+from unmask.interpret.words.words import words as grouped
 from unmask.models.load import Model
+from unmask.spec import Rotary, SoftmaxAttention
+from unmask.text import Encoding
+from unmask.text.masking import spellings
+
+DIGITS = 5
+"""Significant digits of the numbers that are sent."""
+TILE, SMALL_TILE, SHORT_TEXT = 8, 4, 32
+"""Side of a tile, and of those of a short text, so that there are several to step through."""
+EMBEDDER = "default"
+SWAPPED = "The dog bit the man."
+PASSAGES = (
+    "She could not open the house and sat on the steps outside.",
+    "The river rose after the storm and flooded the fields.",
+    "The key signature of a piece of music names its sharps and flats.",
+)
+"""What the chapter on search compares the reader's text with."""
+POSITION_VARIANTS = (
+    ("learned", learned, "variant/learned"),
+    ("disentangled", disentangled, "variant/disentangled"),
+    ("alibi", alibi, "variant/alibi"),
+    ("rotary", rotary, MINI),
+)
+
+
+@dataclass(frozen=True)
+class TourQuery:
+    """The reader's choices; None leaves a choice to the experiment."""
+
+    layer: int | None = None
+    head: int | None = None
+    token: int | None = None
+
+
+Experiment = dict[str, Any]
+Run = Callable[[Sequence[Model], str, TourQuery], list[Experiment]]
+
+
+def _experiment(name: str, chosen: Chosen, encoding: Encoding, **values: Any) -> Experiment:
+    """One experiment: its name, its model and tokens, and its measurements."""
+    model = chosen.model
+    return {
+        "id": name,
+        "model": {
+            "name": model.name,
+            "shipped": chosen.shipped,
+            "layers": model.layer_count,
+            "heads": model.head_count,
+            "width": model.width,
+        },
+        "tokens": [encoding.surface(token) or encoding.pieces[token] for token in range(len(encoding))],
+        "special": encoding.special.tolist(),
+        "total_tokens": encoding.original_tokens,
+        **{key: plain(value) for key, value in values.items()},
+    }
+
+
+def plain(value: Any) -> Any:
+    """A measured value for JSON: arrays as lists, numbers with `DIGITS` significant digits.
+
+    Raises:
+        InvalidRequest: a number is not finite.
+    """
+    if is_dataclass(value) and not isinstance(value, type):
+        return {name: plain(part) for name, part in asdict(value).items()}
+    if isinstance(value, np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, Mapping):
+        return {str(key): plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(part) for part in value]
+    if isinstance(value, float):
+        if not np.isfinite(value):
+            raise InvalidRequest(
+                "a number of this experiment is not finite; try another text or another model"
+            )
+        return float(f"{value:.{DIGITS}g}")
+    return value
+
+
+def _head(
+    recorded: story.RecordedText, asked: TourQuery, layers: Sequence[int] | None = None
+) -> tuple[int, int]:
+    """The requested head, or one with a clear pattern, from all layers or the given ones."""
+    if asked.layer is not None:
+        return asked.layer, asked.head or 0
+    return story.clearest_head(recorded, layers)
+
+
+def _token(encoding: Encoding, asked: TourQuery) -> int:
+    """The observed token, or a content word; tokenizers differ in how many tokens there are, so the last is
+    the limit."""
+    return min(len(encoding) - 1, story.content_token(encoding) if asked.token is None else asked.token)
+
+
+def _pair(recorded: story.RecordedText, asked: TourQuery) -> story.Pair:
+    """A pair of words that means something, in the requested head if there is one."""
+    if asked.layer is None:
+        return story.clearest_pair(recorded)
+    one_of("head", asked.head or 0, recorded.mixer(asked.layer).heads, f"layer {asked.layer} has heads")
+    return story.clearest_pair(recorded, asked.layer, asked.head or 0)
+
+
+def handshake(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
+    """One head, from products to attention weights."""
+    chosen = choose(models, softmax, MINI)
+    encoding = chosen.read(text)
+    recorded = story.record_text(chosen.model.encoder, encoding)
+    pair = _pair(recorded, asked)
+    numbers = story.handshake(recorded, pair.layer, pair.head)
+    return [_experiment("handshake", chosen, encoding, handshake=numbers, pair=pair)]
+
+
+def values(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
+    """The same head and query: values, their sum, and what the layer adds to the residual stream."""
+    chosen = choose(models, softmax, MINI)
+    encoding = chosen.read(text)
+    recorded = story.record_text(chosen.model.encoder, encoding)
+    pair = _pair(recorded, asked)
+    query = pair.query if asked.token is None else _token(encoding, asked)
+    numbers = story.values(recorded, pair.layer, pair.head, query)
+    return [_experiment("values", chosen, encoding, values=numbers)]
+
+
+def scaling(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
+    """Variance and entropy for random vectors and for a trained encoder."""
+    chosen = choose(models, softmax, MINI)
+    encoding = chosen.read(text)
+    trained = story.trained_products(story.record_text(chosen.model.encoder, encoding))
+    return [_experiment("scaling", chosen, encoding, random=story.random_products(), trained=trained)]
+
+
+def order(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
+    """Two words of a sentence swapped, and the reader's text shuffled, without and with positions."""
+    experiments = []
+    for name, chosen in (
+        ("without", choose(models, story.is_unordered, "variant/unordered")),
+        ("with", choose(models, lambda spec: not story.is_unordered(spec), MINI)),
+    ):
+        encoding = chosen.read(text)
+        shuffled = story.shuffled(chosen.model.encoder, encoding)
+        values = {"shuffled": shuffled, "words": grouped(encoding).of_token, "swap": _swap(chosen)}
+        experiments.append(_experiment(name, chosen, encoding, **values))
+    return experiments
+
+
+def _swap(chosen: Chosen) -> dict[str, Any]:
+    """`SWAPPED` with its two nouns exchanged: the relative change of the state of each word."""
+    encoding = chosen.read(SWAPPED)
+    of = grouped(encoding)
+    names = [of.surface(word).strip() for word in range(len(of))]
+    swapped = story.swapped(chosen.model.encoder, encoding, names.index("dog"), names.index("man"))
+    spoken = [word for word in range(len(of)) if not of.special[word]]
+    change = [float(swapped.final[of.of_token == word].mean()) for word in spoken]
+    return {"names": [names[word] for word in spoken], "change": change}
+
+
+def positions(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
+    """Four position encodings, each with a text repeated twice."""
+    experiments = []
+    for name, has, shipped in POSITION_VARIANTS:
+        chosen = choose(models, has, shipped)
+        encoding, encoder = chosen.read(text), chosen.model.encoder
+        values: dict[str, Any] = {}
+        if name == "learned":
+            values["table"] = story.position_table(encoder)
+        elif name == "rotary":
+            mixer = encoder.spec.layers[0].mixer
+            assert isinstance(mixer, SoftmaxAttention)
+            assert isinstance(mixer.position, Rotary)
+            values["turned"] = story.turned_alike(mixer.position, mixer.head_width)
+        else:
+            recorded = story.record_text(encoder, encoding)
+            if name == "alibi":
+                values["penalty"] = story.distance_penalty(recorded)
+            else:
+                values["parts"] = story.parts(recorded, *_within(recorded, asked))
+        values["twice"] = story.twice(encoder, _halved(chosen, text))
+        experiments.append(_experiment(name, chosen, encoding, **values))
+    return experiments
+
+
+def _within(recorded: story.RecordedText, asked: TourQuery) -> tuple[int, int]:
+    """The requested head, if this encoder has it; the chapter shows several encoders."""
+    layer, head = _head(recorded, asked)
+    there = layer < recorded.layer_count and head < recorded.queries[layer].shape[1]
+    return (layer, head) if there else story.clearest_head(recorded)
+
+
+def _halved(chosen: Chosen, text: str) -> Encoding:
+    """The beginning of a text that fits twice into the maximum length."""
+    limit = min(READ_TOKENS, (chosen.model.max_tokens or 2 * READ_TOKENS) // 2)
+    return chosen.model.tokenizer.encode(text, max_tokens=limit, truncation="end")
+
+
+def reach(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
+    """Receptive and effective fields of a token: with windows, with a global token, and in a loaded
+    encoder."""
+    experiments = []
+    shipped = always("variant/windows")
+    for name, chosen, marked in (
+        ("windows", shipped, ()),
+        ("globals", shipped, (0,)),
+        ("loaded", choose(models, lambda spec: True, MINI), ()),
+    ):
+        encoding = chosen.read(text)
+        tokenizer = chosen.model.tokenizer
+        mask = tokenizer.special_tokens.get("mask")
+        replacement = None if mask is None else tokenizer.token_to_id(mask)
+        target = _token(encoding, asked)
+        effect = story.reach_and_effect(
+            chosen.model.encoder, encoding, target, 0 if replacement is None else replacement, marked
+        )
+        experiments.append(_experiment(name, chosen, encoding, reach=effect))
+    return experiments
+
+
+def blur(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
+    """Feature maps in place of the softmax, and two small encoders that differ only in this."""
+    chosen = choose(
+        models,
+        lambda spec: softmax(spec) and bool(followed_by_features(spec, READ_TOKENS)),
+        MINI,
+    )
+    encoding = chosen.read(text)
+    recorded = story.record_text(chosen.model.encoder, encoding)
+    layers = followed_by_features(chosen.model.spec, len(encoding))
+    blurred = _experiment(
+        "features", chosen, encoding, blur=story.blur(recorded, *_head(recorded, asked, layers))
+    )
+    pair = {}
+    for name in ("variant/linear", "variant/learned"):
+        trained = always(name)
+        pair[name] = story.evenness(story.record_text(trained.model.encoder, trained.read(text)))
+    linear = always("variant/linear")
+    return [blurred, _experiment("trained", linear, linear.read(text), evenness=pair)]
+
+
+def tiles(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
+    """One head computed in tiles."""
+    chosen = choose(models, softmax, MINI)
+    encoding = chosen.read(text)
+    recorded = story.record_text(chosen.model.encoder, encoding)
+    layer, head = _head(recorded, asked)
+    query = _token(encoding, asked)
+    tiled = story.tiled(
+        recorded, layer, head, query, tile=SMALL_TILE if len(encoding) <= SHORT_TEXT else TILE
+    )
+    shares = recorded.probabilities(layer)[head].numpy()
+    return [_experiment("tiles", chosen, encoding, tiled=tiled, shares=shares)]
+
+
+def layers(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
+    """Local and global layers of two encoders."""
+    experiments = []
+    for name, chosen in (
+        ("small", always("variant/local-global")),
+        ("large", choose(models, alternating, MINI)),
+    ):
+        encoding = chosen.read(text)
+        recorded = story.record_text(chosen.model.encoder, encoding)
+        experiments.append(_experiment(name, chosen, encoding, alternation=story.alternation(recorded)))
+    return experiments
+
+
+def sinks(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
+    """The strongest sink, and the text without it."""
+    chosen = choose(models, softmax, MINI)
+    encoding = chosen.read(text)
+    numbers = story.sinks(story.record_text(chosen.model.encoder, encoding))
+    return [_experiment("sinks", chosen, encoding, sinks=numbers)]
+
+
+def collapse(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
+    """The similarity of a text's states by depth."""
+    chosen = choose(models, softmax, MINI)
+    encoding = chosen.read(text)
+    numbers = story.collapse(story.record_text(chosen.model.encoder, encoding))
+    return [_experiment("collapse", chosen, encoding, collapse=numbers)]
+
+
+def prediction(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
+    """What the prediction of a masked word rests on."""
+    chosen = choose_model(models, predicts, MINI)
+    encoding, model = chosen.read(text), chosen.model
+    mask_id = model.tokenizer.mask_id
+    assert mask_id is not None
+    token = None if asked.token is None else _token(encoding, asked)
+    numbers = story.masked_prediction(model.encoder, encoding, mask_id, token, plain=trainable(model))
+    words = [spellings(model.tokenizer, int(id))[1].strip() for id in numbers.top_ids]
+    return [_experiment("prediction", chosen, encoding, prediction=numbers, top_words=words)]
+
+
+def search(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
+    """The similarity of the reader's text to three passages, and what every token adds to it."""
+    chosen = choose_model(models, pools_mean, EMBEDDER)
+    encoding, encoder = chosen.read(text), chosen.model.encoder
+    query = ActivationCache.of(encoder, encoding)
+    passages = []
+    for passage in PASSAGES:
+        read = chosen.read(passage)
+        matched = story.matching(query, ActivationCache.of(encoder, read))
+        tokens = [read.surface(token) or read.pieces[token] for token in range(len(read))]
+        passages.append(
+            {"text": passage, "tokens": tokens, "special": read.special.tolist(), **plain(matched)}
+        )
+    return [_experiment("search", chosen, encoding, passages=passages)]
+
 
 DEFAULT_TEXT = "The woman lost her keys in the garden, so she waited by the door until her brother came home."
 MOST_CHARACTERS = 4000
@@ -99,7 +413,7 @@ _TOLD: tuple[tuple[str, str, str, tuple[str, ...], Run], ...] = (
     ("search", "Why a passage matches", "mean-pooled embeddings", (), search),
 )
 CHAPTERS = tuple(
-    Chapter(name, title, order, needs, choices)
-    for order, (name, title, needs, choices, _) in enumerate(_TOLD, start=1)
+    Chapter(name, title, number, needs, choices)
+    for number, (name, title, needs, choices, _) in enumerate(_TOLD, start=1)
 )
 _RUNS: dict[str, Run] = {name: told for name, _, _, _, told in _TOLD}

@@ -184,13 +184,13 @@ export const ablation = (given: { text: string; layer: number; head: number; tok
 export const importance = (given: { text: string; token: number; target?: 'word' | 'class' | 'embedding' | null }) =>
   arrays<ImportanceMeta>({ path: 'texts/{text}/importance', query: ['token', 'target'] }, given);
 
-/** A step of pretraining on a text. `before`: the text in which the reader replaced words. */
-export const trainingStep = (given: { text: string; epoch?: number; before?: string | null }) =>
-  json<TrainingStep>({ path: 'texts/{text}/training', query: ['epoch', 'before'], defaults: { epoch: 1 } }, given);
-
 /** What the model's first head that is not for masked words predicts for a text. */
 export const taskPrediction = (given: { text: string }) =>
   json<TaskPrediction>({ path: 'texts/{text}/prediction' }, given);
+
+/** A step of pretraining on a text. `before`: the text in which the reader replaced words. */
+export const trainingStep = (given: { text: string; epoch?: number; before?: string | null }) =>
+  json<TrainingStep>({ path: 'texts/{text}/training', query: ['epoch', 'before'], defaults: { epoch: 1 } }, given);
 
 /** One text in two models. */
 export const compare = (given: { a: string; b: string }) =>

@@ -460,6 +460,52 @@ export interface ImportanceMeta {
 }
 
 /**
+ * One class of the text. `id` is its number in the head; `score` its probability, or a value.
+ *
+ * `applies`: whether the model predicts it.
+ */
+export interface PredictedClass {
+  label: string;
+  id: number;
+  score: number;
+  applies: boolean;
+}
+
+/**
+ * A word, an entity or an answer: its tokens `first` to `stop`, and its probability.
+ *
+ * `in_pair`: it is in the second text. The prediction rests on the logits of `classes` at `tokens`:
+ * the first token of each word, or the first and the last token of an answer.
+ */
+export interface PredictedSpan {
+  label: string;
+  text: string;
+  first: number;
+  stop: number;
+  in_pair: boolean;
+  score: number;
+  tokens: number[];
+  classes: number[];
+}
+
+/**
+ * What a head of the model predicts for a text.
+ *
+ * `kind`: `classes` of the text, `labels` of its words, or `answers` in the second text to the first
+ * one. `value`: the classes are numbers of a regression or a score, not probabilities. `spans` are
+ * entities where the labels are of entities, else words. `note` says why there is no prediction, or what a
+ * reader must know of it. `role` names the head.
+ */
+export interface TaskPrediction {
+  kind: string;
+  role: string;
+  value: boolean;
+  classes: PredictedClass[];
+  spans: PredictedSpan[];
+  note: string | null;
+}
+
+/**
  * A token that was corrupted or judged. `piece` is what the model reads.
  *
  * `loss`: in nats; of a target of masked language modeling, or of a detector's judgement. `baseline`:
@@ -508,52 +554,6 @@ export interface TrainingStep {
   uniform: number | null;
   pair: PairScores | null;
   rows: EpochTargets[];
-  note: string | null;
-}
-
-/**
- * One class of the text. `id` is its number in the head; `score` its probability, or a value.
- *
- * `applies`: whether the model predicts it.
- */
-export interface PredictedClass {
-  label: string;
-  id: number;
-  score: number;
-  applies: boolean;
-}
-
-/**
- * A word, an entity or an answer: its tokens `first` to `stop`, and its probability.
- *
- * `in_pair`: it is in the second text. The prediction rests on the logits of `classes` at `tokens`:
- * the first token of each word, or the first and the last token of an answer.
- */
-export interface PredictedSpan {
-  label: string;
-  text: string;
-  first: number;
-  stop: number;
-  in_pair: boolean;
-  score: number;
-  tokens: number[];
-  classes: number[];
-}
-
-/**
- * What a head of the model predicts for a text.
- *
- * `kind`: `classes` of the text, `labels` of its words, or `answers` in the second text to the first
- * one. `value`: the classes are numbers of a regression or a score, not probabilities. `spans` are
- * entities where the labels are of entities, else words. `note` says why there is no prediction, or what a
- * reader must know of it. `role` names the head.
- */
-export interface TaskPrediction {
-  kind: string;
-  role: string;
-  value: boolean;
-  classes: PredictedClass[];
-  spans: PredictedSpan[];
   note: string | null;
 }
 

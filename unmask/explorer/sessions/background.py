@@ -1,0 +1,342 @@
+"""Work in the background: analyses, each made once and kept; length scaling; reading a corpus."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from unmask.bench.scaling.point import Request, Tick, measure_in_subprocess
+from unmask.bench.scaling.report import ScalingPoint, to_plain
+from unmask.bench.scaling.run import run_scaling
+from unmask.bench.scaling.settings import ScalingSettings, known_ways
+from unmask.errors import OutputError
+from unmask.explorer.sessions.models import Models
+from unmask.explorer.wire.page_request import Json
+from unmask.http.errors import Problem, Refused
+from unmask.http.worker import Job, Watch, Worker
+from unmask.interpret.corpus.measure import CorpusStatistics, measure_corpus
+from unmask.interpret.corpus.statistics import cache_file
+from unmask.interpret.corpus.texts import Corpus, corpus_of
+
+Value = TypeVar("Value")
+
+KEPT = 48
+"""Results kept; the one unused for longest leaves first. Those still being made come on top."""
+
+
+@dataclass(frozen=True)
+class Underway:
+    """An analysis in progress. ``name``: which one, as the server calls it; ``what``: its present stage, of
+    which ``done`` of ``total`` steps are done; ``eta_s``: the seconds left of it, None until known."""
+
+    name: str
+    phase: str
+    what: str
+    done: int
+    total: int
+    seconds: float
+    eta_s: float | None
+
+
+@dataclass(frozen=True)
+class UnderwayList:
+    """The analyses in progress of a text, or of no text."""
+
+    analyses: tuple[Underway, ...]
+
+
+class Analyses:
+    """Results by key, made by jobs of a worker."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._made: OrderedDict[Hashable, tuple[Job, list[Any]]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def once(self, key: Hashable, work: Callable[[Watch], Value]) -> Value:
+        """The result of ``work``, waited for; its error is raised here, and the next who asks tries again."""
+        with self._lock:
+            if key not in self._made:
+                self._make_room()
+                results: list[Any] = []
+                job = Job(lambda watch: results.append(work(watch)))
+                self._made[key] = job, results
+                self._worker.start(job)
+            self._made.move_to_end(key)
+            job, results = self._made[key]
+        job.ended.wait()
+        if results:
+            return cast(Value, results[0])
+        with self._lock:
+            if self._made.get(key, (None,))[0] is job:
+                del self._made[key]
+        raise job.error or Refused(409, "Stopped", "this analysis was stopped; ask for it again")
+
+    def _make_room(self) -> None:
+        """Drop results until one more may be kept; none still being made, which `stop` must reach."""
+        ended = [key for key, (job, _) in self._made.items() if job.ended.is_set()]
+        for key in ended[: max(0, len(self._made) - KEPT + 1)]:
+            del self._made[key]
+
+    def underway(self) -> list[tuple[Hashable, Job]]:
+        """Those that have not ended, by key, in the order in which they were asked for."""
+        with self._lock:
+            return [(key, job) for key, (job, _) in self._made.items() if not job.ended.is_set()]
+
+    def stop(self, name: str | None = None) -> None:
+        """Stop those that run: all, or those whose key is ``name`` or begins with it."""
+        for key, job in self.underway():
+            if name is None or name_of(key) == name:
+                job.stop()
+
+
+def name_of(key: Hashable) -> str:
+    """The name of an analysis: its key, or the first part of that."""
+    return str(key[0] if isinstance(key, tuple) else key)
+
+
+@dataclass(frozen=True)
+class WallState:
+    """The length-scaling measurement. ``phase``: none, waiting, running, done, stopped or failed; ``eta_s``:
+    what is left of the seconds given; ``ways``: the kernels and libraries that may be asked for. ``points``
+    are those measured so far and ``report`` is the final report, both as in ``unmask scaling --json``."""
+
+    phase: str
+    what: str
+    done: int
+    total: int
+    seconds: float
+    eta_s: float | None
+    problem: Problem | None
+    ways: tuple[str, ...]
+    points: Json
+    report: Json
+
+
+class LengthScaling:
+    """The one measurement of this explorer."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._job: Job | None = None
+        self._report: Any = None
+        self._points: list[Any] = []
+        self._lock = threading.Lock()
+        self._budget = 0.0
+
+    def start(self, settings: ScalingSettings) -> WallState:
+        """Begin to measure.
+
+        Raises:
+            Refused: one is being measured already.
+        """
+        with self._lock:
+            if self._job is not None and self._job.phase in ("waiting", "running"):
+                raise Refused(
+                    409, "Busy", "a measurement is already running; stop it or wait for it to finish"
+                )
+            self._report, self._points, self._budget = None, [], settings.seconds
+            job = Job(lambda watch: self._measure(settings, job, watch))
+            self._job = job
+            self._worker.start(job)
+        return self.state()
+
+    def stop(self) -> None:
+        """Stop it; measured points are kept."""
+        if self._job is not None:
+            self._job.stop()
+
+    def state(self) -> WallState:
+        """Progress and results so far."""
+        job = self._job
+        return WallState(
+            phase="none" if job is None else job.phase,
+            what="" if job is None else job.what,
+            done=0 if job is None else job.done,
+            total=0 if job is None else job.total,
+            seconds=0.0 if job is None else round(job.seconds, 2),
+            eta_s=self._left(job),
+            problem=None if job is None else job.problem,
+            ways=known_ways(),
+            points=list(self._points),
+            report=self._report,
+        )
+
+    def _left(self, job: Job | None) -> float | None:
+        """What is left of the seconds given: later lengths take longer, so the pace so far says nothing."""
+        if job is None or job.phase != "running":
+            return None
+        return round(max(0.0, self._budget - job.seconds), 1)
+
+    def _measure(self, settings: ScalingSettings, job: Job, watch: Watch) -> None:
+        noted = ""
+
+        def between_points(what: str, done: int, total: int) -> None:
+            # Anything that ran during a point would affect its time, so other work runs only between points.
+            nonlocal noted
+            if what == noted:
+                job.note(what, done, total)
+            else:
+                watch(what, done, total)
+            noted = what
+
+        def measured(request: Request, deadline: float, tick: Tick) -> ScalingPoint:
+            point = measure_in_subprocess(request, deadline, tick)
+            seconds = None if point.seconds is None else asdict(point.seconds)
+            self._points.append({**asdict(point), "seconds": seconds})
+            return point
+
+        self._report = to_plain(run_scaling(settings, between_points, measure=measured))
+
+
+@dataclass(frozen=True)
+class CorpusState:
+    """How far a corpus is read by a model. ``phase``: none, waiting, running, done, stopped or failed.
+
+    ``texts`` of ``total`` are in the answers, the first ``done`` are read. ``kept``: where results are kept
+    for the next launch, or None, if they are not; ``note`` says why not. ``from_cache``: all were kept.
+    """
+
+    model: int
+    name: str
+    phase: str
+    done: int
+    texts: int
+    total: int
+    tokens: int
+    truncated: int
+    seconds: float
+    eta_s: float | None
+    from_cache: bool
+    kept: str | None
+    note: str | None
+    problem: Problem | None
+
+
+@dataclass
+class _Run:
+    job: Job
+    found: CorpusStatistics | None = None
+    kept: Path | None = None
+    note: str | None = None
+
+
+class Corpora:
+    """The corpus of one explorer, as far as its models have read it.
+
+    Args:
+        given: a file or texts; None takes the sentences of the package.
+        cache: the folder where results are kept; None keeps them in memory alone.
+        models: the explorer's models.
+        worker: runs one model at a time.
+    """
+
+    def __init__(
+        self, corpus: Corpus | str | Path | None, cache: Path | None, models: Models, worker: Worker
+    ) -> None:
+        self._given = corpus
+        self._cache = cache
+        self._models = models
+        self._worker = worker
+        self._runs: dict[int, _Run] = {}
+        self._lock = threading.Lock()
+
+    @cached_property
+    def corpus(self) -> Corpus:
+        """The texts.
+
+        Raises:
+            TextError: the file cannot be read, or has no text.
+        """
+        return corpus_of(self._given)
+
+    def start(self, index: int) -> CorpusState:
+        """Begin to read the corpus with a model, or resume; does nothing if that runs or is done."""
+        self._models.at(index)
+        with self._lock:
+            run = self._runs.get(index)
+            if run is None or run.job.phase in ("stopped", "failed"):
+                before = None if run is None else run.found
+                run = _Run(Job(lambda watch: self._work(index, watch)), before)
+                self._runs[index] = run
+                self._worker.start(run.job)
+        return self.state(index)
+
+    def stop(self, index: int) -> None:
+        """Stop reading; what is found stays."""
+        self._models.at(index)
+        run = self._runs.get(index)
+        if run is not None:
+            run.job.stop()
+
+    def state(self, index: int) -> CorpusState:
+        """Progress of a model."""
+        self._models.at(index)
+        run = self._runs.get(index)
+        statistics = None if run is None else run.found
+        job = None if run is None else run.job
+        eta = None if job is None else job.eta_seconds
+        return CorpusState(
+            model=index,
+            name=self.corpus.name,
+            phase="none" if job is None else job.phase,
+            done=max(0 if job is None else job.done, 0 if statistics is None else statistics.totals.texts),
+            texts=0 if statistics is None else statistics.totals.texts,
+            total=len(self.corpus),
+            tokens=0 if statistics is None else statistics.totals.queries,
+            truncated=0 if statistics is None else statistics.truncated,
+            seconds=0.0 if job is None else round(job.seconds, 1),
+            eta_s=None if eta is None else round(eta, 1),
+            from_cache=statistics is not None and statistics.from_cache,
+            kept=None if run is None or run.kept is None else str(run.kept.parent),
+            note=None if run is None else run.note,
+            problem=None if job is None else job.problem,
+        )
+
+    def found(self, index: int) -> CorpusStatistics:
+        """What is known so far of the heads of a model.
+
+        Raises:
+            Refused: nothing is known yet.
+        """
+        self._models.at(index)
+        run = self._runs.get(index)
+        if run is None or run.found is None:
+            raise Refused(409, "NotReady", "the corpus has not been read yet; try again in a moment")
+        return run.found
+
+    def _work(self, index: int, watch: Watch) -> None:
+        model, run = self._models.at(index).need(), self._runs[index]
+        identity = ""
+        if self._cache is not None:
+            identity = model.content_digest()
+            try:
+                run.kept = cache_file(self._cache, identity, self.corpus.sha256)
+            except OutputError as error:
+                run.note = str(error)
+
+        def partial(statistics: CorpusStatistics) -> None:
+            run.found = statistics
+
+        def measure(cache: Path | None) -> CorpusStatistics:
+            return measure_corpus(
+                model.encoder,
+                model.tokenizer,
+                self.corpus,
+                max_tokens=model.max_tokens,
+                cache=cache,
+                identity=identity,
+                known=run.found,
+                watch=watch,
+                partial=partial,
+            )
+
+        try:
+            run.found = measure(run.kept)
+        except OutputError as error:
+            # A full disk is no reason to show nothing.
+            run.kept, run.note = None, str(error)
+            run.found = measure(None)
