@@ -182,12 +182,12 @@ class ActivationCache:
         None if the layer has no such projections, or the text has no global token.
         """
         mixer = self.mixer(layer)
-        own = mixer.globals if isinstance(mixer, SoftmaxMixer) else None
-        if own is None or self.globals_N is None or not self.globals_N.any():
+        projections = mixer.globals if isinstance(mixer, SoftmaxMixer) else None
+        if projections is None or self.globals_N is None or not self.globals_N.any():
             return None
         read_ND = self.read_by_attention(layer, rows)
         with torch.no_grad():
-            return Projected(*(own.project(read_ND, part) for part in range(3)))
+            return Projected(*(projections.project(read_ND, part) for part in range(3)))
 
     def bias(self, layer: int) -> AttentionBias:
         """The attention bias that a softmax layer adds to its scores."""
@@ -199,8 +199,8 @@ class ActivationCache:
         if layer not in self._terms:
             assert self.encoder.distances is not None
             with torch.no_grad():
-                read = rows_read(position, len(self)) if isinstance(position, Disentangled) else None
-                self._terms[layer] = mixer.distances(self.encoder.distances().detach(), mixer.qkv, read)
+                table_rows = rows_read(position, len(self)) if isinstance(position, Disentangled) else None
+                self._terms[layer] = mixer.distances(self.encoder.distances().detach(), mixer.qkv, table_rows)
         return self._terms[layer]
 
     def _rotation(self, mixer: SoftmaxMixer, rows: slice) -> RotaryTable | None:

@@ -39,7 +39,7 @@ def together(works: Sequence[Callable[[Tick], T]], tick: Tick, workers: int) -> 
     if workers <= 1:
         return [work(tick) for work in works]
     threads, started = torch.get_num_threads(), threading.Barrier(workers + 1)
-    told: SimpleQueue[int | None] = SimpleQueue()
+    reports: SimpleQueue[int | None] = SimpleQueue()
     stopping, room = threading.Event(), threading.Semaphore(AHEAD * workers)
 
     def begin() -> None:
@@ -51,25 +51,25 @@ def together(works: Sequence[Callable[[Tick], T]], tick: Tick, workers: int) -> 
         room.acquire()
         if stopping.is_set():
             raise _Stopped
-        told.put(amount)
+        reports.put(amount)
 
     def run(work: Callable[[Tick], T]) -> T:
         try:
             with torch.no_grad():
                 return work(tell)
         finally:
-            told.put(None)
+            reports.put(None)
 
     with ThreadPoolExecutor(workers, initializer=begin) as pool:
         futures = [pool.submit(run, work) for work in works]
         started.wait()
         torch.set_num_threads(threads)
         try:
-            left = len(works)
-            while left:
-                amount = told.get()
+            running = len(works)
+            while running:
+                amount = reports.get()
                 if amount is None:
-                    left -= 1
+                    running -= 1
                     if any(future.done() and future.exception() for future in futures):
                         break
                 else:

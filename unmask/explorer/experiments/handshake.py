@@ -296,7 +296,7 @@ def trained_products(recorded: RecordedText) -> TrainedProducts:
         undivided = (scores_HNN * factor).masked_fill(~seen_HNN, -torch.inf).softmax(-1)
         divided = products_HNN / mixer.head_width**0.5
         variance_H = torch.stack(
-            [products[seen].var() for products, seen in zip(products_HNN, seen_HNN, strict=True)]
+            [products[allowed_NN].var() for products, allowed_NN in zip(products_HNN, seen_HNN, strict=True)]
         )
         count_HN1 = keys_HN[..., None]
         mean_HN1 = (divided * seen_HNN).sum(-1, keepdim=True) / count_HN1

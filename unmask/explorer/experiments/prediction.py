@@ -104,7 +104,11 @@ def _predictable(encoder: Encoder, encoding: Encoding, mask_id: int) -> int:
 
 
 def _log_probabilities(
-    encoder: Encoder, encoding: Encoding, mask_id: int, hidden: Sequence[Sequence[int]], read: Sequence[int]
+    encoder: Encoder,
+    encoding: Encoding,
+    mask_id: int,
+    hidden: Sequence[Sequence[int]],
+    targets: Sequence[int],
 ) -> Tensor:
     """Log-probabilities of all words, (O, V), float64: a run per list of masked tokens, read at one token."""
     role, rows = word_role(encoder), []
@@ -114,7 +118,7 @@ def _log_probabilities(
         for sequence, number in zip(ids, some, strict=True):
             sequence[list(hidden[number])] = mask_id
         batch = PackedBatch.of_ids(ids, [encoding.token_type_ids] * len(ids))
-        places = [at * len(encoding) + read[number] for at, number in enumerate(some)]
+        places = [at * len(encoding) + targets[number] for at, number in enumerate(some)]
         with torch.no_grad():
             states_OD = word_states(encoder, role, batch, places)
             logits_OV = encoder.logits(role, states_OD, batch.layout)

@@ -83,18 +83,18 @@ def fields(encoder: Encoder, count: int, global_tokens: tuple[int, ...] = ()) ->
     marks[list(global_tokens)] = True
     reached = [np.eye(count, dtype=np.bool_)]
     for number, layer in enumerate(encoder.spec.layers):
-        seen = np.ones((count, count), dtype=np.bool_)
+        attended_NN = np.ones((count, count), dtype=np.bool_)
         if isinstance(layer.mixer, SoftmaxAttention):
             context = MaskContext(count, layer.mixer.heads, marks)
             tile = allowed(Tile.whole(count), layer.mixer.pattern, torch.device("cpu"), context)
             if tile is not None:
-                seen = tile.numpy() if tile.dim() == 2 else tile.any(0).numpy()
-        known = _through(seen | np.eye(count, dtype=np.bool_), reached[-1])
+                attended_NN = tile.numpy() if tile.dim() == 2 else tile.any(0).numpy()
+        influences = _through(attended_NN | np.eye(count, dtype=np.bool_), reached[-1])
         if number == 0 and encoder.spec.convolution is not None:
             near = np.abs(np.subtract.outer(np.arange(count), np.arange(count)))
             # The convolution reads embeddings, which depend only on their own token.
-            known |= near <= encoder.spec.convolution.kernel // 2
-        reached.append(known)
+            influences |= near <= encoder.spec.convolution.kernel // 2
+        reached.append(influences)
     return reached
 
 
@@ -104,9 +104,9 @@ def _reachable(
     return np.stack([field[target] for field in fields(encoder, count, global_tokens)])
 
 
-def _through(seen: NDArray[np.bool_], known: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _through(attended_NN: NDArray[np.bool_], influences: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Influences after a layer: the union of the influences on all tokens that it attends to."""
-    reached: NDArray[np.bool_] = (seen.astype(np.float32) @ known.astype(np.float32)) > 0
+    reached: NDArray[np.bool_] = (attended_NN.astype(np.float32) @ influences.astype(np.float32)) > 0
     return reached
 
 
@@ -168,13 +168,13 @@ def alternation(recorded: RecordedText) -> Alternation:
         beyond.append((p_HNN * (apart_NN > nearest)).sum(-1).mean(-1).numpy())
         even_HN = (seen_HNN * apart_NN).sum(-1) / seen_HNN.sum(-1)
         even.append(float(even_HN.mean()))
-    known = fields(recorded.encoder, count)
+    levels = fields(recorded.encoder, count)
     return Alternation(
         tuple(radii),
         np.stack(distance),
         np.array(even),
         np.stack(beyond),
-        np.array([int(field[count // 2].sum()) for field in known]),
+        np.array([int(field[count // 2].sum()) for field in levels]),
         LENGTHS,
         tuple(sum(pairs(length, radius) for radius in radii) for length in LENGTHS),
         tuple(len(radii) * length**2 for length in LENGTHS),

@@ -103,9 +103,9 @@ class RecordedText:
         """Allowed keys of each query, bool, (H, N, N)."""
         mixer = self.mixer(layer)
         context = MaskContext.of(self.batch.layout, 0, mixer.heads)
-        seen = allowed(Tile.whole(len(self)), mixer.pattern, torch.device("cpu"), context)
+        mask = allowed(Tile.whole(len(self)), mixer.pattern, torch.device("cpu"), context)
         shape = (mixer.heads, len(self), len(self))
-        return torch.ones(shape, dtype=torch.bool) if seen is None else seen.expand(shape)
+        return torch.ones(shape, dtype=torch.bool) if mask is None else mask.expand(shape)
 
     def probabilities(self, layer: int) -> Tensor:
         """Attention weights, (H, N, N); rows sum to 1."""

@@ -58,8 +58,8 @@ def sinks(recorded: RecordedText) -> Sinks:
         others = np.delete(norms_HN, sink, axis=1)
         ratios.append(norms_HN[:, sink] / np.maximum(np.median(others, axis=1), 1e-300))
     bare = record_text(recorded.encoder, without(recorded.encoding, sink))
-    left = _received(bare, weighted=False)
-    found = int(left.mean(0).argmax())
+    received_without = _received(bare, weighted=False)
+    strongest = int(received_without.mean(0).argmax())
     other = record_text(recorded.encoder, without(recorded.encoding, least))
     return Sinks(
         received,
@@ -67,8 +67,8 @@ def sinks(recorded: RecordedText) -> Sinks:
         1 / len(recorded),
         sink,
         np.stack(ratios),
-        left,
-        found + (found >= sink),
+        received_without,
+        strongest + (strongest >= sink),
         _moved(recorded, bare, sink),
         float(_moved(recorded, other, least).mean()),
     )

@@ -96,7 +96,7 @@ def tiled(recorded: RecordedText, layer: int, head: int, query: int, *, tile: in
         output[first:end] = part
         trace += steps
     whole = recorded.mixed(layer, recorded.probabilities(layer))[:, head].numpy()
-    held = tile * tile + 2 * tile
+    tile_values = tile * tile + 2 * tile
     return Tiled(
         layer,
         head,
@@ -106,7 +106,7 @@ def tiled(recorded: RecordedText, layer: int, head: int, query: int, *, tile: in
         error=float(np.abs(output - whole).max()),
         output_size=float(np.sqrt((whole**2).mean())),
         held_whole=count * count,
-        held_tiled=held,
+        held_tiled=tile_values,
         kernel_tile=KERNEL_TILE,
         lengths=LENGTHS,
         bytes_whole=tuple(BYTES * length**2 for length in LENGTHS),
@@ -207,24 +207,24 @@ def blur(
     exact = recorded.probabilities(layer)[head]
     elu = _from_features(torch.nn.functional.elu(q_NK) + 1, torch.nn.functional.elu(k_NK) + 1)
     generator = torch.Generator().manual_seed(seed)
-    apart, shown = [], exact
+    apart, favor = [], exact
     for count in features:
-        drawn = [_favor(q_NK, k_NK, count, generator) for _ in range(DRAWS)]
-        apart.append(float(np.mean([_variation(one, exact) for one in drawn])))
-        shown = drawn[0] if count == SHOWN_FEATURES or count == features[-1] != SHOWN_FEATURES else shown
+        draws = [_favor(q_NK, k_NK, count, generator) for _ in range(DRAWS)]
+        apart.append(float(np.mean([_variation(approximation, exact) for approximation in draws])))
+        favor = draws[0] if count == SHOWN_FEATURES or count == features[-1] != SHOWN_FEATURES else favor
     keys = torch.full((len(recorded),), len(recorded))
-    named = {"exact": exact, "elu": elu, "favor": shown}
+    weights = {"exact": exact, "elu": elu, "favor": favor}
     return Blur(
         layer,
         head,
         exact=exact.numpy(),
         elu=elu.numpy(),
-        favor=shown.numpy(),
+        favor=favor.numpy(),
         variation_elu=_variation(elu, exact),
         features=tuple(features),
         variation_favor=tuple(apart),
         variation_even=_variation(torch.full_like(exact, 1 / len(recorded)), exact),
-        entropy_share={name: float(entropy_share(p, keys).mean()) for name, p in named.items()},
+        entropy_share={name: float(entropy_share(p, keys).mean()) for name, p in weights.items()},
         largest_score=float((q_NK @ k_NK.T).abs().max() / mixer.head_width**0.5),
     )
 

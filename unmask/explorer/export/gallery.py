@@ -83,19 +83,19 @@ def index_page(cards: Sequence[Card], title: str, version: str) -> bytes:
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; form-action 'none'; base-uri 'none'"
     count = f"{len(cards)} text{'' if len(cards) == 1 else 's'}"
     listed = "\n".join(_card(card) for card in cards)
-    shown = html.escape(title)
+    heading = html.escape(title)
     return f"""<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="{policy}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{shown}</title>
+<title>{heading}</title>
 <style>{style}</style>
 </head>
 <body>
 <header>
-<h1>{shown}</h1>
+<h1>{heading}</h1>
 <p>{count}, read by encoders. Each page is one file that stays interactive without a network: every head, the
 map down to a single weight, and what was found. A picture is the attention of one head: a row is a token that
 attends, a column the token attended to.</p>

@@ -68,15 +68,15 @@ def framed_page(hash_: str) -> str:
 
 def _with_texts(paths: Sequence[str]) -> list[str]:
     """The paths, each after what the page must know of its texts."""
-    wanted = [str(SessionRequest())]
+    needed = [str(SessionRequest())]
     for path in paths:
         text = re.match(r"texts/([^/?]+)", path)
         compared = re.match(r"(?:compare|change)/([^/?]+)/([^/?]+)", path)
         match = text or compared
         for name in match.groups() if match else ():
-            wanted += [str(request(name)) for request in (TextRequest, StateRequest, StampRequest)]
-        wanted.append(path)
-    return wanted
+            needed += [str(request(name)) for request in (TextRequest, StateRequest, StampRequest)]
+        needed.append(path)
+    return needed
 
 
 def _check(answer: Answer) -> None:

@@ -91,13 +91,13 @@ def standalone(
 
     ``progress`` is called with (answers so far, paths).
     """
-    asked = 0
+    answered = 0
 
     def counted(path: str) -> Answer:
-        nonlocal asked
-        asked += 1
+        nonlocal answered
+        answered += 1
         if progress is not None:
-            progress(min(asked, len(paths)), len(paths))
+            progress(min(answered, len(paths)), len(paths))
         return get(path)
 
     return saved_page(counted, paths, hash_, title)
@@ -134,39 +134,39 @@ def view_paths(get: Get, texts: Sequence[str], look: ViewSelection) -> list[str]
     model = plain(get(str(SessionRequest())))["models"][reads[0]["model_index"]]
     _check(look, reads[0])
     requests: list[PageRequest] = [
-        request(read["id"])
-        for read in reads
+        request(described["id"])
+        for described in reads
         for request in (TextRequest, StateRequest, StampRequest, HeadsRequest)
     ]
     if model["can_classify"]:
         requests.append(TaskPredictionRequest(reads[0]["id"]))
-    asked = _ExportRequests(
+    page = _ExportRequests(
         get, reads, model, look, question_token(reads[0]) if look.token is None else look.token
     )
     for view in look.views:
         for request in REQUESTS:
             if view in request.saved_in:
-                requests += _of_selection(request, asked)
+                requests += _of_selection(request, page)
         if view in _BEYOND_SELECTION:
-            requests += _BEYOND_SELECTION[view](asked)
+            requests += _BEYOND_SELECTION[view](page)
     return list(dict.fromkeys(map(str, requests)))
 
 
-def question_token(read: Json) -> int:
+def question_token(described: Json) -> int:
     """The token that is asked about where none is chosen: the first mask of the text, else its first."""
-    pieces = (token["piece"].lower() if token["special"] else "" for token in read["tokens"])
+    pieces = (token["piece"].lower() if token["special"] else "" for token in described["tokens"])
     return next((at for at, piece in enumerate(pieces) if piece.strip("[]<>|_") == "mask"), 0)
 
 
-def _check(look: ViewSelection, read: Json) -> None:
-    choices = [("layer", look.layer, read["layers"])]
-    if 0 <= look.layer < read["layers"]:
-        choices.append(("head", look.head, read["heads"][look.layer]))
+def _check(look: ViewSelection, described: Json) -> None:
+    choices = [("layer", look.layer, described["layers"])]
+    if 0 <= look.layer < described["layers"]:
+        choices.append(("head", look.head, described["heads"][look.layer]))
     if look.token is not None:
-        choices.append(("token", look.token, len(read["tokens"])))
+        choices.append(("token", look.token, len(described["tokens"])))
     for name, value, count in choices:
         if not 0 <= value < count:
-            raise InvalidRequest(f"{name} is {value}; {read['model']} has 0 to {count - 1} here")
+            raise InvalidRequest(f"{name} is {value}; {described['model']} has 0 to {count - 1} here")
 
 
 @dataclass(frozen=True)
@@ -180,16 +180,16 @@ class _ExportRequests:
     token: int
 
     @property
-    def read(self) -> Json:
+    def described(self) -> Json:
         return self.reads[0]
 
     @property
     def text(self) -> str:
-        return str(self.read["id"])
+        return str(self.described["id"])
 
     @property
     def tokens(self) -> int:
-        return len(self.read["tokens"])
+        return len(self.described["tokens"])
 
     @property
     def chosen(self) -> tuple[int, int]:
@@ -200,18 +200,18 @@ class _ExportRequests:
         """Heads that are kept whole: all of a short text."""
         if self._cells(TOKEN_CELL_BYTES, 0) > ALL_HEADS_BYTES:
             return [self.chosen]
-        return [(layer, head) for layer, heads in enumerate(self.read["heads"]) for head in range(heads)]
+        return [(layer, head) for layer, heads in enumerate(self.described["heads"]) for head in range(heads)]
 
     def _cells(self, token_cell: int, word_cell: int) -> int:
         """Bytes of one map of every head."""
-        cells = token_cell * self.tokens**2 + word_cell * len(self.read["words"]) ** 2
-        return sum(self.read["heads"]) * cells
+        cells = token_cell * self.tokens**2 + word_cell * len(self.described["words"]) ** 2
+        return sum(self.described["heads"]) * cells
 
     @property
     def attentions(self) -> list[tuple[Weight, Special]]:
         """What is kept of `heads`: of a short text every attention that the map offers, else as looked at."""
         offered = list(product(get_args(Weight), get_args(Special)))
-        few = sum(self.read["heads"]) <= ALL_ATTENTIONS_HEADS
+        few = sum(self.described["heads"]) <= ALL_ATTENTIONS_HEADS
         if few and len(offered) * self._cells(TOKEN_CELL_BYTES, WORD_CELL_BYTES) <= ALL_HEADS_BYTES:
             return offered
         return [(self.look.weight, self.look.special)]
@@ -252,88 +252,88 @@ class _ExportRequests:
             yield TileRequest(self.text, layer, head, level, y, x, pool if level else "max", weight, special)
 
 
-def _of_selection(request: type[PageRequest], asked: _ExportRequests) -> Iterator[PageRequest]:
+def _of_selection(request: type[PageRequest], page: _ExportRequests) -> Iterator[PageRequest]:
     """A request for what is looked at: for every head that is kept, where it is about a head."""
     names = {field.name for field in fields(request)}
-    if request.needs is not None and not asked.model[request.needs]:
+    if request.needs is not None and not page.model[request.needs]:
         return
-    chosen = {"text": asked.text, "token": asked.token, "model": asked.read["model_index"]}
-    for layer, head in asked.heads if "head" in names else [asked.chosen]:
+    chosen = {"text": page.text, "token": page.token, "model": page.described["model_index"]}
+    for layer, head in page.heads if "head" in names else [page.chosen]:
         values = {**chosen, "layer": layer, "head": head}
         yield request(**{name: value for name, value in values.items() if name in names})
 
 
-def _heads(asked: _ExportRequests) -> Iterator[PageRequest]:
+def _heads(page: _ExportRequests) -> Iterator[PageRequest]:
     for weight in get_args(Weight):
         for pool in get_args(Pool):
             for special in get_args(Special):
-                yield OverviewRequest(asked.text, weight, pool, special)
-    for layer in asked.edge_layers:
+                yield OverviewRequest(page.text, weight, pool, special)
+    for layer in page.edge_layers:
         for weight in get_args(Weight):
-            yield EdgesRequest(asked.text, layer, weight, "hide")
+            yield EdgesRequest(page.text, layer, weight, "hide")
 
 
-def _overview(asked: _ExportRequests) -> Iterator[PageRequest]:
-    yield OverviewRequest(asked.text)
+def _overview(page: _ExportRequests) -> Iterator[PageRequest]:
+    yield OverviewRequest(page.text)
     # The word that is masked, where the model predicts words.
-    yield MeasuredFindingsRequest(asked.text, asked.look.token if asked.model["can_fill"] else None)
+    yield MeasuredFindingsRequest(page.text, page.look.token if page.model["can_fill"] else None)
 
 
-def _tokens(asked: _ExportRequests) -> Iterator[PageRequest]:
+def _tokens(page: _ExportRequests) -> Iterator[PageRequest]:
     for weight in get_args(Weight):
-        yield EdgesRequest(asked.text, asked.chosen[0], weight, "hide")
+        yield EdgesRequest(page.text, page.chosen[0], weight, "hide")
 
 
-def _head(asked: _ExportRequests) -> Iterator[PageRequest]:
-    model, chosen = asked.read["model_index"], asked.chosen
+def _head(page: _ExportRequests) -> Iterator[PageRequest]:
+    model, chosen = page.described["model_index"], page.chosen
     for special in get_args(Special):
-        yield OverviewRequest(asked.text, special=special)
-    if len(asked.reads) > 1:
-        yield CompareRequest(asked.reads[0]["id"], asked.reads[1]["id"])
-    texts = plain(asked.get(str(CorpusRequest(model))))["texts"]
-    heads = asked.heads
+        yield OverviewRequest(page.text, special=special)
+    if len(page.reads) > 1:
+        yield CompareRequest(page.reads[0]["id"], page.reads[1]["id"])
+    texts = plain(page.get(str(CorpusRequest(model))))["texts"]
+    heads = page.heads
     if texts:
         yield CorpusHeadsRequest(model, texts)
-        size = len(accepted(asked.get(str(CorpusHeadRequest(model, *chosen, texts)))).data)
+        size = len(accepted(page.get(str(CorpusHeadRequest(model, *chosen, texts)))).data)
         heads = heads if size * len(heads) <= ALL_HEADS_BYTES else [chosen]
     for layer, head in heads:
-        yield EdgesRequest(asked.text, layer, "raw", "hide")
-        yield AblationRequest(asked.text, layer, head, None, "zero", "embedding")
-        if asked.model["can_fill"]:
-            yield AblationRequest(asked.text, layer, head, asked.token, "zero", "word")
+        yield EdgesRequest(page.text, layer, "raw", "hide")
+        yield AblationRequest(page.text, layer, head, None, "zero", "embedding")
+        if page.model["can_fill"]:
+            yield AblationRequest(page.text, layer, head, page.token, "zero", "word")
         if texts:
             yield CorpusHeadRequest(model, layer, head, texts)
 
 
-def _map(asked: _ExportRequests) -> Iterator[PageRequest]:
-    layer, head = asked.chosen
+def _map(page: _ExportRequests) -> Iterator[PageRequest]:
+    layer, head = page.chosen
     for weight in get_args(Weight):
         for pool in get_args(Pool):
-            yield from asked.tiles(layer, head, pool, weight)
-        yield from asked.rows(layer, head, weight)
-        yield from asked.rows(layer, head, weight, "hide")
-        yield from asked.tiles(layer, head, "max", weight, "hide")
-    yield EdgesRequest(asked.text, layer, "raw", "hide")
-    yield EdgesRequest(asked.text, layer, "norm", "hide")
-    if len(asked.read["words"]) <= MOST_SAVED_WORDS:
-        yield WordMapRequest(asked.text, layer, head)
-    if len(asked.read["words"]) <= ALL_WORD_MAPS:
+            yield from page.tiles(layer, head, pool, weight)
+        yield from page.rows(layer, head, weight)
+        yield from page.rows(layer, head, weight, "hide")
+        yield from page.tiles(layer, head, "max", weight, "hide")
+    yield EdgesRequest(page.text, layer, "raw", "hide")
+    yield EdgesRequest(page.text, layer, "norm", "hide")
+    if len(page.described["words"]) <= MOST_SAVED_WORDS:
+        yield WordMapRequest(page.text, layer, head)
+    if len(page.described["words"]) <= ALL_WORD_MAPS:
         for weight in get_args(Weight):
             for special in get_args(Special):
-                yield WordMapRequest(asked.text, layer, head, weight, special)
-    yield from asked.pooled()
-    yield from (PatternsRequest(asked.text, layer) for layer in asked.edge_layers)
-    attentions = asked.attentions
-    for layer, head in asked.heads:
+                yield WordMapRequest(page.text, layer, head, weight, special)
+    yield from page.pooled()
+    yield from (PatternsRequest(page.text, layer) for layer in page.edge_layers)
+    attentions = page.attentions
+    for layer, head in page.heads:
         for weight, special in attentions:
-            yield from asked.tiles(layer, head, "max", weight, special)
-            yield from asked.rows(layer, head, weight, special)
+            yield from page.tiles(layer, head, "max", weight, special)
+            yield from page.rows(layer, head, weight, special)
             if len(attentions) > 1:
-                yield WordMapRequest(asked.text, layer, head, weight, special)
+                yield WordMapRequest(page.text, layer, head, weight, special)
             if special == "hide":
-                yield EdgesRequest(asked.text, layer, weight, special)
+                yield EdgesRequest(page.text, layer, weight, special)
         # One cell, by which the page learns of what parts the scores are sums.
-        yield ValuesRequest(asked.text, layer, head, (0, 1), (0, 1))
+        yield ValuesRequest(page.text, layer, head, (0, 1), (0, 1))
 
 
 def _tiles(tokens: int) -> list[tuple[int, int, int]]:
@@ -350,50 +350,50 @@ def _tiles(tokens: int) -> list[tuple[int, int, int]]:
     return tiles
 
 
-def _flow(asked: _ExportRequests) -> Iterator[PageRequest]:
-    for layer in asked.edge_layers:
+def _flow(page: _ExportRequests) -> Iterator[PageRequest]:
+    for layer in page.edge_layers:
         for weight in get_args(Weight):
             for special in get_args(Special):
-                yield EdgesRequest(asked.text, layer, weight, special)
-            if asked.read["pair"] is not None and len(asked.heads) > 1:
-                yield PairEdgesRequest(asked.text, layer, weight)
+                yield EdgesRequest(page.text, layer, weight, special)
+            if page.described["pair"] is not None and len(page.heads) > 1:
+                yield PairEdgesRequest(page.text, layer, weight)
 
 
-def _paths(asked: _ExportRequests) -> Iterator[PageRequest]:
-    text, token = asked.text, asked.token
+def _paths(page: _ExportRequests) -> Iterator[PageRequest]:
+    text, token = page.text, page.token
     for fusion in get_args(Fusion):
         yield RolloutRequest(text, token, fusion)
     yield RolloutRequest(text, None, "mean")
-    if asked.tokens <= ALL_ROLLOUTS_TOKENS:
-        yield from (RolloutRequest(text, target, "mean") for target in range(asked.tokens))
-    if asked.model["can_fill"]:
+    if page.tokens <= ALL_ROLLOUTS_TOKENS:
+        yield from (RolloutRequest(text, target, "mean") for target in range(page.tokens))
+    if page.model["can_fill"]:
         yield AttributionRequest(text, token, "word")
-    if asked.model["can_classify"]:
+    if page.model["can_classify"]:
         yield AttributionRequest(text, token, "class")
     yield AttributionRequest(text, token, "embedding")
 
 
-def _compare(asked: _ExportRequests) -> Iterator[PageRequest]:
-    if len(asked.reads) < 2:
+def _compare(page: _ExportRequests) -> Iterator[PageRequest]:
+    if len(page.reads) < 2:
         return
-    request = CompareRequest(asked.reads[0]["id"], asked.reads[1]["id"])
+    request = CompareRequest(page.reads[0]["id"], page.reads[1]["id"])
     yield request
-    _, meta = unpack(accepted(asked.get(str(request))).data)
-    match = [pair for pair in meta["matches"] if tuple(pair["a"]) == asked.chosen]
+    _, meta = unpack(accepted(page.get(str(request))).data)
+    match = [pair for pair in meta["matches"] if tuple(pair["a"]) == page.chosen]
     other = tuple(match[0]["b"]) if match else (0, 0)
     for special in get_args(Special):
-        for read, (layer, head) in zip(asked.reads, (asked.chosen, other), strict=True):
-            yield WordMapRequest(read["id"], layer, head, special=special)
+        for described, (layer, head) in zip(page.reads, (page.chosen, other), strict=True):
+            yield WordMapRequest(described["id"], layer, head, special=special)
     # Shown until the page knows which head matches.
-    yield WordMapRequest(asked.reads[1]["id"], 0, 0)
+    yield WordMapRequest(page.reads[1]["id"], 0, 0)
 
 
-def _tour(asked: _ExportRequests) -> Iterator[PageRequest]:
+def _tour(page: _ExportRequests) -> Iterator[PageRequest]:
     # The page takes the first characters of the text, counted in UTF-16.
-    units = asked.read["text"].encode("utf-16-le", "surrogatepass")[: 2 * TOUR_CHARACTERS]
+    units = page.described["text"].encode("utf-16-le", "surrogatepass")[: 2 * TOUR_CHARACTERS]
     text = units.decode("utf-16-le", "surrogatepass")
-    for chapter in plain(asked.get(str(TourRequest())))["chapters"]:
-        yield ChapterRequest(chapter["id"], asked.read["model_index"], text)
+    for chapter in plain(page.get(str(TourRequest())))["chapters"]:
+        yield ChapterRequest(chapter["id"], page.described["model_index"], text)
 
 
 _BEYOND_SELECTION: dict[str, Callable[[_ExportRequests], Iterator[PageRequest]]] = {
@@ -430,20 +430,20 @@ def export(context: AppContext, request: Request) -> Answer:
     return Answer(200, "text/html; charset=utf-8", page)
 
 
-def _of_views(context: AppContext, given: object) -> list[str]:
-    if not isinstance(given, dict):
+def _of_views(context: AppContext, selection: object) -> list[str]:
+    if not isinstance(selection, dict):
         raise Refused(400, "BadRequest", "look must be an object")
-    texts, views, token = given.get("texts"), given.get("views"), given.get("token")
+    texts, views, token = selection.get("texts"), selection.get("views"), selection.get("token")
     for listed in (texts, views):
-        if not isinstance(listed, list) or not listed or not all(isinstance(one, str) for one in listed):
+        if not isinstance(listed, list) or not listed or not all(isinstance(name, str) for name in listed):
             raise Refused(400, "BadRequest", "look must list texts and views, as strings")
-    numbers = [given.get("layer"), given.get("head"), 0 if token is None else token]
+    numbers = [selection.get("layer"), selection.get("head"), 0 if token is None else token]
     if not all(type(number) is int for number in numbers):
         raise Refused(400, "BadRequest", "layer, head and token of look must be whole numbers")
-    weight, special = given.get("weight", "raw"), given.get("special", "show")
+    weight, special = selection.get("weight", "raw"), selection.get("special", "show")
     if weight not in get_args(Weight) or special not in get_args(Special):
         raise Refused(400, "BadRequest", "weight of look is raw or norm, and special is show or hide")
-    look = ViewSelection(tuple(views), given["layer"], given["head"], token, weight, special)  # type: ignore[arg-type]
+    look = ViewSelection(tuple(views), selection["layer"], selection["head"], token, weight, special)  # type: ignore[arg-type]
     return view_paths(context.answer, texts, look)  # type: ignore[arg-type]
 
 

@@ -172,13 +172,13 @@ def classes_of(request: Request, tokens: int) -> tuple[tuple[int, int], ...]:
     Raises:
         InvalidRequest: it is something else, or names a token that the text does not have.
     """
-    given = request.query.get("classes")
-    if not given:
+    text = request.query.get("classes")
+    if not text:
         return ()
-    if not PAIRS.fullmatch(given):
-        raise InvalidRequest(f"classes is {quoted(given)}; write token:class, such as 1:5,2:6")
+    if not PAIRS.fullmatch(text):
+        raise InvalidRequest(f"classes is {quoted(text)}; write token:class, such as 1:5,2:6")
     pairs = tuple(
-        (int(token), int(number)) for token, _, number in (pair.partition(":") for pair in given.split(","))
+        (int(token), int(number)) for token, _, number in (pair.partition(":") for pair in text.split(","))
     )
     if any(token >= tokens for token, _ in pairs):
         raise InvalidRequest(f"classes names a token from {tokens} on; the text has {tokens}")
@@ -250,12 +250,12 @@ def of_relevance(reading: TextSession, request: Request) -> Answer:
     question = TargetQuery(kind, token, id, classes_of(request, len(reading)))
 
     def follow(view: AttentionView, watch: Watch) -> tuple[AttributionQuery, Attribution]:
-        asked = ask(reading, view, question, watch)
-        return asked, attribution(asked.cache, asked.target, encoder=plain_encoder(reading), watch=watch)
+        query = ask(reading, view, question, watch)
+        return query, attribution(query.cache, query.target, encoder=plain_encoder(reading), watch=watch)
 
-    asked, relevance = reading.analyse(("relevance", question), follow)
+    query, relevance = reading.analyse(("relevance", question), follow)
     arrays = {"values": relevance.values, "by_layer": relevance.by_layer}
-    return array_answer(arrays, RelevanceMeta(token, kind, f"{asked.words}, by its {relevance.unit}"))
+    return array_answer(arrays, RelevanceMeta(token, kind, f"{query.words}, by its {relevance.unit}"))
 
 
 ROUTES = (

@@ -356,7 +356,7 @@ def _classes(before: TextSession, after: TextSession) -> tuple[ClassChange, ...]
     if "sequence" not in roles:
         return ()
     scores_before, other = (
-        class_scores(read.view.cache, read.encoding, "sequence") for read in (before, after)
+        class_scores(session.view.cache, session.encoding, "sequence") for session in (before, after)
     )
     return tuple(ClassChange(label, scores_before[label], other[label]) for label in other)
 

@@ -206,10 +206,10 @@ def alike(reading: TextSession, request: Request) -> Answer:
 
 def _found(context: AppContext, request: Request, place: ModelSlot) -> CorpusStatistics:
     """What is known so far, which is at least of the texts that the page knows to be done."""
-    known = request.number("texts", 0, 0, MOST_TEXTS)
+    expected = request.number("texts", 0, 0, MOST_TEXTS)
     statistics = context.corpora.found(place.index)
-    if statistics.totals.texts < known:
-        raise Refused(409, "NotReady", f"{statistics.totals.texts:,} texts are read so far, not {known:,}")
+    if statistics.totals.texts < expected:
+        raise Refused(409, "NotReady", f"{statistics.totals.texts:,} texts are read so far, not {expected:,}")
     return statistics
 
 

@@ -65,18 +65,18 @@ def measured(reading: TextSession, request: Request) -> Answer:
 
     def measure(view: AttentionView, watch: Watch) -> tuple[Finding, ...]:
         kind = "embedding" if token is None else "word"
-        asked = ask(reading, view, TargetQuery(kind, token), watch)
-        what = quoted(spell(asked.target.id)) if isinstance(asked.target, Word) else EMBEDDING
+        query = ask(reading, view, TargetQuery(kind, token), watch)
+        what = quoted(spell(query.target.id)) if isinstance(query.target, Word) else EMBEDDING
         effects = measured_findings(
-            asked.cache, asked.target, what, encoder=lambda: plain_encoder(reading), watch=watch
+            query.cache, query.target, what, encoder=lambda: plain_encoder(reading), watch=watch
         )
         if token is None:
             return effects
-        return (*effects, *decided_word(asked.cache, token, reading.encoding, spell, watch=watch))
+        return (*effects, *decided_word(query.cache, token, reading.encoding, spell, watch=watch))
 
-    found = reading.analyse(("findings", token), measure)
+    results = reading.analyse(("findings", token), measure)
     ready = sum(layer is not None for layer in reading.layers)
-    return json_answer(Overview(reading.layer_count, ready, ordered(found)))
+    return json_answer(Overview(reading.layer_count, ready, ordered(results)))
 
 
 def _predicts(reading: TextSession) -> bool:

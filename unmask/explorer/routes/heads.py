@@ -103,8 +103,8 @@ class SinksRequest(PageRequest):
 def heads(reading: TextSession, request: Request) -> Answer:
     """``GET texts/{id}/heads``: (L, H) of each statistic; 0 where not measured, or where there is no head."""
     shape = reading.layer_count, reading.head_count
-    found = {name: np.zeros(shape) for name in ("entropy", "entropy_share", "distance", "distance_share")}
-    found |= {name: np.zeros(shape) for name in ("sink_mass", "confidence")}
+    values_LH = {name: np.zeros(shape) for name in ("entropy", "entropy_share", "distance", "distance_share")}
+    values_LH |= {name: np.zeros(shape) for name in ("sink_mass", "confidence")}
     sink_token = np.zeros(shape, dtype=np.int32)
     label = np.zeros(shape, dtype=np.uint8)
     classes = np.zeros((*shape, len(CLASSES)))
@@ -116,13 +116,13 @@ def heads(reading: TextSession, request: Request) -> Answer:
         place = layer, slice(0, statistics.heads)
         ready[layer], kinds[layer] = True, statistics.kind
         for name, values in _means(statistics).items():
-            found[name][place] = values
+            values_LH[name][place] = values
         sink_token[place] = statistics.attention_received_HN.argmax(axis=-1)
         classes[place] = statistics.classes_HX
         labels = label_heads(statistics, reading.encoding.special)
         label[place] = [LABELS.index(head_label.label) for head_label in labels]
-        found["confidence"][place] = [head_label.confidence for head_label in labels]
-    arrays = {"ready": ready, **found, "sink_token": sink_token, "classes": classes, "label": label}
+        values_LH["confidence"][place] = [head_label.confidence for head_label in labels]
+    arrays = {"ready": ready, **values_LH, "sink_token": sink_token, "classes": classes, "label": label}
     return array_answer(arrays, HeadsMeta(CLASSES, LABELS, tuple(kinds)))
 
 
@@ -166,7 +166,9 @@ def patterns(reading: TextSession, request: Request) -> Answer:
 
     scores = reading.analyse(("patterns", layer), compute)
     heads = range(reading.described.heads[layer])
-    return json_answer(Patterns(SHAPES, CLEAR, tuple(tuple(scores.of(layer, one).values()) for one in heads)))
+    return json_answer(
+        Patterns(SHAPES, CLEAR, tuple(tuple(scores.of(layer, number).values()) for number in heads))
+    )
 
 
 def _means(statistics: LayerStatistics) -> dict[str, Floats]:

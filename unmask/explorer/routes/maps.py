@@ -150,9 +150,9 @@ def pair_edges(reading: TextSession, request: Request) -> Answer:
     both = reading.analyse(("pair edges", layer, weight), compute)
     return array_answer(
         {
-            "keys": np.stack([one.keys_HNk[..., :most] for one in both]),
-            "values": np.stack([one.shares_HNk[..., :most] for one in both]),
-            "kept": np.stack([one.kept_HN for one in both]),
+            "keys": np.stack([text_edges.keys_HNk[..., :most] for text_edges in both]),
+            "values": np.stack([text_edges.shares_HNk[..., :most] for text_edges in both]),
+            "kept": np.stack([text_edges.kept_HN for text_edges in both]),
         }
     )
 

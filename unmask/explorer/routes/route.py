@@ -52,10 +52,10 @@ class Route:
 
     def match(self, method: str, path: tuple[str, ...]) -> tuple[str, ...] | None:
         """The open parts of a path, or None where the route is another one."""
-        wanted = self.path.split("/")
-        if method != self.method or len(wanted) != len(path):
+        pattern = self.path.split("/")
+        if method != self.method or len(pattern) != len(path):
             return None
-        pairs = list(zip(wanted, path, strict=True))
+        pairs = list(zip(pattern, path, strict=True))
         if any(part not in ("*", part_of_path) for part, part_of_path in pairs):
             return None
         return tuple(part_of_path for part, part_of_path in pairs if part == "*")

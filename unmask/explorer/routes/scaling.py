@@ -31,10 +31,10 @@ def state(context: AppContext, request: Request) -> Answer:
 def start(context: AppContext, request: Request) -> Answer:
     """``POST wall {model, ways?, lengths?, longest?, seconds?, repeats?}``."""
     body = request.json()
-    known = {"model", "ways", "lengths", "longest", "seconds", "repeats"}
-    if body.keys() - known:
-        name = sorted(body.keys() - known)[0]
-        raise Refused(400, "BadRequest", f"{name!r} is unknown here; there are {', '.join(sorted(known))}")
+    names = {"model", "ways", "lengths", "longest", "seconds", "repeats"}
+    if body.keys() - names:
+        name = sorted(body.keys() - names)[0]
+        raise Refused(400, "BadRequest", f"{name!r} is unknown here; there are {', '.join(sorted(names))}")
     model = context.models.at(_whole(body.get("model", 0), "model", 0, 1000)).need()
     seconds = body.get("seconds", 120)
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 1 <= seconds <= MOST_SECONDS:

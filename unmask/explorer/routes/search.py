@@ -30,14 +30,14 @@ def index(context: AppContext, request: Request) -> Answer:
 
 def search(context: AppContext, request: Request) -> Answer:
     """``GET search?text=&k=&mode=&unit=&why=``."""
-    asked = SearchRequest(
+    query = SearchRequest(
         text=request.query.get("text", ""),
         k=request.number("k", 10, 1, MAX_LISTED),
         mode=request.choice("mode", MODES) if request.query.get("mode") else None,
         unit=request.choice("unit", UNITS),
         why=request.choice("why", WHY),
     )
-    return json_answer(context.index.search(asked))
+    return json_answer(context.index.search(query))
 
 
 ROUTES = (Route.get(SearchIndexRequest, index), Route.get(SearchRequest, search))

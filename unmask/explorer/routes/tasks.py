@@ -129,8 +129,8 @@ def head_logits(cache: ActivationCache, role: str) -> NDArray[np.float32]:
 
 def class_scores(cache: ActivationCache, encoding: Encoding, role: str) -> Mapping[str, float]:
     """The score of each label of a classifier of texts, see `Classification.scores`."""
-    read = WindowedLogits(encoding, windows(encoding, None), [head_logits(cache, role)])
-    (classification,) = classify(classifiers(cache)[role], [read])
+    windowed = WindowedLogits(encoding, windows(encoding, None), [head_logits(cache, role)])
+    (classification,) = classify(classifiers(cache)[role], [windowed])
     return classification.scores
 
 
@@ -146,39 +146,39 @@ def prediction_of(cache: ActivationCache, encoding: Encoding, name: str) -> Task
         InvalidRequest: the model has no classifier.
     """
     for role, head in classifiers(cache).items():
-        read = WindowedLogits(encoding, windows(encoding, None), [head_logits(cache, role)])
+        windowed = WindowedLogits(encoding, windows(encoding, None), [head_logits(cache, role)])
         match role:
             case "tokens":
-                return _labels(head, read)
+                return _labels(head, windowed)
             case "span":
-                return _answers(head, read)
+                return _answers(head, windowed)
             case "replaced":
-                return _replaced(read)
+                return _replaced(windowed)
             case _:
                 pass  # a class of a text
         if head.reads not in ("tokens", "tokens_and_first"):
-            return _classes(head, read)
+            return _classes(head, windowed)
     raise InvalidRequest(f"{name} has no classifier of texts, words or answers; ask another model")
 
 
-def _classes(head: Classifier, read: WindowedLogits) -> TaskPrediction:
-    (classification,) = classify(head, [read])
+def _classes(head: Classifier, windowed: WindowedLogits) -> TaskPrediction:
+    (classification,) = classify(head, [windowed])
     value = problem_of(head) == "regression"
     names = class_names(head)
     applying = set(classification.labels)
     classes = tuple(
-        PredictedClass(shown, id, float(score), not value and label in applying)
-        for id, (shown, (label, score)) in enumerate(zip(names, classification.scores.items(), strict=True))
+        PredictedClass(name, id, float(score), not value and label in applying)
+        for id, (name, (label, score)) in enumerate(zip(names, classification.scores.items(), strict=True))
     )
     note = None
-    if head.role in NAMES and read.encoding.pair is None:
+    if head.role in NAMES and windowed.encoding.pair is None:
         note = "this head judges two texts; add a second text to ask it something that it was trained for"
     return TaskPrediction("classes", head.role, value, classes, (), note)
 
 
-def _labels(head: Classifier, read: WindowedLogits) -> TaskPrediction:
-    (tagging,) = tag(head, [read])
-    encoding = read.encoding
+def _labels(head: Classifier, windowed: WindowedLogits) -> TaskPrediction:
+    (tagging,) = tag(head, [windowed])
+    encoding = windowed.encoding
     _, words_N = words_of(encoding)
     tokens = [np.flatnonzero(words_N == word) for word in range(len(tagging.words))]
     ids = {label: id for id, label in enumerate(label_names(head))}
@@ -219,10 +219,10 @@ def _groups(tagging: Tagging) -> list[tuple[str, str, float, int, int]]:
     ]
 
 
-def _replaced(read: WindowedLogits) -> TaskPrediction:
+def _replaced(windowed: WindowedLogits) -> TaskPrediction:
     """The tokens that a discriminator takes for replaced ones (Clark et al. 2020)."""
-    encoding = read.encoding
-    p_N = 1 / (1 + np.exp(-read.logits[0][:, 0].astype(np.float64)))
+    encoding = windowed.encoding
+    p_N = 1 / (1 + np.exp(-windowed.logits[0][:, 0].astype(np.float64)))
     spans = tuple(
         PredictedSpan(
             "replaced",
@@ -240,11 +240,11 @@ def _replaced(read: WindowedLogits) -> TaskPrediction:
     return TaskPrediction("labels", "replaced", False, (), spans, note)
 
 
-def _answers(head: Classifier, read: WindowedLogits) -> TaskPrediction:
-    encoding = read.encoding
+def _answers(head: Classifier, windowed: WindowedLogits) -> TaskPrediction:
+    encoding = windowed.encoding
     if encoding.pair is None:
         return TaskPrediction("answers", head.role, False, (), (), NEEDS_PAIR)
-    answers = answer([read], top_k=ANSWERS)
+    answers = answer([windowed], top_k=ANSWERS)
     offsets, mine = encoding.offsets, np.flatnonzero(encoding.sequence_ids == 1)
     spans = []
     for span in answers.answers:

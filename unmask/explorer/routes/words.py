@@ -286,10 +286,10 @@ def of_head(reading: TextSession, request: Request) -> Answer:
     token = None if whole else token_of(reading, request)
 
     def measure(view: AttentionView, watch: Watch) -> tuple[AttributionQuery, Effect]:
-        asked = ask(reading, view, TargetQuery(kind, token), watch)
-        return asked, ablate(asked.cache, asked.target, layer, head, how)
+        query = ask(reading, view, TargetQuery(kind, token), watch)
+        return query, ablate(query.cache, query.target, layer, head, how)
 
-    asked, effect = reading.analyse(("ablate", kind, token, layer, head, how), measure)
+    query, effect = reading.analyse(("ablate", kind, token, layer, head, how), measure)
     estimate = None
     if how == "zero" and kind != "embedding" and token is not None:
         estimate = float(_importance(reading, kind, token)[1].slopes[layer, head])
@@ -299,7 +299,7 @@ def of_head(reading: TextSession, request: Request) -> Answer:
             head=head,
             token=token,
             how=how,
-            what=asked.words,
+            what=query.words,
             unit=effect.unit,
             before=effect.before,
             after=effect.after,
@@ -312,16 +312,16 @@ def of_head(reading: TextSession, request: Request) -> Answer:
 def of_all_heads(reading: TextSession, request: Request) -> Answer:
     """``GET texts/{id}/importance?token=``: first-order estimates, values and normalized (L, H)."""
     kind, token = target_of(reading, request), token_of(reading, request)
-    asked, estimates = _importance(reading, kind, token)
+    query, estimates = _importance(reading, kind, token)
     arrays = {"values": estimates.slopes, "normalized": estimates.values}
-    return array_answer(arrays, ImportanceMeta(token, asked.words, estimates.unit))
+    return array_answer(arrays, ImportanceMeta(token, query.words, estimates.unit))
 
 
 def _importance(reading: TextSession, kind: str, token: int) -> tuple[AttributionQuery, Importance]:
     def measure(view: AttentionView, watch: Watch) -> tuple[AttributionQuery, Importance]:
-        asked = ask(reading, view, TargetQuery(kind, token), watch)
+        query = ask(reading, view, TargetQuery(kind, token), watch)
         encoder = plain_encoder(reading)
-        return asked, importance(asked.cache, asked.target, encoder=encoder, watch=watch)
+        return query, importance(query.cache, query.target, encoder=encoder, watch=watch)
 
     return reading.analyse(("importance", kind, token), measure)
 

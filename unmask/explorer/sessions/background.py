@@ -219,8 +219,8 @@ class CorpusState:
 @dataclass
 class _Run:
     job: Job
-    found: CorpusStatistics | None = None
-    kept: Path | None = None
+    statistics: CorpusStatistics | None = None
+    cache: Path | None = None
     note: str | None = None
 
 
@@ -259,7 +259,7 @@ class Corpora:
         with self._lock:
             run = self._runs.get(index)
             if run is None or run.job.phase in ("stopped", "failed"):
-                before = None if run is None else run.found
+                before = None if run is None else run.statistics
                 run = _Run(Job(lambda watch: self._work(index, watch)), before)
                 self._runs[index] = run
                 self._worker.start(run.job)
@@ -276,7 +276,7 @@ class Corpora:
         """Progress of a model."""
         self._models.at(index)
         run = self._runs.get(index)
-        statistics = None if run is None else run.found
+        statistics = None if run is None else run.statistics
         job = None if run is None else run.job
         eta = None if job is None else job.eta_seconds
         return CorpusState(
@@ -291,7 +291,7 @@ class Corpora:
             seconds=0.0 if job is None else round(job.seconds, 1),
             eta_s=None if eta is None else round(eta, 1),
             from_cache=statistics is not None and statistics.from_cache,
-            kept=None if run is None or run.kept is None else str(run.kept.parent),
+            kept=None if run is None or run.cache is None else str(run.cache.parent),
             note=None if run is None else run.note,
             problem=None if job is None else job.problem,
         )
@@ -304,9 +304,9 @@ class Corpora:
         """
         self._models.at(index)
         run = self._runs.get(index)
-        if run is None or run.found is None:
+        if run is None or run.statistics is None:
             raise Refused(409, "NotReady", "the corpus has not been read yet; try again in a moment")
-        return run.found
+        return run.statistics
 
     def _work(self, index: int, watch: Watch) -> None:
         model, run = self._models.at(index).need(), self._runs[index]
@@ -314,12 +314,12 @@ class Corpora:
         if self._cache is not None:
             identity = model.content_digest()
             try:
-                run.kept = cache_file(self._cache, identity, self.corpus.sha256)
+                run.cache = cache_file(self._cache, identity, self.corpus.sha256)
             except OutputError as error:
                 run.note = str(error)
 
         def partial(statistics: CorpusStatistics) -> None:
-            run.found = statistics
+            run.statistics = statistics
 
         def measure(cache: Path | None) -> CorpusStatistics:
             return measure_corpus(
@@ -329,14 +329,14 @@ class Corpora:
                 max_tokens=model.max_tokens,
                 cache=cache,
                 identity=identity,
-                known=run.found,
+                known=run.statistics,
                 watch=watch,
                 partial=partial,
             )
 
         try:
-            run.found = measure(run.kept)
+            run.statistics = measure(run.cache)
         except OutputError as error:
             # A full disk is no reason to show nothing.
-            run.kept, run.note = None, str(error)
-            run.found = measure(None)
+            run.cache, run.note = None, str(error)
+            run.statistics = measure(None)

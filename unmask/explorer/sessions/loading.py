@@ -75,15 +75,15 @@ class PageLoader:
             remote = remote_model(name)
             family = family_of(remote.config)
             spec = family.read(JsonSettings("config.json", dict(remote.config)), "published")
-            shown, output, download = name, None, remote.download_bytes
+            display_name, output, download = name, None, remote.download_bytes
             count = remote.parameter_count
         else:
             checkpoint = read_checkpoint(find(name))
             family, spec, output = checkpoint.family, checkpoint.spec, checkpoint.head
-            shown, count = checkpoint.source.name, parameter_count(spec)
+            display_name, count = checkpoint.source.name, parameter_count(spec)
         size = len(spec.layers), spec.width, count
         svg = architecture_svg(spec, outputs=(output,))
-        return self._stated(shown, where, family.name, size, download=download, svg=svg)
+        return self._stated(display_name, where, family.name, size, download=download, svg=svg)
 
     def _preview_elmo(self, name: str, spec: "ElmoSpec") -> "ModelPreview":
         import torch
@@ -93,9 +93,9 @@ class PageLoader:
 
         with torch.device("meta"):
             count = sum(parameter.numel() for parameter in Elmo(spec).parameters())
-        size, shown = (spec.layers, 2 * spec.width, count), Path(name).expanduser().resolve().name
+        size, display_name = (spec.layers, 2 * spec.width, count), Path(name).expanduser().resolve().name
         return self._stated(
-            shown, "folder", "ELMo (no attention)", size, download=0, svg=architecture_svg(spec)
+            display_name, "folder", "ELMo (no attention)", size, download=0, svg=architecture_svg(spec)
         )
 
     def _stated(

@@ -47,11 +47,11 @@ def distinct_names(candidates: Sequence[Candidate]) -> list[str]:
     proposed: dict[str, list[str]] = {name: _told_apart(group) for name, group in groups.items()}
     names: list[str] = []
     for candidate in candidates:
-        name = wanted = proposed[candidate.name].pop(0)
+        name = proposed_name = proposed[candidate.name].pop(0)
         number = 1
         while name in names:
             number += 1
-            name = f"{wanted} ({number})"
+            name = f"{proposed_name} ({number})"
         names.append(name)
     return names
 
@@ -218,18 +218,18 @@ class Models:
         Raises:
             Refused: there are `MOST_MODELS` already.
         """
-        wanted = candidate_of(name)
+        candidate = candidate_of(name)
         with self._adding:
-            place = self._given.get(_key(wanted))
+            place = self._given.get(_key(candidate))
             if place is None:
                 if len(self.places) >= MOST_MODELS:
                     raise cannot(
                         f"the explorer holds at most {MOST_MODELS} models; start it again with those you want"
                     )
-                taken = [Candidate(place.name) for place in self.places]
-                unlike = distinct_names([*taken, Candidate(wanted.name)])[-1]
+                existing = [Candidate(place.name) for place in self.places]
+                unlike = distinct_names([*existing, Candidate(candidate.name)])[-1]
                 place = ModelSlot(len(self.places), unlike, loader)
-                self._given[_key(wanted)] = place
+                self._given[_key(candidate)] = place
                 self.places.append(place)
             elif place.phase == "failed":
                 place.again(loader)

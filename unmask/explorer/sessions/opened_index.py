@@ -148,7 +148,7 @@ class OpenedIndex:
             rank_constant=RANK_CONSTANT,
         )
 
-    def search(self, asked: SearchRequest) -> SearchResults:
+    def search(self, request: SearchRequest) -> SearchResults:
         """The hits of a query; a query that was asked before is answered from memory.
 
         Raises:
@@ -158,8 +158,8 @@ class OpenedIndex:
         """
         index = self._opened()
         self._share(index)
-        key = ("search", index.generation, asked)
-        return self._analyses.once(key, lambda watch: _results(index, asked))
+        key = ("search", index.generation, request)
+        return self._analyses.once(key, lambda watch: _results(index, request))
 
     def _opened(self) -> "Index":
         if self.path is None:
@@ -198,10 +198,10 @@ def _serves(place: ModelSlot, identity: ModelIdentity) -> bool:
     return model.dtype == INDEX_DTYPE and (here.sha256, here.revision) == (identity.sha256, identity.revision)
 
 
-def _results(index: "Index", asked: SearchRequest) -> SearchResults:
+def _results(index: "Index", request: SearchRequest) -> SearchResults:
     began = time.perf_counter()
-    hits = index.search(asked.text, asked.k, asked.mode, unit=asked.unit, why=WHY[asked.why])
-    shown = tuple(
+    hits = index.search(request.text, request.k, request.mode, unit=request.unit, why=WHY[request.why])
+    search_hits = tuple(
         SearchHit(
             document=hit.document,
             page=hit.page,
@@ -211,11 +211,11 @@ def _results(index: "Index", asked: SearchRequest) -> SearchResults:
             text=hit.text,
             title=hit.title,
             metadata=dict(hit.metadata or {}),
-            matches=index.matches(asked.text, hit),
+            matches=index.matches(request.text, hit),
             why=hit.why,
         )
         for hit in hits
     )
-    mode = asked.mode or ("hybrid" if len(index.settings.views) > 1 else index.settings.views[0])
+    mode = request.mode or ("hybrid" if len(index.settings.views) > 1 else index.settings.views[0])
     seconds = time.perf_counter() - began
-    return SearchResults(asked.text, mode, asked.unit, index.generation, seconds, shown)
+    return SearchResults(request.text, mode, request.unit, index.generation, seconds, search_hits)

@@ -41,18 +41,18 @@ class Stamp:
 
 def stamp(reading: TextSession) -> Stamp:
     """The provenance of everything computed from one text by one model."""
-    read, model = reading.described, reading.reader
-    tokens = f"{read.kept_tokens:,}"
-    if read.kept_tokens < read.total_tokens:
-        tokens += f" of {read.total_tokens:,}, the rest was truncated"
+    described, model = reading.described, reading.reader
+    tokens = f"{described.kept_tokens:,}"
+    if described.kept_tokens < described.total_tokens:
+        tokens += f" of {described.total_tokens:,}, the rest was truncated"
     values = {
-        "model": read.model,
-        "revision": read.revision or "none: it comes with a package or is a folder",
+        "model": described.model,
+        "revision": described.revision or "none: it comes with a package or is a folder",
         "family": "ELMo" if isinstance(model, ElmoModel) else model.checkpoint.family.name,
-        "number format": f"{read.dtype} on {model.device}",
+        "number format": f"{described.dtype} on {model.device}",
         "attention": _kernels(model),
         **versions(),
-        "text sha256": read.text_sha256,
+        "text sha256": described.text_sha256,
         "tokens": tokens,
     }
     lines = tuple(StampLine(name, value) for name, value in values.items())

@@ -284,9 +284,9 @@ class TextSession:
         def told(what: str, cells: int, _: int) -> None:
             watch(what, done + cells, sum(costs))
 
-        while left := [layer for layer, measured in enumerate(statistics.layers) if measured is None]:
+        while waiting := [layer for layer, measured in enumerate(statistics.layers) if measured is None]:
             wished = self._wished
-            chosen = wished if wished in left else min(left, key=lambda layer: (costs[layer], layer))
+            chosen = wished if wished in waiting else min(waiting, key=lambda layer: (costs[layer], layer))
             statistics.measure(told, layers=(chosen,))
             done += costs[chosen]
         watch("measuring", done, done)

@@ -110,50 +110,50 @@ def plain(value: Any) -> Any:
 
 
 def _head(
-    recorded: story.RecordedText, asked: TourQuery, layers: Sequence[int] | None = None
+    recorded: story.RecordedText, choices: TourQuery, layers: Sequence[int] | None = None
 ) -> tuple[int, int]:
     """The requested head, or one with a clear pattern, from all layers or the given ones."""
-    if asked.layer is not None:
-        return asked.layer, asked.head or 0
+    if choices.layer is not None:
+        return choices.layer, choices.head or 0
     return story.clearest_head(recorded, layers)
 
 
-def _token(encoding: Encoding, asked: TourQuery) -> int:
+def _token(encoding: Encoding, choices: TourQuery) -> int:
     """The observed token, or a content word; tokenizers differ in how many tokens there are, so the last is
     the limit."""
-    return min(len(encoding) - 1, story.content_token(encoding) if asked.token is None else asked.token)
+    return min(len(encoding) - 1, story.content_token(encoding) if choices.token is None else choices.token)
 
 
-def _pair(recorded: story.RecordedText, asked: TourQuery) -> story.Pair:
+def _pair(recorded: story.RecordedText, choices: TourQuery) -> story.Pair:
     """A pair of words that means something, in the requested head if there is one."""
-    if asked.layer is None:
+    if choices.layer is None:
         return story.clearest_pair(recorded)
-    one_of("head", asked.head or 0, recorded.mixer(asked.layer).heads, f"layer {asked.layer} has heads")
-    return story.clearest_pair(recorded, asked.layer, asked.head or 0)
+    one_of("head", choices.head or 0, recorded.mixer(choices.layer).heads, f"layer {choices.layer} has heads")
+    return story.clearest_pair(recorded, choices.layer, choices.head or 0)
 
 
-def handshake(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
+def handshake(models: Sequence[Model], text: str, choices: TourQuery) -> list[Experiment]:
     """One head, from products to attention weights."""
     chosen = choose(models, softmax, MINI)
     encoding = chosen.read(text)
     recorded = story.record_text(chosen.model.encoder, encoding)
-    pair = _pair(recorded, asked)
+    pair = _pair(recorded, choices)
     numbers = story.handshake(recorded, pair.layer, pair.head)
     return [_experiment("handshake", chosen, encoding, handshake=numbers, pair=pair)]
 
 
-def values(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
+def values(models: Sequence[Model], text: str, choices: TourQuery) -> list[Experiment]:
     """The same head and query: values, their sum, and what the layer adds to the residual stream."""
     chosen = choose(models, softmax, MINI)
     encoding = chosen.read(text)
     recorded = story.record_text(chosen.model.encoder, encoding)
-    pair = _pair(recorded, asked)
-    query = pair.query if asked.token is None else _token(encoding, asked)
+    pair = _pair(recorded, choices)
+    query = pair.query if choices.token is None else _token(encoding, choices)
     numbers = story.values(recorded, pair.layer, pair.head, query)
     return [_experiment("values", chosen, encoding, values=numbers)]
 
 
-def scaling(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
+def scaling(models: Sequence[Model], text: str, choices: TourQuery) -> list[Experiment]:
     """Variance and entropy for random vectors and for a trained encoder."""
     chosen = choose(models, softmax, MINI)
     encoding = chosen.read(text)
@@ -161,7 +161,7 @@ def scaling(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experi
     return [_experiment("scaling", chosen, encoding, random=story.random_products(), trained=trained)]
 
 
-def order(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
+def order(models: Sequence[Model], text: str, choices: TourQuery) -> list[Experiment]:
     """Two words of a sentence swapped, and the reader's text shuffled, without and with positions."""
     experiments = []
     for name, chosen in (
@@ -186,7 +186,7 @@ def _swap(chosen: Chosen) -> dict[str, Any]:
     return {"names": [names[word] for word in spoken], "change": change}
 
 
-def positions(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
+def positions(models: Sequence[Model], text: str, choices: TourQuery) -> list[Experiment]:
     """Four position encodings, each with a text repeated twice."""
     experiments = []
     for name, has, shipped in POSITION_VARIANTS:
@@ -205,15 +205,15 @@ def positions(models: Sequence[Model], text: str, asked: TourQuery) -> list[Expe
             if name == "alibi":
                 values["penalty"] = story.distance_penalty(recorded)
             else:
-                values["parts"] = story.parts(recorded, *_within(recorded, asked))
+                values["parts"] = story.parts(recorded, *_within(recorded, choices))
         values["twice"] = story.twice(encoder, _halved(chosen, text))
         experiments.append(_experiment(name, chosen, encoding, **values))
     return experiments
 
 
-def _within(recorded: story.RecordedText, asked: TourQuery) -> tuple[int, int]:
+def _within(recorded: story.RecordedText, choices: TourQuery) -> tuple[int, int]:
     """The requested head, if this encoder has it; the chapter shows several encoders."""
-    layer, head = _head(recorded, asked)
+    layer, head = _head(recorded, choices)
     there = layer < recorded.layer_count and head < recorded.queries[layer].shape[1]
     return (layer, head) if there else story.clearest_head(recorded)
 
@@ -224,7 +224,7 @@ def _halved(chosen: Chosen, text: str) -> Encoding:
     return chosen.model.tokenizer.encode(text, max_tokens=limit, truncation="end")
 
 
-def reach(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
+def reach(models: Sequence[Model], text: str, choices: TourQuery) -> list[Experiment]:
     """Receptive and effective fields of a token: with windows, with a global token, and in a loaded
     encoder."""
     experiments = []
@@ -238,7 +238,7 @@ def reach(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experime
         tokenizer = chosen.model.tokenizer
         mask = tokenizer.special_tokens.get("mask")
         replacement = None if mask is None else tokenizer.token_to_id(mask)
-        target = _token(encoding, asked)
+        target = _token(encoding, choices)
         effect = story.reach_and_effect(
             chosen.model.encoder, encoding, target, 0 if replacement is None else replacement, marked
         )
@@ -246,7 +246,7 @@ def reach(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experime
     return experiments
 
 
-def blur(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
+def blur(models: Sequence[Model], text: str, choices: TourQuery) -> list[Experiment]:
     """Feature maps in place of the softmax, and two small encoders that differ only in this."""
     chosen = choose(
         models,
@@ -257,7 +257,7 @@ def blur(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experimen
     recorded = story.record_text(chosen.model.encoder, encoding)
     layers = followed_by_features(chosen.model.spec, len(encoding))
     blurred = _experiment(
-        "features", chosen, encoding, blur=story.blur(recorded, *_head(recorded, asked, layers))
+        "features", chosen, encoding, blur=story.blur(recorded, *_head(recorded, choices, layers))
     )
     pair = {}
     for name in ("variant/linear", "variant/learned"):
@@ -267,13 +267,13 @@ def blur(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experimen
     return [blurred, _experiment("trained", linear, linear.read(text), evenness=pair)]
 
 
-def tiles(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
+def tiles(models: Sequence[Model], text: str, choices: TourQuery) -> list[Experiment]:
     """One head computed in tiles."""
     chosen = choose(models, softmax, MINI)
     encoding = chosen.read(text)
     recorded = story.record_text(chosen.model.encoder, encoding)
-    layer, head = _head(recorded, asked)
-    query = _token(encoding, asked)
+    layer, head = _head(recorded, choices)
+    query = _token(encoding, choices)
     tiled = story.tiled(
         recorded, layer, head, query, tile=SMALL_TILE if len(encoding) <= SHORT_TEXT else TILE
     )
@@ -281,7 +281,7 @@ def tiles(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experime
     return [_experiment("tiles", chosen, encoding, tiled=tiled, shares=shares)]
 
 
-def layers(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
+def layers(models: Sequence[Model], text: str, choices: TourQuery) -> list[Experiment]:
     """Local and global layers of two encoders."""
     experiments = []
     for name, chosen in (
@@ -294,7 +294,7 @@ def layers(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experim
     return experiments
 
 
-def sinks(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
+def sinks(models: Sequence[Model], text: str, choices: TourQuery) -> list[Experiment]:
     """The strongest sink, and the text without it."""
     chosen = choose(models, softmax, MINI)
     encoding = chosen.read(text)
@@ -302,7 +302,7 @@ def sinks(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experime
     return [_experiment("sinks", chosen, encoding, sinks=numbers)]
 
 
-def collapse(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
+def collapse(models: Sequence[Model], text: str, choices: TourQuery) -> list[Experiment]:
     """The similarity of a text's states by depth."""
     chosen = choose(models, softmax, MINI)
     encoding = chosen.read(text)
@@ -310,30 +310,30 @@ def collapse(models: Sequence[Model], text: str, asked: TourQuery) -> list[Exper
     return [_experiment("collapse", chosen, encoding, collapse=numbers)]
 
 
-def prediction(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
+def prediction(models: Sequence[Model], text: str, choices: TourQuery) -> list[Experiment]:
     """What the prediction of a masked word rests on."""
     chosen = choose_model(models, predicts, MINI)
     encoding, model = chosen.read(text), chosen.model
     mask_id = model.tokenizer.mask_id
     assert mask_id is not None
-    token = None if asked.token is None else _token(encoding, asked)
+    token = None if choices.token is None else _token(encoding, choices)
     numbers = story.masked_prediction(model.encoder, encoding, mask_id, token, plain=trainable(model))
     words = [spellings(model.tokenizer, int(id))[1].strip() for id in numbers.top_ids]
     return [_experiment("prediction", chosen, encoding, prediction=numbers, top_words=words)]
 
 
-def search(models: Sequence[Model], text: str, asked: TourQuery) -> list[Experiment]:
+def search(models: Sequence[Model], text: str, choices: TourQuery) -> list[Experiment]:
     """The similarity of the reader's text to three passages, and what every token adds to it."""
     chosen = choose_model(models, pools_mean, EMBEDDER)
     encoding, encoder = chosen.read(text), chosen.model.encoder
     query = ActivationCache.of(encoder, encoding)
     passages = []
     for passage in PASSAGES:
-        read = chosen.read(passage)
-        matched = story.matching(query, ActivationCache.of(encoder, read))
-        tokens = [read.surface(token) or read.pieces[token] for token in range(len(read))]
+        tokenized = chosen.read(passage)
+        matched = story.matching(query, ActivationCache.of(encoder, tokenized))
+        tokens = [tokenized.surface(token) or tokenized.pieces[token] for token in range(len(tokenized))]
         passages.append(
-            {"text": passage, "tokens": tokens, "special": read.special.tolist(), **plain(matched)}
+            {"text": passage, "tokens": tokens, "special": tokenized.special.tolist(), **plain(matched)}
         )
     return [_experiment("search", chosen, encoding, passages=passages)]
 
@@ -397,7 +397,7 @@ def run(
 
 
 _HEAD = ("layer", "head")
-_TOLD: tuple[tuple[str, str, str, tuple[str, ...], Run], ...] = (
+_TABLE: tuple[tuple[str, str, str, tuple[str, ...], Run], ...] = (
     ("handshake", "Queries and keys", "softmax attention", _HEAD, handshake),
     ("values", "Values and the residual stream", "softmax attention", (*_HEAD, "token"), values),
     ("scaling", "Why scores are scaled", "softmax attention", (), scaling),
@@ -414,6 +414,6 @@ _TOLD: tuple[tuple[str, str, str, tuple[str, ...], Run], ...] = (
 )
 CHAPTERS = tuple(
     Chapter(name, title, number, needs, choices)
-    for number, (name, title, needs, choices, _) in enumerate(_TOLD, start=1)
+    for number, (name, title, needs, choices, _) in enumerate(_TABLE, start=1)
 )
-_RUNS: dict[str, Run] = {name: told for name, _, _, _, told in _TOLD}
+_RUNS: dict[str, Run] = {name: experiment for name, _, _, _, experiment in _TABLE}

@@ -61,10 +61,10 @@ def typed_answer(result: Any) -> Answer:
     The letters of axes at the end of a name are left out, and so are arrays that are None.
     """
     arrays = array_fields(type(result))
-    given = {name: getattr(result, name) for name in arrays}
-    named = {re.sub(r"_[A-Z]\w*$", "", name): array for name, array in given.items() if array is not None}
+    values = {name: getattr(result, name) for name in arrays}
+    by_name = {re.sub(r"_[A-Z]\w*$", "", name): array for name, array in values.items() if array is not None}
     others = {field.name: getattr(result, field.name) for field in fields(result) if field.name not in arrays}
-    return array_answer(named, others)
+    return array_answer(by_name, others)
 
 
 def array_fields(result: type) -> frozenset[str]:

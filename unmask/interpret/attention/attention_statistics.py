@@ -61,9 +61,9 @@ class AttentionStatistics:
         self.cache.block(layer)
         if self.layers[layer] is None:
             self.measure(layers=(layer,))
-        found = self.layers[layer]
-        assert found is not None
-        return found
+        statistics = self.layers[layer]
+        assert statistics is not None
+        return statistics
 
     def measure(
         self, watch: Watch | None = None, *, layers: tuple[int, ...] | None = None, cells: int | None = None
@@ -85,11 +85,11 @@ class AttentionStatistics:
         every = range(len(self.layers)) if layers is None else layers
         for layer in every:
             self.cache.block(layer)
-        wanted = [layer for layer in every if self.layers[layer] is None]
-        costs = {layer: layer_cells(self.cache.encoder.spec, layer, len(self.cache)) for layer in wanted}
-        told, total, watched = 0, sum(costs.values()), watch or unwatched
-        for layer in sorted(wanted, key=lambda one: (costs[one], one)):
-            begun, done = told, 0
+        remaining = [layer for layer in every if self.layers[layer] is None]
+        costs = {layer: layer_cells(self.cache.encoder.spec, layer, len(self.cache)) for layer in remaining}
+        finished, total, watched = 0, sum(costs.values()), watch or unwatched
+        for layer in sorted(remaining, key=lambda layer: (costs[layer], layer)):
+            begun, done = finished, 0
 
             def tick(cells: int, begun: int = begun, cost: int = costs[layer]) -> None:
                 nonlocal done
@@ -99,7 +99,7 @@ class AttentionStatistics:
             self.layers[layer] = measure_layer(
                 self.cache, layer, top_k=self.top_k, maps=self.maps, tick=tick, cells=cells
             )
-            told += costs[layer]
+            finished += costs[layer]
         watched("measuring", total, total)
 
     @staticmethod
@@ -116,11 +116,11 @@ class AttentionStatistics:
         cell = -(-length // maps)
         side = -(-length // cell)
         states = (len(mixers) + 2) * length * spec.width * 4
-        kept = heads * (length * (8 + 9 * 4 + 8 * min(top_k, length)) + 3 * side * side * 4)
+        arrays = heads * (length * (8 + 9 * 4 + 8 * min(top_k, length)) + 3 * side * side * 4)
         forward = length * (4 * spec.width + max(6 * wide, 4 * inner)) * 4
         rows = 3 * length * wide * 4
         running = most * (length * (9 * 8 + 10 * 4 + 8 * top_k) + 2 * side * side * 8)
-        return states + kept + max(forward, rows + running) + BESIDE_BYTES
+        return states + arrays + max(forward, rows + running) + BESIDE_BYTES
 
 
 def attention_statistics(
@@ -132,9 +132,9 @@ def attention_statistics(
     maps: int = MAPS,
 ) -> AttentionStatistics:
     """Measure a text; see `AttentionStatistics`."""
-    made = AttentionStatistics(cache, top_k=top_k, maps=maps)
-    made.measure(watch, layers=layers)
-    return made
+    statistics = AttentionStatistics(cache, top_k=top_k, maps=maps)
+    statistics.measure(watch, layers=layers)
+    return statistics
 
 
 def layer_cells(spec: EncoderSpec, layer: int, length: int) -> int:
@@ -175,17 +175,17 @@ def measure_layer(
     workers = workers if layer_cells(cache.encoder.spec, layer, length) > WORTH_A_THREAD else 1
     heads_at_once = min(heads_at_once, -(-rows.heads // workers))
 
-    def some_heads(first: int, told: Tick) -> dict[str, NDArray[np.generic]]:
+    def some_heads(first: int, report: Tick) -> dict[str, NDArray[np.generic]]:
         heads = slice(first, min(first + heads_at_once, rows.heads))
         measures = HeadMeasures(rows, heads, top_k=top_k, cell=cell)
-        measures.run(at_once, told)
+        measures.run(at_once, report)
         return _arrays(measures, cache, keys_HN[heads])
 
     works = [partial(some_heads, first) for first in range(0, rows.heads, heads_at_once)]
     with torch.no_grad():
         parts = together(works, tick or (lambda _: None), workers)
     joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    made = LayerStatistics(
+    statistics = LayerStatistics(
         kind=rows.kind,
         heads=rows.heads,
         keys_HN=keys_HN,
@@ -193,11 +193,11 @@ def measure_layer(
         cell=cell,
         **joined,
     )
-    for field in fields(made):
-        value = getattr(made, field.name)
+    for field in fields(statistics):
+        value = getattr(statistics, field.name)
         if isinstance(value, np.ndarray) and value.dtype.kind == "f" and not np.isfinite(value).all():
             raise NonFiniteResult("attention of this text is not finite; try dtype='float32'")
-    return made
+    return statistics
 
 
 def _arrays(
@@ -208,35 +208,37 @@ def _arrays(
     from_key_N = np.arange(length, 0, -1)
     rows_S = np.minimum(cell, length - cell * np.arange(measures.cells))
     area_SS = rows_S[:, None] * rows_S[None, :]
-    found = {
+    sums = {
         name.removeprefix("_"): value.cpu().numpy()
         for name, value in vars(measures).items()
         if isinstance(value, torch.Tensor)
     }
-    entropy_HN = found["entropy_HN"]
+    entropy_HN = sums["entropy_HN"]
     edges = profile_edges(length)
-    distance_O = np.abs(np.arange(found["offsets_HO"].shape[1]) - length)
+    distance_O = np.abs(np.arange(sums["offsets_HO"].shape[1]) - length)
     bins_O = np.minimum(np.searchsorted(edges, distance_O, side="right") - 1, len(edges) - 2)
-    profile_HB = np.stack([np.bincount(bins_O, one, len(edges) - 1) for one in found["offsets_HO"]])
-    near_HN3, attention_received_HN = found["near_HN3"].astype(np.float64), found["attention_received_HN"]
+    profile_HB = np.stack(
+        [np.bincount(bins_O, offsets_O, len(edges) - 1) for offsets_O in sums["offsets_HO"]]
+    )
+    near_HN3, attention_received_HN = sums["near_HN3"].astype(np.float64), sums["attention_received_HN"]
     return {
-        "lse_HN": found["lse_HN"],
+        "lse_HN": sums["lse_HN"],
         "entropy_HN": _floats(entropy_HN),
         "entropy_share_HN": _floats(np.minimum(entropy_HN / np.log(np.maximum(keys_HN, 2)), 1)),
-        "distance_HN": _floats(found["distance_HN"]),
+        "distance_HN": _floats(sums["distance_HN"]),
         "attention_received_HN": _floats(attention_received_HN / length),
-        "causal_received_HN": _floats(found["causal_received_HN"] / from_key_N),
-        "max_received_HN": _floats(found["max_received_HN"]),
+        "causal_received_HN": _floats(sums["causal_received_HN"] / from_key_N),
+        "max_received_HN": _floats(sums["max_received_HN"]),
         "norm_HN": _floats(measures.layer.ordinary.norms_HN[measures.heads].cpu().numpy()),
-        "norm_sum_HN": _floats(found["norm_sum_HN"]),
-        "received_norm_HN": _floats(found["received_norm_HN"] / length),
-        "edges_keys_HNk": found["edges_keys_HNk"],
-        "edges_HNk": _floats(found["edges_HNk"]),
+        "norm_sum_HN": _floats(sums["norm_sum_HN"]),
+        "received_norm_HN": _floats(sums["received_norm_HN"] / length),
+        "edges_keys_HNk": sums["edges_keys_HNk"],
+        "edges_HNk": _floats(sums["edges_HNk"]),
         "classes_HX": _floats(_classes(cache, near_HN3, attention_received_HN) / length),
         "profile_HB": _floats(profile_HB / length),
-        "map_mean_HSS": _floats(found["map_sum_HSS"] / area_SS),
-        "map_max_HSS": _floats(found["map_max_HSS"]),
-        "map_norm_HSS": _floats(found["map_norm_HSS"] / area_SS),
+        "map_mean_HSS": _floats(sums["map_sum_HSS"] / area_SS),
+        "map_max_HSS": _floats(sums["map_max_HSS"]),
+        "map_norm_HSS": _floats(sums["map_norm_HSS"] / area_SS),
     }
 
 

@@ -60,12 +60,12 @@ class TextComparison:
     @property
     def aligned(self) -> NDArray[np.int64]:
         """(P,)."""
-        return np.array([one.before for one in self.pairs if _both(one)], dtype=np.int64)
+        return np.array([pair.before for pair in self.pairs if _both(pair)], dtype=np.int64)
 
     @property
     def counterparts(self) -> NDArray[np.int64]:
         """The words of the second text that stand for those of ``aligned``, (P,)."""
-        return np.array([one.after for one in self.pairs if _both(one)], dtype=np.int64)
+        return np.array([pair.after for pair in self.pairs if _both(pair)], dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,8 +115,8 @@ def compare_texts(
     Raises:
         InvalidRequest: the texts were read by two encoders, or have no word in common.
     """
-    one, other = _words_of(before, after)
-    pairs = pair_words(one, other)
+    words_before, words_after = _words_of(before, after)
+    pairs = pair_words(words_before, words_after)
     aligned = [(pair.before, pair.after) for pair in pairs if _both(pair)]
     if not aligned:
         raise InvalidRequest("the two texts have no word or special token in common, so nothing is aligned")
@@ -124,13 +124,15 @@ def compare_texts(
     cosines = []
     for level in range(before.layer_count + 1):
         x_PD, y_PD = (
-            _word_states(_level(cache, level), found)[chosen]
-            for cache, found, chosen in zip((before, after), (one, other), places, strict=True)
+            _word_states(_level(cache, level), text_words)[chosen]
+            for cache, text_words, chosen in zip(
+                (before, after), (words_before, words_after), places, strict=True
+            )
         )
         cosines.append(_cosine(x_PD, y_PD))
     head = PooledVector(("mean",)) if head is None else head
     alike = _cosine(_embedding(before, head), _embedding(after, head))
-    return TextComparison(one, other, pairs, np.stack(cosines), float(alike[0]))
+    return TextComparison(words_before, words_after, pairs, np.stack(cosines), float(alike[0]))
 
 
 def attention_change(
@@ -148,8 +150,10 @@ def attention_change(
         InvalidRequest: the texts were read by two encoders, or have no word in common.
         Cancelled: ``watch`` stopped the work.
     """
-    one, other = _words_of(before, after)
-    groups_before, groups_after, count = groups_of(pair_words(one, other), one, other)
+    words_before, words_after = _words_of(before, after)
+    groups_before, groups_after, count = groups_of(
+        pair_words(words_before, words_after), words_before, words_after
+    )
     common = count - 2
     if common == 0:
         raise InvalidRequest("the two texts have no word or special token in common, so nothing is aligned")
@@ -188,13 +192,17 @@ def prediction_change(
         InvalidRequest: the model does not predict words; or no such token or number of words.
         NonFiniteResult: a probability is not finite.
     """
-    given = ((before, token_before), (after, token_after))
-    p_V, q_V = (word_probabilities(cache, token) for cache, token in given)
+    positions = ((before, token_before), (after, token_after))
+    p_V, q_V = (word_probabilities(cache, token) for cache, token in positions)
     if whole_number("top_k", top_k, 1) > len(p_V):
         raise InvalidRequest(f"top_k is {top_k}; it can be 1 to {len(p_V)}")
     for word in also:
         one_of("word", word, len(p_V), "this vocabulary has words")
-    best = {*also} | {int(word) for one in (p_V, q_V) for word in np.argsort(-one, kind="stable")[:top_k]}
+    best = {*also} | {
+        int(word)
+        for probability_V in (p_V, q_V)
+        for word in np.argsort(-probability_V, kind="stable")[:top_k]
+    }
     ids = np.array(sorted(best, key=lambda word: (-q_V[word], -p_V[word], word)), dtype=np.int64)
     return PredictionChange(ids, p_V[ids], q_V[ids])
 
@@ -234,8 +242,8 @@ def _words_of(before: ActivationCache, after: ActivationCache) -> tuple[Words, W
 def _level(cache: ActivationCache, level: int) -> NDArray[np.float64]:
     """States of a level, (N, D); the last is the output of the encoder."""
     x_ND = cache.final_ND if level == cache.layer_count else cache.states[level]
-    found: NDArray[np.float64] = x_ND.double().cpu().numpy()
-    return found
+    level_ND: NDArray[np.float64] = x_ND.double().cpu().numpy()
+    return level_ND
 
 
 def _embedding(cache: ActivationCache, head: PooledVector) -> NDArray[np.float64]:
@@ -243,8 +251,8 @@ def _embedding(cache: ActivationCache, head: PooledVector) -> NDArray[np.float64
     with torch.no_grad():
         layers = cache.encoder.output if head.projections else None
         e_1E = embed(cache.final_ND, cache.batch.layout, head, layers)
-    found: NDArray[np.float64] = e_1E.double().cpu().numpy()
-    return found
+    embedding_1E: NDArray[np.float64] = e_1E.double().cpu().numpy()
+    return embedding_1E
 
 
 def _word_states(x_ND: NDArray[np.float64], of: Words) -> NDArray[np.float64]:
@@ -265,10 +273,10 @@ def _cosine(x_PD: NDArray[np.float64], y_PD: NDArray[np.float64]) -> NDArray[np.
 
 def _by_layer(values_A: Tensor, heads: list[int]) -> NDArray[np.float64]:
     """(A,) to (L, H), 0 where a layer has fewer heads."""
-    found = np.zeros((len(heads), max(heads)))
+    values_LH = np.zeros((len(heads), max(heads)))
     for layer, part in enumerate(torch.split(values_A, heads)):
-        found[layer, : heads[layer]] = part.cpu().numpy()
-    return found
+        values_LH[layer, : heads[layer]] = part.cpu().numpy()
+    return values_LH
 
 
 NO_GLOBAL_TOKENS = (
@@ -372,7 +380,7 @@ def global_effect(
         raise InvalidRequest(
             "all chosen tokens are global already, as the encoder's head was trained; choose others"
         )
-    roles = [role_of(one) for one in encoder.spec.heads if not is_per_token(one)]
+    roles = [role_of(task_head) for task_head in encoder.spec.heads if not is_per_token(task_head)]
     return GlobalEffect(
         before=as_trained,
         after=as_chosen,
@@ -391,21 +399,21 @@ def _marked(cache: ActivationCache) -> tuple[int, ...]:
 
 def _occurrences(text: str, word: str) -> list[tuple[int, int]]:
     """Where a word or phrase occurs in whole words, in any case."""
-    wanted, borders = word.strip().casefold(), word_borders(text)
-    if not wanted:
+    folded, borders = word.strip().casefold(), word_borders(text)
+    if not folded:
         raise InvalidRequest("a word that is to be global is empty; name one of the text's words")
     # Casefolding may change lengths, so candidates are cut from the text itself.
     starts = np.flatnonzero(borders)
-    found = [
-        (int(start), int(start) + len(wanted))
+    spans = [
+        (int(start), int(start) + len(folded))
         for start in starts
-        if start + len(wanted) <= len(text)
-        and borders[start + len(wanted)]
-        and text[start : start + len(wanted)].casefold() == wanted
+        if start + len(folded) <= len(text)
+        and borders[start + len(folded)]
+        and text[start : start + len(folded)].casefold() == folded
     ]
-    if not found:
+    if not spans:
         raise InvalidRequest(f"the text has no word {quoted(word)}, so it cannot be global")
-    return found
+    return spans
 
 
 def _sentence(text: str, number: int) -> tuple[int, int]:
@@ -423,15 +431,15 @@ def attention_to(
     """Attention of every head to some tokens, added up, mean over queries: (L, H)."""
     statistics = AttentionStatistics(cache)
     statistics.measure(watch)
-    found = np.zeros((cache.layer_count, max(map(cache.heads, range(cache.layer_count)))))
+    received_LH = np.zeros((cache.layer_count, max(map(cache.heads, range(cache.layer_count)))))
     for layer in range(cache.layer_count):
         received_H = statistics.layer(layer).attention_received_HN[:, list(tokens)].sum(-1)
-        found[layer, : len(received_H)] = received_H
-    return found
+        received_LH[layer, : len(received_H)] = received_H
+    return received_LH
 
 
 def _logits(cache: ActivationCache, role: str) -> NDArray[np.float64]:
     with torch.no_grad():
         logits_1C = cache.encoder.logits(role, cache.final_ND, cache.batch.layout)
-    found: NDArray[np.float64] = logits_1C[0].double().cpu().numpy()
-    return found
+    values_C: NDArray[np.float64] = logits_1C[0].double().cpu().numpy()
+    return values_C

@@ -37,11 +37,11 @@ def topk(below_HRC: Tensor, top_HRS: Tensor, cell: int, k: int) -> Tensor:
     runs_HRs = _first(top_HRS, min(k, columns // cell))
     runs_HRs = runs_HRs.sort(dim=-1).values
     parts = below_HRC.view(heads, rows, -1, cell)
-    wanted = runs_HRs[..., None].expand(-1, -1, -1, cell)
-    candidates_HRC = parts.gather(2, wanted).flatten(-2)
-    found = _first(candidates_HRC, min(k, candidates_HRC.shape[-1]))
-    unseen = candidates_HRC.gather(-1, found) <= -UNSEEN
-    at = runs_HRs.gather(-1, found // cell) * cell + found % cell
+    indices = runs_HRs[..., None].expand(-1, -1, -1, cell)
+    candidates_HRC = parts.gather(2, indices).flatten(-2)
+    chosen = _first(candidates_HRC, min(k, candidates_HRC.shape[-1]))
+    unseen = candidates_HRC.gather(-1, chosen) <= -UNSEEN
+    at = runs_HRs.gather(-1, chosen // cell) * cell + chosen % cell
     at = at.masked_fill(unseen, -1)
     return torch.nn.functional.pad(at, (0, k - at.shape[-1]), value=-1)
 

@@ -141,8 +141,8 @@ def _distances(
 
 
 def _queries(heads_a: int, heads_b: int, groups: int) -> int:
-    held, compared = CELLS // (max(heads_a, heads_b) * groups), PRODUCTS // (heads_a * heads_b * groups)
-    return max(1, min(held, compared))
+    by_memory, by_time = CELLS // (max(heads_a, heads_b) * groups), PRODUCTS // (heads_a * heads_b * groups)
+    return max(1, min(by_memory, by_time))
 
 
 def evenly(count: int, most: int) -> NDArray[np.int64]:
@@ -169,9 +169,9 @@ def grouped_weights(
     row_of_group[chosen_R] = np.arange(len(chosen_R))
     row_N = row_of_group[groups_N]
     sizes_R = torch.from_numpy(np.bincount(row_N[row_N >= 0], minlength=len(chosen_R)))
-    asked = np.flatnonzero(row_N >= 0)
-    breaks = [0, *(np.flatnonzero(np.diff(asked) > 1) + 1).tolist(), len(asked)]
-    runs = [slice(int(asked[first]), int(asked[end - 1]) + 1) for first, end in pairwise(breaks)]
+    tokens = np.flatnonzero(row_N >= 0)
+    breaks = [0, *(np.flatnonzero(np.diff(tokens) > 1) + 1).tolist(), len(tokens)]
+    runs = [slice(int(tokens[first]), int(tokens[end - 1]) + 1) for first, end in pairwise(breaks)]
     columns_N, rows_N = torch.from_numpy(groups_N), torch.from_numpy(row_N)
     parts = []
     for layer in range(cache.layer_count):
@@ -192,16 +192,16 @@ def grouped_weights(
 def _divergence(p_ARG: Tensor, p_BRG: Tensor, same: bool, watch: Watch) -> NDArray[np.float64]:
     """``H((p + q) / 2) - (H(p) + H(q)) / 2`` of every pair, mean over queries, (A, B)."""
     entropy_A, entropy_B = (_entropy(p) for p in (p_ARG, p_BRG))
-    made = np.zeros((len(p_ARG), len(p_BRG)))
+    divergence_AB = np.zeros((len(p_ARG), len(p_BRG)))
     at_once = max(1, PAIRS_AT_ONCE // p_ARG[0].numel())
     for a in range(len(p_ARG)):
         for first in range(a + 1 if same else 0, len(p_BRG), at_once):
             some = slice(first, first + at_once)
             mixed_B = _entropy((p_ARG[a] + p_BRG[some]).div_(2))
-            made[a, some] = (mixed_B - (entropy_A[a] + entropy_B[some]) / 2).clamp(min=0).numpy()
+            divergence_AB[a, some] = (mixed_B - (entropy_A[a] + entropy_B[some]) / 2).clamp(min=0).numpy()
             watch("comparing heads", a, len(p_ARG))
         watch("comparing heads", a + 1, len(p_ARG))
-    return made + made.T if same else made
+    return divergence_AB + divergence_AB.T if same else divergence_AB
 
 
 def _entropy(p_BRG: Tensor) -> Tensor:
@@ -236,12 +236,12 @@ def assign(cost_RC: NDArray[np.float64]) -> NDArray[np.int64]:
             reduced_C = cost_RC[here] - of_row_R[here] - of_column_C[:columns]
             nearer_C = open_C & (reduced_C < least_C)
             least_C[nearer_C], before_C[nearer_C] = reduced_C[nearer_C], at
-            found = int(np.where(open_C, least_C, np.inf).argmin())
-            step = least_C[found]
+            nearest = int(np.where(open_C, least_C, np.inf).argmin())
+            step = least_C[nearest]
             of_row_R[row_of_C[visited_C]] += step
             of_column_C[visited_C] -= step
             least_C[open_C] -= step
-            at = found
+            at = nearest
         while at != columns:
             row_of_C[at] = row_of_C[before_C[at]]
             at = before_C[at]
@@ -275,9 +275,9 @@ def segment_attention(cache: ActivationCache, *, watch: Watch | None = None) -> 
         Grouped(cache, groups_N), chosen, 3, 0.0, lambda done: watched("reading heads", done, layers)
     )
     watched("reading heads", layers, layers)
-    found = np.zeros((layers, max(heads), 2, 3))
+    shares_LH23 = np.zeros((layers, max(heads), 2, 3))
     first = 0
     for layer, count in enumerate(heads):
-        found[layer, :count] = weights[first : first + count].double().cpu().numpy()
+        shares_LH23[layer, :count] = weights[first : first + count].double().cpu().numpy()
         first += count
-    return found
+    return shares_LH23

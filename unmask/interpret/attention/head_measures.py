@@ -131,12 +131,12 @@ class HeadMeasures:
         weights = self._weights[side.of_globals]
         assert weights is not None
         parts = self._by_runs(p_HRC)
-        made = [
+        sums = [
             # This way round the products are several times faster than the other.
             torch.bmm(weights[head, cells], part_RSc.permute(1, 2, 0)).permute(2, 0, 1)
             for head, part_RSc in enumerate(parts)
         ]
-        return torch.stack(made)
+        return torch.stack(sums)
 
     def _keys(self, side: Side, tile: Tile, p_HRC: Tensor, weighted_HRS: Tensor) -> None:
         """What keys receive."""

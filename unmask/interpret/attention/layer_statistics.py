@@ -148,7 +148,7 @@ def _is_punctuation(encoding: Encoding, token: int) -> bool:
     if encoding.special[token]:
         return False
     characters = encoding.surface(token).strip()
-    return bool(characters) and all(unicodedata.category(one)[0] in "PS" for one in characters)
+    return bool(characters) and all(unicodedata.category(character)[0] in "PS" for character in characters)
 
 
 LABELS = ("self", "previous", "next", "offset", "first", "special", "punctuation", "diffuse", "mixed")

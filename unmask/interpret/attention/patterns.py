@@ -100,18 +100,18 @@ def head_patterns(
         Cancelled: ``watch`` stopped the work.
     """
     watch = watch or unwatched
-    wanted = tuple(range(cache.layer_count)) if layers is None else layers
-    statistics.measure(watch, layers=wanted)
+    chosen = tuple(range(cache.layer_count)) if layers is None else layers
+    statistics.measure(watch, layers=chosen)
     segment_N = segments_of(cache.encoding)
     heads = max(cache.heads(layer) for layer in range(cache.layer_count))
     scores_LHP = np.full((cache.layer_count, heads, len(SHAPES)), np.nan)
-    for done, number in enumerate(wanted):
+    for done, number in enumerate(chosen):
         layer = statistics.layer(number)
         blocks = _BlocksAndLinks(cache, number, layer, segment_N)
-        blocks.run(partial(watch, "finding patterns", done, len(wanted)))
+        blocks.run(partial(watch, "finding patterns", done, len(chosen)))
         of_layer = [_vertical(layer), *_diagonals(layer), blocks.block_H, blocks.distant_H]
         scores_LHP[number, : layer.heads] = np.clip(np.stack(of_layer, axis=-1), 0, 1)
-    watch("finding patterns", len(wanted), len(wanted))
+    watch("finding patterns", len(chosen), len(chosen))
     return HeadPatterns(scores_LHP, int(segment_N.max()) + 1)
 
 
@@ -146,7 +146,7 @@ def _vertical(layer: LayerStatistics) -> NDArray[np.float64]:
 
 
 def _diagonals(layer: LayerStatistics) -> list[NDArray[np.float64]]:
-    length, found = len(layer), []
+    length, scores = len(layer), []
     diagonals: tuple[tuple[Literal["self", "previous", "next"], slice], ...] = (
         ("previous", slice(1, None)),
         ("next", slice(0, -1)),
@@ -154,8 +154,8 @@ def _diagonals(layer: LayerStatistics) -> list[NDArray[np.float64]]:
     )
     for name, asking in diagonals:
         even_H = (1 / layer.keys_HN[:, asking]).mean(-1) if length > 1 else np.ones(layer.heads)
-        found.append(_excess(layer.diagonal_mean_H(name), even_H))
-    return found
+        scores.append(_excess(layer.diagonal_mean_H(name), even_H))
+    return scores
 
 
 def _excess(value_H: NDArray[np.floating], even_H: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -173,7 +173,9 @@ class _BlocksAndLinks:
         like = self.rows.ordinary.q_HNK
         self.received_HN = torch.from_numpy(layer.attention_received_HN).to(like)
         self.plain_N = torch.from_numpy(~cache.encoding.special).to(like.device)
-        self.segments = [torch.from_numpy(one).to(like.device) for one in (segment_N, shifted(segment_N))]
+        self.segments = [
+            torch.from_numpy(numbers_N).to(like.device) for numbers_N in (segment_N, shifted(segment_N))
+        ]
         # Of true and of shifted segments: attention above uniform, and the most that there could be.
         self.above_2H, self.most_2H = (
             torch.zeros(2, layer.heads, dtype=torch.float64, device=like.device) for _ in range(2)

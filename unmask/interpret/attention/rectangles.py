@@ -51,12 +51,14 @@ def probabilities(
         weighted: each key's part in ``sum_j p_ij n_j`` instead of ``p_ij``.
     """
     lse_R = torch.from_numpy(measured.lse_HN[head, tile.first_row : tile.end_row])
-    found_RC = _given(cache, (layer, head), _read(cache, layer, head, tile, own=False), lse_R, weighted)
+    found_RC = _given(
+        cache, (layer, head), _read(cache, layer, head, tile, of_globals=False), lse_R, weighted
+    )
     marks = cache.globals_N
     if marks is not None and marks[tile.first_row : tile.end_row].any():
-        own = _read(cache, layer, head, tile, own=True)
-        if own is not None:
-            own_RC = _given(cache, (layer, head), own, lse_R, weighted)
+        of_globals = _read(cache, layer, head, tile, of_globals=True)
+        if of_globals is not None:
+            own_RC = _given(cache, (layer, head), of_globals, lse_R, weighted)
             found_RC = torch.where(
                 torch.from_numpy(marks[tile.first_row : tile.end_row, None]), own_RC, found_RC
             )
@@ -74,45 +76,47 @@ def score_parts(cache: ActivationCache, layer: int, head: int, tile: Tile) -> di
     is divided as the score is, and nothing is said of which keys may be seen. Rows of global tokens with
     projections of their own have content alone.
     """
-    ordinary = _read(cache, layer, head, tile, own=False)
+    ordinary = _read(cache, layer, head, tile, of_globals=False)
     assert ordinary is not None
     parts = _parts(ordinary)
     marks = cache.globals_N
     if marks is not None and marks[tile.first_row : tile.end_row].any():
-        own = _read(cache, layer, head, tile, own=True)
-        if own is not None:
+        of_globals = _read(cache, layer, head, tile, of_globals=True)
+        if of_globals is not None:
             rows = marks[tile.first_row : tile.end_row]
-            parts["content"][rows] = _parts(own)["content"][rows]
+            parts["content"][rows] = _parts(of_globals)["content"][rows]
     return parts
 
 
-def _parts(one: _Rectangle) -> dict[str, NDArray[np.float64]]:
-    q_R1K, k_C1K = one.q_RK[:, None], one.k_CK[:, None]
+def _parts(rectangle: _Rectangle) -> dict[str, NDArray[np.float64]]:
+    q_R1K, k_C1K = rectangle.q_RK[:, None], rectangle.k_CK[:, None]
 
     def part(bias: AttentionBias) -> Tensor:
-        return scores(one.tile, q_R1K, k_C1K, bias)[0]
+        return scores(rectangle.tile, q_R1K, k_C1K, bias)[0]
 
-    distances = one.bias.distances
+    distances = rectangle.bias.distances
     if distances is None:
-        found = {"content": part(AttentionBias())}
-        if one.bias.slopes_H is not None or one.bias.relative is not None:
-            found["bias"] = part(one.bias) - found["content"]
-        return {name: term.numpy() for name, term in found.items()}
+        terms = {"content": part(AttentionBias())}
+        if rectangle.bias.slopes_H is not None or rectangle.bias.relative is not None:
+            terms["bias"] = part(rectangle.bias) - terms["content"]
+        return {name: term.numpy() for name, term in terms.items()}
     kinds = (
         ("content_position", distances.keys_PHK, None),
         ("position_content", None, distances.queries_PHK),
     )
     content = part(AttentionBias(distances=type(distances)(distances.position, None, None)))
-    found = {"content": content}
+    terms = {"content": content}
     for name, keys_PHK, queries_PHK in kinds:
         if keys_PHK is not None or queries_PHK is not None:
             alone = AttentionBias(distances=type(distances)(distances.position, keys_PHK, queries_PHK))
-            found[name] = part(alone) - content
-    return {name: term.numpy() for name, term in found.items()}
+            terms[name] = part(alone) - content
+    return {name: term.numpy() for name, term in terms.items()}
 
 
-def _read(cache: ActivationCache, layer: int, head: int, tile: Tile, *, own: bool) -> "_Rectangle | None":
-    project = cache.projected_for_globals if own else cache.projected
+def _read(
+    cache: ActivationCache, layer: int, head: int, tile: Tile, *, of_globals: bool
+) -> "_Rectangle | None":
+    project = cache.projected_for_globals if of_globals else cache.projected
     rows, columns = slice(tile.first_row, tile.end_row), slice(tile.first_column, tile.end_column)
     of_rows, of_columns = project(layer, rows), project(layer, columns)
     if of_rows is None or of_columns is None:
@@ -123,27 +127,31 @@ def _read(cache: ActivationCache, layer: int, head: int, tile: Tile, *, own: boo
     q_RK, k_CK, v_CK = (
         x[:, head].double().cpu() for x in (of_rows.q_NHK, of_columns.k_NHK, of_columns.v_NHK)
     )
-    if own:
+    if of_globals:
         return _Rectangle(tile, q_RK, k_CK, v_CK, FullAttention(), AttentionBias())
     bias = _on_host(cache.bias(layer).of_head(head))
     return _Rectangle(tile, q_RK, k_CK, v_CK, simplify(mixer.spec.pattern, cache.batch.layout), bias)
 
 
 def _given(
-    cache: ActivationCache, where: tuple[int, int], one: "_Rectangle | None", lse_R: Tensor, weighted: bool
+    cache: ActivationCache,
+    where: tuple[int, int],
+    rectangle: "_Rectangle | None",
+    lse_R: Tensor,
+    weighted: bool,
 ) -> Tensor:
-    assert one is not None
+    assert rectangle is not None
     layer, head = where
-    s_RC = scores(one.tile, one.q_RK[:, None], one.k_CK[:, None], one.bias)[0]
+    s_RC = scores(rectangle.tile, rectangle.q_RK[:, None], rectangle.k_CK[:, None], rectangle.bias)[0]
     context = MaskContext(len(cache), cache.heads(layer), cache.globals_N, head)
-    counts = key_counts(one.tile, one.pattern, s_RC.device, context)
+    counts = key_counts(rectangle.tile, rectangle.pattern, s_RC.device, context)
     p_RC = (s_RC - lse_R[:, None]).exp()
     if counts is not None:
         counts = counts[0] if counts.ndim == 3 else counts
         p_RC = p_RC * counts
     if weighted:
         factor_1KE = out_factors(cache.mixer(layer))[head : head + 1].cpu()
-        p_RC = p_RC * value_norms(one.v_CK[:, None], factor_1KE)
+        p_RC = p_RC * value_norms(rectangle.v_CK[:, None], factor_1KE)
     return p_RC
 
 

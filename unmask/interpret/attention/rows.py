@@ -172,8 +172,10 @@ class LayerRows:
         self.ordinary = self._side(mixer, parts, pattern, bias)
         self.of_globals = None
         if cache.projected_for_globals(layer, slice(0, 1)) is not None:
-            own = _projections(cache, layer, self.dtype, factors, of_globals=True)
-            self.of_globals = self._side(mixer, own, FullAttention(), AttentionBias(), of_globals=True)
+            parts_of_globals = _projections(cache, layer, self.dtype, factors, of_globals=True)
+            self.of_globals = self._side(
+                mixer, parts_of_globals, FullAttention(), AttentionBias(), of_globals=True
+            )
 
     @staticmethod
     def _side(
@@ -220,8 +222,10 @@ class LayerRows:
         q_HRK = side.q_HNK[heads, tile.first_row : tile.end_row]
         k_HCK = side.k_HNK[heads, tile.first_column : tile.end_column]
         if side.bias.distances is not None:
-            made = scores(tile, q_HRK.transpose(0, 1), k_HCK.transpose(0, 1), _of_heads(side.bias, heads))
-            s_HRC = made if out is None else out.copy_(made)
+            product_HRC = scores(
+                tile, q_HRK.transpose(0, 1), k_HCK.transpose(0, 1), _of_heads(side.bias, heads)
+            )
+            s_HRC = product_HRC if out is None else out.copy_(product_HRC)
         else:
             s_HRC = torch.matmul(q_HRK, k_HCK.mT, out=out)
             if side.bias.slopes_H is not None:
@@ -310,19 +314,19 @@ def _projections(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Queries and keys (H, N, K), laid out head by head, and norms of values (H, N), 0 without factors."""
     project = cache.projected_for_globals if of_globals else cache.projected
-    length, made = len(cache), None
+    length, arrays = len(cache), None
     for first in range(0, length, TOKENS_AT_ONCE):
         rows = slice(first, min(first + TOKENS_AT_ONCE, length))
         part = project(layer, rows)
         assert isinstance(part, Projected)
         q_RHK, k_RHK, v_RHK = (x.to(dtype) for x in part)
-        if made is None:
+        if arrays is None:
             heads, width = q_RHK.shape[1:]
             q_HNK, k_HNK = (q_RHK.new_empty(heads, length, width) for _ in range(2))
-            made = q_HNK, k_HNK, q_RHK.new_zeros(heads, length)
-        made[0][:, rows] = q_RHK.transpose(0, 1)
-        made[1][:, rows] = k_RHK.transpose(0, 1)
+            arrays = q_HNK, k_HNK, q_RHK.new_zeros(heads, length)
+        arrays[0][:, rows] = q_RHK.transpose(0, 1)
+        arrays[1][:, rows] = k_RHK.transpose(0, 1)
         if factors_HKE is not None:
-            made[2][:, rows] = value_norms(v_RHK, factors_HKE)
-    assert made is not None
-    return made
+            arrays[2][:, rows] = value_norms(v_RHK, factors_HKE)
+    assert arrays is not None
+    return arrays

@@ -97,7 +97,7 @@ class Sinks:
     def types(self) -> dict[SinkType, int]:
         """How many heads there are of each type."""
         kinds: tuple[SinkType, ...] = ("no-op", "broadcast", "neither")
-        return {kind: sum(one.type == kind for one in self.heads) for kind in kinds}
+        return {kind: sum(sink.type == kind for sink in self.heads) for kind in kinds}
 
 
 def sinks(statistics: AttentionStatistics, epsilon: float = EPSILON, *, top: int = 16) -> Sinks:

@@ -110,12 +110,12 @@ class AttentionView:
         Those of the `KEPT_STATISTICS` sizes that were asked for last are kept.
         """
         sizes = (top_k, maps)
-        found = self._statistics.pop(sizes, None)
-        if found is None:
-            found = AttentionStatistics(self.cache, top_k=top_k, maps=maps)
-        kept = [*self._statistics.items()][1 - KEPT_STATISTICS :]
-        self._statistics = {**dict(kept), sizes: found}
-        return found
+        statistics = self._statistics.pop(sizes, None)
+        if statistics is None:
+            statistics = AttentionStatistics(self.cache, top_k=top_k, maps=maps)
+        recent = [*self._statistics.items()][1 - KEPT_STATISTICS :]
+        self._statistics = {**dict(recent), sizes: statistics}
+        return statistics
 
     def statistics(
         self, watch: Watch | None = None, *, top_k: int = TOP_K, maps: int = MAPS
@@ -126,10 +126,10 @@ class AttentionView:
             Cancelled: ``watch`` stopped the work; finished layers are kept.
             NonFiniteResult: a number is infinite or not a number.
         """
-        found = self.open_statistics(top_k=top_k, maps=maps)
-        if not found.ready:
-            found.measure(watch)
-        return found
+        statistics = self.open_statistics(top_k=top_k, maps=maps)
+        if not statistics.ready:
+            statistics.measure(watch)
+        return statistics
 
     def probabilities(
         self,
@@ -224,14 +224,14 @@ class AttentionView:
         if measured is not None and k <= measured.edges_HNk.shape[-1]:
             keys, values = measured.edges_keys_HNk[head, :, :k], measured.edges_HNk[head, :, :k]
             return TopKeys(keys.astype(np.int64), values.copy())
-        found = []
+        by_block = []
         for block in self._layer_rows(layer).blocks(head):
             below_HRC = block.p_HRC.log().clamp_(min=-2e29)
             keys_HRk = topk(below_HRC, below_HRC, 1, k)
             values_HRk = block.p_HRC.gather(-1, keys_HRk.clamp_min(0)).masked_fill_(keys_HRk < 0, 0)
             keys_HRk = torch.where(keys_HRk < 0, keys_HRk, keys_HRk + block.first_column)
-            found.append((filled(keys_HRk, len(self))[0].cpu(), values_HRk[0].float().cpu()))
-        return TopKeys(*(torch.cat(parts).numpy() for parts in zip(*found, strict=True)))
+            by_block.append((filled(keys_HRk, len(self))[0].cpu(), values_HRk[0].float().cpu()))
+        return TopKeys(*(torch.cat(parts).numpy() for parts in zip(*by_block, strict=True)))
 
     @property
     def entropy(self) -> NDArray[np.float32]:
@@ -265,7 +265,7 @@ class AttentionView:
     def summaries(self, only: int | None = None) -> list[HeadSummary]:
         """One `HeadSummary` per head, layer by layer, or for one layer only, in which case only that layer is
         measured."""
-        found = []
+        summaries = []
         statistics = self.statistics() if only is None else self.open_statistics()
         for number in range(self.layer_count) if only is None else (only,):
             layer = statistics.layer(number)
@@ -282,12 +282,12 @@ class AttentionView:
                     relation=RELATIONS[int(relations.argmax())],
                     relation_mass=float(relations.max()),
                 )
-                found.append(summary)
-        return found
+                summaries.append(summary)
+        return summaries
 
     def _measured(self, layer: int) -> LayerStatistics | None:
-        every = (found.layers[layer] for found in self._statistics.values())
-        return next((one for one in every if one is not None), None)
+        every = (statistics.layers[layer] for statistics in self._statistics.values())
+        return next((layer_statistics for layer_statistics in every if layer_statistics is not None), None)
 
     def _layer_rows(self, layer: int) -> LayerRows:
         """Cached for the last layer, because rectangles of one layer are often requested consecutively."""
@@ -303,10 +303,10 @@ class AttentionView:
 
     def _stacked(self, name: str) -> NDArray[np.float32]:
         layers = [layer for layer in self.statistics().layers if layer is not None]
-        found = np.zeros((len(layers), self.head_count, len(self)), dtype=np.float32)
+        stacked_LHN = np.zeros((len(layers), self.head_count, len(self)), dtype=np.float32)
         for number, layer in enumerate(layers):
-            found[number, : layer.heads] = getattr(layer, name)
-        return found
+            stacked_LHN[number, : layer.heads] = getattr(layer, name)
+        return stacked_LHN
 
     def _tile(self, rows: slice, columns: slice) -> Tile:
         return Tile(*_bounds(rows, len(self)), *_bounds(columns, len(self)))

@@ -144,10 +144,11 @@ def _filled(spec: EncoderSpec, encodings: Sequence[Encoding]) -> PackedBatch:
     missing = -len(encodings) * length % ROWS
     lengths = [min(length, missing - begun) for begun in range(0, missing, length)]
     chosen = trained_global_tokens(spec, paired=False)
-    marks = [places(one, chosen) for one in encodings] if has_global_tokens(spec) else None
+    marks = [places(encoding, chosen) for encoding in encodings] if has_global_tokens(spec) else None
     return PackedBatch.of_ids(
-        [one.ids for one in encodings] + [first.ids[:some] for some in lengths],
-        [one.token_type_ids for one in encodings] + [first.token_type_ids[:some] for some in lengths],
+        [encoding.ids for encoding in encodings] + [first.ids[:some] for some in lengths],
+        [encoding.token_type_ids for encoding in encodings]
+        + [first.token_type_ids[:some] for some in lengths],
         None if marks is None else marks + [()] * len(lengths),
     )
 
@@ -208,8 +209,11 @@ class BatchRelations:
 
 def relations(encodings: Sequence[Encoding]) -> BatchRelations:
     """The relations in texts of one length."""
-    parts = [_of_text(one) for one in encodings]
-    return BatchRelations(np.stack([one for one, _ in parts]), np.stack([one for _, one in parts]))
+    parts = [_of_text(encoding) for encoding in encodings]
+    return BatchRelations(
+        np.stack([patterns_NNP for patterns_NNP, _ in parts]),
+        np.stack([classes_NNX for _, classes_NNX in parts]),
+    )
 
 
 def _of_text(encoding: Encoding) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
@@ -222,7 +226,7 @@ def _of_text(encoding: Encoding) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     both_NN = content_N[:, None] & content_N[None, :]
     word_N, ids_N = words(encoding).of_token, np.asarray(encoding.ids)
     apart_NN = offset_NN != 0
-    found = {
+    patterns = {
         "edge": both_NN,
         "previous": both_NN & (offset_NN == -1),
         "next": both_NN & (offset_NN == 1),
@@ -245,6 +249,6 @@ def _of_text(encoding: Encoding) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     }
     named_NN = np.any(list(classes.values()), axis=0)
     return (
-        np.stack([found[name] for name in PATTERNS], axis=-1),
+        np.stack([patterns[name] for name in PATTERNS], axis=-1),
         np.stack([classes.get(name, ~named_NN) for name in CLASSES], axis=-1),
     )

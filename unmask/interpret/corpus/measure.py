@@ -119,23 +119,23 @@ class CorpusStatistics:
         check_choice("pattern", pattern, PATTERNS)
         most = one_of("top", top, EXAMPLES + 1, "examples are kept for")
         totals, at = self.totals, (*where, PATTERNS.index(pattern))
-        found = []
+        examples = []
         for place in range(min(whole_number("top", most, 1), totals.text_LHPk.shape[-1])):
             number = int(totals.text_LHPk[at][place])
             if number == NONE:
                 break
             query, key = int(totals.query_LHPk[at][place]), int(totals.key_LHPk[at][place])
             score, weight = float(totals.score_LHPk[at][place]), float(totals.weight_LHPk[at][place])
-            found.append(self._example(number, query, key, score, weight))
-        return tuple(found)
+            examples.append(self._example(number, query, key, score, weight))
+        return tuple(examples)
 
     def _example(self, number: int, query: int, key: int, score: float, weight: float) -> Example:
-        one = self.corpus.texts[number]
-        encoding = self.encode(one.text)
+        text = self.corpus.texts[number]
+        encoding = self.encode(text.text)
         spans = [tuple(map(int, encoding.offsets[token])) for token in (query, key)]
         return Example(
-            text=one.text,
-            source=one.source,
+            text=text.text,
+            source=text.source,
             score=score,
             query=(spans[0][0], spans[0][1]),
             key=(spans[1][0], spans[1][1]),
@@ -196,50 +196,50 @@ def measure_corpus(
     if not isinstance(encoder, Encoder):
         raise UnknownArchitecture(f"{type(encoder).__name__} has no attention, so there is none to show")
     limit = MOST_TOKENS if max_tokens is None else min(MOST_TOKENS, max_tokens)
-    texts = [one.text for one in corpus.texts]
+    texts = [text.text for text in corpus.texts]
     encodings = tokenizer.encode_batch(
         texts, max_tokens=limit, truncation="end", name=lambda number: corpus.texts[number].source
     )
     key = f"{identity} {corpus.sha256} {limit}"
     heads = [layer.mixer.heads for layer in encoder.spec.layers]
     totals = HeadTotals.empty(len(heads), max(heads)) if known is None else known.totals
-    held = None if cache is None else read_totals(cache, key, totals)
-    if held is not None and held.texts in _ends(len(corpus)) and held.texts >= totals.texts:
-        totals = held
+    stored = None if cache is None else read_totals(cache, key, totals)
+    if stored is not None and stored.texts in _ends(len(corpus)) and stored.texts >= totals.texts:
+        totals = stored
 
     def encode(text: str) -> Encoding:
         return tokenizer.encode(text, max_tokens=limit, truncation="end")
 
-    made = CorpusStatistics(
+    statistics = CorpusStatistics(
         corpus,
         totals,
-        truncated=sum(one.original_tokens > one.kept_tokens for one in encodings),
+        truncated=sum(encoding.original_tokens > encoding.kept_tokens for encoding in encodings),
         encode=encode,
-        from_cache=totals is held and totals.texts == len(corpus),
+        from_cache=totals is stored and totals.texts == len(corpus),
     )
     if partial is not None and totals.texts:
-        partial(made)
+        partial(statistics)
     watched = watch or unwatched
     for end in _ends(len(corpus)):
-        if end <= made.totals.texts:
+        if end <= statistics.totals.texts:
             continue
-        totals = made.totals.copied()
+        totals = statistics.totals.copied()
         _add_round(encoder, encodings, totals, end, watched)
         if cache is not None:
             write_totals(cache, key, totals)
-        made = replace(made, totals=totals)
+        statistics = replace(statistics, totals=totals)
         if partial is not None:
-            partial(made)
-    return made
+            partial(statistics)
+    return statistics
 
 
 def _ends(count: int) -> list[int]:
     """Where rounds end."""
-    found, size = [0], FIRST_ROUND
-    while found[-1] < count:
-        found.append(min(count, found[-1] + size))
+    ends, size = [0], FIRST_ROUND
+    while ends[-1] < count:
+        ends.append(min(count, ends[-1] + size))
         size = min(LARGEST_ROUND, 2 * size)
-    return found
+    return ends
 
 
 def _add_round(
@@ -335,14 +335,14 @@ def find_examples(
     """
     statistics.examples(layer, head, pattern, 1)  # refuses a head that is not there
     check_choice("pattern", pattern, PATTERNS)
-    wanted = [word.strip() if word else "" for word in (query, key)]
-    if not any(wanted):
+    words = [word.strip() if word else "" for word in (query, key)]
+    if not any(words):
         raise InvalidRequest("no word was given; give the word of the query or of the key")
     texts = statistics.corpus.texts
     numbers = [
         number
-        for number, one in enumerate(texts)
-        if all(not word or any(occurrences(one.text, word)) for word in wanted)
+        for number, text in enumerate(texts)
+        if all(not word or any(occurrences(text.text, word)) for word in words)
     ]
     some = numbers[:MOST_READ]
     totals = HeadTotals.empty(1, 1, top)
@@ -355,20 +355,20 @@ def find_examples(
             watched("reading texts with these words", done + count * layers // of, len(some))
 
         batch = EqualLengthBatch.run(encoder, chosen, ticked)
-        marks = [_marked(chosen, word) if word else None for word in wanted]
+        marks = [_marked(chosen, word) if word else None for word in words]
         related = relations(chosen).only(*marks)
         p_SHNN, _ = batch.attention(layer)
         totals.rank(0, slice(0, 1), p_SHNN[:, head : head + 1], related, np.array(group))
         done += len(group)
-    found = CorpusStatistics(statistics.corpus, totals, statistics.truncated, statistics.encode)
-    return FoundExamples(found.examples(0, 0, pattern, top), len(numbers), len(some))
+    ranked = CorpusStatistics(statistics.corpus, totals, statistics.truncated, statistics.encode)
+    return FoundExamples(ranked.examples(0, 0, pattern, top), len(numbers), len(some))
 
 
 def _marked(encodings: Sequence[Encoding], words: str) -> NDArray[np.bool_]:
     """The tokens that share a character with an occurrence of words, (S, N)."""
-    found = np.zeros((len(encodings), len(encodings[0])), dtype=np.bool_)
+    marked_SN = np.zeros((len(encodings), len(encodings[0])), dtype=np.bool_)
     for text, encoding in enumerate(encodings):
         start_N, end_N = encoding.offsets.T
         for start, end in occurrences(encoding.text, words):
-            found[text] |= (start_N < end) & (end_N > start) & ~encoding.special
-    return found
+            marked_SN[text] |= (start_N < end) & (end_N > start) & ~encoding.special
+    return marked_SN

@@ -77,8 +77,8 @@ class CorpusSinks:
         if head is not None:
             one_of("head", head, parts[0].shape[1], f"layer {layer} has heads")
             parts = [parts[0][:, [head]]]
-        found = np.concatenate(parts, axis=1).astype(np.float64)
-        return _estimates(found.mean(1, keepdims=True))[0]
+        values_SH = np.concatenate(parts, axis=1).astype(np.float64)
+        return _estimates(values_SH.mean(1, keepdims=True))[0]
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def corpus_sinks(
     watch, done = watch or unwatched, 0
     for numbers in batches(encodings, range(len(encodings)), encoder):
         some = [encodings[number] for number in numbers]
-        kinds_SNX = torch.from_numpy(np.stack([kinds_of(one) for one in some]))
+        kinds_SNX = torch.from_numpy(np.stack([kinds_of(encoding) for encoding in some]))
         batch = EqualLengthBatch.run(encoder, some, unwatched)
         for layer, heads in enumerate(heads_L):
             p_SHNN, _ = batch.attention(layer)
@@ -148,9 +148,9 @@ def corpus_sinks(
         done += len(numbers)
     return CorpusSinks(
         epsilon=epsilon,
-        truncated=sum(one.original_tokens > one.kept_tokens for one in encodings),
+        truncated=sum(encoding.original_tokens > encoding.kept_tokens for encoding in encodings),
         received_SLHX=received_SLHX,
-        tokens_SX=np.stack([kinds_of(one).mean(0) for one in encodings]),
+        tokens_SX=np.stack([kinds_of(encoding).mean(0) for encoding in encodings]),
         sink_SLHX=sink_SLHX,
         heads_L=heads_L,
     )
@@ -192,27 +192,29 @@ def remove_values(
         Cancelled: ``watch`` stopped the work.
     """
     encodings, watch = _read(encoder, tokenizer, corpus, max_tokens, limit), watch or unwatched
-    found: dict[str, list[tuple[float, float, int]]] = {kind: [] for kind in KINDS[:-1]}
+    effects: dict[str, list[tuple[float, float, int]]] = {kind: [] for kind in KINDS[:-1]}
     for number, encoding in enumerate(encodings):
         draw = np.random.default_rng((seed, number))
         kinds_NX = kinds_of(encoding)
         others = np.flatnonzero(kinds_NX[:, KINDS.index("other")])
         if len(others) > 1:
             place = int(draw.choice(others))
-            asked = _Asked(encoder, masked(encoding, [place], tokenizer), place)
-            left = others[others != place]
-            for at, kind in enumerate(found):
+            question = _Asked(encoder, masked(encoding, [place], tokenizer), place)
+            candidates = others[others != place]
+            for at, kind in enumerate(effects):
                 tokens = np.flatnonzero(kinds_NX[:, at])
-                if 0 < len(tokens) <= len(left):
-                    control = draw.choice(left, len(tokens), replace=False)
-                    found[kind].append((asked.divergence(tokens), asked.divergence(control), len(tokens)))
+                if 0 < len(tokens) <= len(candidates):
+                    control = draw.choice(candidates, len(tokens), replace=False)
+                    effects[kind].append(
+                        (question.divergence(tokens), question.divergence(control), len(tokens))
+                    )
         watch("taking values away", number + 1, len(encodings))
-    made = [_removal(kind, np.array(rows)) for kind, rows in found.items() if rows]
-    if not made:
+    removals = [_removal(kind, np.array(rows)) for kind, rows in effects.items() if rows]
+    if not removals:
         raise InvalidRequest(
             f"no text of {corpus.name} has a word to mask and another one; give longer texts"
         )
-    return tuple(made)
+    return tuple(removals)
 
 
 def kinds_of(encoding: Encoding) -> NDArray[np.bool_]:
@@ -250,7 +252,7 @@ def _read(
     texts = corpus.texts if limit is None else corpus.texts[: whole_number("limit", limit, 1)]
     most = MOST_TOKENS if max_tokens is None else min(MOST_TOKENS, max_tokens)
     return tokenizer.encode_batch(
-        [one.text for one in texts], max_tokens=most, truncation="end", name=lambda at: texts[at].source
+        [text.text for text in texts], max_tokens=most, truncation="end", name=lambda at: texts[at].source
     )
 
 
@@ -262,9 +264,9 @@ def _removal(kind: str, rows: NDArray[np.float64]) -> Removal:
 
 def _estimates(values_SF: NDArray[np.float64]) -> tuple[Estimate, ...]:
     """The mean over texts of each column."""
-    drawn = sample_counts(len(values_SF)) @ values_SF / len(values_SF)
+    resampled = sample_counts(len(values_SF)) @ values_SF / len(values_SF)
     tail = (1 - CONFIDENCE) / 2
-    ends = np.quantile(drawn, (tail, 1 - tail), axis=0)
+    ends = np.quantile(resampled, (tail, 1 - tail), axis=0)
     each = zip(values_SF.mean(0).tolist(), *ends.tolist(), strict=True)
     return tuple(Estimate(value, Interval(low, high)) for value, low, high in each)
 

@@ -85,7 +85,7 @@ class HeadTotals:
     def copied(self) -> "HeadTotals":
         """A copy that later texts do not change."""
         arrays: dict[str, Any] = {
-            name: one.copy() for name, one in vars(self).items() if isinstance(one, np.ndarray)
+            name: array.copy() for name, array in vars(self).items() if isinstance(array, np.ndarray)
         }
         return replace(self, **arrays)
 
@@ -147,21 +147,21 @@ class HeadTotals:
         score_SHP[..., edge] = flat_SHC.masked_fill(~edges_SC[:, None], 0).amax(-1).double().numpy()
         score_SHP = np.where(known_SP[:, None], score_SHP, -1.0)
         held_HPk, new_HPS = self.score_LHPk[layer, heads], score_SHP.transpose(1, 2, 0)
-        kept = held_HPk.shape[-1]
+        count = held_HPk.shape[-1]
         scores_HPc = np.concatenate([held_HPk, new_HPS], -1)
         texts_HPc = np.concatenate(
             [self.text_LHPk[layer, heads], np.broadcast_to(texts_S, new_HPS.shape)], -1
         )
         # Of equal scores, the text that comes first in the corpus: no matter in which order they came here.
-        order_HPk = np.lexsort((texts_HPc, -scores_HPc), axis=-1)[..., :kept]
+        order_HPk = np.lexsort((texts_HPc, -scores_HPc), axis=-1)[..., :count]
         scores_HPk = np.take_along_axis(scores_HPc, order_HPk, -1)
         self.score_LHPk[layer, heads] = scores_HPk
         self.text_LHPk[layer, heads] = np.where(
             scores_HPk < 0, NONE, np.take_along_axis(texts_HPc, order_HPk, -1)
         )
-        new = (order_HPk >= kept) & (scores_HPk >= 0)
+        new = (order_HPk >= count) & (scores_HPk >= 0)
         head, pattern, _ = at = np.nonzero(new)
-        text = order_HPk[at] - kept
+        text = order_HPk[at] - count
         patterns_SPC = torch.from_numpy(relations.patterns_SNNP).flatten(1, 2).mT
         weight_A, cell_A = np.zeros(len(text)), np.zeros(len(text), dtype=np.int64)
         # A whole map of each new example: of long texts, a few at a time.
@@ -172,13 +172,13 @@ class HeadTotals:
             best = cells_AC.masked_fill_(~patterns_SPC[text[some], pattern[some]], -1).max(-1)
             weight_A[some], cell_A[some] = best.values.numpy(), best.indices.numpy()
         length = p_SHNN.shape[-1]
-        found = (
+        strongest = (
             (self.query_LHPk, cell_A // length),
             (self.key_LHPk, cell_A % length),
             (self.weight_LHPk, weight_A),
         )
-        old_HPk = np.minimum(order_HPk, kept - 1)
-        for array, values in found:
+        old_HPk = np.minimum(order_HPk, count - 1)
+        for array, values in strongest:
             moved_HPk = np.take_along_axis(array[layer, heads], old_HPk, -1)
             moved_HPk[at] = values
             array[layer, heads] = moved_HPk
@@ -266,8 +266,8 @@ def read_totals(path: Path, key: str, like: HeadTotals) -> HeadTotals | None:
     with np.load(BytesIO(arrays), allow_pickle=False) as stored:
         values = {field.name: stored[field.name] for field in fields(like)}
     for field in fields(like):
-        wanted = np.asarray(getattr(like, field.name))
-        if values[field.name].shape != wanted.shape or values[field.name].dtype != wanted.dtype:
+        expected = np.asarray(getattr(like, field.name))
+        if values[field.name].shape != expected.shape or values[field.name].dtype != expected.dtype:
             return None
     texts, queries = int(values.pop("texts")), int(values.pop("queries"))
     return HeadTotals(texts=texts, queries=queries, **values)

@@ -51,18 +51,20 @@ class Corpus:
             EmptyText: there is no text.
             InvalidRequest: there are more than `MOST_TEXTS`.
         """
-        found: dict[str, CorpusText] = {}
-        given = 0
-        for one in texts:
-            given += 1
-            kept = found.get(one.text)
-            if kept is None or one.source < kept.source:
-                found[one.text] = one
-            if len(found) > MOST_TEXTS:
+        by_text: dict[str, CorpusText] = {}
+        count = 0
+        for text in texts:
+            count += 1
+            equal = by_text.get(text.text)
+            if equal is None or text.source < equal.source:
+                by_text[text.text] = text
+            if len(by_text) > MOST_TEXTS:
                 raise InvalidRequest(f"{name} has more than {MOST_TEXTS:,} texts; give a part of it")
-        if not found:
+        if not by_text:
             raise EmptyText(f"{name} has no text; a corpus has one text on each line")
-        return cls(name, tuple(sorted(found.values(), key=lambda one: _digest(one.text))), given - len(found))
+        return cls(
+            name, tuple(sorted(by_text.values(), key=lambda text: _digest(text.text))), count - len(by_text)
+        )
 
     @classmethod
     def of_strings(cls, texts: Iterable[str], name: str = "the given texts") -> "Corpus":
@@ -82,10 +84,10 @@ class Corpus:
     @cached_property
     def sha256(self) -> str:
         """A digest of all texts, the same for every order of them."""
-        found = hashlib.sha256()
-        for one in self.texts:
-            found.update(_digest(one.text))
-        return found.hexdigest()
+        digest = hashlib.sha256()
+        for text in self.texts:
+            digest.update(_digest(text.text))
+        return digest.hexdigest()
 
 
 @cache
@@ -103,20 +105,20 @@ def shipped_corpus() -> Corpus:
     )
 
 
-def corpus_of(given: "Corpus | str | Path | Sequence[str] | None") -> Corpus:
+def corpus_of(source: "Corpus | str | Path | Sequence[str] | None") -> Corpus:
     """A corpus, the one of a file, one of a list of texts, or that of the package for None.
 
     Raises:
         TextError: the file cannot be read, or there is no text.
         InvalidRequest: it is not a file of texts, or there are too many.
     """
-    if given is None:
+    if source is None:
         return shipped_corpus()
-    if isinstance(given, Corpus):
-        return given
-    if isinstance(given, str | Path):
-        return read_corpus(given)
-    texts = listed("corpus", given)
+    if isinstance(source, Corpus):
+        return source
+    if isinstance(source, str | Path):
+        return read_corpus(source)
+    texts = listed("corpus", source)
     for number, text in enumerate(texts, 1):
         if not isinstance(text, str):
             raise InvalidText(f"text {number} of the corpus is {quoted(text)}; give strings")

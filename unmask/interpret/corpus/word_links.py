@@ -86,7 +86,7 @@ def right_answers(
     key = _key(texts, identity, right_LHM.shape) if cache is not None else ""
     done_S = _taken_up(cache, key, right_LHM, len(texts))
     watch, since = watch or unwatched, 0
-    encodings = {number: one.encoding for number, one in enumerate(texts)}
+    encodings = {number: text.encoding for number, text in enumerate(texts)}
     waiting = [number for number in encodings if not done_S[number] and len(texts[number])]
     for numbers in batches(encodings, waiting, encoder):
         before = int(done_S.sum())
@@ -129,11 +129,17 @@ def _right(text: LinkedText, p_HNN: Tensor) -> NDArray[np.bool_]:
 
 
 def _key(texts: Sequence[LinkedText], identity: str, shape: tuple[int, ...]) -> str:
-    found = hashlib.sha256(MAGIC + f"{identity} {shape}".encode())
-    for one in texts:
-        for array in (one.encoding.ids, one.source_M, one.backward_M, one.candidates_MW, one.accepted_MW):
-            found.update(f"{array.shape} {array.dtype}".encode() + np.ascontiguousarray(array).tobytes())
-    return found.hexdigest()
+    digest = hashlib.sha256(MAGIC + f"{identity} {shape}".encode())
+    for text in texts:
+        for array in (
+            text.encoding.ids,
+            text.source_M,
+            text.backward_M,
+            text.candidates_MW,
+            text.accepted_MW,
+        ):
+            digest.update(f"{array.shape} {array.dtype}".encode() + np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
 
 
 def _taken_up(cache: Path | None, key: str, right_LHM: NDArray[np.bool_], texts: int) -> NDArray[np.bool_]:

@@ -204,7 +204,7 @@ def importance(
 def _effect(
     replay: InterventionRun, score: TargetScore, layer: int, change: Change, watch: Watch | None
 ) -> Effect:
-    before, after = (replay.score(score, layer, one, watch) for one in (None, change))
+    before, after = (replay.score(score, layer, applied, watch) for applied in (None, change))
     return Effect(before, after, before - after, score.unit)
 
 
@@ -225,11 +225,11 @@ def _without_head(replay: InterventionRun, layer: int, head: int, how: How) -> C
 def _edge_value(cache: ActivationCache, layer: int, head: int, query: int, key: int) -> tuple[Tensor, float]:
     """What a query of a head gets of a key, ``p_ij v_j``, (K,), and the p."""
     (block,) = LayerRows(cache, layer).blocks(head, slice(query, query + 1))
-    seen = block.first_column <= key < block.end_column
-    p = float(block.p_HRC[0, 0, key - block.first_column]) if seen else 0.0
+    visible = block.first_column <= key < block.end_column
+    p = float(block.p_HRC[0, 0, key - block.first_column]) if visible else 0.0
     rows = slice(key, key + 1)
-    own = cache.projected_for_globals(layer, rows) if block.of_globals else None
-    v_K = (own or cache.projected(layer, rows)).v_NHK[0, head]
+    of_globals = cache.projected_for_globals(layer, rows) if block.of_globals else None
+    v_K = (of_globals or cache.projected(layer, rows)).v_NHK[0, head]
     return v_K * p, p
 
 
@@ -291,7 +291,7 @@ def _values_of(cache: ActivationCache, layer: int, tokens_M: Tensor) -> Tensor:
     places = tokens_M.tolist()
     values_MHK = cache.projected(layer).v_NHK[places].to(rows.dtype)
     of_globals = cache.projected_for_globals(layer)
-    found = []
+    mixed = []
     for block in rows.blocks():
         v_MHK = of_globals.v_NHK[places].to(rows.dtype) if block.of_globals and of_globals else values_MHK
         p_HRM = (
@@ -307,5 +307,5 @@ def _values_of(cache: ActivationCache, layer: int, tokens_M: Tensor) -> Tensor:
             if places
             else block.p_HRC[..., :0]
         )
-        found.append(torch.einsum("hrm,mhk->rhk", p_HRM, v_MHK))
-    return torch.cat(found).flatten(1)
+        mixed.append(torch.einsum("hrm,mhk->rhk", p_HRM, v_MHK))
+    return torch.cat(mixed).flatten(1)

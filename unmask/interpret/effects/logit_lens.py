@@ -91,15 +91,15 @@ def logit_lens(
         return logits_MV.to(torch.promote_types(logits_MV.dtype, torch.float32))
 
     last = cache.layer_count - by_decoder
-    found = []
+    levels = []
     with torch.no_grad():
         own_MV = predicted(last)
         followed_M = own_MV.argmax(-1) if follow is None else torch.tensor(list(follow), device=own_MV.device)
         for level in range(last + 1):
-            found.append(_reading(predicted(level) if level < last else own_MV, own_MV, followed_M, top_k))
+            levels.append(_reading(predicted(level) if level < last else own_MV, own_MV, followed_M, top_k))
             watch("reading layers", level + 1, last + 1)
     ids, probabilities, entropy, distance, followed, ranks = (
-        np.stack(part, axis=1) for part in zip(*found, strict=True)
+        np.stack(part, axis=1) for part in zip(*levels, strict=True)
     )
     if not all(np.isfinite(part).all() for part in (probabilities, entropy, distance)):
         raise not_finite("a predicted probability", str(cache.states[0].dtype))

@@ -214,12 +214,12 @@ class TargetScore:
     def _start(self, reads: Sequence[str], token: int) -> Tensor:
         length = len(self.cache)
         weights_N = torch.zeros(length, dtype=torch.float64)
-        for one in reads:
-            if one in ("first", "cls", "pooler", "tokens_and_first"):
+        for mode in reads:
+            if mode in ("first", "cls", "pooler", "tokens_and_first"):
                 weights_N[0] += 1 / len(reads)
-            if one in ("tokens", "tokens_and_first"):
+            if mode in ("tokens", "tokens_and_first"):
                 weights_N[token] += 1
-            if one not in ("first", "cls", "pooler", "tokens", "tokens_and_first"):
+            if mode not in ("first", "cls", "pooler", "tokens", "tokens_and_first"):
                 weights_N += 1 / length / len(reads)
         return weights_N
 
@@ -268,9 +268,9 @@ class TargetScore:
         one_of("class", target.index, spec.classes, f"the classifier {target.role} has classes")
         by_token = spec.reads in ("tokens", "tokens_and_first")
         if by_token != (target.token is not None):
-            wanted = "say which" if by_token else "leave the token out"
+            remedy = "say which" if by_token else "leave the token out"
             which = "each token" if by_token else "the whole text"
-            raise InvalidRequest(f"the classifier {target.role} is for {which}; {wanted}")
+            raise InvalidRequest(f"the classifier {target.role} is for {which}; {remedy}")
         if target.token is not None:
             self._check_token(target.token)
 
@@ -347,15 +347,15 @@ class InterventionRun:
 
     def mixed(self, layer: int) -> Tensor:
         """What the heads of a layer mixed, (N, H, K)."""
-        heard: list[Tensor] = []
+        recorded: list[Tensor] = []
 
         def record(place: HookPoint, layer: int, tensor: Tensor) -> None:
             if place is HookPoint.MIXED:
-                heard.append(tensor)
+                recorded.append(tensor)
 
         with torch.no_grad():
             self.layer(layer, self.cache.states[layer], record)
-        return heard[0]
+        return recorded[0]
 
     @contextmanager
     def changed(self, layer: int, change: Change | None) -> Iterator[None]:
@@ -385,29 +385,29 @@ class InterventionRun:
         dtype = self.encoder.embedding.words.weight.dtype
         if score.by_decoder:
             layers -= 1
-            made, gradient_ND = _through_decoder(score, states[layers].to(dtype), scale, layers)
-            yield made
+            mixed, gradient_ND = _through_decoder(score, states[layers].to(dtype), scale, layers)
+            yield mixed
         else:
             gradient_ND = _gradient(score, states[-1].to(dtype), scale)
         for layer in reversed(range(layers)):
             watch(what, self.layers - 1 - layer, self.layers)
-            made, gradient_ND = self._back(layer, states[layer].to(dtype), gradient_ND)
-            yield made
+            mixed, gradient_ND = self._back(layer, states[layer].to(dtype), gradient_ND)
+            yield mixed
         watch(what, self.layers, self.layers)
 
     def _back(self, layer: int, x_ND: Tensor, gradient_ND: Tensor) -> tuple[Mixed, Tensor]:
         """One layer forward and backward: gradients by what its heads mixed, and by its input."""
-        heard: list[Tensor] = []
+        recorded: list[Tensor] = []
 
         def record(place: HookPoint, layer: int, tensor: Tensor) -> None:
             if place is HookPoint.MIXED:
-                heard.append(tensor)
+                recorded.append(tensor)
 
         with torch.enable_grad():
             x_ND = x_ND.detach().requires_grad_()
             y_ND = self.layer(layer, x_ND, record)
-            below_ND, gradient_NHK = torch.autograd.grad(y_ND, [x_ND, heard[0]], gradient_ND)
-        return Mixed(layer, heard[0].detach(), gradient_NHK), below_ND
+            below_ND, gradient_NHK = torch.autograd.grad(y_ND, [x_ND, recorded[0]], gradient_ND)
+        return Mixed(layer, recorded[0].detach(), gradient_NHK), below_ND
 
 
 def _gradient(score: TargetScore, x_ND: Tensor, scale: Scale) -> Tensor:
@@ -420,16 +420,16 @@ def _gradient(score: TargetScore, x_ND: Tensor, scale: Scale) -> Tensor:
 
 def _through_decoder(score: TargetScore, x_ND: Tensor, scale: Scale, layer: int) -> tuple[Mixed, Tensor]:
     """The passes of the decoder, and the gradient by the states before the last layer."""
-    heard: dict[HookPoint, list[Tensor]] = {HookPoint.QUERY: [], HookPoint.MIXED: []}
+    recorded: dict[HookPoint, list[Tensor]] = {HookPoint.QUERY: [], HookPoint.MIXED: []}
 
     def record(place: HookPoint, layer: int, tensor: Tensor) -> None:
-        heard[place].append(tensor)
+        recorded[place].append(tensor)
 
     with torch.enable_grad():
         x_ND = x_ND.detach().requires_grad_()
         number = score.value(x_ND, scale, record)
-        gradient_ND, *of_passes = torch.autograd.grad(number, [x_ND, *heard[HookPoint.MIXED]])
-    q_NHK, o_NHK = (torch.cat(heard[place]).detach() for place in (HookPoint.QUERY, HookPoint.MIXED))
+        gradient_ND, *of_passes = torch.autograd.grad(number, [x_ND, *recorded[HookPoint.MIXED]])
+    q_NHK, o_NHK = (torch.cat(recorded[place]).detach() for place in (HookPoint.QUERY, HookPoint.MIXED))
     return Mixed(layer, o_NHK, torch.cat(of_passes), q_NHK), gradient_ND
 
 

@@ -161,15 +161,15 @@ def arcs_figure(
     special = view.encoding.special
     count = len(weights)
     pairs = [(query, key) for query in range(count) for key in range(count) if query != key]
-    drawn = [one for one in pairs if weights[one] >= least and not special[list(one)].any()]
-    farthest = max((abs(query - key) for query, key in drawn), default=1)
+    edges = [pair for pair in pairs if weights[pair] >= least and not special[list(pair)].any()]
+    farthest = max((abs(query - key) for query, key in edges), default=1)
     with paper_style():
         from matplotlib.patches import Arc
 
         height = width * farthest / count / 2 + 0.7
         figure = new_figure(width, height)
         axes = figure.add_subplot()
-        for query, key in drawn:
+        for query, key in edges:
             # An arc to a key on the left is blue, the color of queries; to the right, orange.
             axes.add_patch(
                 Arc(

@@ -162,9 +162,9 @@ def palette(tone: Tone = "light") -> NDArray[np.uint8]:
     lab = np.stack([lightness_C, chroma_C * np.cos(hue_C), chroma_C * np.sin(hue_C)], axis=1)
     linear = (lab @ np.array(TO_LMS).T) ** 3 @ np.array(TO_RGB).T
     curved = 1.055 * np.clip(linear, 0.0031308, None) ** (1 / 2.4) - 0.055
-    shown = np.where(linear <= 0.0031308, 12.92 * linear, curved)
-    found: NDArray[np.uint8] = np.floor(255 * np.clip(shown, 0, 1) + 0.5).astype(np.uint8)
-    return found
+    encoded = np.where(linear <= 0.0031308, 12.92 * linear, curved)
+    colors: NDArray[np.uint8] = np.floor(255 * np.clip(encoded, 0, 1) + 0.5).astype(np.uint8)
+    return colors
 
 
 def hex_color(color: NDArray[np.uint8]) -> str:

@@ -70,40 +70,40 @@ def cka(
         InvalidRequest: there are fewer than 30 rows, numbers of rows differ, or all rows of a layer are
             equal.
     """
-    a = [as_points(one, f"the states of layer {layer}") for layer, one in enumerate(states_a)]
+    a = [as_points(states, f"the states of layer {layer}") for layer, states in enumerate(states_a)]
     b = a
     if states_b is not None:
-        b = [as_points(one, f"the states of layer {layer}") for layer, one in enumerate(states_b)]
+        b = [as_points(states, f"the states of layer {layer}") for layer, states in enumerate(states_b)]
     rows = _rows(a, b)
     some = sample(rows, points, seed)
     shuffle = generator(seed).permutation(len(some))
-    one = [_Layer.of(x_ND[some]) for x_ND in a]
-    other = one if b is a else [_Layer.of(x_ND[some]) for x_ND in b]
-    for side in (one, other):
-        for layer, found in enumerate(side):
-            if found.alone <= 0 or found.unbiased_P[0] <= 0:
+    layers_a = [_Layer.of(x_ND[some]) for x_ND in a]
+    layers_b = layers_a if b is a else [_Layer.of(x_ND[some]) for x_ND in b]
+    for side in (layers_a, layers_b):
+        for layer, measured in enumerate(side):
+            if measured.alone <= 0 or measured.unbiased_P[0] <= 0:
                 raise InvalidRequest(f"in layer {layer} all rows are the same vector, so CKA has no value")
-    made = np.zeros((6, len(one), len(other)))
-    for i, first in enumerate(one):
-        for j, second in enumerate(other):
-            watch("cka", i, len(one))
-            if one is other and j < i:
-                made[:4, i, j] = made[:4, j, i]  # CKA is symmetric; the shuffled one only in expectation
-                made[4:, i, j] = made[4:, j, i]
+    values = np.zeros((6, len(layers_a), len(layers_b)))
+    for i, first in enumerate(layers_a):
+        for j, second in enumerate(layers_b):
+            watch("cka", i, len(layers_a))
+            if layers_a is layers_b and j < i:
+                values[:4, i, j] = values[:4, j, i]  # CKA is symmetric; the shuffled one only in expectation
+                values[4:, i, j] = values[4:, j, i]
             else:
-                made[:4, i, j] = _pair(first, second)
-                made[4:, i, j] = _unrelated(first, second, shuffle)
-    watch("cka", len(one), len(one))
-    debiased, low, high, biased, shuffled, shuffled_biased = made
+                values[:4, i, j] = _pair(first, second)
+                values[4:, i, j] = _unrelated(first, second, shuffle)
+    watch("cka", len(layers_a), len(layers_a))
+    debiased, low, high, biased, shuffled, shuffled_biased = values
     return Cka(debiased, low, high, biased, shuffled, shuffled_biased, len(some), rows)
 
 
 def _rows(a: Sequence[FloatArray], b: Sequence[FloatArray]) -> int:
     counts = {len(x_ND) for x_ND in (*a, *b)}
     if len(counts) != 1:
-        found = " and ".join(map(str, sorted(counts))) or "no"
+        numbers = " and ".join(map(str, sorted(counts))) or "no"
         raise InvalidRequest(
-            f"layers have {found} rows; CKA compares the same rows, so give the same tokens for each layer"
+            f"layers have {numbers} rows; CKA compares the same rows, so give the same tokens for each layer"
         )
     (rows,) = counts
     if rows < FEWEST_ROWS:
@@ -175,10 +175,10 @@ def _pair(a: _Layer, b: _Layer) -> tuple[float, float, float, float]:
     products_P = _products(a.x_ND, b.x_ND)
     alone_P = a.unbiased_P * b.unbiased_P
     value_P = _unbiased(products_P, a, b) / np.sqrt(np.maximum(alone_P, 1e-9 * alone_P[0]))
-    made = with_interval(float(value_P[0]), value_P[1:].tolist(), len(a.x_ND))
-    assert made.low is not None
-    assert made.high is not None
-    return float(value_P[0]), made.low, made.high, float(products_P[0] / np.sqrt(a.alone * b.alone))
+    estimate = with_interval(float(value_P[0]), value_P[1:].tolist(), len(a.x_ND))
+    assert estimate.low is not None
+    assert estimate.high is not None
+    return float(value_P[0]), estimate.low, estimate.high, float(products_P[0] / np.sqrt(a.alone * b.alone))
 
 
 def _unrelated(a: _Layer, b: _Layer, order: NDArray[np.int64]) -> tuple[float, float]:

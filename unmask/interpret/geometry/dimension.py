@@ -27,8 +27,8 @@ def two_nn(r_MK: FloatArray) -> float:
     The paper fits a slope instead; see `two_nn_slope`.
     """
     log_M = np.sort(np.log(r_MK[:, 1] / r_MK[:, 0]))
-    kept = int(len(log_M) * KEPT)
-    return float((kept - 1) / (log_M[:kept].sum() + (len(log_M) - kept) * log_M[kept - 1]))
+    count = int(len(log_M) * KEPT)
+    return float((count - 1) / (log_M[:count].sum() + (len(log_M) - count) * log_M[count - 1]))
 
 
 def two_nn_slope(r_MK: FloatArray) -> float:
@@ -37,9 +37,9 @@ def two_nn_slope(r_MK: FloatArray) -> float:
     F is the rank of a ratio divided by M (Facco et al. 2017).
     """
     log_M = np.sort(np.log(r_MK[:, 1] / r_MK[:, 0]))
-    kept = int(len(log_M) * KEPT)
-    height = -np.log1p(-np.arange(1, kept + 1) / len(log_M))
-    return float(log_M[:kept] @ height / (log_M[:kept] @ log_M[:kept]))
+    count = int(len(log_M) * KEPT)
+    height = -np.log1p(-np.arange(1, count + 1) / len(log_M))
+    return float(log_M[:count] @ height / (log_M[:count] @ log_M[:count]))
 
 
 def gride(r_MK: FloatArray, k: int) -> float:
@@ -107,8 +107,8 @@ class Neighbors:
 
     def without(self, block: int) -> FloatArray:
         """Distances among the points outside ``block``."""
-        kept: FloatArray = self.r_GMK[block][self.blocks_M != block]
-        return kept
+        remaining_MK: FloatArray = self.r_GMK[block][self.blocks_M != block]
+        return remaining_MK
 
 
 def distinct(x_ND: FloatArray, tick: Callable[[], None] = nothing) -> NDArray[np.int64]:
@@ -116,17 +116,17 @@ def distinct(x_ND: FloatArray, tick: Callable[[], None] = nothing) -> NDArray[np
     scale = EQUAL * _scale(x_ND)
     # Compare bytes first: in an embedding without positions, all occurrences of a word are the same row.
     rows = np.ascontiguousarray(x_ND).view(np.dtype((np.void, x_ND.shape[1] * x_ND.itemsize)))
-    kept = np.sort(np.unique(rows.ravel(), return_index=True)[1])
-    y_MD = x_ND[kept] - x_ND.mean(0)
+    unique = np.sort(np.unique(rows.ravel(), return_index=True)[1])
+    y_MD = x_ND[unique] - x_ND.mean(0)
     square_M = (y_MD**2).sum(1)
-    first = np.ones(len(kept), dtype=bool)
-    for start in range(0, len(kept), ROWS_AT_ONCE):
-        rows_R = np.arange(start, min(start + ROWS_AT_ONCE, len(kept)))
+    first = np.ones(len(unique), dtype=bool)
+    for start in range(0, len(unique), ROWS_AT_ONCE):
+        rows_R = np.arange(start, min(start + ROWS_AT_ONCE, len(unique)))
         tick()
         near_RM = _squares(y_MD, square_M, rows_R, rows_R[-1] + 1) <= scale
         near_RM &= np.arange(near_RM.shape[1]) < rows_R[:, None]
         first[rows_R] = ~near_RM.any(1)
-    return kept[first]
+    return unique[first]
 
 
 def neighbors(

@@ -148,7 +148,7 @@ def spread(x_ND: FloatArray, blocks_N: NDArray[np.int64], tick: Callable[[], Non
     for g in range(BLOCKS):
         tick()
         less.append(_measures(products, g))
-    values = [with_interval(whole, [one[i] for one in less], n) for i, whole in enumerate(all_of)]
+    values = [with_interval(whole, [measures[i] for measures in less], n) for i, whole in enumerate(all_of)]
     directions_DC = _directions(products)
     top, share = _top_coordinate(x_ND)
     return Spread(
@@ -189,14 +189,14 @@ def _measures(products: _Products, left_out: int | None) -> tuple[float, ...]:
 def _directions(products: _Products) -> FloatArray:
     """Orthonormal directions (D, C) with the largest share of the squared norm, largest first."""
     if products.gram_GDD is not None:
-        found: FloatArray = np.linalg.eigh(products.gram_GDD.sum(0))[1][:, ::-1]
-        return found
+        directions_DC: FloatArray = np.linalg.eigh(products.gram_GDD.sum(0))[1][:, ::-1]
+        return directions_DC
     return np.asarray(np.linalg.svd(products.x_ND, full_matrices=False)[2].T)
 
 
 def _eigenvalues(covariance_DD: FloatArray) -> FloatArray:
-    found: FloatArray = np.maximum(np.linalg.eigvalsh(covariance_DD), 0)
-    return found
+    eigenvalues_D: FloatArray = np.maximum(np.linalg.eigvalsh(covariance_DD), 0)
+    return eigenvalues_D
 
 
 def _anisotropy(x_ND: FloatArray, blocks_N: NDArray[np.int64]) -> Estimate:
@@ -263,11 +263,11 @@ def geometry(
     """
     if not states:
         raise InvalidRequest("no states were given; give one array (tokens, width) per layer")
-    found = []
-    for layer, given in enumerate(states):
+    layers = []
+    for layer, layer_states in enumerate(states):
         tick = partial(watch, "geometry", layer, len(states))
         tick()
-        x_ND = as_points(given, f"the states of layer {layer}")
+        x_ND = as_points(layer_states, f"the states of layer {layer}")
         x_ND = x_ND[_kept(len(x_ND), special_N)]
         tokens = len(x_ND)
         some = sample(tokens, points, seed)
@@ -276,9 +276,9 @@ def geometry(
                 f"geometry needs at least {FEWEST_TOKENS} tokens, and there are {len(some)}; "
                 "use a longer text"
             )
-        found.append(_measure(x_ND[some], layer, tokens, seed if shuffled else None, tick))
+        layers.append(_measure(x_ND[some], layer, tokens, seed if shuffled else None, tick))
     watch("geometry", len(states), len(states))
-    return tuple(found)
+    return tuple(layers)
 
 
 def _kept(n: int, special_N: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
@@ -317,7 +317,8 @@ def _measure(
         effective_rank=flat.effective_rank,
         anisotropy=flat.anisotropy,
         anisotropy_without=tuple(
-            WithoutDirections(k, one) for k, one in zip(DIRECTIONS, flat.anisotropy_without, strict=True)
+            WithoutDirections(k, anisotropy)
+            for k, anisotropy in zip(DIRECTIONS, flat.anisotropy_without, strict=True)
         ),
         top_coordinate=flat.top_coordinate,
         top_coordinate_share=flat.top_coordinate_share,

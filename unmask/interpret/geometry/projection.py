@@ -101,31 +101,33 @@ def project(
             "use PCA or a shorter text"
         )
     directions = _shared_directions(levels, fit_N) if basis == "shared" else None
-    found, shares = [], []
+    points, shares = [], []
     for number, x_ND in enumerate(levels):
         watch("projecting", number, len(levels))
         y_N3, share_3 = _components(x_ND, fit_N, directions)
-        found.append(y_N3)
+        points.append(y_N3)
         shares.append(share_3)
     if basis == "own":
-        _turn_to_next(found, fit_N)
+        _turn_to_next(points, fit_N)
     if method == "umap":
         for number, x_ND in enumerate(levels):
             tick = partial(watch, "projecting", number, len(levels))
-            found[number] = _beside(partial(_umap, x_ND, found[number], fit_N, seed), tick)
-        _turn_to_next(found, fit_N)
+            points[number] = _beside(partial(_umap, x_ND, points[number], fit_N, seed), tick)
+        _turn_to_next(points, fit_N)
     watch("projecting", len(levels), len(levels))
     return Projection(
         method=method,
         basis=basis,
-        points_LN3=np.stack(found).astype(np.float32),
+        points_LN3=np.stack(points).astype(np.float32),
         explained_L3=np.stack(shares) if method == "pca" else None,
         fitted=len(fit_N),
     )
 
 
 def _checked(states: Sequence[object]) -> list[FloatArray]:
-    levels = [as_points(given, f"the states of level {number}") for number, given in enumerate(states)]
+    levels = [
+        as_points(level_states, f"the states of level {number}") for number, level_states in enumerate(states)
+    ]
     if not levels:
         raise InvalidRequest("no states were given; give one array (tokens, width) per level")
     for number, x_ND in enumerate(levels):
@@ -174,9 +176,9 @@ def _leading(x_FD: FloatArray) -> FloatArray:
     else:
         squares, left_FF = np.linalg.eigh(x_FD @ x_FD.T)
         lengths = np.sqrt(np.maximum(squares[: -AXES - 1 : -1], 0))
-        known = lengths > 1e-7 * max(float(lengths[0]), np.finfo(np.float64).tiny)
-        directions_DA = x_FD.T @ left_FF[:, : -AXES - 1 : -1] / np.where(known, lengths, 1)
-        directions_DA[:, ~known] = 0
+        nonzero = lengths > 1e-7 * max(float(lengths[0]), np.finfo(np.float64).tiny)
+        directions_DA = x_FD.T @ left_FF[:, : -AXES - 1 : -1] / np.where(nonzero, lengths, 1)
+        directions_DA[:, ~nonzero] = 0
     return _signed(directions_DA)
 
 

@@ -47,13 +47,15 @@ class ReadTexts:
     @cached_property
     def special_T(self) -> NDArray[np.bool_]:
         """Tokens that the tokenizer added."""
-        return np.concatenate([one.special for one in self.encodings])
+        return np.concatenate([encoding.special for encoding in self.encodings])
 
     def tokens_of(self, part: Range) -> NDArray[np.int64]:
         """Rows of the tokens that cover a character of a range; empty if there are none."""
         text, start, end = part
-        one = self.encodings[text]
-        covers = (one.offsets[:, 0] < end) & (one.offsets[:, 1] > start) & (one.sequence_ids == 0)
+        encoding = self.encodings[text]
+        covers = (
+            (encoding.offsets[:, 0] < end) & (encoding.offsets[:, 1] > start) & (encoding.sequence_ids == 0)
+        )
         rows: NDArray[np.int64] = np.flatnonzero(covers) + self.offsets[text]
         return rows
 
@@ -79,7 +81,7 @@ def read_texts(
     """
     if not encodings:
         raise InvalidRequest("there is no text to read; give a text with words")
-    lengths = np.array([len(one) for one in encodings], dtype=np.int64)
+    lengths = np.array([len(encoding) for encoding in encodings], dtype=np.int64)
     starts = np.cumsum([0, *lengths])
     width, depth = _shape(encoder)
     states = tuple(np.empty((int(starts[-1]), width), dtype=np.float32) for _ in range(depth))
@@ -88,12 +90,12 @@ def read_texts(
         watch("reading", done, len(encodings))
         some = [encodings[index] for index in chosen]
         rows = np.concatenate([np.arange(starts[i], starts[i + 1]) for i in chosen])
-        made = _run_elmo(encoder, some) if isinstance(encoder, Elmo) else _run(encoder, some)
-        for layer, state_TD in enumerate(made):
+        levels = _run_elmo(encoder, some) if isinstance(encoder, Elmo) else _run(encoder, some)
+        for layer, state_TD in enumerate(levels):
             states[layer][rows] = state_TD.float().cpu().numpy()
         done += len(chosen)
     watch("reading", done, len(encodings))
-    if not all(np.isfinite(one).all() for one in states):
+    if not all(np.isfinite(states_TD).all() for states_TD in states):
         raise NonFiniteResult("a hidden state is not finite; try dtype='float32'")
     return ReadTexts(tuple(encodings), states)
 
@@ -123,19 +125,19 @@ def stretches(text: str, fits: Callable[[str], bool], words: int = WORDS_AT_ONCE
         InvalidRequest: a single word does not fit.
     """
     every = text.split()
-    found: list[str] = []
+    chunks: list[str] = []
     waiting = [every[start : start + words] for start in range(0, len(every), words)][::-1]
     while waiting:
         some = waiting.pop()
         joined = " ".join(some)
         if fits(joined):
-            found.append(joined)
+            chunks.append(joined)
         elif len(some) == 1:
             raise InvalidRequest(f"the word {joined[:40]!r} has more tokens than the model reads; remove it")
         else:
             middle = len(some) // 2
             waiting += [some[middle:], some[:middle]]
-    return found
+    return chunks
 
 
 def _shape(encoder: Encoder | Elmo) -> tuple[int, int]:

@@ -58,7 +58,7 @@ class SenseSet:
     @property
     def senses(self) -> tuple[str, ...]:
         """Names of the senses, in alphabetical order."""
-        return tuple(sorted({one.sense for one in self.sentences}))
+        return tuple(sorted({sentence.sense for sentence in self.sentences}))
 
     def dealt(self, how: Deal, seed: int = 0) -> "SenseSet":
         """The sentences with all other words shuffled; the word itself keeps its position, counted in words.
@@ -69,8 +69,12 @@ class SenseSet:
         """
         rng = generator(seed)
         parts = [
-            (one.text[: one.start].split(), one.text[one.start : one.end], one.text[one.end :].split())
-            for one in self.sentences
+            (
+                sentence.text[: sentence.start].split(),
+                sentence.text[sentence.start : sentence.end],
+                sentence.text[sentence.end :].split(),
+            )
+            for sentence in self.sentences
         ]
         company = [before + after for before, _, after in parts]
         if how == "within":
@@ -79,13 +83,13 @@ class SenseSet:
             pool = [word for words in company for word in words]
             deal = iter([pool[i] for i in rng.permutation(len(pool))])
             mixed = [[next(deal) for _ in words] for words in company]
-        made = []
-        for one, (before, word, _), words in zip(self.sentences, parts, mixed, strict=True):
-            left = " ".join(words[: len(before)])
-            start = len(left) + bool(left)
+        sentences = []
+        for sentence, (before, word, _), words in zip(self.sentences, parts, mixed, strict=True):
+            prefix = " ".join(words[: len(before)])
+            start = len(prefix) + bool(prefix)
             text = " ".join([*words[: len(before)], word, *words[len(before) :]])
-            made.append(replace(one, text=text, start=start, end=start + len(word)))
-        return SenseSet(self.word, tuple(made), how)
+            sentences.append(replace(sentence, text=text, start=start, end=start + len(word)))
+        return SenseSet(self.word, tuple(sentences), how)
 
 
 def word_sense_set(word: str, pairs: Iterable[tuple[str, str]], source: str = "the sentences") -> SenseSet:
@@ -100,35 +104,35 @@ def word_sense_set(word: str, pairs: Iterable[tuple[str, str]], source: str = "t
         raise InvalidRequest("the word is blank; name the word whose senses are compared")
     sentences = []
     for number, (sense, text) in enumerate(pairs, 1):
-        found = next(occurrences(text, word), None)
-        if found is None:
+        span = next(occurrences(text, word), None)
+        if span is None:
             raise InvalidRequest(
                 f"sentence {number} of {source} does not contain the word {word!r}: {text[:60]!r}"
             )
-        sentences.append(Sentence(text, sense, *found))
-    made = SenseSet(word, tuple(sentences))
-    if len(made.senses) < 2:
+        sentences.append(Sentence(text, sense, *span))
+    sense_set = SenseSet(word, tuple(sentences))
+    if len(sense_set.senses) < 2:
         raise InvalidRequest(
-            f"the number of senses of {word!r} in {source} is {len(made.senses)}; give at least two"
+            f"the number of senses of {word!r} in {source} is {len(sense_set.senses)}; give at least two"
         )
-    for sense in made.senses:
-        count = sum(one.sense == sense for one in sentences)
+    for sense in sense_set.senses:
+        count = sum(sentence.sense == sense for sentence in sentences)
         if count < FEWEST:
             raise InvalidRequest(
                 f"sense {sense!r} of {word!r} has {count} sentences; at least {FEWEST} are needed"
             )
-    return made
+    return sense_set
 
 
 @cache
 def _shipped() -> dict[str, list[tuple[str, str]]]:
     content = files("unmask.interpret.geometry").joinpath("senses.tsv").read_text(encoding="utf-8")
-    found: dict[str, list[tuple[str, str]]] = {}
+    by_word: dict[str, list[tuple[str, str]]] = {}
     for line in content.splitlines():
         if not line.startswith("#"):
             word, sense, sentence = line.split("\t")
-            found.setdefault(word, []).append((sense, sentence))
-    return found
+            by_word.setdefault(word, []).append((sense, sentence))
+    return by_word
 
 
 def shipped_words() -> tuple[str, ...]:
@@ -271,7 +275,7 @@ def word_senses(
         InvalidRequest: the word has no token in a sentence.
     """
     encodings = encode_sentences(tokenizer, given, max_tokens)
-    labels = [one.sense for one in given.sentences]
+    labels = [sentence.sense for sentence in given.sentences]
 
     def measured(which: Encoder | Elmo) -> tuple[SenseLayer, ...]:
         vectors = occurrence_states(which, encodings, given, watch=watch)
@@ -290,30 +294,34 @@ def word_senses(
 
 
 def encode_sentences(
-    tokenizer: Tokenizer | WordTokenizer, given: SenseSet, max_tokens: int | None
+    tokenizer: Tokenizer | WordTokenizer, sense_set: SenseSet, max_tokens: int | None
 ) -> list[Encoding]:
     """The sentences of a set as tokens; `TextError` for one that cannot be read."""
     return tokenizer.encode_batch(
-        [one.text for one in given.sentences],
+        [sentence.text for sentence in sense_set.sentences],
         max_tokens=max_tokens,
-        name=lambda index: f"sentence {index + 1} of {given.word!r}",
+        name=lambda index: f"sentence {index + 1} of {sense_set.word!r}",
     )
 
 
 def occurrence_states(
-    encoder: Encoder | Elmo, encodings: Sequence[Encoding], given: SenseSet, *, watch: Watch = unwatched
+    encoder: Encoder | Elmo, encodings: Sequence[Encoding], sense_set: SenseSet, *, watch: Watch = unwatched
 ) -> list[FloatArray]:
     """The mean vector of the word's tokens in each of M sentences, at every depth: L + 1 arrays (M, D).
 
     Raises:
         InvalidRequest: the word has no token in a sentence.
     """
-    read = read_texts(encoder, encodings, watch=watch)
-    rows = [read.tokens_of((i, one.start, one.end)) for i, one in enumerate(given.sentences)]
-    for one, some in zip(given.sentences, rows, strict=True):
+    texts = read_texts(encoder, encodings, watch=watch)
+    rows = [
+        texts.tokens_of((i, sentence.start, sentence.end)) for i, sentence in enumerate(sense_set.sentences)
+    ]
+    for sentence, some in zip(sense_set.sentences, rows, strict=True):
         if not len(some):
-            raise InvalidRequest(f"the tokenizer gives no token for {given.word!r} in {one.text[:60]!r}")
-    return read.mean_states(rows)
+            raise InvalidRequest(
+                f"the tokenizer gives no token for {sense_set.word!r} in {sentence.text[:60]!r}"
+            )
+    return texts.mean_states(rows)
 
 
 def sense_layers(

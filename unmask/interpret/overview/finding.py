@@ -141,8 +141,8 @@ class Names:
     @cached_property
     def wordlike(self) -> NDArray[np.bool_]:
         """Which words have a letter or digit, (W,)."""
-        found = np.array([is_word(surface) for surface in self._surfaces], dtype=np.bool_)
-        return found & ~self.words.special
+        wordlike_W = np.array([is_word(surface) for surface in self._surfaces], dtype=np.bool_)
+        return wordlike_W & ~self.words.special
 
     @cached_property
     def punctuation_N(self) -> NDArray[np.bool_]:
@@ -153,7 +153,9 @@ class Names:
     def repeated_N(self) -> NDArray[np.int64]:
         """A number for all tokens of the same word where it occurs more than once, else -1."""
         times = Counter(self.same_as(word) for word in np.flatnonzero(self.wordlike).tolist())
-        numbers = {surface: at for at, surface in enumerate(one for one, n in times.items() if n > 1)}
+        numbers = {
+            surface: at for at, surface in enumerate(repeated for repeated, n in times.items() if n > 1)
+        }
         group_W = np.array(
             [
                 numbers.get(self.same_as(word), -1) if self.wordlike[word] else -1
@@ -166,8 +168,8 @@ class Names:
 
 def quoted(surface: str) -> str:
     """A word in quotation marks, its beginning if it is long."""
-    shown = " ".join(surface.split())
-    return f"“{shown if len(shown) <= LONGEST else shown[: LONGEST - 1] + '…'}”"
+    text = " ".join(surface.split())
+    return f"“{text if len(text) <= LONGEST else text[: LONGEST - 1] + '…'}”"
 
 
 def percent(share: float) -> str:
@@ -190,7 +192,7 @@ def also(heads: Sequence[tuple[int, int]], most: int = 3) -> str:
     """A sentence that the same holds for other heads: "So do 0.2, 1.3, 2.1 and 4 more." """
     if not heads:
         return ""
-    names = [head_name(*one) for one in heads[:most]]
+    names = [head_name(*head) for head in heads[:most]]
     if len(heads) > most:
         names.append(f"{len(heads) - most} more")
     listed = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

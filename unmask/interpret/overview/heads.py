@@ -118,14 +118,14 @@ class MeasuredHeads:
         first = max(0, min(around - WINDOW // 2, self.tokens - WINDOW))
         end = min(self.tokens, first + WINDOW)
         layer = self.of(head)
-        found = []
+        edges = []
         for query in range(first, end):
             for place in range(min(2, layer.edges_HNk.shape[-1])):
                 key = int(layer.edges_keys_HNk[head[1], query, place])
                 weight = float(layer.edges_HNk[head[1], query, place])
                 if first <= key < end and weight >= FAINT_EDGE:
-                    found.append(Edge(query, key, weight))
-        return tuple(found), (first, end)
+                    edges.append(Edge(query, key, weight))
+        return tuple(edges), (first, end)
 
 
 def positional(heads: MeasuredHeads) -> Iterator[Finding]:
@@ -134,12 +134,12 @@ def positional(heads: MeasuredHeads) -> Iterator[Finding]:
         return
     kind: Literal["previous", "next"]
     for kind, where, offset in (("previous", "before", -1), ("next", "after", 1)):
-        some = [one for one, label in heads.labels.items() if label.label == kind]
+        some = [head for head, label in heads.labels.items() if label.label == kind]
         if not some:
             continue
-        means = {one: float(heads.of(one).diagonal_mean_H(kind)[one[1]]) for one in some}
-        best = max(some, key=lambda one: (means[one], one))
-        others = [one for one in some if one != best]
+        means = {head: float(heads.of(head).diagonal_mean_H(kind)[head[1]]) for head in some}
+        best = max(some, key=lambda head: (means[head], head))
+        others = [head for head in some if head != best]
         share = heads.top_key_share(best, offset)
         but = f"but the {'first' if offset < 0 else 'last'}"
         if share == 1:
@@ -181,16 +181,16 @@ def strongest_edge(heads: MeasuredHeads) -> Iterator[Finding]:
             best = weight, (number, head), query, int(keys_HNk[head, query, place])
     if best is None or best[0] < STRONG_EDGE:
         return
-    weight, found, reader, key = best
-    edges, window = heads.drawn(found, reader)
+    weight, chosen, reader, key = best
+    edges, window = heads.drawn(chosen, reader)
     yield Finding(
         kind="edge",
         sentence=f"{names.word(reader)} gives {names.word(key)} {percent(weight)} of its attention in head "
-        f"{head_name(*found)}: the strongest link between two words that are not neighbors (the same word "
-        f"again, punctuation and special tokens are not counted).{heads.caution(found)}",
+        f"{head_name(*chosen)}: the strongest link between two words that are not neighbors (the same word "
+        f"again, punctuation and special tokens are not counted).{heads.caution(chosen)}",
         value=weight,
-        layer=found[0],
-        head=found[1],
+        layer=chosen[0],
+        head=chosen[1],
         query=reader,
         key=key,
         tokens=(reader, key),
@@ -221,23 +221,23 @@ def same_word(heads: MeasuredHeads) -> Iterator[Finding]:
         if best is None or mass > best[0]:
             best = mass, (number, head), mass_HM[head]
     assert best is not None
-    mass, found, mass_M = best
+    mass, chosen, mass_M = best
     # A word of one token sees the others of its group; of several tokens, a little fewer.
     even = float((sizes[group_N[counted_N]] - 1).mean() / heads.tokens)
     if mass < max(SAME_WORD, 2 * even):
         return
     tokens = np.flatnonzero(counted_N)
     strongest = int(tokens[int(mass_M.argmax())])
-    edges, window = heads.drawn(found, strongest)
+    edges, window = heads.drawn(chosen, strongest)
     yield Finding(
         kind="same",
         sentence=f"Words that occur more than once, such as {names.surface(strongest)}, attend to each other "
-        f"in head {head_name(*found)}: {percent(mass)} of their attention goes to their other occurrences, "
-        f"where evenly spread attention would give {percent(even)}.{heads.caution(found)}",
+        f"in head {head_name(*chosen)}: {percent(mass)} of their attention goes to their other occurrences, "
+        f"where evenly spread attention would give {percent(even)}.{heads.caution(chosen)}",
         value=mass,
         baseline=even,
-        layer=found[0],
-        head=found[1],
+        layer=chosen[0],
+        head=chosen[1],
         query=strongest,
         tokens=tuple(tokens[:64].tolist()),
         edges=edges,
@@ -247,15 +247,15 @@ def same_word(heads: MeasuredHeads) -> Iterator[Finding]:
 
 def punctuation(heads: MeasuredHeads) -> Iterator[Finding]:
     """The head with most attention to punctuation, if it is labeled with it."""
-    some = [one for one, label in heads.labels.items() if label.label == "punctuation"]
+    some = [head for head, label in heads.labels.items() if label.label == "punctuation"]
     if not some:
         return
-    best = max(some, key=lambda one: heads.mass(one, "punctuation"))
+    best = max(some, key=lambda head: heads.mass(head, "punctuation"))
     tokens = np.flatnonzero(heads.names.punctuation_N)
     even, mass = len(tokens) / heads.tokens, heads.mass(best, "punctuation")
     if mass < 2 * even:
         return
-    others = [one for one in some if one != best]
+    others = [head for head in some if head != best]
     yield Finding(
         kind="punctuation",
         sentence=f"Head {head_name(*best)} attends to punctuation, which is {percent(even)} of the tokens "
@@ -300,18 +300,18 @@ def farthest(heads: MeasuredHeads) -> Iterator[Finding]:
 
     A head that attends to [CLS] from everywhere reaches far without reading anything far away.
     """
-    found: tuple[float, float, Head] | None = None
+    longest: tuple[float, float, Head] | None = None
     for number, layer in heads.layers:
         even_H = uniform_distance(layer.keys_HN)
         distance_H = layer.distance_HN.mean(axis=-1, dtype=np.float64)
         to_special_H = layer.attention_received_HN[:, heads.names.encoding.special].sum(-1)
         for head in np.flatnonzero((to_special_H < 0.5) & (distance_H > even_H)).tolist():
-            one = float(distance_H[head]), float(even_H[head]), (number, int(head))
-            if found is None or one > found:
-                found = one
-    if found is None or heads.tokens < FEWEST_TOKENS:
+            candidate = float(distance_H[head]), float(even_H[head]), (number, int(head))
+            if longest is None or candidate > longest:
+                longest = candidate
+    if longest is None or heads.tokens < FEWEST_TOKENS:
         return
-    distance, even, best = found
+    distance, even, best = longest
     if tokens(distance) == tokens(even):
         return
     yield Finding(
@@ -341,10 +341,12 @@ def sink(heads: MeasuredHeads, sinks: Sinks) -> Iterator[Finding]:
     mass_N = total_N / heads.count
     order = np.argsort(-mass_N, kind="stable")[:BARS].tolist()
     token, mass, even = order[0], float(mass_N[order[0]]), sinks.baseline
-    own = [one for one in sinks.heads if one.token == token and one.mass > EPSILON]
-    if mass < TIMES_EVEN * even or not own:
+    head_sinks = [
+        head_sink for head_sink in sinks.heads if head_sink.token == token and head_sink.mass > EPSILON
+    ]
+    if mass < TIMES_EVEN * even or not head_sinks:
         return
-    idle = sum(one.type == "no-op" for one in own)
+    idle = sum(head_sink.type == "no-op" for head_sink in head_sinks)
     name = heads.names.token(token)
     sentence = (
         f"{name} is the attention sink: it receives {percent(mass)} of all attention, "
@@ -361,7 +363,7 @@ def sink(heads: MeasuredHeads, sinks: Sinks) -> Iterator[Finding]:
         baseline=even,
         key=token,
         tokens=tuple(order),
-        bars=tuple(Bar(heads.names.token(one), float(mass_N[one])) for one in order),
+        bars=tuple(Bar(heads.names.token(receiver), float(mass_N[receiver])) for receiver in order),
     )
 
 
@@ -391,8 +393,8 @@ def labels(heads: MeasuredHeads) -> Iterator[Finding]:
     verbs = ["mostly attend to", *["to"] * len(aimed)]
     parts = [f"{count} {verb} {name}" for verb, (count, name) in zip(verbs, aimed, strict=False)]
     parts += [f"{counts[label]} {are}" for label, are in _OTHERS if counts[label]]
-    told = ", ".join(parts[:-1]) + " and " + parts[-1] if len(parts) > 1 else parts[0]
-    sentence = f"Of {heads.count} heads, {told}."
+    phrase = ", ".join(parts[:-1]) + " and " + parts[-1] if len(parts) > 1 else parts[0]
+    sentence = f"Of {heads.count} heads, {phrase}."
     if counts["diffuse"] == heads.count:
         sentence = f"All {heads.count} heads spread their attention almost evenly, as untrained weights do."
     yield Finding(
@@ -410,7 +412,10 @@ def entropy_by_layer(heads: MeasuredHeads) -> Iterator[Finding]:
     ]
     if len(shares) < 2 or heads.tokens < FEWEST_TOKENS:
         return
-    most, least = max(shares, key=lambda one: one[1]), min(shares, key=lambda one: one[1])
+    most, least = (
+        max(shares, key=lambda layer_share: layer_share[1]),
+        min(shares, key=lambda layer_share: layer_share[1]),
+    )
     if most[1] - least[1] < CONTRAST:
         return
     yield Finding(

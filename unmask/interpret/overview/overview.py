@@ -49,9 +49,9 @@ def overview(
         NonFiniteResult: a number is infinite or not a number.
     """
     watch = watch or unwatched
-    found = attention_findings(view, view.statistics(watch))
+    attention = attention_findings(view, view.statistics(watch))
     more = measured_findings(view.cache, target or Embedding(), what, encoder=encoder, watch=watch)
-    return Overview(found.layers, found.layers_measured, ordered((*found.findings, *more)))
+    return Overview(attention.layers, attention.layers_measured, ordered((*attention.findings, *more)))
 
 
 def attention_findings(view: AttentionView, statistics: AttentionStatistics) -> Overview:
@@ -59,16 +59,16 @@ def attention_findings(view: AttentionView, statistics: AttentionStatistics) -> 
     measured = tuple((at, layer) for at, layer in enumerate(statistics.layers) if layer is not None)
     names = Names(view.encoding)
     of_heads = heads.MeasuredHeads(measured, names)
-    found: list[Finding] = []
+    findings: list[Finding] = []
     if measured:
         finders = (
             *(heads.positional, heads.same_word, heads.strongest_edge, heads.punctuation),
             *(heads.entropies, heads.farthest, heads.labels, heads.entropy_by_layer),
         )
-        found += chain.from_iterable(find(of_heads) for find in finders)
-        found += heads.sink(of_heads, sinks(statistics))
-    found += chain(states.senses(view.cache, names), states.changes(view.cache), states.split_words(names))
-    return Overview(view.layer_count, len(measured), ordered(found))
+        findings += chain.from_iterable(find(of_heads) for find in finders)
+        findings += heads.sink(of_heads, sinks(statistics))
+    findings += chain(states.senses(view.cache, names), states.changes(view.cache), states.split_words(names))
+    return Overview(view.layer_count, len(measured), ordered(findings))
 
 
 def measured_findings(
@@ -84,6 +84,6 @@ def measured_findings(
     return (*effective, *states.layer_similarity(cache, watch))
 
 
-def ordered(found: tuple[Finding, ...] | list[Finding]) -> tuple[Finding, ...]:
+def ordered(findings: tuple[Finding, ...] | list[Finding]) -> tuple[Finding, ...]:
     """Findings in the order in which they are shown."""
-    return tuple(sorted(found, key=lambda one: ORDER.index(one.kind)))
+    return tuple(sorted(findings, key=lambda finding: ORDER.index(finding.kind)))

@@ -44,10 +44,10 @@ def split_words(names: Names) -> Iterator[Finding]:
     word = int(split[int(tokens_W[split].argmax())])
     tokens = np.flatnonzero(words.of_token == word).tolist()
     pieces = [names.part(token) for token in tokens]
-    shown = " + ".join(pieces[:6]) + (" + …" if len(pieces) > 6 else "")
+    spelled = " + ".join(pieces[:6]) + (" + …" if len(pieces) > 6 else "")
     count = int(counted_W.sum())
     some = f"{len(split)} of {count} words {'is' if len(split) == 1 else 'are'} split into several tokens"
-    whole = f", {quoted(words.surface(word))} into {shown}"
+    whole = f", {quoted(words.surface(word))} into {spelled}"
     yield Finding(
         kind="split",
         sentence=f"{some}{whole if len(split) == 1 else f'; most of all{whole[1:]}'}.",
@@ -87,7 +87,7 @@ def senses(cache: ActivationCache, names: Names) -> Iterator[Finding]:
     tokens = np.flatnonzero(group_N >= 0)
     if len(tokens) == 0:
         return
-    longest = max(tokens.tolist(), key=lambda one: len(names.surface(one)))
+    longest = max(tokens.tolist(), key=lambda token: len(names.surface(token)))
     of_N = names.words.of_token
     words = np.unique(of_N[group_N == group_N[longest]])
     first, last = np.flatnonzero(of_N == words[0]), np.flatnonzero(of_N == words[-1])
@@ -124,12 +124,12 @@ def layer_similarity(cache: ActivationCache, watch: Watch = unwatched) -> Iterat
     count = min(CKA_LEVELS, len(cache.states))
     levels = np.unique(np.linspace(0, len(cache.states) - 1, count).round().astype(int)).tolist()
     try:
-        found = cka([cache.states[level][rows].double().cpu().numpy() for level in levels], watch=watch)
+        similarity = cka([cache.states[level][rows].double().cpu().numpy() for level in levels], watch=watch)
     except InvalidRequest:  # a level without variation has no similarity
         return
-    steps = np.diag(found.debiased, 1)
+    steps = np.diag(similarity.debiased, 1)
     at = int(steps.argmin())
-    ends = float(found.debiased[0, -1])
+    ends = float(similarity.debiased[0, -1])
     yield Finding(
         kind="cka",
         sentence=f"The similarity of the embeddings and the last layer is {ends:.2f} (debiased CKA; 1 means "
@@ -139,7 +139,7 @@ def layer_similarity(cache: ActivationCache, watch: Watch = unwatched) -> Iterat
         baseline=float(steps[at]),
         layer=max(0, levels[at + 1] - 1),
         bars=tuple(Bar(level_name(level), float(level)) for level in levels),
-        matrix=tuple(tuple(row) for row in found.debiased.tolist()),
+        matrix=tuple(tuple(row) for row in similarity.debiased.tolist()),
     )
 
 
@@ -207,13 +207,13 @@ def most_effective_head(
         if encoder is None:
             return
         estimate = importance(cache, target, encoder=encoder(), watch=watch)
-        one = None
+        ablation = None
         effects = {}
         for layer, head in _largest(estimate, counts):
-            one = ablate(cache, target, layer, head, watch=watch)
-            effects[layer, head] = one.effect
-        assert one is not None
-        before, unit = one.before, one.unit
+            ablation = ablate(cache, target, layer, head, watch=watch)
+            effects[layer, head] = ablation.effect
+        assert ablation is not None
+        before, unit = ablation.before, ablation.unit
         among = f"of the {len(effects)} of {total} heads that a gradient estimate chose for ablation"
     ranked = sorted(effects, key=lambda head: -abs(effects[head]))
     best = ranked[0]

@@ -49,7 +49,11 @@ class Alignment:
         Stretches and special tokens that both have come first, in the order of the first encoding. What
         only one of them has is in the last group, which may have no token.
         """
-        pairs = [(one.a, one.b) for one in self.segments if one.a[0] < one.a[1] and one.b[0] < one.b[1]]
+        pairs = [
+            (segment.a, segment.b)
+            for segment in self.segments
+            if segment.a[0] < segment.a[1] and segment.b[0] < segment.b[1]
+        ]
         pairs += [((a, a + 1), (b, b + 1)) for a, b in self.specials]
         of_a = np.full(self.tokens_a, len(pairs), dtype=np.int64)
         of_b = np.full(self.tokens_b, len(pairs), dtype=np.int64)
@@ -70,8 +74,8 @@ def align(a: Encoding, b: Encoding) -> Alignment:
     segments: list[Segment] = []
     for pair, text in texts_of(a):
         borders = np.ones(len(text) + 1, dtype=np.bool_)
-        for one in (a, b):
-            borders = uncrossed(borders, one.offsets[tokens_of(one, pair)])
+        for encoding in (a, b):
+            borders = uncrossed(borders, encoding.offsets[tokens_of(encoding, pair)])
         starts = np.flatnonzero(borders[:-1])
         runs = zip(_runs(a, pair, starts), _runs(b, pair, starts), strict=True)
         ends = np.append(starts, len(text))[1:].tolist()
@@ -92,14 +96,14 @@ def _runs(encoding: Encoding, pair: bool, starts: NDArray[np.int64]) -> list[Run
 
 def _merged(segments: list[Segment]) -> list[Segment]:
     """Neighboring stretches for which neither encoding has a token, as one."""
-    kept: list[Segment] = []
-    for one in segments:
-        last = kept[-1] if kept else None
-        if last and last.in_pair == one.in_pair and _bare(last) and _bare(one):
-            kept[-1] = Segment(last.start, one.end, one.in_pair, (0, 0), (0, 0))
+    merged: list[Segment] = []
+    for segment in segments:
+        last = merged[-1] if merged else None
+        if last and last.in_pair == segment.in_pair and _bare(last) and _bare(segment):
+            merged[-1] = Segment(last.start, segment.end, segment.in_pair, (0, 0), (0, 0))
         else:
-            kept.append(one)
-    return kept
+            merged.append(segment)
+    return merged
 
 
 def _bare(segment: Segment) -> bool:
@@ -143,22 +147,25 @@ def pair_words(before: Words, after: Words) -> tuple[WordPair, ...]:
     inserted or removed. A special token is kept or not, never replaced, and a word of the second text of a
     pair stands for no word of the first text. Every word of both texts is in exactly one pair, in order.
     """
-    one, other = _keys(before), _keys(after)
-    head = _common(one, other)
-    tail = _common(one[head:][::-1], other[head:][::-1])
-    found = [WordPair("kept", word, word) for word in range(head)]
+    keys_before, keys_after = _keys(before), _keys(after)
+    head = _common(keys_before, keys_after)
+    tail = _common(keys_before[head:][::-1], keys_after[head:][::-1])
+    pairs = [WordPair("kept", word, word) for word in range(head)]
     # Equal beginnings and ends are most of an edited text, and difflib is quadratic in the worst case.
     middle = SequenceMatcher(
-        None, one[head : len(one) - tail], other[head : len(other) - tail], autojunk=False
+        None,
+        keys_before[head : len(keys_before) - tail],
+        keys_after[head : len(keys_after) - tail],
+        autojunk=False,
     )
     for name, first, end, start, stop in middle.get_opcodes():
         rows, columns = range(head + first, head + end), range(head + start, head + stop)
         if name == "equal":
-            found += [WordPair("kept", *pair) for pair in zip(rows, columns, strict=True)]
+            pairs += [WordPair("kept", *pair) for pair in zip(rows, columns, strict=True)]
         else:
-            found += _replaced(one, other, list(rows), list(columns))
-    last = len(one) - tail, len(other) - tail
-    return (*found, *(WordPair("kept", last[0] + word, last[1] + word) for word in range(tail)))
+            pairs += _replaced(keys_before, keys_after, list(rows), list(columns))
+    last = len(keys_before) - tail, len(keys_after) - tail
+    return (*pairs, *(WordPair("kept", last[0] + word, last[1] + word) for word in range(tail)))
 
 
 def groups_of(
@@ -169,7 +176,7 @@ def groups_of(
     The words that both texts have come first, in order; then one group for the words of the first text
     alone, and one for those of the second alone. Either may have no token.
     """
-    both = [(one.before, one.after) for one in pairs if one.before is not None and one.after is not None]
+    both = [(pair.before, pair.after) for pair in pairs if pair.before is not None and pair.after is not None]
     count = len(both)
     group_of_before = np.full(len(before), count, dtype=np.int64)
     group_of_after = np.full(len(after), count + 1, dtype=np.int64)
@@ -185,22 +192,22 @@ def _keys(of: Words) -> list[Key]:
     return [(bool(of.special[word]), bool(of.in_pair[word]), of.surface(word)) for word in range(len(of))]
 
 
-def _common(one: list[Key], other: list[Key]) -> int:
+def _common(before: list[Key], after: list[Key]) -> int:
     """How many of the first words are the same."""
-    same = (a == b for a, b in zip(one, other, strict=False))
-    return next((at for at, equal in enumerate(same) if not equal), min(len(one), len(other)))
+    same = (a == b for a, b in zip(before, after, strict=False))
+    return next((at for at, equal in enumerate(same) if not equal), min(len(before), len(after)))
 
 
-def _replaced(one: list[Key], other: list[Key], rows: list[int], columns: list[int]) -> list[WordPair]:
+def _replaced(before: list[Key], after: list[Key], rows: list[int], columns: list[int]) -> list[WordPair]:
     """Words one by one, as long as both sides have one of the same text that is not special."""
-    found: list[WordPair] = []
+    pairs: list[WordPair] = []
     while rows and columns:
-        (special, in_pair, _), (other_special, other_in_pair, _) = one[rows[0]], other[columns[0]]
-        if special or (other_in_pair and not in_pair and not other_special):
-            found.append(WordPair("removed", rows.pop(0), None))
-        elif other_special or in_pair != other_in_pair:
-            found.append(WordPair("inserted", None, columns.pop(0)))
+        (special, in_pair, _), (after_special, after_in_pair, _) = before[rows[0]], after[columns[0]]
+        if special or (after_in_pair and not in_pair and not after_special):
+            pairs.append(WordPair("removed", rows.pop(0), None))
+        elif after_special or in_pair != after_in_pair:
+            pairs.append(WordPair("inserted", None, columns.pop(0)))
         else:
-            found.append(WordPair("replaced", rows.pop(0), columns.pop(0)))
-    found += [WordPair("removed", row, None) for row in rows]
-    return found + [WordPair("inserted", None, column) for column in columns]
+            pairs.append(WordPair("replaced", rows.pop(0), columns.pop(0)))
+    pairs += [WordPair("removed", row, None) for row in rows]
+    return pairs + [WordPair("inserted", None, column) for column in columns]

@@ -172,8 +172,8 @@ def uncrossed(borders: NDArray[np.bool_], spans: NDArray[np.int64]) -> NDArray[n
 
 def stretch_of(starts: NDArray[np.int64], places: NDArray[np.int64]) -> NDArray[np.int64]:
     """The stretch that holds each character, given where they begin."""
-    found: NDArray[np.int64] = np.maximum(np.searchsorted(starts, places, side="right") - 1, 0)
-    return found
+    stretches: NDArray[np.int64] = np.maximum(np.searchsorted(starts, places, side="right") - 1, 0)
+    return stretches
 
 
 @dataclass(frozen=True)
@@ -226,15 +226,15 @@ def vocabulary_fit(encoding: Encoding, tokenizer: Tokenizer, *, top: int = 12) -
         InvalidRequest: ``top`` is negative, or the tokens hold no letter or digit.
     """
     whole_number("top", top, 0)
-    found = words(encoding)
-    surfaces = [found.surface(word) for word in range(len(found))]
-    counted_W = np.array([is_word(surface) for surface in surfaces]) & ~found.special
+    grouped = words(encoding)
+    surfaces = [grouped.surface(word) for word in range(len(grouped))]
+    counted_W = np.array([is_word(surface) for surface in surfaces]) & ~grouped.special
     if not counted_W.any():
         raise InvalidRequest("the text has no word with a letter or digit to measure a vocabulary by")
     plain_N = ~encoding.special
-    pieces_W = np.bincount(found.of_token, minlength=len(found))
+    pieces_W = np.bincount(grouped.of_token, minlength=len(grouped))
     lengths_N = encoding.offsets[:, 1] - encoding.offsets[:, 0]
-    longer_N = np.array([len(surface) > 1 for surface in surfaces])[found.of_token]
+    longer_N = np.array([len(surface) > 1 for surface in surfaces])[grouped.of_token]
     unknown = tokenizer.special_tokens.get("unk")
     unknown_id = None if unknown is None else tokenizer.token_to_id(unknown)
     count = int(plain_N.sum())
@@ -248,7 +248,7 @@ def vocabulary_fit(encoding: Encoding, tokenizer: Tokenizer, *, top: int = 12) -
         unknown_share=float((encoding.ids[plain_N] == unknown_id).mean()),
         single_share=float(((lengths_N == 1) & longer_N & ~partial_N)[plain_N].mean()),
         partial_share=float(partial_N[plain_N].mean()),
-        most_split=_most_split(found, surfaces, counted_W & (pieces_W > 1), top),
+        most_split=_most_split(grouped, surfaces, counted_W & (pieces_W > 1), top),
     )
 
 
@@ -262,8 +262,8 @@ def _characters(encoding: Encoding) -> int:
         spans = encoding.offsets[encoding.sequence_ids == int(pair)]
         np.add.at(change, spans[:, 0], 1)
         np.add.at(change, spans[:, 1], -1)
-        held = np.cumsum(change)[:-1] > 0
-        covered += sum(not text[place].isspace() for place in np.flatnonzero(held))
+        inside = np.cumsum(change)[:-1] > 0
+        covered += sum(not text[place].isspace() for place in np.flatnonzero(inside))
     return covered
 
 
@@ -280,9 +280,9 @@ def _partial(encoding: Encoding) -> NDArray[np.bool_]:
 
 
 def _most_split(
-    found: Words, surfaces: list[str], split_W: NDArray[np.bool_], top: int
+    grouped: Words, surfaces: list[str], split_W: NDArray[np.bool_], top: int
 ) -> tuple[SplitWord, ...]:
-    split, pieces_W = np.flatnonzero(split_W), np.bincount(found.of_token)
+    split, pieces_W = np.flatnonzero(split_W), np.bincount(grouped.of_token)
     first: dict[str, int] = {}
     times: dict[str, int] = {}
     for word in split.tolist():
@@ -292,7 +292,9 @@ def _most_split(
     return tuple(
         SplitWord(
             surface,
-            tuple(found.encoding.pieces[token] for token in np.flatnonzero(found.of_token == first[surface])),
+            tuple(
+                grouped.encoding.pieces[token] for token in np.flatnonzero(grouped.of_token == first[surface])
+            ),
             times[surface],
         )
         for surface in best
