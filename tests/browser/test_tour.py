@@ -6,7 +6,8 @@ import pytest
 from conftest import opened, running, settle
 from looking import becomes
 
-from unmask.explorer import experiments as story
+from unmask.explorer.experiments import handshake
+from unmask.explorer.experiments.recorded_text import record_text
 
 TEXT = "The woman lost her keys, so she waited by the door."
 
@@ -51,8 +52,8 @@ def fragment(page):
 def test_a_guess_is_judged_kept_and_leads_on(page, server, default_model):
     go(page, server, text=TEXT)
     encoding = default_model.tokenizer.encode(TEXT)
-    heard = story.record_text(default_model.encoder, encoding)
-    pair = story.clearest_pair(heard)
+    heard = record_text(default_model.encoder, encoding)
+    pair = handshake.clearest_pair(heard)
     shares = heard.probabilities(pair.layer)[pair.head, pair.query].numpy()
     assert page.get_by_test_id("tour-measured").count() == 0, "the answer waits for the guess"
     least = int(shares.argmin())
@@ -82,8 +83,8 @@ def test_what_is_typed_is_the_pages_text_and_links_show_the_same_pair(page, serv
     page.get_by_test_id("tour-read").click()
     settle(page)
     page.wait_for_function("() => document.querySelectorAll('[data-testid=tour-words] button').length === 15")
-    heard = story.record_text(default_model.encoder, default_model.tokenizer.encode(TEXT))
-    pair = story.clearest_pair(heard)
+    heard = record_text(default_model.encoder, default_model.tokenizer.encode(TEXT))
+    pair = handshake.clearest_pair(heard)
     page.get_by_test_id("tour-see").locator("[data-view=map]").click()
     page.wait_for_selector(f'[data-testid="map"][data-shown*="/{pair.layer}/{pair.head}/"]')
     found = fragment(page)

@@ -11,8 +11,9 @@ from tests.support.specs import SPECS, random_encoder
 from unmask.encoder.hooks import HookPoint
 from unmask.encoder.layers.linear_attention import log_features
 from unmask.errors import InvalidRequest
-from unmask.explorer import experiments as story
+from unmask.explorer.experiments import handshake, positions, reach, sinks, tiles, values
 from unmask.explorer.experiments.reach import fields, pairs
+from unmask.explorer.experiments.recorded_text import record_text
 from unmask.explorer.experiments.sinks import without
 from unmask.explorer.experiments.tiles import kernel_weights
 from unmask.spec import Alibi, Rotary, SlidingWindow, SoftmaxAttention
@@ -23,9 +24,7 @@ SOFTMAX = [name for name, spec in SPECS.items() if isinstance(spec.layers[0].mix
 
 
 def heard(name, length=N, spec=None):
-    return story.record_text(
-        random_encoder(spec or SPECS[name], dtype=torch.float64), dense.random_text(length)
-    )
+    return record_text(random_encoder(spec or SPECS[name], dtype=torch.float64), dense.random_text(length))
 
 
 def with_mixers(name, **changes):
@@ -61,7 +60,7 @@ def by_hand(one, layer, head):
 
 def test_the_handshake_is_the_formula():
     one = heard("post-norm")
-    found = story.handshake(one, 1, 2)
+    found = handshake.handshake(one, 1, 2)
     q, k, _, products, scores, shares = by_hand(one, 1, 2)
     np.testing.assert_allclose(found.products, products, atol=1e-12)
     np.testing.assert_allclose(found.scores, scores, atol=1e-12)
@@ -81,18 +80,18 @@ def test_the_clearest_head_is_the_one_with_most_on_far_words():
         for head in range(3):
             p = by_hand(one, layer, head)[-1] * content * ~special
             scored[layer, head] = p[~special].sum(1).mean() * p[~special].max(1).mean()
-    assert story.clearest_head(one) == max(scored, key=scored.get)
+    assert handshake.clearest_head(one) == max(scored, key=scored.get)
     some = {place: score for place, score in scored.items() if place[0] in (0, 2)}
-    assert story.clearest_head(one, (0, 2)) == max(some, key=some.get)
+    assert handshake.clearest_head(one, (0, 2)) == max(some, key=some.get)
 
 
 @pytest.mark.parametrize("width", [1, 64, 300])
 def test_variance_of_random_products_is_their_width(width):
-    found = story.random_products((width,), seed=3)
+    found = handshake.random_products((width,), seed=3)
     # A product's fourth moment gives the error of the measured variance; products of a row share a query.
     assert found.variance[0] == pytest.approx(width, rel=0.3 if width == 1 else 0.15)
     assert found.variance_divided[0] == pytest.approx(found.variance[0] / width)
-    assert found == story.random_products((width,), seed=3)
+    assert found == handshake.random_products((width,), seed=3)
     if width > 1:
         assert found.entropy_share[0] < found.entropy_share_divided[0] < 1
         assert found.slope[0] < found.slope_divided[0]
@@ -100,7 +99,7 @@ def test_variance_of_random_products_is_their_width(width):
 
 def test_trained_products_beside_numpy():
     one = heard("post-norm")
-    found = story.trained_products(one)
+    found = handshake.trained_products(one)
     for layer, head in ((0, 0), (2, 1)):
         *_, products, scores, shares = by_hand(one, layer, head)
         assert found.variance[layer, head] == pytest.approx(products.var(ddof=1))
@@ -118,7 +117,7 @@ def test_trained_products_beside_numpy():
 def test_undivided_scores_are_those_times_the_root(name):
     """Of windows only the keys allowed count, and a disentangled score is divided by more than sqrt(K)."""
     one = heard(name)
-    found = story.trained_products(one)
+    found = handshake.trained_products(one)
     mixer = one.mixer(0)
     terms = getattr(mixer.position, "term_count", 1)
     seen = one.allowed(0)[1].numpy()
@@ -132,9 +131,9 @@ def test_undivided_scores_are_those_times_the_root(name):
 def test_without_positions_order_is_lost():
     spec = SPECS["post-norm"]
     bare = replace(spec, embedding=replace(spec.embedding, positions=None))
-    assert story.is_unordered(bare)
+    assert positions.is_unordered(bare)
     text = dense.random_text(N)
-    lost = story.shuffled(random_encoder(bare, dtype=torch.float64), text, seed=5)
+    lost = positions.shuffled(random_encoder(bare, dtype=torch.float64), text, seed=5)
     assert lost.without_positions
     assert sorted(lost.order) == list(range(N))
     assert (text.ids[lost.order] != text.ids).any()
@@ -145,8 +144,8 @@ def test_without_positions_order_is_lost():
 @pytest.mark.parametrize("name", SPECS)
 def test_with_positions_order_is_known(name):
     encoder, text = random_encoder(SPECS[name], dtype=torch.float64), dense.random_text(N)
-    assert not story.is_unordered(encoder.spec)
-    found = story.shuffled(encoder, text, seed=5)
+    assert not positions.is_unordered(encoder.spec)
+    found = positions.shuffled(encoder, text, seed=5)
     assert not found.without_positions
     assert found.final[~text.special].mean() > 1e-3
     here, there = run(encoder, text.ids), run(encoder, text.ids[found.order])
@@ -160,12 +159,12 @@ def test_a_text_that_cannot_be_shuffled_is_refused():
     text = dense.random_text(6)
     same = replace(text, ids=np.full_like(text.ids, 7))
     with pytest.raises(InvalidRequest, match="at least two"):
-        story.shuffled(random_encoder(SPECS["post-norm"]), same)
+        positions.shuffled(random_encoder(SPECS["post-norm"]), same)
 
 
 def test_the_table_of_positions():
     encoder = random_encoder(SPECS["windows-globals"], dtype=torch.float64)
-    found = story.position_table(encoder)
+    found = positions.position_table(encoder)
     rows = encoder.embedding.positions.weight.detach().numpy()[2:66]
     rows = rows - rows.mean(0)
     for a, b in ((0, 1), (5, 40)):
@@ -175,13 +174,13 @@ def test_the_table_of_positions():
     apart = [found.cosines[place, place + 3] for place in range(len(rows) - 3)]
     assert found.by_distance[3] == pytest.approx(np.mean(apart))
     with pytest.raises(InvalidRequest, match="no learned positions"):
-        story.position_table(random_encoder(SPECS["rotary-windows"]))
+        positions.position_table(random_encoder(SPECS["rotary-windows"]))
 
 
 @pytest.mark.parametrize("name", ["disentangled", "disentangled-own"])
 def test_disentangled_parts_add_up_and_know_distance_alone(name):
     one = heard(name)
-    found = story.parts(one, 1, 1)
+    found = positions.parts(one, 1, 1)
     assert list(found.parts) == ["content", "content_position", "position_content"]
     assert found.sum_error < 1e-12
     assert found.shift_error == 0
@@ -195,12 +194,12 @@ def test_disentangled_parts_add_up_and_know_distance_alone(name):
     for i, j in ((0, 0), (4, 6), (9, 2), (18, 0)):
         assert np.isclose(every[i], asks[i, j], atol=1e-12).any()
     with pytest.raises(InvalidRequest, match="no disentangled"):
-        story.parts(heard("post-norm"), 0, 0)
+        positions.parts(heard("post-norm"), 0, 0)
 
 
 def test_the_penalty_is_what_shortens_attention():
     one = heard("alibi-shared")
-    found = story.distance_penalty(one)
+    found = positions.distance_penalty(one)
     apart = np.abs(np.subtract.outer(np.arange(N), np.arange(N)))
     q, k = one.queries[2][:, 4].numpy(), one.keys[2][:, 4].numpy()
     content = q @ k.T / np.sqrt(3)
@@ -213,14 +212,14 @@ def test_the_penalty_is_what_shortens_attention():
     assert found.halved_after[0] * found.slopes[0] == pytest.approx(np.log(2))
     assert (found.distance.mean(0) < found.distance_without.mean(0)).all()
     with pytest.raises(InvalidRequest, match="ALiBi"):
-        story.distance_penalty(heard("post-norm"))
+        positions.distance_penalty(heard("post-norm"))
 
 
 @pytest.mark.parametrize(
     ("rotary", "width"), [(Rotary(10_000.0), 16), (Rotary(500.0, 8, interleaved=True), 12)]
 )
 def test_the_rotary_identity(rotary, width):
-    found = story.turned_alike(rotary, width, seed=2)
+    found = positions.turned_alike(rotary, width, seed=2)
     assert max(found.errors) < 1e-10 * width
     assert found.other_distance > 0.05
     # The same by complex numbers: a pair is a number, and turning it is a factor.
@@ -236,7 +235,7 @@ def test_the_rotary_identity(rotary, width):
 
 @pytest.mark.parametrize("name", ["rotary-windows", "alibi-shared", "disentangled-own"])
 def test_said_twice_only_the_first_layer_is_alike(name):
-    found = story.twice(random_encoder(SPECS[name], dtype=torch.float64), dense.random_text(12))
+    found = positions.twice(random_encoder(SPECS[name], dtype=torch.float64), dense.random_text(12))
     assert found.state_difference[0] < 1e-14
     assert found.score_difference[0] < 1e-9
     assert found.state_difference[1:].min() > 1e-4
@@ -246,7 +245,7 @@ def test_said_twice_only_the_first_layer_is_alike(name):
 def test_said_twice_a_table_of_positions_is_seen_at_once():
     encoder = random_encoder(SPECS["post-norm"], dtype=torch.float64)
     text = dense.random_text(12)
-    found = story.twice(encoder, text)
+    found = positions.twice(encoder, text)
     assert found.score_difference[0] > 1e-2
     words = text.ids[~text.special]
     ids = np.concatenate([text.ids[: np.flatnonzero(~text.special)[0]], words, words])
@@ -255,7 +254,7 @@ def test_said_twice_a_table_of_positions_is_seen_at_once():
     moved = (x[first] - x[first.stop :]).norm(dim=-1) / x[first].norm(dim=-1)
     assert found.state_difference[0] == pytest.approx(float(moved.mean()))
     with pytest.raises(InvalidRequest, match="linear attention does not have"):
-        story.twice(random_encoder(SPECS["linear"]), text)
+        positions.twice(random_encoder(SPECS["linear"]), text)
 
 
 @pytest.mark.parametrize("name", SPECS)
@@ -265,7 +264,7 @@ def test_fields_are_what_replacing_tokens_shows(name):
     # A padding id is not counted in positions, so that another token at its place moves all that follow.
     text = replace(text, ids=np.where(text.ids == 1, 2, text.ids))
     marked = (4,) if name == "windows-globals" else ()
-    found = story.reach_and_effect(encoder, text, 9, 60, marked)
+    found = reach.reach_and_effect(encoder, text, 9, 60, marked)
     assert found.effect_outside < 1e-13
     changed = text.ids != 60
     reached = found.effect[-1] > 1e-13
@@ -276,7 +275,7 @@ def test_fields_are_what_replacing_tokens_shows(name):
 
 def test_the_effect_is_that_of_running_both_texts():
     encoder, text = random_encoder(SPECS["rotary-windows"], dtype=torch.float64), dense.random_text(N)
-    found = story.reach_and_effect(encoder, text, 9, 60)
+    found = reach.reach_and_effect(encoder, text, 9, 60)
     other = text.ids.copy()
     other[7] = 60
     a, b = run(encoder, text.ids)[HookPoint.LAYER, 0][9], run(encoder, other)[HookPoint.LAYER, 0][9]
@@ -297,12 +296,12 @@ def test_kernel_weights_mix_values_as_the_layer_does(name):
         torch.testing.assert_close(one.mixed(layer, p), mixed, atol=1e-10, rtol=1e-8)
         torch.testing.assert_close(p.sum(-1), torch.ones_like(p.sum(-1)), atol=1e-5, rtol=0)
         entropy = -(p * p.log()).sum(-1).mean(-1) / np.log(N)
-        np.testing.assert_allclose(story.evenness(one)[layer], entropy, atol=1e-12)
+        np.testing.assert_allclose(tiles.evenness(one)[layer], entropy, atol=1e-12)
 
 
 def test_blur_of_a_softmax_head():
     one = heard("post-norm")
-    found = story.blur(one, 0, 1, features=(4, 64, 4096), seed=1)
+    found = tiles.blur(one, 0, 1, features=(4, 64, 4096), seed=1)
     q, k, _, _, scores, shares = by_hand(one, 0, 1)
     np.testing.assert_allclose(found.exact, shares, atol=1e-12)
     plus = [np.where(x > 0, x + 1, np.exp(np.minimum(x, 0))) for x in (q, k)]
@@ -317,9 +316,9 @@ def test_blur_of_a_softmax_head():
     assert many < some < few
     assert many < 0.1
     with pytest.raises(InvalidRequest, match="masks keys"):
-        story.blur(heard("alibi-shared"), 0, 0)
+        tiles.blur(heard("alibi-shared"), 0, 0)
     with pytest.raises(InvalidRequest, match="masks keys"):
-        story.blur(heard("rotary-windows"), 0, 0)
+        tiles.blur(heard("rotary-windows"), 0, 0)
 
 
 def test_random_features_are_unbiased():
@@ -334,7 +333,7 @@ def test_random_features_are_unbiased():
 @pytest.mark.parametrize("tile", [1, 4, 7, 50])
 def test_tiles_give_the_whole(name, tile):
     one = heard(name)
-    found = story.tiled(one, 1, 1, 6, tile=tile)
+    found = tiles.tiled(one, 1, 1, 6, tile=tile)
     mixed = run(one.encoder, one.encoding.ids, HookPoint.MIXED)[HookPoint.MIXED, 1][:, 1]
     assert found.output_size == pytest.approx(float(mixed.square().mean().sqrt()))
     assert found.error < 1e-12
@@ -363,7 +362,7 @@ def test_alternation_beside_loops():
         whole, mixer=replace(whole.mixer, pattern=type(SPECS["post-norm"].layers[0].mixer.pattern)())
     )
     one = heard("", spec=replace(spec, layers=(near, far, near)))
-    found = story.alternation(one)
+    found = reach.alternation(one)
     assert found.radius == (2, None, 2)
     assert found.field.tolist() == [1, 5, N, N]
     p = one.probabilities(1)[3].numpy()
@@ -375,12 +374,12 @@ def test_alternation_beside_loops():
     even = np.mean([np.mean([abs(i - j) for j in range(N) if abs(i - j) <= 2]) for i in range(N)])
     assert found.even_distance[0] == pytest.approx(even)
     with pytest.raises(InvalidRequest, match="windows"):
-        story.alternation(heard("blocks"))
+        reach.alternation(heard("blocks"))
 
 
 def test_sinks_beside_the_layers_own_outputs():
     one = heard("post-norm")
-    found = story.sinks(one)
+    found = sinks.sinks(one)
     np.testing.assert_allclose(found.received.sum(1), 1)
     received = np.mean([by_hand(one, 1, head)[-1].mean(0) for head in range(3)], axis=0)
     np.testing.assert_allclose(found.received[1], received, atol=1e-12)
@@ -399,7 +398,7 @@ def test_sinks_beside_the_layers_own_outputs():
 
 def test_a_sink_is_really_taken_away():
     one = heard("alibi-shared")
-    found = story.sinks(one)
+    found = sinks.sinks(one)
     bare = without(one.encoding, found.sink)
     assert len(bare) == N - 1
     kept = np.delete(np.arange(N), found.sink)
@@ -412,12 +411,12 @@ def test_a_sink_is_really_taken_away():
     np.testing.assert_allclose(found.moved, ((a - b).norm(dim=-1) / a.norm(dim=-1)).numpy(), atol=1e-12)
     assert found.next_sink == kept[found.without.mean(0).argmax()]
     with pytest.raises(InvalidRequest, match="at least 4"):
-        story.sinks(heard("post-norm", 3))
+        sinks.sinks(heard("post-norm", 3))
 
 
 def test_collapse_beside_every_pair():
     one = heard("post-norm")
-    found = story.collapse(one)
+    found = values.collapse(one)
     x = one.states[2].numpy()
     unit = x / np.linalg.norm(x, axis=1, keepdims=True)
     pairs_of = [(i, j) for i in range(N) for j in range(N) if i != j]
@@ -437,10 +436,10 @@ def test_collapse_beside_every_pair():
 def test_too_long_a_text_and_what_is_not_there_are_refused():
     encoder = random_encoder(SPECS["rotary-windows"])
     with pytest.raises(InvalidRequest, match="at most 512"):
-        story.record_text(encoder, dense.random_text(513))
+        record_text(encoder, dense.random_text(513))
     one = heard("post-norm")
     for layer, head in ((3, 0), (-1, 0), (0, 3), (0, -1)):
         with pytest.raises(InvalidRequest, match=r"has (layers|heads) 0 to 2"):
-            story.handshake(one, layer, head)
+            handshake.handshake(one, layer, head)
     with pytest.raises(InvalidRequest, match="needs softmax attention"):
         heard("linear").probabilities(0)

@@ -9,7 +9,8 @@ from tests.support import dense, plain
 from tests.support.specs import SPECS, random_encoder
 from unmask.encoder.heads import embed
 from unmask.errors import InvalidRequest
-from unmask.explorer import experiments as story
+from unmask.explorer.experiments import handshake, positions, prediction, values
+from unmask.explorer.experiments.recorded_text import record_text
 from unmask.interpret.activation_cache import ActivationCache
 from unmask.interpret.words.words import words
 from unmask.spec import PooledVector, SoftmaxAttention
@@ -20,14 +21,14 @@ SOFTMAX = [name for name, spec in SPECS.items() if isinstance(spec.layers[0].mix
 
 
 def recorded(name):
-    return story.record_text(random_encoder(SPECS[name], dtype=torch.float64), dense.random_text(N))
+    return record_text(random_encoder(SPECS[name], dtype=torch.float64), dense.random_text(N))
 
 
 @pytest.mark.parametrize("name", SOFTMAX)
 def test_a_token_followed_through_a_layer_arrives_where_the_encoder_has_it(name):
     """Both residual orders, every position encoding and pattern; parts of a sum add up to 1."""
     one = recorded(name)
-    found = story.values(one, 1, 1, 6)
+    found = values.values(one, 1, 1, 6)
     assert found.error < 1e-12
     assert found.parts.sum() == pytest.approx(1)
     assert found.head_parts.sum() + found.bias_part == pytest.approx(1)
@@ -40,7 +41,7 @@ def test_values_are_the_formula():
     """A post-norm layer by hand: attention, residual, norm, feed-forward, residual."""
     one = recorded("post-norm")
     layer, head, query = 1, 2, 7
-    found = story.values(one, layer, head, query)
+    found = values.values(one, layer, head, query)
     weights, at = dense.weights_of(one.encoder), f"layers.{layer}."
     x = one.states[layer].numpy()
     p = dense.maps(one.encoder, one.encoding)[layer][0]
@@ -77,7 +78,7 @@ def test_values_of_what_is_not_there_are_refused():
     one = recorded("post-norm")
     for layer, head, query in ((9, 0, 0), (0, 9, 0), (0, 0, N)):
         with pytest.raises(InvalidRequest):
-            story.values(one, layer, head, query)
+            values.values(one, layer, head, query)
 
 
 def test_the_cosine_is_the_sum_of_its_parts():
@@ -85,7 +86,7 @@ def test_the_cosine_is_the_sum_of_its_parts():
     caches = [
         ActivationCache.of(encoder, dense.random_text(length, seed)) for length, seed in ((N, 0), (11, 4))
     ]
-    found = story.matching(*caches)
+    found = prediction.matching(*caches)
     a, b = (embed(one.final_ND, one.batch.layout, PooledVector(("mean",)))[0].numpy() for one in caches)
     assert found.cosine == pytest.approx(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
     assert found.query_parts.sum() == pytest.approx(found.cosine)
@@ -102,7 +103,7 @@ def test_a_prediction_rests_on_what_it_loses():
     encoding = model.tokenizer.encode("The river ran past the old stone bridge.")
     token = 2
     mask = model.tokenizer.mask_id
-    found = story.masked_prediction(
+    found = prediction.masked_prediction(
         model.encoder, encoding, mask, token, plain=model.trainable_encoder(replace=False)
     )
 
@@ -124,7 +125,7 @@ def test_a_prediction_rests_on_what_it_loses():
     for other in (1, 5, len(encoding) - 1):
         assert found.effect[other] == pytest.approx(float(before[own] - log_p(token, other)[own]), abs=1e-9)
     assert (found.attribution >= 0).all()
-    chosen = story.masked_prediction(
+    chosen = prediction.masked_prediction(
         model.encoder, encoding, mask, plain=model.trainable_encoder(replace=False)
     )
     assert encoding.surface(chosen.token).strip().isalpha()
@@ -133,13 +134,13 @@ def test_a_prediction_rests_on_what_it_loses():
 def test_a_pronoun_and_its_noun_come_first():
     model = unmask.load("default")
     encoding = model.tokenizer.encode("The woman lost her keys in the garden, so she waited by the door.")
-    heard = story.record_text(model.encoder, encoding)
-    pair = story.clearest_pair(heard)
+    heard = record_text(model.encoder, encoding)
+    pair = handshake.clearest_pair(heard)
     p = heard.probabilities(pair.layer)[pair.head, pair.query]
     assert encoding.surface(pair.query) in {"she", "her"}
     assert encoding.surface(pair.key) == "woman"
     assert int(p.argmax()) == pair.key
-    one = story.clearest_pair(heard, 0, 3)
+    one = handshake.clearest_pair(heard, 0, 3)
     assert (one.layer, one.head) == (0, 3)
 
 
@@ -147,10 +148,10 @@ def test_a_pronoun_and_its_noun_come_first():
 def test_the_first_pair_is_never_punctuation_where_there_are_words(text):
     model = unmask.load("unmask-mini")
     encoding = model.tokenizer.encode(text)
-    heard = story.record_text(model.encoder, encoding)
-    pair = story.clearest_pair(heard)
+    heard = record_text(model.encoder, encoding)
+    pair = handshake.clearest_pair(heard)
     assert int(heard.probabilities(pair.layer)[pair.head, pair.query].argmax()) == pair.key
-    token = story.content_token(encoding)
+    token = handshake.content_token(encoding)
     if text.startswith("The"):
         for place in (pair.query, pair.key, token):
             assert encoding.surface(place).strip().isalpha()
@@ -160,7 +161,7 @@ def test_the_first_pair_is_never_punctuation_where_there_are_words(text):
 def test_words_move_whole():
     model = unmask.load("unmask-mini")
     encoding = model.tokenizer.encode("The unbelievable cat slept on the muddy windowsill.")
-    found = story.shuffled(model.encoder, encoding, seed=1)
+    found = positions.shuffled(model.encoder, encoding, seed=1)
     of = words(encoding).of_token
     assert len(encoding) > len(set(of.tolist())), "some word has several tokens"
     moved = of[found.order]
@@ -169,8 +170,8 @@ def test_words_move_whole():
     for word in set(of.tolist()):
         tokens = found.order[moved == word]
         assert (np.diff(tokens) == 1).all(), "and in their order"
-    swap = story.swapped(model.encoder, encoding, 1, 3)
+    swap = positions.swapped(model.encoder, encoding, 1, 3)
     assert sorted(swap.order.tolist()) == list(range(len(encoding)))
     assert of[swap.order][1] == 3
     with pytest.raises(InvalidRequest, match="words"):
-        story.swapped(model.encoder, encoding, 1, 99)
+        positions.swapped(model.encoder, encoding, 1, 99)

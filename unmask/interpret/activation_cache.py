@@ -86,26 +86,11 @@ class ActivationCache:
             NonFiniteResult: a state is infinite or not a number.
             Cancelled: ``watch`` stopped the work.
         """
-        if not isinstance(encoder, Encoder):
-            raise UnknownArchitecture(f"{type(encoder).__name__} has no attention, so there is none to show")
-        watch = watch or unwatched
+        check_attention(encoder)
         if global_tokens is None:
             global_tokens = trained_global_tokens(encoder.spec, paired=encoding.pair is not None)
         batch = pack(encoder.spec, [encoding], global_tokens)
-        states: list[Tensor] = []
-        layers = len(encoder.spec.layers)
-
-        def record(place: HookPoint, layer: int, tensor: Tensor) -> None:
-            if place in (HookPoint.EMBEDDED, HookPoint.LAYER):
-                states.append(tensor.detach())
-            if place is HookPoint.LAYER:
-                watch("reading", layer + 1, layers)
-
-        # Not in inference mode: analyses may take gradients from these states.
-        with torch.no_grad():
-            final_ND = encoder.encode(batch, hook=record)
-        if not all(bool(torch.isfinite(x_ND).all()) for x_ND in (*states, final_ND)):
-            raise NonFiniteResult("states of this text are not finite; try dtype='float32'")
+        states, final_ND = states_of(encoder, batch, watch or unwatched, "this text")
         return cls(encoder, encoding, batch, states, final_ND)
 
     def sharing(self, other: "ActivationCache") -> "ActivationCache":
@@ -212,3 +197,35 @@ class ActivationCache:
             positions_N = torch.from_numpy(self.batch.layout.positions_T).to(self.states[0].device)
             self._rotations[key] = RotaryTable.of(positions_N, position, width, self.states[0].dtype)
         return RotaryTable(*(wave[rows] for wave in self._rotations[key]))
+
+
+def check_attention(encoder: object, purpose: str = "show") -> None:
+    """Check that an encoder has attention.
+
+    Raises:
+        UnknownArchitecture: it has none.
+    """
+    if not isinstance(encoder, Encoder):
+        raise UnknownArchitecture(f"{type(encoder).__name__} has no attention, so there is none to {purpose}")
+
+
+def states_of(encoder: Encoder, batch: PackedBatch, watch: Watch, name: str) -> tuple[list[Tensor], Tensor]:
+    """The residual stream, L + 1 tensors (T, D), and the output of the encoder; ``watch`` hears each layer.
+
+    Raises:
+        NonFiniteResult: a state of the text, which errors call ``name``, is infinite or not a number.
+    """
+    states: list[Tensor] = []
+
+    def record(place: HookPoint, layer: int, tensor: Tensor) -> None:
+        if place in (HookPoint.EMBEDDED, HookPoint.LAYER):
+            states.append(tensor.detach())
+        if place is HookPoint.LAYER:
+            watch("reading", layer + 1, len(encoder.spec.layers))
+
+    # Not in inference mode: analyses may take gradients from these states.
+    with torch.no_grad():
+        final_TD = encoder.encode(batch, hook=record)
+    if not all(bool(torch.isfinite(x_TD).all()) for x_TD in (*states, final_TD)):
+        raise NonFiniteResult(f"states of {name} are not finite; try dtype='float32'")
+    return states, final_TD

@@ -13,7 +13,7 @@ from unmask.encoder.encoder import Encoder
 from unmask.encoder.hooks import HookPoint
 from unmask.encoder.layers.rotary import RotaryTable, apply_rotary
 from unmask.errors import InvalidRequest
-from unmask.explorer.experiments.recorded_text import RecordedText, run_ids
+from unmask.explorer.experiments.recorded_text import RecordedText, record_tensors, run_ids
 from unmask.interpret.words.words import Words, words
 from unmask.kernels import Tile, alibi_slopes
 from unmask.spec import Alibi, EncoderSpec, FullAttention, Rotary, SoftmaxAttention
@@ -223,16 +223,9 @@ def twice(encoder: Encoder, encoding: Encoding) -> Twice:
     before = special[special < np.flatnonzero(~encoding.special)[0]]
     after = special[special > np.flatnonzero(~encoding.special)[-1]]
     ids = np.concatenate([encoding.ids[before], words, words, encoding.ids[after]])
-    tensors: dict[tuple[HookPoint, int], Tensor] = {}
-
-    def hear(place: HookPoint, layer: int, tensor: Tensor) -> None:
-        tensors[place, layer] = tensor.detach().to("cpu", torch.float64)
-
-    with torch.inference_mode():
-        encoder.encode(PackedBatch.of_ids([ids]), hook=hear)
+    tensors, states = record_tensors(encoder, PackedBatch.of_ids([ids]))
     start, count, layers = len(before), len(words), range(len(encoder.spec.layers))
     first, second = slice(start, start + count), slice(start + count, start + 2 * count)
-    states = [tensors[HookPoint.EMBEDDED, 0], *(tensors[HookPoint.LAYER, layer] for layer in layers)]
     moved = [float(((x[first] - x[second]).norm(dim=-1) / x[first].norm(dim=-1)).mean()) for x in states]
     changed = []
     for layer in layers:

@@ -59,7 +59,7 @@ def reach_and_effect(
         raise InvalidRequest(f"there is no token {target}; the text has 0 to {count - 1}")
     if count > MOST_TOKENS:
         raise InvalidRequest(f"the text has {count} tokens; this experiment reads at most {MOST_TOKENS}")
-    reachable = _reachable(encoder, count, target, global_tokens)
+    reachable = np.stack([field[target] for field in fields(encoder, count, global_tokens)])
     effect = np.zeros(reachable.shape)
     for first in range(0, count, SEQUENCES_AT_ONCE):
         batch = range(first, min(first + SEQUENCES_AT_ONCE, count))
@@ -96,12 +96,6 @@ def fields(encoder: Encoder, count: int, global_tokens: tuple[int, ...] = ()) ->
             influences |= near <= encoder.spec.convolution.kernel // 2
         reached.append(influences)
     return reached
-
-
-def _reachable(
-    encoder: Encoder, count: int, target: int, global_tokens: tuple[int, ...]
-) -> NDArray[np.bool_]:
-    return np.stack([field[target] for field in fields(encoder, count, global_tokens)])
 
 
 def _through(attended_NN: NDArray[np.bool_], influences: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -147,15 +147,8 @@ def record_text(encoder: Encoder, encoding: Encoding) -> RecordedText:
             "shorten it, or use the other views"
         )
     batch = PackedBatch.of_ids([encoding.ids], [encoding.token_type_ids])
-    tensors: dict[tuple[HookPoint, int], Tensor] = {}
-
-    def hear(place: HookPoint, layer: int, tensor: Tensor) -> None:
-        tensors[place, layer] = tensor.detach().to("cpu", torch.float64)
-
-    with torch.inference_mode():
-        encoder.encode(batch, hook=hear)
+    tensors, states = record_tensors(encoder, batch)
     layers = range(len(encoder.spec.layers))
-    states = [tensors[HookPoint.EMBEDDED, 0], *(tensors[HookPoint.LAYER, layer] for layer in layers)]
     if not all(bool(state.isfinite().all()) for state in states):
         raise NonFiniteResult("the encoder's states of this text are not finite; try dtype='float32'")
     return RecordedText(
@@ -174,6 +167,21 @@ def record_text(encoder: Encoder, encoding: Encoding) -> RecordedText:
     )
 
 
+def record_tensors(
+    encoder: Encoder, batch: PackedBatch
+) -> tuple[dict[tuple[HookPoint, int], Tensor], list[Tensor]]:
+    """The tensors of all places and layers, and among them the states of the L + 1 levels, float64."""
+    tensors: dict[tuple[HookPoint, int], Tensor] = {}
+
+    def record(place: HookPoint, layer: int, tensor: Tensor) -> None:
+        tensors[place, layer] = tensor.detach().to("cpu", torch.float64)
+
+    with torch.inference_mode():
+        encoder.encode(batch, hook=record)
+    layers = range(len(encoder.spec.layers))
+    return tensors, [tensors[HookPoint.EMBEDDED, 0], *(tensors[HookPoint.LAYER, layer] for layer in layers)]
+
+
 def run_ids(
     encoder: Encoder, ids: Sequence[NDArray[np.int64]], globals_of: Sequence[Sequence[int]] | None = None
 ) -> list[Tensor]:
@@ -186,12 +194,12 @@ def run_ids(
     batch = PackedBatch.of_ids(ids, None, used)
     tensors: list[Tensor] = []
 
-    def hear(place: HookPoint, layer: int, tensor: Tensor) -> None:
+    def record(place: HookPoint, layer: int, tensor: Tensor) -> None:
         if place in (HookPoint.EMBEDDED, HookPoint.LAYER):
             tensors.append(tensor.detach().to("cpu", torch.float64))
 
     with torch.inference_mode():
-        final = encoder.encode(batch, hook=hear)
+        final = encoder.encode(batch, hook=record)
     return [*tensors, final.detach().to("cpu", torch.float64)]
 
 

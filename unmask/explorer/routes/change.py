@@ -332,14 +332,11 @@ def _both(context: AppContext, request: Request) -> tuple[TextSession, TextSessi
     return before, after
 
 
-def _pairs(before: TextSession, after: TextSession) -> tuple[WordPair, ...]:
-    return pair_words(before.found_words, after.found_words)
-
-
 def _counterpart(before: TextSession, after: TextSession, token: int) -> int:
     """The token of the first text that stands for one of the second: of the same place in its word."""
     word = int(after.found_words.of_token[token])
-    here = next((pair.before for pair in _pairs(before, after) if pair.after == word), None)
+    pairs = pair_words(before.found_words, after.found_words)
+    here = next((pair.before for pair in pairs if pair.after == word), None)
     if here is None:
         raise cannot(
             f"the word of token {token}, “{after.encoding.surface(token)}”, was inserted; "

@@ -131,21 +131,10 @@ def head(reading: TextSession, request: Request) -> Answer:
     layer, number = head_of(reading, request)
     reading.prioritize(layer)
     statistics = reading.layer(layer)
+    names = ("entropy", "entropy_share", "keys", "distance", "attention_received", "causal_received")
     arrays = {
         name: getattr(statistics, f"{name}_HN")[number]
-        for name in (
-            *(
-                "entropy",
-                "entropy_share",
-                "keys",
-                "distance",
-                "attention_received",
-                "causal_received",
-                "max_received",
-                "norm",
-            ),
-            "received_norm",
-        )
+        for name in (*names, "max_received", "norm", "received_norm")
     }
     arrays["profile"] = statistics.profile_HB[number]
     arrays["profile_edges"] = statistics.profile_edges

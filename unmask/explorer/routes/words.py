@@ -340,13 +340,9 @@ def _levels(reading: TextSession, request: Request) -> tuple[int, tuple[LensLaye
 
     lens = reading.analyse(("lens", token, top), predict)
     levels = tuple(
-        _level(reading, lens, level, None if was_mask else actual) for level in range(_depth(lens))
+        _level(reading, lens, level, None if was_mask else actual) for level in range(lens.ids.shape[1])
     )
     return token, levels, was_mask
-
-
-def _depth(lens: Found) -> int:
-    return int(lens.ids.shape[1])
 
 
 def _level(reading: TextSession, lens: Found, level: int, actual: int | None) -> LensLayer:

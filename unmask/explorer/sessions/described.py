@@ -1,14 +1,14 @@
 """Descriptions of models and texts for the page."""
 
 import hashlib
-import unicodedata
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import assert_never
 
 import unmask
 from unmask.explorer.sessions.models import AnyModel, ModelSlot, no_attention
 from unmask.http.errors import Problem
+from unmask.interpret.attention.layer_statistics import is_punctuation
 from unmask.interpret.words.words import Words
 from unmask.models.elmo import ElmoModel
 from unmask.spec import (
@@ -139,54 +139,49 @@ def versions() -> dict[str, str]:
 def model_info(place: ModelSlot) -> ModelInfo:
     """One model of the explorer, loaded or not."""
     model = place.model
-    if isinstance(model, ElmoModel):
-        return _elmo_info(place, model)
-    mixers = [] if model is None else [layer.mixer for layer in model.spec.layers]
-    roles = [] if model is None else [role_of(head) for head in model.spec.heads]
-    return ModelInfo(
+    info = ModelInfo(
         index=place.index,
         name=place.name,
         phase=place.phase,
         problem=place.problem,
         progress=place.progress(),
         revision=model.revision if model else None,
-        family=model.checkpoint.family.name if model else "",
+        family="",
         dtype=model.dtype if model else "",
         parameter_count=model.parameter_count if model else 0,
-        layers=len(mixers),
-        heads=tuple(mixer.heads for mixer in mixers),
+        layers=0,
+        heads=(),
         width=model.width if model else 0,
-        max_tokens=model.max_tokens if model else None,
-        layer_kinds=tuple(_kind(mixer) for mixer in mixers),
-        can_fill=any(role in CAN_FILL for role in roles) and not (model and model.spec.causal),
-        can_classify=any(role not in CAN_FILL for role in roles),
-        maps=bool(mixers),
-        no_maps=None if mixers or model is None else NO_LAYER.format(place.name),
-        has_global_tokens=model is not None and has_global_tokens(model.spec),
-    )
-
-
-def _elmo_info(place: ModelSlot, model: ElmoModel) -> ModelInfo:
-    return ModelInfo(
-        index=place.index,
-        name=place.name,
-        phase=place.phase,
-        problem=place.problem,
-        progress=place.progress(),
-        revision=model.revision,
-        family="ELMo",
-        dtype=model.dtype,
-        parameter_count=model.parameter_count,
-        layers=model.spec.layers,
-        heads=(0,) * model.spec.layers,
-        width=model.width,
         max_tokens=None,
-        layer_kinds=("bidirectional LSTM",) * model.spec.layers,
+        layer_kinds=(),
         can_fill=False,
         can_classify=False,
         maps=False,
+        no_maps=None,
         has_global_tokens=False,
-        no_maps=no_attention(place.name),
+    )
+    if model is None:
+        return info
+    if isinstance(model, ElmoModel):
+        layers = model.spec.layers
+        kinds, why = ("bidirectional LSTM",) * layers, no_attention(place.name)
+        return replace(
+            info, family="ELMo", layers=layers, heads=_heads(model), layer_kinds=kinds, no_maps=why
+        )
+    mixers = [layer.mixer for layer in model.spec.layers]
+    roles = [role_of(head) for head in model.spec.heads]
+    return replace(
+        info,
+        family=model.checkpoint.family.name,
+        layers=len(mixers),
+        heads=_heads(model),
+        max_tokens=model.max_tokens,
+        layer_kinds=tuple(_kind(mixer) for mixer in mixers),
+        can_fill=any(role in CAN_FILL for role in roles) and not model.spec.causal,
+        can_classify=any(role not in CAN_FILL for role in roles),
+        maps=bool(mixers),
+        no_maps=None if mixers else NO_LAYER.format(place.name),
+        has_global_tokens=has_global_tokens(model.spec),
     )
 
 
@@ -272,8 +267,7 @@ def _token(encoding: Encoding, grouped: Words, token: int) -> Token:
 def _category(encoding: Encoding, token: int, *, first: bool) -> str:
     if encoding.special[token]:
         return "special"
-    surface = encoding.surface(token).strip()
-    if surface and all(unicodedata.category(character)[0] in "PS" for character in surface):
+    if is_punctuation(encoding, token):
         return "punctuation"
     return "word" if first else "piece"
 

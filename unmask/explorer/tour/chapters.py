@@ -8,7 +8,8 @@ import numpy as np
 
 from unmask.base.arguments import one_of
 from unmask.errors import InvalidRequest
-from unmask.explorer import experiments as story
+from unmask.explorer.experiments import handshake, positions, prediction, reach, sinks, tiles, values
+from unmask.explorer.experiments.recorded_text import RecordedText, record_text
 from unmask.explorer.tour.models import (
     MINI,
     READ_TOKENS,
@@ -67,7 +68,7 @@ Experiment = dict[str, Any]
 Run = Callable[[Sequence[Model], str, TourQuery], list[Experiment]]
 
 
-def _experiment(name: str, chosen: Chosen, encoding: Encoding, **values: Any) -> Experiment:
+def _experiment(name: str, chosen: Chosen, encoding: Encoding, **measurements: Any) -> Experiment:
     """One experiment: its name, its model and tokens, and its measurements."""
     model = chosen.model
     return {
@@ -82,7 +83,7 @@ def _experiment(name: str, chosen: Chosen, encoding: Encoding, **values: Any) ->
         "tokens": [encoding.surface(token) or encoding.pieces[token] for token in range(len(encoding))],
         "special": encoding.special.tolist(),
         "total_tokens": encoding.original_tokens,
-        **{key: plain(value) for key, value in values.items()},
+        **{key: plain(value) for key, value in measurements.items()},
     }
 
 
@@ -109,69 +110,71 @@ def plain(value: Any) -> Any:
     return value
 
 
-def _head(
-    recorded: story.RecordedText, choices: TourQuery, layers: Sequence[int] | None = None
-) -> tuple[int, int]:
+def _head(recorded: RecordedText, choices: TourQuery, layers: Sequence[int] | None = None) -> tuple[int, int]:
     """The requested head, or one with a clear pattern, from all layers or the given ones."""
     if choices.layer is not None:
         return choices.layer, choices.head or 0
-    return story.clearest_head(recorded, layers)
+    return handshake.clearest_head(recorded, layers)
 
 
 def _token(encoding: Encoding, choices: TourQuery) -> int:
     """The observed token, or a content word; tokenizers differ in how many tokens there are, so the last is
     the limit."""
-    return min(len(encoding) - 1, story.content_token(encoding) if choices.token is None else choices.token)
+    return min(
+        len(encoding) - 1, handshake.content_token(encoding) if choices.token is None else choices.token
+    )
 
 
-def _pair(recorded: story.RecordedText, choices: TourQuery) -> story.Pair:
+def _pair(recorded: RecordedText, choices: TourQuery) -> handshake.Pair:
     """A pair of words that means something, in the requested head if there is one."""
     if choices.layer is None:
-        return story.clearest_pair(recorded)
+        return handshake.clearest_pair(recorded)
     one_of("head", choices.head or 0, recorded.mixer(choices.layer).heads, f"layer {choices.layer} has heads")
-    return story.clearest_pair(recorded, choices.layer, choices.head or 0)
+    return handshake.clearest_pair(recorded, choices.layer, choices.head or 0)
 
 
-def handshake(models: Sequence[Model], text: str, choices: TourQuery) -> list[Experiment]:
-    """One head, from products to attention weights."""
+def _recorded(models: Sequence[Model], text: str) -> tuple[Chosen, Encoding, RecordedText]:
+    """An encoder with softmax attention, the text as it reads it, and the activations of the text."""
     chosen = choose(models, softmax, MINI)
     encoding = chosen.read(text)
-    recorded = story.record_text(chosen.model.encoder, encoding)
+    return chosen, encoding, record_text(chosen.model.encoder, encoding)
+
+
+def _handshake(models: Sequence[Model], text: str, choices: TourQuery) -> list[Experiment]:
+    """One head, from products to attention weights."""
+    chosen, encoding, recorded = _recorded(models, text)
     pair = _pair(recorded, choices)
-    numbers = story.handshake(recorded, pair.layer, pair.head)
+    numbers = handshake.handshake(recorded, pair.layer, pair.head)
     return [_experiment("handshake", chosen, encoding, handshake=numbers, pair=pair)]
 
 
-def values(models: Sequence[Model], text: str, choices: TourQuery) -> list[Experiment]:
+def _values(models: Sequence[Model], text: str, choices: TourQuery) -> list[Experiment]:
     """The same head and query: values, their sum, and what the layer adds to the residual stream."""
-    chosen = choose(models, softmax, MINI)
-    encoding = chosen.read(text)
-    recorded = story.record_text(chosen.model.encoder, encoding)
+    chosen, encoding, recorded = _recorded(models, text)
     pair = _pair(recorded, choices)
     query = pair.query if choices.token is None else _token(encoding, choices)
-    numbers = story.values(recorded, pair.layer, pair.head, query)
+    numbers = values.values(recorded, pair.layer, pair.head, query)
     return [_experiment("values", chosen, encoding, values=numbers)]
 
 
-def scaling(models: Sequence[Model], text: str, choices: TourQuery) -> list[Experiment]:
+def _scaling(models: Sequence[Model], text: str, choices: TourQuery) -> list[Experiment]:
     """Variance and entropy for random vectors and for a trained encoder."""
-    chosen = choose(models, softmax, MINI)
-    encoding = chosen.read(text)
-    trained = story.trained_products(story.record_text(chosen.model.encoder, encoding))
-    return [_experiment("scaling", chosen, encoding, random=story.random_products(), trained=trained)]
+    chosen, encoding, recorded = _recorded(models, text)
+    trained = handshake.trained_products(recorded)
+    return [_experiment("scaling", chosen, encoding, random=handshake.random_products(), trained=trained)]
 
 
-def order(models: Sequence[Model], text: str, choices: TourQuery) -> list[Experiment]:
+def _order(models: Sequence[Model], text: str, choices: TourQuery) -> list[Experiment]:
     """Two words of a sentence swapped, and the reader's text shuffled, without and with positions."""
     experiments = []
     for name, chosen in (
-        ("without", choose(models, story.is_unordered, "variant/unordered")),
-        ("with", choose(models, lambda spec: not story.is_unordered(spec), MINI)),
+        ("without", choose(models, positions.is_unordered, "variant/unordered")),
+        ("with", choose(models, lambda spec: not positions.is_unordered(spec), MINI)),
     ):
         encoding = chosen.read(text)
-        shuffled = story.shuffled(chosen.model.encoder, encoding)
-        values = {"shuffled": shuffled, "words": grouped(encoding).of_token, "swap": _swap(chosen)}
-        experiments.append(_experiment(name, chosen, encoding, **values))
+        shuffled = positions.shuffled(chosen.model.encoder, encoding)
+        of_token, swap = grouped(encoding).of_token, _swap(chosen)
+        experiments.append(_experiment(name, chosen, encoding, shuffled=shuffled, words=of_token, swap=swap))
     return experiments
 
 
@@ -180,42 +183,42 @@ def _swap(chosen: Chosen) -> dict[str, Any]:
     encoding = chosen.read(SWAPPED)
     of = grouped(encoding)
     names = [of.surface(word).strip() for word in range(len(of))]
-    swapped = story.swapped(chosen.model.encoder, encoding, names.index("dog"), names.index("man"))
+    swapped = positions.swapped(chosen.model.encoder, encoding, names.index("dog"), names.index("man"))
     spoken = [word for word in range(len(of)) if not of.special[word]]
     change = [float(swapped.final[of.of_token == word].mean()) for word in spoken]
     return {"names": [names[word] for word in spoken], "change": change}
 
 
-def positions(models: Sequence[Model], text: str, choices: TourQuery) -> list[Experiment]:
+def _positions(models: Sequence[Model], text: str, choices: TourQuery) -> list[Experiment]:
     """Four position encodings, each with a text repeated twice."""
     experiments = []
     for name, has, shipped in POSITION_VARIANTS:
         chosen = choose(models, has, shipped)
         encoding, encoder = chosen.read(text), chosen.model.encoder
-        values: dict[str, Any] = {}
+        measurements: dict[str, Any] = {}
         if name == "learned":
-            values["table"] = story.position_table(encoder)
+            measurements["table"] = positions.position_table(encoder)
         elif name == "rotary":
             mixer = encoder.spec.layers[0].mixer
             assert isinstance(mixer, SoftmaxAttention)
             assert isinstance(mixer.position, Rotary)
-            values["turned"] = story.turned_alike(mixer.position, mixer.head_width)
+            measurements["turned"] = positions.turned_alike(mixer.position, mixer.head_width)
         else:
-            recorded = story.record_text(encoder, encoding)
+            recorded = record_text(encoder, encoding)
             if name == "alibi":
-                values["penalty"] = story.distance_penalty(recorded)
+                measurements["penalty"] = positions.distance_penalty(recorded)
             else:
-                values["parts"] = story.parts(recorded, *_within(recorded, choices))
-        values["twice"] = story.twice(encoder, _halved(chosen, text))
-        experiments.append(_experiment(name, chosen, encoding, **values))
+                measurements["parts"] = positions.parts(recorded, *_within(recorded, choices))
+        measurements["twice"] = positions.twice(encoder, _halved(chosen, text))
+        experiments.append(_experiment(name, chosen, encoding, **measurements))
     return experiments
 
 
-def _within(recorded: story.RecordedText, choices: TourQuery) -> tuple[int, int]:
+def _within(recorded: RecordedText, choices: TourQuery) -> tuple[int, int]:
     """The requested head, if this encoder has it; the chapter shows several encoders."""
     layer, head = _head(recorded, choices)
     there = layer < recorded.layer_count and head < recorded.queries[layer].shape[1]
-    return (layer, head) if there else story.clearest_head(recorded)
+    return (layer, head) if there else handshake.clearest_head(recorded)
 
 
 def _halved(chosen: Chosen, text: str) -> Encoding:
@@ -224,7 +227,7 @@ def _halved(chosen: Chosen, text: str) -> Encoding:
     return chosen.model.tokenizer.encode(text, max_tokens=limit, truncation="end")
 
 
-def reach(models: Sequence[Model], text: str, choices: TourQuery) -> list[Experiment]:
+def _reach(models: Sequence[Model], text: str, choices: TourQuery) -> list[Experiment]:
     """Receptive and effective fields of a token: with windows, with a global token, and in a loaded
     encoder."""
     experiments = []
@@ -239,14 +242,14 @@ def reach(models: Sequence[Model], text: str, choices: TourQuery) -> list[Experi
         mask = tokenizer.special_tokens.get("mask")
         replacement = None if mask is None else tokenizer.token_to_id(mask)
         target = _token(encoding, choices)
-        effect = story.reach_and_effect(
+        effect = reach.reach_and_effect(
             chosen.model.encoder, encoding, target, 0 if replacement is None else replacement, marked
         )
         experiments.append(_experiment(name, chosen, encoding, reach=effect))
     return experiments
 
 
-def blur(models: Sequence[Model], text: str, choices: TourQuery) -> list[Experiment]:
+def _blur(models: Sequence[Model], text: str, choices: TourQuery) -> list[Experiment]:
     """Feature maps in place of the softmax, and two small encoders that differ only in this."""
     chosen = choose(
         models,
@@ -254,34 +257,32 @@ def blur(models: Sequence[Model], text: str, choices: TourQuery) -> list[Experim
         MINI,
     )
     encoding = chosen.read(text)
-    recorded = story.record_text(chosen.model.encoder, encoding)
+    recorded = record_text(chosen.model.encoder, encoding)
     layers = followed_by_features(chosen.model.spec, len(encoding))
     blurred = _experiment(
-        "features", chosen, encoding, blur=story.blur(recorded, *_head(recorded, choices, layers))
+        "features", chosen, encoding, blur=tiles.blur(recorded, *_head(recorded, choices, layers))
     )
     pair = {}
     for name in ("variant/linear", "variant/learned"):
         trained = always(name)
-        pair[name] = story.evenness(story.record_text(trained.model.encoder, trained.read(text)))
+        pair[name] = tiles.evenness(record_text(trained.model.encoder, trained.read(text)))
     linear = always("variant/linear")
     return [blurred, _experiment("trained", linear, linear.read(text), evenness=pair)]
 
 
-def tiles(models: Sequence[Model], text: str, choices: TourQuery) -> list[Experiment]:
+def _tiles(models: Sequence[Model], text: str, choices: TourQuery) -> list[Experiment]:
     """One head computed in tiles."""
-    chosen = choose(models, softmax, MINI)
-    encoding = chosen.read(text)
-    recorded = story.record_text(chosen.model.encoder, encoding)
+    chosen, encoding, recorded = _recorded(models, text)
     layer, head = _head(recorded, choices)
     query = _token(encoding, choices)
-    tiled = story.tiled(
+    tiled = tiles.tiled(
         recorded, layer, head, query, tile=SMALL_TILE if len(encoding) <= SHORT_TEXT else TILE
     )
     shares = recorded.probabilities(layer)[head].numpy()
     return [_experiment("tiles", chosen, encoding, tiled=tiled, shares=shares)]
 
 
-def layers(models: Sequence[Model], text: str, choices: TourQuery) -> list[Experiment]:
+def _layers(models: Sequence[Model], text: str, choices: TourQuery) -> list[Experiment]:
     """Local and global layers of two encoders."""
     experiments = []
     for name, chosen in (
@@ -289,40 +290,38 @@ def layers(models: Sequence[Model], text: str, choices: TourQuery) -> list[Exper
         ("large", choose(models, alternating, MINI)),
     ):
         encoding = chosen.read(text)
-        recorded = story.record_text(chosen.model.encoder, encoding)
-        experiments.append(_experiment(name, chosen, encoding, alternation=story.alternation(recorded)))
+        recorded = record_text(chosen.model.encoder, encoding)
+        experiments.append(_experiment(name, chosen, encoding, alternation=reach.alternation(recorded)))
     return experiments
 
 
-def sinks(models: Sequence[Model], text: str, choices: TourQuery) -> list[Experiment]:
+def _sinks(models: Sequence[Model], text: str, choices: TourQuery) -> list[Experiment]:
     """The strongest sink, and the text without it."""
-    chosen = choose(models, softmax, MINI)
-    encoding = chosen.read(text)
-    numbers = story.sinks(story.record_text(chosen.model.encoder, encoding))
+    chosen, encoding, recorded = _recorded(models, text)
+    numbers = sinks.sinks(recorded)
     return [_experiment("sinks", chosen, encoding, sinks=numbers)]
 
 
-def collapse(models: Sequence[Model], text: str, choices: TourQuery) -> list[Experiment]:
+def _collapse(models: Sequence[Model], text: str, choices: TourQuery) -> list[Experiment]:
     """The similarity of a text's states by depth."""
-    chosen = choose(models, softmax, MINI)
-    encoding = chosen.read(text)
-    numbers = story.collapse(story.record_text(chosen.model.encoder, encoding))
+    chosen, encoding, recorded = _recorded(models, text)
+    numbers = values.collapse(recorded)
     return [_experiment("collapse", chosen, encoding, collapse=numbers)]
 
 
-def prediction(models: Sequence[Model], text: str, choices: TourQuery) -> list[Experiment]:
+def _prediction(models: Sequence[Model], text: str, choices: TourQuery) -> list[Experiment]:
     """What the prediction of a masked word rests on."""
     chosen = choose_model(models, predicts, MINI)
     encoding, model = chosen.read(text), chosen.model
     mask_id = model.tokenizer.mask_id
     assert mask_id is not None
     token = None if choices.token is None else _token(encoding, choices)
-    numbers = story.masked_prediction(model.encoder, encoding, mask_id, token, plain=trainable(model))
+    numbers = prediction.masked_prediction(model.encoder, encoding, mask_id, token, plain=trainable(model))
     words = [spellings(model.tokenizer, int(id))[1].strip() for id in numbers.top_ids]
     return [_experiment("prediction", chosen, encoding, prediction=numbers, top_words=words)]
 
 
-def search(models: Sequence[Model], text: str, choices: TourQuery) -> list[Experiment]:
+def _search(models: Sequence[Model], text: str, choices: TourQuery) -> list[Experiment]:
     """The similarity of the reader's text to three passages, and what every token adds to it."""
     chosen = choose_model(models, pools_mean, EMBEDDER)
     encoding, encoder = chosen.read(text), chosen.model.encoder
@@ -330,7 +329,7 @@ def search(models: Sequence[Model], text: str, choices: TourQuery) -> list[Exper
     passages = []
     for passage in PASSAGES:
         tokenized = chosen.read(passage)
-        matched = story.matching(query, ActivationCache.of(encoder, tokenized))
+        matched = prediction.matching(query, ActivationCache.of(encoder, tokenized))
         tokens = [tokenized.surface(token) or tokenized.pieces[token] for token in range(len(tokenized))]
         passages.append(
             {"text": passage, "tokens": tokens, "special": tokenized.special.tolist(), **plain(matched)}
@@ -398,19 +397,19 @@ def run(
 
 _HEAD = ("layer", "head")
 _TABLE: tuple[tuple[str, str, str, tuple[str, ...], Run], ...] = (
-    ("handshake", "Queries and keys", "softmax attention", _HEAD, handshake),
-    ("values", "Values and the residual stream", "softmax attention", (*_HEAD, "token"), values),
-    ("scaling", "Why scores are scaled", "softmax attention", (), scaling),
-    ("order", "Attention without positions", "no positions", (), order),
-    ("positions", "Four position encodings", "positions of four kinds", _HEAD, positions),
-    ("reach", "Windows and global tokens", "windows", ("token",), reach),
-    ("blur", "What linear attention loses", "linear attention", _HEAD, blur),
-    ("tiles", "Tile by tile, the same numbers", "softmax attention", (*_HEAD, "token"), tiles),
-    ("layers", "Local and global layers", "windows in some layers", (), layers),
-    ("sinks", "Attention sinks", "softmax attention", (), sinks),
-    ("collapse", "Does the representation collapse?", "softmax attention", (), collapse),
-    ("prediction", "What a prediction rests on", "an MLM head", ("token",), prediction),
-    ("search", "Why a passage matches", "mean-pooled embeddings", (), search),
+    ("handshake", "Queries and keys", "softmax attention", _HEAD, _handshake),
+    ("values", "Values and the residual stream", "softmax attention", (*_HEAD, "token"), _values),
+    ("scaling", "Why scores are scaled", "softmax attention", (), _scaling),
+    ("order", "Attention without positions", "no positions", (), _order),
+    ("positions", "Four position encodings", "positions of four kinds", _HEAD, _positions),
+    ("reach", "Windows and global tokens", "windows", ("token",), _reach),
+    ("blur", "What linear attention loses", "linear attention", _HEAD, _blur),
+    ("tiles", "Tile by tile, the same numbers", "softmax attention", (*_HEAD, "token"), _tiles),
+    ("layers", "Local and global layers", "windows in some layers", (), _layers),
+    ("sinks", "Attention sinks", "softmax attention", (), _sinks),
+    ("collapse", "Does the representation collapse?", "softmax attention", (), _collapse),
+    ("prediction", "What a prediction rests on", "an MLM head", ("token",), _prediction),
+    ("search", "Why a passage matches", "mean-pooled embeddings", (), _search),
 )
 CHAPTERS = tuple(
     Chapter(name, title, number, needs, choices)

@@ -44,8 +44,7 @@ class Chosen:
 
 def choose(models: Sequence[Model], has: Has, shipped: str) -> Chosen:
     """The first loaded encoder that has a mechanism, otherwise the shipped encoder with this name."""
-    loaded = next((model for model in models if has(model.spec)), None)
-    return Chosen(_shipped(shipped), True) if loaded is None else Chosen(loaded, False)
+    return choose_model(models, lambda model: has(model.spec), shipped)
 
 
 def choose_model(models: Sequence[Model], can: Callable[[Model], bool], shipped: str) -> Chosen:

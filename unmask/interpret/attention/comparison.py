@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from unmask.base.arguments import one_of, token_of, whole_number
 from unmask.encoder.decoder import decode_states, predicts_by_decoder, word_role
@@ -18,7 +17,7 @@ from unmask.encoder.heads import embed
 from unmask.errors import InvalidRequest, not_finite, quoted
 from unmask.interpret.activation_cache import ActivationCache
 from unmask.interpret.attention.attention_statistics import AttentionStatistics
-from unmask.interpret.attention.head_distances import Grouped, evenly, grouped_weights
+from unmask.interpret.attention.head_distances import Grouped, by_layer, evenly, grouped_weights
 from unmask.interpret.watch import Watch, unwatched
 from unmask.interpret.words.alignment import WordPair, groups_of, pair_words
 from unmask.interpret.words.words import Words, words
@@ -170,7 +169,7 @@ def attention_change(
     tick(2 * layers)
     moved_A = (p_ARG - q_ARG).abs().sum(-1).double().mean(-1) / 2
     removed_A, inserted_A = p_ARG[..., -2].double().mean(-1), q_ARG[..., -1].double().mean(-1)
-    moved, removed, inserted = (_by_layer(values_A, heads) for values_A in (moved_A, removed_A, inserted_A))
+    moved, removed, inserted = (by_layer(values_A, heads) for values_A in (moved_A, removed_A, inserted_A))
     return AttentionChange(moved, removed, inserted, len(chosen), common)
 
 
@@ -269,14 +268,6 @@ def _cosine(x_PD: NDArray[np.float64], y_PD: NDArray[np.float64]) -> NDArray[np.
     cosine_P = np.divide(dots_P, lengths_P, out=np.zeros_like(dots_P), where=lengths_P > 0)
     clipped_P: NDArray[np.float64] = np.clip(cosine_P, -1, 1)
     return clipped_P
-
-
-def _by_layer(values_A: Tensor, heads: list[int]) -> NDArray[np.float64]:
-    """(A,) to (L, H), 0 where a layer has fewer heads."""
-    values_LH = np.zeros((len(heads), max(heads)))
-    for layer, part in enumerate(torch.split(values_A, heads)):
-        values_LH[layer, : heads[layer]] = part.cpu().numpy()
-    return values_LH
 
 
 NO_GLOBAL_TOKENS = (

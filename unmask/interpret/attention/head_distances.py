@@ -275,9 +275,12 @@ def segment_attention(cache: ActivationCache, *, watch: Watch | None = None) -> 
         Grouped(cache, groups_N), chosen, 3, 0.0, lambda done: watched("reading heads", done, layers)
     )
     watched("reading heads", layers, layers)
-    shares_LH23 = np.zeros((layers, max(heads), 2, 3))
-    first = 0
-    for layer, count in enumerate(heads):
-        shares_LH23[layer, :count] = weights[first : first + count].double().cpu().numpy()
-        first += count
-    return shares_LH23
+    return by_layer(weights.double(), heads)
+
+
+def by_layer(values_A: Tensor, heads: list[int]) -> NDArray[np.float64]:
+    """Values of heads, (A, ...) to (L, H, ...), 0 where a layer has fewer heads."""
+    values_LH = np.zeros((len(heads), max(heads), *values_A.shape[1:]))
+    for layer, part in enumerate(torch.split(values_A, heads)):
+        values_LH[layer, : heads[layer]] = part.cpu().numpy()
+    return values_LH

@@ -97,8 +97,6 @@ class LayerStatistics:
     cell: int
     """Tokens along the side of a cell."""
 
-    classes_names = CLASSES
-
     def __len__(self) -> int:
         """N."""
         return int(self.lse_HN.shape[1])
@@ -140,11 +138,12 @@ def column_classes(encoding: Encoding) -> tuple[Marks, Marks, Marks]:
     """
     length = len(encoding)
     first_N = np.arange(length) == 0
-    punctuation_N = np.array([_is_punctuation(encoding, token) for token in range(length)], dtype=np.bool_)
+    punctuation_N = np.array([is_punctuation(encoding, token) for token in range(length)], dtype=np.bool_)
     return first_N, encoding.special & ~first_N, punctuation_N
 
 
-def _is_punctuation(encoding: Encoding, token: int) -> bool:
+def is_punctuation(encoding: Encoding, token: int) -> bool:
+    """Whether a token is punctuation, see `column_classes`."""
     if encoding.special[token]:
         return False
     characters = encoding.surface(token).strip()
@@ -164,7 +163,8 @@ CLASS_MASS = 0.5
 DIFFUSE_SHARE = 0.8
 """Minimum mean entropy, as a share of the maximum, for a head without a class label to be diffuse."""
 
-_OF_OFFSET = {0: "self", -1: "previous", 1: "next"}
+OFFSET_LABELS = {0: "self", -1: "previous", 1: "next"}
+"""Labels of heads by the most frequent distance of the top key."""
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ def _label(layer: LayerStatistics, head: int, special_N: NDArray[np.bool_]) -> H
     entropy = float(layer.entropy_share_HN[head].mean())
     most = int(mass_X.argmax())
     if share >= POSITIONAL_SHARE and len(layer) > 1:
-        label, decided = _OF_OFFSET.get(offset, "offset"), share
+        label, decided = OFFSET_LABELS.get(offset, "offset"), share
     elif mass_X[most] >= CLASS_MASS:
         label, decided = CLASSES[most], float(mass_X[most])
     elif entropy >= DIFFUSE_SHARE:

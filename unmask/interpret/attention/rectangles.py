@@ -11,7 +11,7 @@ from torch import Tensor
 from unmask.encoder.layers.attention import SoftmaxMixer
 from unmask.interpret.activation_cache import ActivationCache, Projected
 from unmask.interpret.attention.layer_statistics import LayerStatistics
-from unmask.interpret.attention.rows import LayerRows, cells_at_once, out_factors, value_norms
+from unmask.interpret.attention.rows import LayerRows, cells_at_once, out_factors, value_norms, with_tables
 from unmask.kernels import AttentionBias, MaskContext, Tile
 from unmask.kernels.tile import key_counts, scores
 from unmask.spec import AttentionPattern, FullAttention
@@ -129,7 +129,7 @@ def _read(
     )
     if of_globals:
         return _Rectangle(tile, q_RK, k_CK, v_CK, FullAttention(), AttentionBias())
-    bias = _on_host(cache.bias(layer).of_head(head))
+    bias = with_tables(cache.bias(layer).of_head(head), Tensor.cpu)
     return _Rectangle(tile, q_RK, k_CK, v_CK, simplify(mixer.spec.pattern, cache.batch.layout), bias)
 
 
@@ -153,18 +153,6 @@ def _given(
         factor_1KE = out_factors(cache.mixer(layer))[head : head + 1].cpu()
         p_RC = p_RC * value_norms(rectangle.v_CK[:, None], factor_1KE)
     return p_RC
-
-
-def _on_host(bias: AttentionBias) -> AttentionBias:
-    distances = bias.distances
-    if distances is None:
-        return bias
-    tables = (distances.keys_PHK, distances.queries_PHK)
-    return AttentionBias(
-        distances=type(distances)(
-            distances.position, *(None if table is None else table.cpu() for table in tables)
-        )
-    )
 
 
 Floats = NDArray[np.float32]

@@ -7,7 +7,7 @@ Axes: I heads times the width of one.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -222,9 +222,8 @@ class LayerRows:
         q_HRK = side.q_HNK[heads, tile.first_row : tile.end_row]
         k_HCK = side.k_HNK[heads, tile.first_column : tile.end_column]
         if side.bias.distances is not None:
-            product_HRC = scores(
-                tile, q_HRK.transpose(0, 1), k_HCK.transpose(0, 1), _of_heads(side.bias, heads)
-            )
+            bias = with_tables(side.bias, lambda table: table[:, heads])
+            product_HRC = scores(tile, q_HRK.transpose(0, 1), k_HCK.transpose(0, 1), bias)
             s_HRC = product_HRC if out is None else out.copy_(product_HRC)
         else:
             s_HRC = torch.matmul(q_HRK, k_HCK.mT, out=out)
@@ -291,17 +290,14 @@ class LayerRows:
             yield self.block(start, stop, heads)
 
 
-def _of_heads(bias: AttentionBias, heads: slice) -> AttentionBias:
+def with_tables(bias: AttentionBias, change: Callable[[Tensor], Tensor]) -> AttentionBias:
+    """The bias with its tables of distances changed, as it is where it has none."""
     distances = bias.distances
-    assert distances is not None
-    some = type(distances)(
-        distances.position,
-        *(
-            None if table is None else table[:, heads]
-            for table in (distances.keys_PHK, distances.queries_PHK)
-        ),
-    )
-    return AttentionBias(distances=some)
+    if distances is None:
+        return bias
+    tables = (distances.keys_PHK, distances.queries_PHK)
+    changed = (None if table is None else change(table) for table in tables)
+    return AttentionBias(distances=type(distances)(distances.position, *changed))
 
 
 def _projections(

@@ -16,10 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unmask.encoder.encoder import Encoder
-from unmask.encoder.hooks import HookPoint
 from unmask.encoder.layers.attention import SoftmaxMixer
-from unmask.errors import NonFiniteResult
-from unmask.interpret.activation_cache import ActivationCache
+from unmask.interpret.activation_cache import ActivationCache, states_of
 from unmask.interpret.attention.layer_statistics import CLASSES, column_classes
 from unmask.interpret.attention.patterns import DISTANT
 from unmask.interpret.attention.rows import NEVER, LayerRows
@@ -57,18 +55,7 @@ class EqualLengthBatch:
             NonFiniteResult: a state is infinite or not a number.
         """
         batch = _filled(encoder.spec, encodings)
-        states: list[Tensor] = []
-
-        def record(place: HookPoint, layer: int, tensor: Tensor) -> None:
-            if place in (HookPoint.EMBEDDED, HookPoint.LAYER):
-                states.append(tensor.detach())
-            if place is HookPoint.LAYER:
-                watch("reading", layer + 1, len(encoder.spec.layers))
-
-        with torch.no_grad():
-            encoder.encode(batch, hook=record)
-        if not all(bool(torch.isfinite(x_TD).all()) for x_TD in states):
-            raise NonFiniteResult("states of a text of the corpus are not finite; try dtype='float32'")
+        states, _ = states_of(encoder, batch, watch, "a text of the corpus")
         return cls(encoder, encodings, batch, states)
 
     @torch.no_grad()

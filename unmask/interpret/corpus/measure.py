@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from unmask.base.arguments import check_choice, one_of, whole_number
 from unmask.encoder.encoder import Encoder
-from unmask.errors import InvalidRequest, UnknownArchitecture
+from unmask.errors import InvalidRequest
+from unmask.interpret.activation_cache import check_attention
 from unmask.interpret.attention.layer_statistics import CLASSES, LABELS
 from unmask.interpret.corpus.batch import PATTERNS, EqualLengthBatch, relations
 from unmask.interpret.corpus.statistics import EXAMPLES, NONE, HeadTotals, read_totals, write_totals
@@ -193,8 +194,7 @@ def measure_corpus(
         OutputError: the file cannot be written.
         Cancelled: ``watch`` stopped the work.
     """
-    if not isinstance(encoder, Encoder):
-        raise UnknownArchitecture(f"{type(encoder).__name__} has no attention, so there is none to show")
+    check_attention(encoder)
     limit = MOST_TOKENS if max_tokens is None else min(MOST_TOKENS, max_tokens)
     texts = [text.text for text in corpus.texts]
     encodings = tokenizer.encode_batch(

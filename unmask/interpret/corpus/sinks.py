@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from unmask.base.arguments import one_of, whole_number
 from unmask.base.intervals import CONFIDENCE, Interval, sample_counts
 from unmask.encoder.encoder import Encoder
-from unmask.errors import InvalidRequest, UnknownArchitecture
-from unmask.interpret.activation_cache import ActivationCache
+from unmask.errors import InvalidRequest
+from unmask.interpret.activation_cache import ActivationCache, check_attention
 from unmask.interpret.attention.layer_statistics import column_classes
 from unmask.interpret.attention.sinks import EPSILON
 from unmask.interpret.corpus.batch import EqualLengthBatch
@@ -247,8 +247,7 @@ class _Asked:
 def _read(
     encoder: Encoder, tokenizer: Tokenizer, corpus: Corpus, max_tokens: int | None, limit: int | None
 ) -> Sequence[Encoding]:
-    if not isinstance(encoder, Encoder):
-        raise UnknownArchitecture(f"{type(encoder).__name__} has no attention, so there is none to show")
+    check_attention(encoder)
     texts = corpus.texts if limit is None else corpus.texts[: whole_number("limit", limit, 1)]
     most = MOST_TOKENS if max_tokens is None else min(MOST_TOKENS, max_tokens)
     return tokenizer.encode_batch(

@@ -22,6 +22,7 @@ from unmask.interpret.attention.layer_statistics import (
     CLASSES,
     DIFFUSE_SHARE,
     LABELS,
+    OFFSET_LABELS,
     POSITIONAL_SHARE,
 )
 from unmask.interpret.corpus.batch import PATTERNS, BatchRelations
@@ -203,9 +204,8 @@ def labels(
     offset_SH = offset_O[best_SH]
     positional_SH = (share_SHO.max(-1) >= POSITIONAL_SHARE) & (length > 1)
     mass_SHX = mass_SHX[..., : CLASSES.index("other")]
-    of_offset = {0: "self", -1: "previous", 1: "next"}
     by_offset_SH = np.full(offset_SH.shape, LABELS.index("offset"))
-    for offset, label in of_offset.items():
+    for offset, label in OFFSET_LABELS.items():
         by_offset_SH[offset_SH == offset] = LABELS.index(label)
     by_class_X = np.array([LABELS.index(name) for name in CLASSES[:-1]])
     return np.select(

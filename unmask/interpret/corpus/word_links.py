@@ -19,7 +19,8 @@ from torch import Tensor
 
 from unmask.base.files import whole_file
 from unmask.encoder.encoder import Encoder
-from unmask.errors import InvalidRequest, UnknownArchitecture
+from unmask.errors import InvalidRequest
+from unmask.interpret.activation_cache import check_attention
 from unmask.interpret.corpus.batch import EqualLengthBatch
 from unmask.interpret.corpus.measure import batches
 from unmask.interpret.watch import Watch, unwatched
@@ -76,8 +77,7 @@ def right_answers(
         OutputError: the cache cannot be written.
         Cancelled: ``watch`` stopped the work; what was written to the cache stays.
     """
-    if not isinstance(encoder, Encoder):
-        raise UnknownArchitecture(f"{type(encoder).__name__} has no attention, so there is none to score")
+    check_attention(encoder, "score")
     if not any(map(len, texts)):
         raise InvalidRequest("the texts have no links to score; give texts with some")
     heads = [layer.mixer.heads for layer in encoder.spec.layers]

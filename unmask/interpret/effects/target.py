@@ -347,15 +347,10 @@ class InterventionRun:
 
     def mixed(self, layer: int) -> Tensor:
         """What the heads of a layer mixed, (N, H, K)."""
-        recorded: list[Tensor] = []
-
-        def record(place: HookPoint, layer: int, tensor: Tensor) -> None:
-            if place is HookPoint.MIXED:
-                recorded.append(tensor)
-
+        recorded, record = _recorder(HookPoint.MIXED)
         with torch.no_grad():
             self.layer(layer, self.cache.states[layer], record)
-        return recorded[0]
+        return recorded[HookPoint.MIXED][0]
 
     @contextmanager
     def changed(self, layer: int, change: Change | None) -> Iterator[None]:
@@ -397,17 +392,24 @@ class InterventionRun:
 
     def _back(self, layer: int, x_ND: Tensor, gradient_ND: Tensor) -> tuple[Mixed, Tensor]:
         """One layer forward and backward: gradients by what its heads mixed, and by its input."""
-        recorded: list[Tensor] = []
-
-        def record(place: HookPoint, layer: int, tensor: Tensor) -> None:
-            if place is HookPoint.MIXED:
-                recorded.append(tensor)
-
+        recorded, record = _recorder(HookPoint.MIXED)
         with torch.enable_grad():
             x_ND = x_ND.detach().requires_grad_()
             y_ND = self.layer(layer, x_ND, record)
-            below_ND, gradient_NHK = torch.autograd.grad(y_ND, [x_ND, recorded[0]], gradient_ND)
-        return Mixed(layer, recorded[0].detach(), gradient_NHK), below_ND
+            (o_NHK,) = recorded[HookPoint.MIXED]
+            below_ND, gradient_NHK = torch.autograd.grad(y_ND, [x_ND, o_NHK], gradient_ND)
+        return Mixed(layer, o_NHK.detach(), gradient_NHK), below_ND
+
+
+def _recorder(*places: HookPoint) -> tuple[dict[HookPoint, list[Tensor]], Hook]:
+    """A hook and the tensors that it has recorded at some places."""
+    recorded: dict[HookPoint, list[Tensor]] = {place: [] for place in places}
+
+    def record(place: HookPoint, layer: int, tensor: Tensor) -> None:
+        if place in recorded:
+            recorded[place].append(tensor)
+
+    return recorded, record
 
 
 def _gradient(score: TargetScore, x_ND: Tensor, scale: Scale) -> Tensor:
@@ -420,11 +422,7 @@ def _gradient(score: TargetScore, x_ND: Tensor, scale: Scale) -> Tensor:
 
 def _through_decoder(score: TargetScore, x_ND: Tensor, scale: Scale, layer: int) -> tuple[Mixed, Tensor]:
     """The passes of the decoder, and the gradient by the states before the last layer."""
-    recorded: dict[HookPoint, list[Tensor]] = {HookPoint.QUERY: [], HookPoint.MIXED: []}
-
-    def record(place: HookPoint, layer: int, tensor: Tensor) -> None:
-        recorded[place].append(tensor)
-
+    recorded, record = _recorder(HookPoint.QUERY, HookPoint.MIXED)
     with torch.enable_grad():
         x_ND = x_ND.detach().requires_grad_()
         number = score.value(x_ND, scale, record)

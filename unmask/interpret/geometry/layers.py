@@ -32,6 +32,7 @@ from unmask.interpret.geometry.values import (
     as_points,
     blocks_of,
     generator,
+    not_special,
     sample,
     with_interval,
 )
@@ -49,7 +50,7 @@ class Spread:
     iso_score: Estimate
     effective_rank: Estimate
     anisotropy: Estimate
-    anisotropy_without: tuple[Estimate, ...]
+    anisotropy_without: tuple[WithoutDirections, ...]
     """One entry for each of `DIRECTIONS`."""
     top_coordinate: int | None
     top_coordinate_share: float | None
@@ -157,7 +158,9 @@ def spread(x_ND: FloatArray, blocks_N: NDArray[np.int64], tick: Callable[[], Non
         effective_rank=values[2],
         anisotropy=_anisotropy(x_ND, blocks_N),
         anisotropy_without=tuple(
-            _anisotropy(x_ND - x_ND @ directions_DC[:, :k] @ directions_DC[:, :k].T, blocks_N)
+            WithoutDirections(
+                k, _anisotropy(x_ND - x_ND @ directions_DC[:, :k] @ directions_DC[:, :k].T, blocks_N)
+            )
             for k in DIRECTIONS
         ),
         top_coordinate=top,
@@ -268,7 +271,7 @@ def geometry(
         tick = partial(watch, "geometry", layer, len(states))
         tick()
         x_ND = as_points(layer_states, f"the states of layer {layer}")
-        x_ND = x_ND[_kept(len(x_ND), special_N)]
+        x_ND = x_ND[not_special(len(x_ND), special_N)]
         tokens = len(x_ND)
         some = sample(tokens, points, seed)
         if len(some) < FEWEST_TOKENS:
@@ -279,16 +282,6 @@ def geometry(
         layers.append(_measure(x_ND[some], layer, tokens, seed if shuffled else None, tick))
     watch("geometry", len(states), len(states))
     return tuple(layers)
-
-
-def _kept(n: int, special_N: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
-    if special_N is None:
-        return np.ones(n, dtype=bool)
-    if len(special_N) != n:
-        raise InvalidRequest(
-            f"special_N has {len(special_N)} entries and the states have {n} tokens; give one entry per token"
-        )
-    return ~np.asarray(special_N, dtype=bool)
 
 
 def _measure(
@@ -312,18 +305,7 @@ def _measure(
         gride=_gride(near),
         mle=mle,
         mle_band=band,
-        participation_ratio=flat.participation_ratio,
-        iso_score=flat.iso_score,
-        effective_rank=flat.effective_rank,
-        anisotropy=flat.anisotropy,
-        anisotropy_without=tuple(
-            WithoutDirections(k, anisotropy)
-            for k, anisotropy in zip(DIRECTIONS, flat.anisotropy_without, strict=True)
-        ),
-        top_coordinate=flat.top_coordinate,
-        top_coordinate_share=flat.top_coordinate_share,
-        residual=flat.residual,
-        norm=flat.norm,
+        **vars(flat),
         shuffled=None if seed is None else _shuffled(x_ND, seed + layer, tick),
     )
 

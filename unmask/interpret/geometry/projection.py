@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from unmask.base.optional import require
 from unmask.errors import InvalidRequest
-from unmask.interpret.geometry.values import FloatArray, as_points, generator
+from unmask.interpret.geometry.values import FloatArray, as_points, generator, not_special
 from unmask.interpret.watch import Watch, unwatched
 
 Method = Literal["pca", "umap"]
@@ -140,11 +140,7 @@ def _checked(states: Sequence[object]) -> list[FloatArray]:
 
 
 def _fitted(n: int, special_N: NDArray[np.bool_] | None) -> NDArray[np.int64]:
-    if special_N is not None and len(special_N) != n:
-        raise InvalidRequest(
-            f"special_N has {len(special_N)} entries and the states have {n} tokens; give one entry per token"
-        )
-    fit_F = np.arange(n) if special_N is None else np.flatnonzero(~np.asarray(special_N, dtype=bool))
+    fit_F = np.flatnonzero(not_special(n, special_N))
     if len(fit_F) < FEWEST_TO_PROJECT:
         raise InvalidRequest(
             f"there are {len(fit_F)} tokens and a cloud needs at least {FEWEST_TO_PROJECT}; give more text"

@@ -147,16 +147,18 @@ def blocks_of(n: int) -> NDArray[np.int64]:
     return np.arange(n) * BLOCKS // n
 
 
-def with_interval(value: float, without_one: Sequence[float], n: int) -> Estimate:
+def with_interval(
+    value: float, without_one: Sequence[float] | FloatArray, n: int, quantile: float = STUDENT
+) -> Estimate:
     """The estimate of all points with its 95 % interval, from the estimates without each block.
 
     The interval is value +- t s, with s^2 = (G - 1) / G times the sum of squared deviations of the G
-    estimates from their mean.
+    estimates from their mean; ``quantile`` is t, of G - 1 degrees of freedom.
     """
     values_G = np.asarray(without_one, dtype=np.float64)
     blocks = len(values_G)
     error = float(np.sqrt((blocks - 1) / blocks * ((values_G - values_G.mean()) ** 2).sum()))
-    return Estimate(float(value), float(value) - STUDENT * error, float(value) + STUDENT * error, n)
+    return Estimate(float(value), float(value) - quantile * error, float(value) + quantile * error, n)
 
 
 def generator(seed: int) -> np.random.Generator:
@@ -188,3 +190,18 @@ def student(freedom: int) -> float:
     z = 1.959964
     first = (z**3 + z) / (4 * freedom)
     return z + first + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+
+
+def not_special(n: int, special_N: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
+    """Which of ``n`` tokens are measured: those that are not special; all where none is marked.
+
+    Raises:
+        InvalidRequest: there is another number of marks.
+    """
+    if special_N is None:
+        return np.ones(n, dtype=bool)
+    if len(special_N) != n:
+        raise InvalidRequest(
+            f"special_N has {len(special_N)} entries and the states have {n} tokens; give one entry per token"
+        )
+    return ~np.asarray(special_N, dtype=bool)

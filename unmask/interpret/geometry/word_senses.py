@@ -24,7 +24,7 @@ from unmask.errors import InvalidRequest, InvalidText
 from unmask.interpret.geometry.layers import unit
 from unmask.interpret.geometry.projection import Basis, Method, Projection, project
 from unmask.interpret.geometry.reading import random_baseline, read_texts
-from unmask.interpret.geometry.values import Estimate, FloatArray, generator, student
+from unmask.interpret.geometry.values import Estimate, FloatArray, generator, student, with_interval
 from unmask.interpret.watch import Watch, unwatched
 from unmask.text import Encoding, Tokenizer, read_lines
 from unmask.text.borders import occurrences
@@ -353,9 +353,7 @@ def sense_layers(
 def _layer(
     layer: int, x_MD: FloatArray, truth_M: NDArray[np.int64], deals: Sequence[NDArray[np.int64]]
 ) -> SenseLayer:
-    unit_MD = unit(np.asarray(x_MD, dtype=np.float64))
-    if len(unit_MD) != len(truth_M):
-        raise InvalidRequest(f"in layer {layer} an occurrence has the zero vector, which has no direction")
+    unit_MD = _directions(np.asarray(x_MD, dtype=np.float64), layer)
     cosine_MM = unit_MD @ unit_MD.T
     within, across = _means(cosine_MM, truth_M)
     every = np.arange(len(truth_M))
@@ -365,7 +363,7 @@ def _layer(
         layer=layer,
         within=within,
         across=across,
-        margin=_jackknifed(within - across, np.array(less)),
+        margin=with_interval(within - across, less, len(less), student(len(less) - 1)),
         margin_null=_null(within - across, [float(np.subtract(*_means(cosine_MM, deal))) for deal in deals]),
         accuracy=accuracy,
         accuracy_null=null,
@@ -419,12 +417,6 @@ def _silhouette(cosine_MM: FloatArray, sense_M: NDArray[np.int64]) -> float:
     other_M = np.where(of_MC > 0, np.inf, mean_MC).min(1)
     most_M = np.maximum(own_M, other_M)
     return float(np.divide(other_M - own_M, most_M, out=np.zeros_like(most_M), where=most_M > 0).mean())
-
-
-def _jackknifed(value: float, less_M: FloatArray) -> Estimate:
-    m = len(less_M)
-    error = float(np.sqrt((m - 1) / m * ((less_M - less_M.mean()) ** 2).sum())) * student(m - 1)
-    return Estimate(value, value - error, value + error, m)
 
 
 def _wilson(share: float, m: int) -> Estimate:
@@ -487,8 +479,7 @@ def sense_cloud(
 
 
 def _directions(x_MD: FloatArray, layer: int) -> FloatArray:
-    norm_M1 = np.linalg.norm(x_MD, axis=1, keepdims=True)
-    if not norm_M1.all():
+    unit_MD = unit(x_MD)
+    if len(unit_MD) != len(x_MD):
         raise InvalidRequest(f"in layer {layer} an occurrence has the zero vector, which has no direction")
-    unit_MD: FloatArray = x_MD / norm_M1
     return unit_MD
