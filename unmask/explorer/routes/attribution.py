@@ -59,82 +59,82 @@ class AttributionQuery:
     words: str
 
 
-def plain_encoder(reading: TextSession) -> Encoder:
+def plain_encoder(session: TextSession) -> Encoder:
     """The text's model in modules that give gradients."""
-    return reading.place.plain()
+    return session.place.plain()
 
 
-def need_predictor(reading: TextSession) -> None:
+def need_predictor(session: TextSession) -> None:
     """Refuse with a sentence unless the model predicts words and can be asked for one."""
-    model = reading.model
+    model = session.model
     try:
-        masked_lm_role(model.spec, reading.place.name)
+        masked_lm_role(model.spec, session.place.name)
     except InvalidRequest as error:
         raise cannot(str(error)) from None
     if model.tokenizer.mask_id is None:
-        raise cannot(f"the tokenizer of {reading.place.name} has no mask token, so no word can be asked for")
+        raise cannot(f"the tokenizer of {session.place.name} has no mask token, so no word can be asked for")
 
 
-def is_mask(reading: TextSession, token: int) -> bool:
+def is_mask(session: TextSession, token: int) -> bool:
     """Whether the text has the mask there already."""
-    return int(reading.encoding.ids[token]) == reading.model.tokenizer.mask_id
+    return int(session.encoding.ids[token]) == session.model.tokenizer.mask_id
 
 
-def masked_at(reading: TextSession, view: AttentionView, token: int, watch: Watch) -> ActivationCache:
+def masked_at(session: TextSession, view: AttentionView, token: int, watch: Watch) -> ActivationCache:
     """The text with that token masked; kept for the next question about the same token."""
-    if is_mask(reading, token):
+    if is_mask(session, token):
         return view.cache
-    cache = reading.masked.get(token)
+    cache = session.masked.get(token)
     if cache is None:
-        encoding = masked(reading.encoding, [token], reading.model.tokenizer, name=reading.place.name)
-        cache = reading.run(reading.model.encoder, encoding, watch)
+        encoding = masked(session.encoding, [token], session.model.tokenizer, name=session.place.name)
+        cache = session.run(session.model.encoder, encoding, watch)
         # One at a time: each is as large as the text's own.
-        reading.masked = {token: cache}
+        session.masked = {token: cache}
     return cache
 
 
-def target_of(reading: TextSession, request: Request) -> str:
+def target_of(session: TextSession, request: Request) -> str:
     """The kind of target that the query asks for, else the first that this model has."""
-    roles = reading.model.encoder.heads
-    words = ("masked" in roles or "enhanced" in roles) and not reading.model.spec.causal
+    roles = session.model.encoder.heads
+    words = ("masked" in roles or "enhanced" in roles) and not session.model.spec.causal
     target = request.query.get("target") or ("word" if words else "embedding")
     request = Request(request.parts, {**request.query, "target": target})
     target = request.choice("target", TARGETS)
     if target == "word":
-        need_predictor(reading)
+        need_predictor(session)
     if target == "class":
-        need_classifier(reading)
+        need_classifier(session)
     return target
 
 
-def ask(reading: TextSession, view: AttentionView, question: TargetQuery, watch: Watch) -> AttributionQuery:
+def ask(session: TextSession, view: AttentionView, question: TargetQuery, watch: Watch) -> AttributionQuery:
     """The target of a question; without an id, the word that stands there, or the class that is predicted."""
     kind, token, id = question.kind, question.token, question.id
     if kind == "word":
         assert token is not None
-        cache = masked_at(reading, view, token, watch)
+        cache = masked_at(session, view, token, watch)
         if id is None:
-            id = _predicted(cache, token) if is_mask(reading, token) else int(reading.encoding.ids[token])
-        words = f"the word “{written(reading, id)}” at token {token}, which is masked"
+            id = _predicted(cache, token) if is_mask(session, token) else int(session.encoding.ids[token])
+        words = f"the word “{written(session, id)}” at token {token}, which is masked"
         return AttributionQuery(cache, Word(token, id), words)
     if kind == "class" and question.classes:
         return _classes_of_tokens(view, question.classes)
     if kind == "class":
         return _class(view, token, id)
     if token is not None:
-        name = reading.encoding.surface(token) or reading.encoding.pieces[token]
+        name = session.encoding.surface(token) or session.encoding.pieces[token]
         return AttributionQuery(
             view.cache, Embedding(token=token), f"the last state of token {token}, “{name}”"
         )
-    head = reading.model.checkpoint.head
+    head = session.model.checkpoint.head
     pooling = head.pooling if isinstance(head, PooledVector) else ("mean",)
     words = f"the text's embedding ({' and '.join(pooling)} of its tokens)"
     return AttributionQuery(view.cache, Embedding(pooling), words)
 
 
-def written(reading: TextSession, id: int) -> str:
+def written(session: TextSession, id: int) -> str:
     """A word of the vocabulary as people write it, without the marks of its tokenizer."""
-    engine = reading.model.tokenizer.engine
+    engine = session.model.tokenizer.engine
     return engine.decode([id], skip_special_tokens=False).strip() or engine.id_to_token(id) or f"<{id}>"
 
 
@@ -230,30 +230,30 @@ class AttributionRequest(PageRequest):
     classes: str | None = None
 
 
-def of_rollout(reading: TextSession, request: Request) -> Answer:
+def of_rollout(session: TextSession, request: Request) -> Answer:
     """``GET texts/{id}/rollout?token=&fusion=``: values (L + 1, N); without a token, of all alike."""
-    token = token_of(reading, request) if "token" in request.query else None
+    token = token_of(session, request) if "token" in request.query else None
     fusion = request.choice("fusion", FUSIONS)
 
     def follow(view: AttentionView, watch: Watch) -> Rollout:
         return rollout(view.cache, token, fusion=fusion, watch=watch)
 
-    return typed_answer(reading.analyse(("rollout", token, fusion), follow))
+    return typed_answer(session.analyse(("rollout", token, fusion), follow))
 
 
-def of_relevance(reading: TextSession, request: Request) -> Answer:
+def of_relevance(session: TextSession, request: Request) -> Answer:
     """``GET texts/{id}/relevance?token=&target=&id=&classes=``: values (N,), by_layer (L, N)."""
-    kind = target_of(reading, request)
-    token = token_of(reading, request) if "token" in request.query or kind == "word" else None
-    highest = reading.model.spec.embedding.vocabulary - 1
+    kind = target_of(session, request)
+    token = token_of(session, request) if "token" in request.query or kind == "word" else None
+    highest = session.model.spec.embedding.vocabulary - 1
     id = request.number("id", None, 0, highest) if "id" in request.query else None
-    question = TargetQuery(kind, token, id, classes_of(request, len(reading)))
+    question = TargetQuery(kind, token, id, classes_of(request, len(session)))
 
     def follow(view: AttentionView, watch: Watch) -> tuple[AttributionQuery, Attribution]:
-        query = ask(reading, view, question, watch)
-        return query, attribution(query.cache, query.target, encoder=plain_encoder(reading), watch=watch)
+        query = ask(session, view, question, watch)
+        return query, attribution(query.cache, query.target, encoder=plain_encoder(session), watch=watch)
 
-    query, relevance = reading.analyse(("relevance", question), follow)
+    query, relevance = session.analyse(("relevance", question), follow)
     arrays = {"values": relevance.values, "by_layer": relevance.by_layer}
     return array_answer(arrays, RelevanceMeta(token, kind, f"{query.words}, by its {relevance.unit}"))
 

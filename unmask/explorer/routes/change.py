@@ -257,15 +257,15 @@ def fill(context: AppContext, request: Request) -> Answer:
     return json_answer(after.analyse(("change fill", before.id, token, top), predict))
 
 
-def guesses(reading: TextSession, request: Request) -> Answer:
+def guesses(session: TextSession, request: Request) -> Answer:
     """``GET texts/{id}/guesses?token=&top=``: one mask token in place of the whole word of a token."""
-    need_predictor(reading)
-    words = reading.found_words
-    token, top = token_of(reading, request), _top(reading, request)
+    need_predictor(session)
+    words = session.words
+    token, top = token_of(session, request), _top(session, request)
     word = int(words.of_token[token])
     if words.special[word]:
         raise cannot(f"{words.surface(word)} is a special token of the model; choose a word of the text")
-    encoding, tokenizer = reading.encoding, reading.model.tokenizer
+    encoding, tokenizer = session.encoding, session.model.tokenizer
     in_pair, (start, end) = bool(words.in_pair[word]), words.spans[word].tolist()
     parts: list[str | None] = [encoding.text, encoding.pair]
     whole = parts[in_pair] or ""
@@ -274,37 +274,37 @@ def guesses(reading: TextSession, request: Request) -> Answer:
     parts[in_pair] = whole[:start] + tokenizer.special_tokens["mask"] + whole[end:]
 
     def predict(view: AttentionView, watch: Watch) -> Guesses:
-        limit = reading.model.max_tokens
+        limit = session.model.max_tokens
         text = tokenizer.encode(parts[0] or "", parts[1], max_tokens=limit, truncation="end")
         at = (text.ids == tokenizer.mask_id) & (text.offsets[:, 0] <= start) & (text.offsets[:, 1] > start)
         places = np.flatnonzero(at & ((text.sequence_ids == 1) == in_pair))
         if not len(places):
             raise cannot("this tokenizer does not read a mask token in a text, so no word can be asked for")
-        cache = ActivationCache.of(reading.model.encoder, text, watch=watch)
+        cache = ActivationCache.of(session.model.encoder, text, watch=watch)
         p_V = word_probabilities(cache, int(places[0]))
         tokens = np.flatnonzero(words.of_token == word)
-        actual = _own(reading, p_V, int(encoding.ids[tokens[0]])) if len(tokens) == 1 else None
-        return Guesses(token, actual, _predictions(reading, p_V, top))
+        actual = _own(session, p_V, int(encoding.ids[tokens[0]])) if len(tokens) == 1 else None
+        return Guesses(token, actual, _predictions(session, p_V, top))
 
-    return json_answer(reading.analyse(("guesses", token, top), predict))
+    return json_answer(session.analyse(("guesses", token, top), predict))
 
 
-def segments(reading: TextSession, request: Request) -> Answer:
+def segments(session: TextSession, request: Request) -> Answer:
     """``GET texts/{id}/segments``: shares (L, H, 2, 3)."""
-    if reading.encoding.pair is None:
+    if session.encoding.pair is None:
         raise cannot("this is a single text; attention between two texts is that of a pair")
-    shares = reading.analyse(("segments",), lambda view, watch: segment_attention(view.cache, watch=watch))
+    shares = session.analyse(("segments",), lambda view, watch: segment_attention(view.cache, watch=watch))
     return array_answer({"shares": shares})
 
 
-def _own(reading: TextSession, p_V: np.ndarray, id: int) -> OwnWord:
+def _own(session: TextSession, p_V: np.ndarray, id: int) -> OwnWord:
     rank = int((p_V > p_V[id]).sum()) + 1
-    return OwnWord(spellings(reading.model.tokenizer, id)[0], id, float(p_V[id]), rank)
+    return OwnWord(spellings(session.model.tokenizer, id)[0], id, float(p_V[id]), rank)
 
 
-def _predictions(reading: TextSession, p_V: np.ndarray, top: int) -> tuple[Prediction, ...]:
+def _predictions(session: TextSession, p_V: np.ndarray, top: int) -> tuple[Prediction, ...]:
     """The most likely pieces that are whole words: a guess stands in place of a word."""
-    tokenizer, predictions = reading.model.tokenizer, []
+    tokenizer, predictions = session.model.tokenizer, []
     for id in np.argsort(-p_V, kind="stable").tolist():
         piece, text = spellings(tokenizer, id)
         if is_word(text.strip()) and not _continues(text):
@@ -334,16 +334,16 @@ def _both(context: AppContext, request: Request) -> tuple[TextSession, TextSessi
 
 def _counterpart(before: TextSession, after: TextSession, token: int) -> int:
     """The token of the first text that stands for one of the second: of the same place in its word."""
-    word = int(after.found_words.of_token[token])
-    pairs = pair_words(before.found_words, after.found_words)
+    word = int(after.words.of_token[token])
+    pairs = pair_words(before.words, after.words)
     here = next((pair.before for pair in pairs if pair.after == word), None)
     if here is None:
         raise cannot(
             f"the word of token {token}, “{after.encoding.surface(token)}”, was inserted; "
             "the first text has no word that stands for it"
         )
-    place = token - int(after.found_words.first_tokens[word])
-    tokens = np.flatnonzero(before.found_words.of_token == here)
+    place = token - int(after.words.first_tokens[word])
+    tokens = np.flatnonzero(before.words.of_token == here)
     return int(tokens[min(place, len(tokens) - 1)])
 
 
@@ -358,8 +358,8 @@ def _classes(before: TextSession, after: TextSession) -> tuple[ClassChange, ...]
     return tuple(ClassChange(label, scores_before[label], other[label]) for label in other)
 
 
-def _top(reading: TextSession, request: Request) -> int:
-    most = min(MAX_LISTED, reading.model.spec.embedding.vocabulary)
+def _top(session: TextSession, request: Request) -> int:
+    most = min(MAX_LISTED, session.model.spec.embedding.vocabulary)
     return request.number("top", min(8, most), 1, most)
 
 

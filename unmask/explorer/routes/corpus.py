@@ -143,7 +143,7 @@ def stop(context: AppContext, request: Request) -> Answer:
 
 def heads(context: AppContext, request: Request) -> Answer:
     """``GET corpus/{model}/heads``."""
-    statistics = _found(context, request, _model(context, request))
+    statistics = _statistics(context, request, _model(context, request))
     arrays = {
         "entropy": statistics.entropy,
         "entropy_share": statistics.entropy_share,
@@ -157,7 +157,7 @@ def heads(context: AppContext, request: Request) -> Answer:
 def head(context: AppContext, request: Request) -> Answer:
     """``GET corpus/{model}/head/{l}/{h}``."""
     place = _head(context, request)
-    statistics = _found(context, request, place.place)
+    statistics = _statistics(context, request, place.place)
     patterns = tuple(
         PatternExamples(pattern, statistics.examples(place.layer, place.head, pattern, SHOWN))
         for pattern in PATTERNS
@@ -173,7 +173,7 @@ def find(context: AppContext, request: Request) -> Answer:
     for word in words:
         if word is not None and len(word) > LONGEST_WORDS:
             raise cannot(f"the words have {len(word)} characters; give at most {LONGEST_WORDS}")
-    statistics = context.corpora.found(place.place.index)
+    statistics = context.corpora.statistics(place.place.index)
 
     def search(watch: Watch) -> FoundExamples:
         return find_examples(
@@ -192,22 +192,22 @@ def find(context: AppContext, request: Request) -> Answer:
     return json_answer(context.analyses.once(key, search))
 
 
-def alike(reading: TextSession, request: Request) -> Answer:
+def alike(session: TextSession, request: Request) -> Answer:
     """``GET texts/{id}/alike``."""
-    count = sum(reading.described.heads)
+    count = sum(session.described.heads)
     if count * count > MOST_PAIRS:
         raise cannot(f"{count:,} x {count:,} heads are more than one answer holds, so they are not compared")
 
     def measure(view: AttentionView, watch: Watch) -> HeadDistances:
         return head_distances(view.cache, watch=watch)
 
-    return array_answer({"distance": reading.analyse(("alike",), measure).divergence})
+    return array_answer({"distance": session.analyse(("alike",), measure).divergence})
 
 
-def _found(context: AppContext, request: Request, place: ModelSlot) -> CorpusStatistics:
+def _statistics(context: AppContext, request: Request, place: ModelSlot) -> CorpusStatistics:
     """What is known so far, which is at least of the texts that the page knows to be done."""
     expected = request.number("texts", 0, 0, MOST_TEXTS)
-    statistics = context.corpora.found(place.index)
+    statistics = context.corpora.statistics(place.index)
     if statistics.totals.texts < expected:
         raise Refused(409, "NotReady", f"{statistics.totals.texts:,} texts are read so far, not {expected:,}")
     return statistics

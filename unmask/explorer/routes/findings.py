@@ -45,56 +45,56 @@ class MeasuredFindingsRequest(PageRequest):
     token: int | None = None
 
 
-def findings(reading: TextSession, request: Request) -> Answer:
+def findings(session: TextSession, request: Request) -> Answer:
     """``GET texts/{id}/findings``: of the layers that are measured so far, which may be none."""
 
     def find(view: AttentionView) -> Overview:
         # A layer may be added meanwhile: all of the answer is of these.
-        return attention_findings(view, reading.statistics_now() or view.open_statistics())
+        return attention_findings(view, session.statistics_now() or view.open_statistics())
 
-    return json_answer(reading.ask(find))
+    return json_answer(session.ask(find))
 
 
-def measured(reading: TextSession, request: Request) -> Answer:
+def measured(session: TextSession, request: Request) -> Answer:
     """``GET texts/{id}/findings/measured?token=``: about that word, where the model predicts words."""
-    chosen = token_of(reading, request) if "token" in request.query else None
-    token = _masked_token(reading, chosen) if _predicts(reading) else None
+    chosen = token_of(session, request) if "token" in request.query else None
+    token = _masked_token(session, chosen) if _predicts(session) else None
 
     def spell(id: int) -> str:
-        return written(reading, id)
+        return written(session, id)
 
     def measure(view: AttentionView, watch: Watch) -> tuple[Finding, ...]:
         kind = "embedding" if token is None else "word"
-        query = ask(reading, view, TargetQuery(kind, token), watch)
+        query = ask(session, view, TargetQuery(kind, token), watch)
         what = quoted(spell(query.target.id)) if isinstance(query.target, Word) else EMBEDDING
         effects = measured_findings(
-            query.cache, query.target, what, encoder=lambda: plain_encoder(reading), watch=watch
+            query.cache, query.target, what, encoder=lambda: plain_encoder(session), watch=watch
         )
         if token is None:
             return effects
-        return (*effects, *decided_word(query.cache, token, reading.encoding, spell, watch=watch))
+        return (*effects, *decided_word(query.cache, token, session.encoding, spell, watch=watch))
 
-    results = reading.analyse(("findings", token), measure)
-    ready = sum(layer is not None for layer in reading.layers)
-    return json_answer(Overview(reading.layer_count, ready, ordered(results)))
+    results = session.analyse(("findings", token), measure)
+    ready = sum(layer is not None for layer in session.layers)
+    return json_answer(Overview(session.layer_count, ready, ordered(results)))
 
 
-def _predicts(reading: TextSession) -> bool:
+def _predicts(session: TextSession) -> bool:
     """Whether words can be masked and predicted."""
-    heads = reading.model.encoder.heads
-    return any(role in heads for role in CAN_FILL) and reading.model.tokenizer.mask_id is not None
+    heads = session.model.encoder.heads
+    return any(role in heads for role in CAN_FILL) and session.model.tokenizer.mask_id is not None
 
 
-def _masked_token(reading: TextSession, chosen: int | None) -> int | None:
+def _masked_token(session: TextSession, chosen: int | None) -> int | None:
     """The token that is asked about: the one given, else the mask of the text, else its longest word.
 
     Special tokens are not words. Of words, those of a single token are asked about, of equally long ones the
     last. None if there is no such word.
     """
-    encoding, words = reading.encoding, reading.found_words
-    if chosen is not None and (not encoding.special[chosen] or is_mask(reading, chosen)):
+    encoding, words = session.encoding, session.words
+    if chosen is not None and (not encoding.special[chosen] or is_mask(session, chosen)):
         return chosen
-    masks = (at for at in range(len(reading)) if is_mask(reading, at))
+    masks = (at for at in range(len(session)) if is_mask(session, at))
     if (mask := next(masks, None)) is not None:
         return mask
     sizes, wordlike = np.bincount(words.of_token, minlength=len(words)), Names(encoding).wordlike

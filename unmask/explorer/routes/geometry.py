@@ -132,10 +132,10 @@ class SenseCloudRequest(PageRequest):
     basis: Basis = "shared"
 
 
-def of_a_text(reading: TextSession, request: Request) -> Answer:
+def of_a_text(session: TextSession, request: Request) -> Answer:
     """``GET texts/{id}/geometry?random=yes|no``; a text too short is an answer that says so."""
     random = request.choice("random", ASIDE) == "yes"
-    special_N = reading.encoding.special
+    special_N = session.encoding.special
 
     def measure(states: Sequence[object], watch: Watch) -> Geometry:
         tokens = int((~special_N).sum())
@@ -144,13 +144,13 @@ def of_a_text(reading: TextSession, request: Request) -> Answer:
             twin = None
             if random:
                 twin = geometry(
-                    reading.random_levels(watch), special_N=special_N, shuffled=False, watch=watch
+                    session.random_levels(watch), special_N=special_N, shuffled=False, watch=watch
                 )
         except InvalidRequest as error:
             return Geometry(tokens, (), None, problem_of(error))
         return Geometry(tokens, levels, twin, None)
 
-    return json_answer(reading.analyse_levels(("geometry", random), measure))
+    return json_answer(session.analyse_levels(("geometry", random), measure))
 
 
 def bank(context: AppContext, request: Request) -> Answer:
@@ -177,15 +177,15 @@ METHODS: tuple[Method, ...] = get_args(Method)
 BASES: tuple[Basis, ...] = get_args(Basis)
 
 
-def cloud(reading: TextSession, request: Request) -> Answer:
+def cloud(session: TextSession, request: Request) -> Answer:
     """``GET texts/{id}/cloud?method=pca|umap&basis=own|shared``: points (L + 1, N, 3)."""
     method, basis = request.choice("method", METHODS), request.choice("basis", BASES)
 
     def measure(levels: Sequence[object], watch: Watch) -> Projection:
-        special_N = reading.encoding.special
+        special_N = session.encoding.special
         return project(levels, method=method, basis=basis, special_N=special_N, watch=watch)
 
-    return typed_answer(reading.analyse_levels(("cloud", method, basis), measure))
+    return typed_answer(session.analyse_levels(("cloud", method, basis), measure))
 
 
 def sense_points(context: AppContext, request: Request) -> Answer:
@@ -213,10 +213,10 @@ def sense_points(context: AppContext, request: Request) -> Answer:
     )
 
 
-def received(reading: TextSession, request: Request) -> Answer:
+def received(session: TextSession, request: Request) -> Answer:
     """``GET texts/{id}/received``: (L, N), 0 in the layers that are not measured yet."""
-    layers = reading.layers
-    means_LN = np.zeros((len(layers), len(reading)), dtype=np.float32)
+    layers = session.layers
+    means_LN = np.zeros((len(layers), len(session)), dtype=np.float32)
     for number, layer in enumerate(layers):
         if layer is not None:
             means_LN[number] = layer.attention_received_HN.mean(0, dtype=np.float64)

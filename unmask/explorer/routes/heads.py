@@ -100,17 +100,17 @@ class SinksRequest(PageRequest):
     epsilon: float = EPSILON
 
 
-def heads(reading: TextSession, request: Request) -> Answer:
+def heads(session: TextSession, request: Request) -> Answer:
     """``GET texts/{id}/heads``: (L, H) of each statistic; 0 where not measured, or where there is no head."""
-    shape = reading.layer_count, reading.head_count
+    shape = session.layer_count, session.head_count
     values_LH = {name: np.zeros(shape) for name in ("entropy", "entropy_share", "distance", "distance_share")}
     values_LH |= {name: np.zeros(shape) for name in ("sink_mass", "confidence")}
     sink_token = np.zeros(shape, dtype=np.int32)
     label = np.zeros(shape, dtype=np.uint8)
     classes = np.zeros((*shape, len(CLASSES)))
-    ready = np.zeros(reading.layer_count, dtype=np.bool_)
-    kinds = [""] * reading.layer_count
-    for layer, statistics in enumerate(reading.layers):
+    ready = np.zeros(session.layer_count, dtype=np.bool_)
+    kinds = [""] * session.layer_count
+    for layer, statistics in enumerate(session.layers):
         if statistics is None:
             continue
         place = layer, slice(0, statistics.heads)
@@ -119,18 +119,18 @@ def heads(reading: TextSession, request: Request) -> Answer:
             values_LH[name][place] = values
         sink_token[place] = statistics.attention_received_HN.argmax(axis=-1)
         classes[place] = statistics.classes_HX
-        labels = label_heads(statistics, reading.encoding.special)
+        labels = label_heads(statistics, session.encoding.special)
         label[place] = [LABELS.index(head_label.label) for head_label in labels]
         values_LH["confidence"][place] = [head_label.confidence for head_label in labels]
     arrays = {"ready": ready, **values_LH, "sink_token": sink_token, "classes": classes, "label": label}
     return array_answer(arrays, HeadsMeta(CLASSES, LABELS, tuple(kinds)))
 
 
-def head(reading: TextSession, request: Request) -> Answer:
+def head(session: TextSession, request: Request) -> Answer:
     """``GET texts/{id}/head/{l}/{h}``: (N,) of each statistic, and the profile of distances."""
-    layer, number = head_of(reading, request)
-    reading.prioritize(layer)
-    statistics = reading.layer(layer)
+    layer, number = head_of(session, request)
+    session.prioritize(layer)
+    statistics = session.layer(layer)
     names = ("entropy", "entropy_share", "keys", "distance", "attention_received", "causal_received")
     arrays = {
         name: getattr(statistics, f"{name}_HN")[number]
@@ -142,19 +142,19 @@ def head(reading: TextSession, request: Request) -> Answer:
     return array_answer(arrays, HeadsMeta(CLASSES, LABELS, (statistics.kind,)))
 
 
-def patterns(reading: TextSession, request: Request) -> Answer:
+def patterns(session: TextSession, request: Request) -> Answer:
     """``GET texts/{id}/patterns/{l}``: the scores of named patterns, of each head of a layer."""
-    layer = request.index(1, "layer", reading.layer_count)
-    reading.prioritize(layer)
-    reading.layer(layer)  # refused until it is measured
-    statistics = reading.statistics_now()
+    layer = request.index(1, "layer", session.layer_count)
+    session.prioritize(layer)
+    session.layer(layer)  # refused until it is measured
+    statistics = session.statistics_now()
     assert statistics is not None
 
     def compute(view: AttentionView, watch: Watch) -> HeadPatterns:
         return head_patterns(view.cache, statistics, layers=(layer,), watch=watch)
 
-    scores = reading.analyse(("patterns", layer), compute)
-    heads = range(reading.described.heads[layer])
+    scores = session.analyse(("patterns", layer), compute)
+    heads = range(session.described.heads[layer])
     return json_answer(
         Patterns(SHAPES, CLEAR, tuple(tuple(scores.of(layer, number).values()) for number in heads))
     )
@@ -173,13 +173,13 @@ def _means(statistics: LayerStatistics) -> dict[str, Floats]:
     }
 
 
-def sinks(reading: TextSession, request: Request) -> Answer:
+def sinks(session: TextSession, request: Request) -> Answer:
     """``GET texts/{id}/sinks?epsilon=``: of the layers that are measured so far, which may be none."""
     epsilon = request.share("epsilon", EPSILON)
     # A layer may be added meanwhile: all of the answer is of these.
-    statistics = reading.statistics_now()
+    statistics = session.statistics_now()
     if statistics is None or not any(statistics.layers):
-        return json_answer(Sinks(epsilon, 1 / len(reading), (), (), dict.fromkeys(CLASSES, 0.0), ()))
+        return json_answer(Sinks(epsilon, 1 / len(session), (), (), dict.fromkeys(CLASSES, 0.0), ()))
     return json_answer(find(statistics, epsilon, top=MAX_LISTED))
 
 

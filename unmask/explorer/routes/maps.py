@@ -83,38 +83,38 @@ class ResidualRequest(PageRequest):
     text: str
 
 
-def edges_of(reading: TextSession, layer: int, weight: Weight, special: Special) -> LayerEdges:
+def edges_of(session: TextSession, layer: int, weight: Weight, special: Special) -> LayerEdges:
     """The strongest edges of a layer, made once."""
-    without_N: NDArray[np.bool_] | None = reading.encoding.special if special == "hide" else None
+    without_N: NDArray[np.bool_] | None = session.encoding.special if special == "hide" else None
 
     def compute(view: AttentionView, watch: Watch) -> LayerEdges:
         rows = view.layer_cache.rows(layer)
         return layer_edges(rows, TOP_K, weighted=weight == "norm", without_N=without_N, watch=watch)
 
-    return reading.analyse(("edges", layer, weight, special), compute)
+    return session.analyse(("edges", layer, weight, special), compute)
 
 
-def sums_without_special(reading: TextSession, layer: int, weight: Weight) -> RowSums:
+def sums_without_special(session: TextSession, layer: int, weight: Weight) -> RowSums:
     """What the rows of a layer are divided by where special tokens are left out."""
-    lse_HN = edges_of(reading, layer, weight, "hide").lse_HN
+    lse_HN = edges_of(session, layer, weight, "hide").lse_HN
     return RowSums(lse_HN, np.ones(lse_HN.shape, dtype=np.float32))
 
 
-def without_special(reading: TextSession, p_RC: Floats, first_row: int, first_column: int) -> Floats:
+def without_special(session: TextSession, p_RC: Floats, first_row: int, first_column: int) -> Floats:
     """Part of a map with 0 in the rows and columns of special tokens."""
-    special_N = reading.encoding.special
+    special_N = session.encoding.special
     p_RC[special_N[first_row : first_row + p_RC.shape[0]]] = 0
     p_RC[:, special_N[first_column : first_column + p_RC.shape[1]]] = 0
     return p_RC
 
 
-def edges(reading: TextSession, request: Request) -> Answer:
+def edges(session: TextSession, request: Request) -> Answer:
     """``GET texts/{id}/edges/{l}``: the strongest keys of every query of every head."""
-    layer = request.index(1, "layer", reading.layer_count)
+    layer = request.index(1, "layer", session.layer_count)
     weight, special = request.choice("weight", WEIGHTS), request.choice("special", SPECIALS)
-    reading.prioritize(layer)
+    session.prioritize(layer)
     most = request.number("most", TOP_K, 1, TOP_K)
-    strongest = edges_of(reading, layer, weight, special)
+    strongest = edges_of(session, layer, weight, special)
     return array_answer(
         {
             "keys": strongest.keys_HNk[..., :most],
@@ -125,11 +125,11 @@ def edges(reading: TextSession, request: Request) -> Answer:
     )
 
 
-def pair_edges(reading: TextSession, request: Request) -> Answer:
+def pair_edges(session: TextSession, request: Request) -> Answer:
     """``GET texts/{id}/edges/{l}/pair``: the strongest keys of every query in each text of a pair."""
-    layer, weight = request.index(1, "layer", reading.layer_count), request.choice("weight", WEIGHTS)
+    layer, weight = request.index(1, "layer", session.layer_count), request.choice("weight", WEIGHTS)
     most = request.number("most", TOP_K, 1, TOP_K)
-    encoding = reading.encoding
+    encoding = session.encoding
     if encoding.pair is None:
         raise cannot("this is a single text; edges between two texts are those of a pair")
 
@@ -147,7 +147,7 @@ def pair_edges(reading: TextSession, request: Request) -> Answer:
             for text in (0, 1)
         ]
 
-    both = reading.analyse(("pair edges", layer, weight), compute)
+    both = session.analyse(("pair edges", layer, weight), compute)
     return array_answer(
         {
             "keys": np.stack([text_edges.keys_HNk[..., :most] for text_edges in both]),
@@ -157,13 +157,13 @@ def pair_edges(reading: TextSession, request: Request) -> Answer:
     )
 
 
-def residual(reading: TextSession, request: Request) -> Answer:
+def residual(session: TextSession, request: Request) -> Answer:
     """``GET texts/{id}/residual``: norms of the residual stream and of the attention outputs."""
 
     def compute(view: AttentionView, watch: Watch) -> ResidualNorms:
         return residual_norms(view.cache)
 
-    norms = reading.analyse("residual", compute)
+    norms = session.analyse("residual", compute)
     return array_answer({"state": norms.state_LN, "attention": norms.attention_LN})
 
 
@@ -255,26 +255,26 @@ class ValuesRequest(PageRequest):
     over: Over | None = None
 
 
-def tile(reading: TextSession, request: Request) -> Answer:
+def tile(session: TextSession, request: Request) -> Answer:
     """``GET texts/{id}/tiles/{l}/{h}/{z}/{y}/{x}``: codes of at most 256 x 256 cells."""
-    layer, head = head_of(reading, request)
-    z = request.index(3, "zoom", levels(len(reading)))
-    count = -(-len(reading) // (TILE << z))
+    layer, head = head_of(session, request)
+    z = request.index(3, "zoom", levels(len(session)))
+    count = -(-len(session) // (TILE << z))
     y, x = request.index(4, "row of tiles", count), request.index(5, "column of tiles", count)
     pool, weight = request.choice("pool", POOLS), request.choice("weight", WEIGHTS)
     special = request.choice("special", SPECIALS)
     over = over_of(request)
     if over is not None:
-        part, pool = tile_of(z, y, x, len(reading)), _pool_of(over)
-        many = codes(_over(reading, (layer, over), part, (weight, special), 1 << z))
-        meta = TileMeta(1 << z, len(reading), pool, weight, reading.view.kind(layer), FLOOR)
+        part, pool = tile_of(z, y, x, len(session)), _pool_of(over)
+        many = codes(_over(session, (layer, over), part, (weight, special), 1 << z))
+        meta = TileMeta(1 << z, len(session), pool, weight, session.view.kind(layer), FLOOR)
         return array_answer({"codes": many}, meta)
-    coded = _kept(reading, (layer, head), z, pool, weight) if special == "show" else None
+    coded = _kept(session, (layer, head), z, pool, weight) if special == "show" else None
     if coded is None:
-        part = tile_of(z, y, x, len(reading))
-        both = _pooled(reading, (layer, head), part, z, (weight, special))
+        part = tile_of(z, y, x, len(session))
+        both = _pooled(session, (layer, head), part, z, (weight, special))
         coded = both[POOLS.index(pool)]
-    meta = TileMeta(1 << z, len(reading), pool, weight, reading.view.kind(layer), FLOOR)
+    meta = TileMeta(1 << z, len(session), pool, weight, session.view.kind(layer), FLOOR)
     return array_answer({"codes": coded}, meta)
 
 
@@ -288,7 +288,7 @@ def _pool_of(over: Over) -> Pool:
 
 
 def _over(
-    reading: TextSession, heads: tuple[int, Over], part: Tile, shares: tuple[Weight, Special], cell: int = 1
+    session: TextSession, heads: tuple[int, Over], part: Tile, shares: tuple[Weight, Special], cell: int = 1
 ) -> Floats:
     """A rectangle of many heads as one, exactly."""
     (layer, over), (weight, special) = heads, shares
@@ -297,17 +297,17 @@ def _over(
     def compute(view: AttentionView, watch: Watch) -> Floats:
         return view.pooled(
             layer_of, pool, slice(part.first_row, part.end_row), slice(part.first_column, part.end_column),
-            weight=weight, without_N=reading.encoding.special if special == "hide" else None,
+            weight=weight, without_N=session.encoding.special if special == "hide" else None,
             cell=cell, watch=watch,
         )  # fmt: skip
 
     key = ("pooling", layer_of, pool, part, *shares, cell)
-    return reading.cache.of(key, lambda: reading.analyse(key, compute))
+    return session.cache.of(key, lambda: session.analyse(key, compute))
 
 
-def _kept(reading: TextSession, head: tuple[int, int], z: int, pool: str, weight: Weight) -> Codes | None:
+def _kept(session: TextSession, head: tuple[int, int], z: int, pool: str, weight: Weight) -> Codes | None:
     """The tile of the last zoom level, where it was measured with everything else."""
-    statistics = reading.layers[head[0]]
+    statistics = session.layers[head[0]]
     if statistics is None or z == 0 or statistics.cell != 1 << z or (weight == "norm" and pool == "max"):
         return None
     if weight == "norm":
@@ -316,21 +316,21 @@ def _kept(reading: TextSession, head: tuple[int, int], z: int, pool: str, weight
 
 
 def _pooled(
-    reading: TextSession, head: tuple[int, int], part: Tile, z: int, shares: tuple[Weight, Special]
+    session: TextSession, head: tuple[int, int], part: Tile, z: int, shares: tuple[Weight, Special]
 ) -> tuple[Codes, Codes]:
     """Codes of the largest and of the mean of each cell, kept for who asks for the other."""
     weight, special = shares
     key = ("tile", *head, part, z, weight, special)
-    stored = reading.cache.get(key)
+    stored = session.cache.get(key)
     if stored is not None:
         return stored[0], stored[1]
-    measured = _sums(reading, head[0], weight, special)
+    measured = _sums(session, head[0], weight, special)
 
     def compute(view: AttentionView, watch: Watch) -> Codes:
         def watched() -> Iterator[tuple[int, Floats]]:
             for first, p_RC in view.layer_cache.blocks(head, part, measured, weighted=weight == "norm"):
                 if special == "hide":
-                    without_special(reading, p_RC, first, part.first_column)
+                    without_special(session, p_RC, first, part.first_column)
                 yield first, p_RC
                 watch("drawing", first - part.first_row, part.end_row - part.first_row)
 
@@ -339,63 +339,63 @@ def _pooled(
 
     cells = (part.end_row - part.first_row) * (part.end_column - part.first_column)
     if measured is not None and cells <= MAX_DRAWN_CELLS:
-        both = reading.ask(lambda view: compute(view, unwatched))
+        both = session.ask(lambda view: compute(view, unwatched))
     else:
-        both = reading.analyse(key, compute)
-    reading.cache.put(key, both)
+        both = session.analyse(key, compute)
+    session.cache.put(key, both)
     return both[0], both[1]
 
 
 def _sums(
-    reading: TextSession, layer: int, weight: Weight, special: Special
+    session: TextSession, layer: int, weight: Weight, special: Special
 ) -> LayerStatistics | RowSums | None:
     """What rows of a layer are divided by; None where it is not known before they are computed."""
-    measured = reading.layers[layer]
+    measured = session.layers[layer]
     if measured is None:
-        reading.prioritize(layer)
-    return measured if special == "show" else sums_without_special(reading, layer, weight)
+        session.prioritize(layer)
+    return measured if special == "show" else sums_without_special(session, layer, weight)
 
 
-def overview(reading: TextSession, request: Request) -> Answer:
+def overview(session: TextSession, request: Request) -> Answer:
     """``GET texts/{id}/overview``: thumbnails of all heads, of the layers that are measured (``ready``)."""
     pool, weight = request.choice("pool", POOLS), request.choice("weight", WEIGHTS)
     if weight == "norm":
         pool = "mean"  # the one that is kept of weighted maps; the meta says so
     special = request.choice("special", SPECIALS)
     small, cell = {}, 0
-    for layer, statistics in enumerate(reading.layers):
+    for layer, statistics in enumerate(session.layers):
         if statistics is not None and special == "hide":
-            small[layer], cell = _small_without_special(reading, layer, pool, weight)
+            small[layer], cell = _small_without_special(session, layer, pool, weight)
         elif statistics is not None:
             whole = {"max": statistics.map_max_HSS, "mean": statistics.map_mean_HSS}[pool]
             whole = statistics.map_norm_HSS if weight == "norm" else whole
             small[layer] = codes(reduced(whole, OVERVIEW_CELLS, largest=pool == "max"))
             cell = statistics.cell * -(-whole.shape[-1] // OVERVIEW_CELLS)
     size = max((maps.shape[-1] for maps in small.values()), default=0)
-    coded = np.zeros((reading.layer_count, reading.head_count, size, size), dtype=np.uint8)
+    coded = np.zeros((session.layer_count, session.head_count, size, size), dtype=np.uint8)
     for layer, maps in small.items():
         coded[layer, : len(maps)] = maps
-    ready = np.array([layer in small for layer in range(reading.layer_count)])
-    kinds = {statistics.kind for statistics in reading.layers if statistics is not None}
+    ready = np.array([layer in small for layer in range(session.layer_count)])
+    kinds = {statistics.kind for statistics in session.layers if statistics is not None}
     kind = kinds.pop() if len(kinds) == 1 else "mixed"
-    meta = TileMeta(cell, len(reading), pool, weight, kind, FLOOR)
+    meta = TileMeta(cell, len(session), pool, weight, kind, FLOOR)
     return array_answer({"codes": coded, "ready": ready}, meta)
 
 
-def _small_without_special(reading: TextSession, layer: int, pool: Pool, weight: Weight) -> tuple[Codes, int]:
+def _small_without_special(session: TextSession, layer: int, pool: Pool, weight: Weight) -> tuple[Codes, int]:
     """Thumbnails of a layer's heads without special tokens, and the tokens along the side of a cell."""
-    whole = Tile(0, len(reading), 0, len(reading))
-    z = max(0, math.ceil(math.log2(len(reading) / OVERVIEW_CELLS)))
-    heads = range(reading.described.heads[layer])
+    whole = Tile(0, len(session), 0, len(session))
+    z = max(0, math.ceil(math.log2(len(session) / OVERVIEW_CELLS)))
+    heads = range(session.described.heads[layer])
     at = POOLS.index(pool)
-    thumbnails = [_pooled(reading, (layer, head), whole, z, (weight, "hide"))[at] for head in heads]
+    thumbnails = [_pooled(session, (layer, head), whole, z, (weight, "hide"))[at] for head in heads]
     return np.stack(thumbnails), 1 << z
 
 
-def values(reading: TextSession, request: Request) -> Answer:
+def values(session: TextSession, request: Request) -> Answer:
     """``GET texts/{id}/values/{l}/{h}?rows=a:b&columns=c:d``: exact probabilities, or a part of the score."""
-    layer, head = head_of(reading, request)
-    rows, columns = request.range("rows", len(reading)), request.range("columns", len(reading))
+    layer, head = head_of(session, request)
+    rows, columns = request.range("rows", len(session)), request.range("columns", len(session))
     height, width = rows.stop - rows.start, columns.stop - columns.start
     if height * width > MAX_CELLS:
         raise InvalidRequest(
@@ -403,8 +403,8 @@ def values(reading: TextSession, request: Request) -> Answer:
             "answer holds; ask for smaller ranges"
         )
     weight, part = request.choice("weight", WEIGHTS), request.query.get("part", WHOLE_PART)
-    view = reading.view
-    parts = _parts(reading, view, layer)
+    view = session.view
+    parts = _parts(session, view, layer)
     if part not in (WHOLE_PART, *parts):
         has = f"they are made of {', '.join(parts)}" if parts else "they are one thing only"
         raise cannot(f"the scores of layer {layer} have no part {part!r}; {has}")
@@ -413,9 +413,9 @@ def values(reading: TextSession, request: Request) -> Answer:
     rectangle = Tile(rows.start, rows.stop, columns.start, columns.stop)
     over = over_of(request)
     if over is not None and part == WHOLE_PART:
-        rectangle_values = _over(reading, (layer, over), rectangle, (weight, special))
+        rectangle_values = _over(session, (layer, over), rectangle, (weight, special))
     else:
-        rectangle_values = _of_head(reading, (layer, head), rectangle, (weight, special), part)
+        rectangle_values = _of_head(session, (layer, head), rectangle, (weight, special), part)
     meta = ValuesMeta(
         rows=(rows.start, rows.stop),
         columns=(columns.start, columns.stop),
@@ -428,11 +428,11 @@ def values(reading: TextSession, request: Request) -> Answer:
 
 
 def _of_head(
-    reading: TextSession, at: tuple[int, int], rectangle: Tile, shares: tuple[Weight, Special], part: str
+    session: TextSession, at: tuple[int, int], rectangle: Tile, shares: tuple[Weight, Special], part: str
 ) -> NDArray[np.floating]:
     """A rectangle of one head, or of a part of its scores."""
     (layer, head), (weight, special) = at, shares
-    measured = _sums(reading, layer, weight, special)
+    measured = _sums(session, layer, weight, special)
     rows = slice(rectangle.first_row, rectangle.end_row)
     columns = slice(rectangle.first_column, rectangle.end_column)
 
@@ -440,19 +440,19 @@ def _of_head(
         if part == WHOLE_PART:
             whole = view.layer_cache.rectangle
             p_RC = whole((layer, head), rectangle, measured, weighted=weight == "norm")
-            return without_special(reading, p_RC, rows.start, columns.start) if special == "hide" else p_RC
+            return without_special(session, p_RC, rows.start, columns.start) if special == "hide" else p_RC
         return view.score_parts(layer, head, rows, columns)[part]
 
-    return reading.ask(compute)
+    return session.ask(compute)
 
 
-def _parts(reading: TextSession, view: AttentionView, layer: int) -> tuple[str, ...]:
+def _parts(session: TextSession, view: AttentionView, layer: int) -> tuple[str, ...]:
     """What the scores of a layer are sums of; nothing where they are one thing only."""
-    position = getattr(reading.model.spec.layers[layer].mixer, "position", None)
+    position = getattr(session.model.spec.layers[layer].mixer, "position", None)
     if view.kind(layer) != "softmax" or not isinstance(position, Alibi | Disentangled | RelativePositionBias):
         return ()
     first = slice(0, 1)
-    return tuple(reading.ask(lambda view: view.score_parts(layer, 0, first, first)))
+    return tuple(session.ask(lambda view: view.score_parts(layer, 0, first, first)))
 
 
 ROUTES = (

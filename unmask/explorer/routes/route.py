@@ -70,15 +70,15 @@ def of_text(handler: Callable[[TextSession, Request], Answer]) -> Handler:
     return answer
 
 
-def head_of(reading: TextSession, request: Request) -> tuple[int, int]:
+def head_of(session: TextSession, request: Request) -> tuple[int, int]:
     """Layer and head, the second and third open part of a path."""
-    layer = request.index(1, "layer", reading.layer_count)
-    return layer, request.index(2, "head", reading.described.heads[layer])
+    layer = request.index(1, "layer", session.layer_count)
+    return layer, request.index(2, "head", session.described.heads[layer])
 
 
-def token_of(reading: TextSession, request: Request, default: int | None = None) -> int:
+def token_of(session: TextSession, request: Request, default: int | None = None) -> int:
     """The token that the query names."""
-    return request.number("token", default, 0, len(reading) - 1)
+    return request.number("token", default, 0, len(session) - 1)
 
 
 MAX_CELLS = 1 << 20

@@ -170,31 +170,31 @@ def _spans(ranges: object) -> Spans:
     return tuple(sorted({(start, end) for start, end in ranges}))
 
 
-def describe(reading: TextSession, request: Request) -> Answer:
+def describe(session: TextSession, request: Request) -> Answer:
     """``GET texts/{id}``."""
-    return json_answer(reading.described)
+    return json_answer(session.described)
 
 
-def state(reading: TextSession, request: Request) -> Answer:
+def state(session: TextSession, request: Request) -> Answer:
     """``GET texts/{id}/state``."""
-    return json_answer(reading.state())
+    return json_answer(session.state())
 
 
-def stamped(reading: TextSession, request: Request) -> Answer:
+def stamped(session: TextSession, request: Request) -> Answer:
     """``GET texts/{id}/stamp``: what its numbers are made with."""
-    return json_answer(stamp(reading))
+    return json_answer(stamp(session))
 
 
-def stop(reading: TextSession, request: Request) -> Answer:
+def stop(session: TextSession, request: Request) -> Answer:
     """``POST texts/{id}/stop``: stop; measured layers are kept."""
-    reading.stop()
-    return json_answer(reading.state())
+    session.stop()
+    return json_answer(session.state())
 
 
-def go(reading: TextSession, request: Request) -> Answer:
+def go(session: TextSession, request: Request) -> Answer:
     """``POST texts/{id}/go``: resume."""
-    reading.go()
-    return json_answer(reading.state())
+    session.go()
+    return json_answer(session.state())
 
 
 def forget(context: AppContext, request: Request) -> Answer:
@@ -290,9 +290,9 @@ def pdf(context: AppContext, request: Request) -> Answer:
     return json_answer(pdf_text(request.body, request.query.get("name", "the file")[:MAX_NAME]))
 
 
-def of_a_text(reading: TextSession, request: Request) -> Answer:
+def of_a_text(session: TextSession, request: Request) -> Answer:
     """``GET texts/{id}/analyses``."""
-    return json_answer(_underway(reading.analyses))
+    return json_answer(_underway(session.analyses))
 
 
 def of_no_text(context: AppContext, request: Request) -> Answer:
@@ -300,10 +300,10 @@ def of_no_text(context: AppContext, request: Request) -> Answer:
     return json_answer(_underway(context.analyses))
 
 
-def stop_of_a_text(reading: TextSession, request: Request) -> Answer:
+def stop_of_a_text(session: TextSession, request: Request) -> Answer:
     """``POST texts/{id}/analyses/{name}/stop``: those of that name; what is measured of the text stays."""
-    reading.analyses.stop(request.parts[1])
-    return json_answer(_underway(reading.analyses))
+    session.analyses.stop(request.parts[1])
+    return json_answer(_underway(session.analyses))
 
 
 def stop_of_no_text(context: AppContext, request: Request) -> Answer:

@@ -265,20 +265,20 @@ def _answers(head: Classifier, windowed: WindowedLogits) -> TaskPrediction:
     return TaskPrediction("answers", head.role, False, (), tuple(spans), None)
 
 
-def need_classifier(reading: TextSession) -> None:
+def need_classifier(session: TextSession) -> None:
     """Refuse with a sentence unless the model has a classifier."""
-    if not any(isinstance(head, Classifier) for head in reading.model.spec.heads):
-        raise cannot(f"{reading.place.name} has no classifier; ask for another target")
+    if not any(isinstance(head, Classifier) for head in session.model.spec.heads):
+        raise cannot(f"{session.place.name} has no classifier; ask for another target")
 
 
-def prediction(reading: TextSession, request: Request) -> Answer:
+def prediction(session: TextSession, request: Request) -> Answer:
     """``GET texts/{id}/prediction``."""
-    need_classifier(reading)
+    need_classifier(session)
 
     def predict(view: AttentionView) -> TaskPrediction:
-        return prediction_of(view.cache, reading.encoding, reading.place.name)
+        return prediction_of(view.cache, session.encoding, session.place.name)
 
-    return json_answer(reading.ask(predict))
+    return json_answer(session.ask(predict))
 
 
 EPOCHS = 10
@@ -348,25 +348,25 @@ class TrainingStepRequest(PageRequest):
 
 def step(context: AppContext, request: Request) -> Answer:
     """``GET texts/{id}/training?epoch=&before=``."""
-    reading = context.texts.get(request.parts[0])
+    session = context.texts.get(request.parts[0])
     epoch = request.number("epoch", 1, 1, MOST_EPOCHS)
     before = context.texts.get(request.query["before"]) if "before" in request.query else None
 
     def compute(view: AttentionView, watch: Watch) -> TrainingStep:
-        return _step(reading, epoch, None if before is None else before.encoding)
+        return _step(session, epoch, None if before is None else before.encoding)
 
-    return json_answer(reading.analyse(("training", epoch, before and before.id), compute))
+    return json_answer(session.analyse(("training", epoch, before and before.id), compute))
 
 
-def _step(reading: TextSession, epoch: int, before: Encoding | None) -> TrainingStep:
-    model, name = reading.model, reading.place.name
+def _step(session: TextSession, epoch: int, before: Encoding | None) -> TrainingStep:
+    model, name = session.model, session.place.name
     roles = {role_of(head) for head in model.spec.heads}
     head: str | None = None
     tokens: tuple[StepToken, ...] = ()
     loss = baseline = uniform = None
     rows: tuple[EpochTargets, ...] = ()
     pair = note = None
-    encoding = reading.encoding
+    encoding = session.encoding
     try:
         targets = mask_epochs(model.tokenizer, encoding, epochs=EPOCHS)
         rows = (targets.static, targets.dynamic)

@@ -230,17 +230,17 @@ class VocabularyRequest(PageRequest):
     text: str
 
 
-def spans(reading: TextSession, request: Request) -> Answer:
+def spans(session: TextSession, request: Request) -> Answer:
     """``GET texts/{id}/words``: the words and the tokens of each."""
-    return json_answer(Words(reading.described.words))
+    return json_answer(Words(session.described.words))
 
 
-def word_map(reading: TextSession, request: Request) -> Answer:
+def word_map(session: TextSession, request: Request) -> Answer:
     """``GET texts/{id}/words/{l}/{h}?weight=&special=``: values (W, W)."""
-    layer, head = head_of(reading, request)
+    layer, head = head_of(session, request)
     weight, special = request.choice("weight", WEIGHTS), request.choice("special", SPECIALS)
     over = over_of(request)
-    words = reading.found_words
+    words = session.words
     if len(words) > MAX_WORDS:
         raise cannot(
             f"the text has {len(words):,} words and a map between words holds at most {MAX_WORDS:,}; "
@@ -248,51 +248,51 @@ def word_map(reading: TextSession, request: Request) -> Answer:
         )
 
     def compute(view: AttentionView) -> NDArray[np.float32]:
-        maps = ChosenMaps(view, weight, reading.encoding.special if special == "hide" else None, over)
+        maps = ChosenMaps(view, weight, session.encoding.special if special == "hide" else None, over)
         return grouped_map(maps, layer, head, words.of_token, len(words))
 
     key = ("words", layer, head, weight, special, over)
-    values = reading.cache.of(key, lambda: reading.ask(compute))
+    values = session.cache.of(key, lambda: session.ask(compute))
     return array_answer({"values": values}, WordsMeta(len(words), weight, RULE))
 
 
-def vocabulary(reading: TextSession, request: Request) -> Answer:
+def vocabulary(session: TextSession, request: Request) -> Answer:
     """``GET texts/{id}/vocabulary``."""
     try:
-        return json_answer(vocabulary_fit(reading.encoding, reading.model.tokenizer))
+        return json_answer(vocabulary_fit(session.encoding, session.model.tokenizer))
     except InvalidRequest as error:
         raise cannot(str(error)) from None
 
 
-def fill(reading: TextSession, request: Request) -> Answer:
+def fill(session: TextSession, request: Request) -> Answer:
     """``GET texts/{id}/fill?token=&top=``: what the model would put there, were it masked."""
-    token, levels, was_mask = _levels(reading, request)
+    token, levels, was_mask = _levels(session, request)
     return json_answer(Fill(token, was_mask, levels[-1].own, levels[-1].predictions))
 
 
-def of_levels(reading: TextSession, request: Request) -> Answer:
+def of_levels(session: TextSession, request: Request) -> Answer:
     """``GET texts/{id}/lens?token=&top=``: the same after every level."""
-    token, levels, was_mask = _levels(reading, request)
-    by_decoder = len(levels) <= reading.layer_count
+    token, levels, was_mask = _levels(session, request)
+    by_decoder = len(levels) <= session.layer_count
     note = BY_DECODER if by_decoder else None
     return json_answer(Lens(token, not was_mask, note, levels))
 
 
-def of_head(reading: TextSession, request: Request) -> Answer:
+def of_head(session: TextSession, request: Request) -> Answer:
     """``GET texts/{id}/ablate/{l}/{h}?token=&how=zero|mean``: one head taken out, measured."""
-    layer, head = head_of(reading, request)
-    kind, how = target_of(reading, request), request.choice("how", HOWS)
+    layer, head = head_of(session, request)
+    kind, how = target_of(session, request), request.choice("how", HOWS)
     whole = kind == "embedding" and "token" not in request.query
-    token = None if whole else token_of(reading, request)
+    token = None if whole else token_of(session, request)
 
     def measure(view: AttentionView, watch: Watch) -> tuple[AttributionQuery, Effect]:
-        query = ask(reading, view, TargetQuery(kind, token), watch)
+        query = ask(session, view, TargetQuery(kind, token), watch)
         return query, ablate(query.cache, query.target, layer, head, how)
 
-    query, effect = reading.analyse(("ablate", kind, token, layer, head, how), measure)
+    query, effect = session.analyse(("ablate", kind, token, layer, head, how), measure)
     estimate = None
     if how == "zero" and kind != "embedding" and token is not None:
-        estimate = float(_importance(reading, kind, token)[1].slopes[layer, head])
+        estimate = float(_importance(session, kind, token)[1].slopes[layer, head])
     return json_answer(
         Ablation(
             layer=layer,
@@ -309,44 +309,44 @@ def of_head(reading: TextSession, request: Request) -> Answer:
     )
 
 
-def of_all_heads(reading: TextSession, request: Request) -> Answer:
+def of_all_heads(session: TextSession, request: Request) -> Answer:
     """``GET texts/{id}/importance?token=``: first-order estimates, values and normalized (L, H)."""
-    kind, token = target_of(reading, request), token_of(reading, request)
-    query, estimates = _importance(reading, kind, token)
+    kind, token = target_of(session, request), token_of(session, request)
+    query, estimates = _importance(session, kind, token)
     arrays = {"values": estimates.slopes, "normalized": estimates.values}
     return array_answer(arrays, ImportanceMeta(token, query.words, estimates.unit))
 
 
-def _importance(reading: TextSession, kind: str, token: int) -> tuple[AttributionQuery, Importance]:
+def _importance(session: TextSession, kind: str, token: int) -> tuple[AttributionQuery, Importance]:
     def measure(view: AttentionView, watch: Watch) -> tuple[AttributionQuery, Importance]:
-        query = ask(reading, view, TargetQuery(kind, token), watch)
-        encoder = plain_encoder(reading)
+        query = ask(session, view, TargetQuery(kind, token), watch)
+        encoder = plain_encoder(session)
         return query, importance(query.cache, query.target, encoder=encoder, watch=watch)
 
-    return reading.analyse(("importance", kind, token), measure)
+    return session.analyse(("importance", kind, token), measure)
 
 
-def _levels(reading: TextSession, request: Request) -> tuple[int, tuple[LensLayer, ...], bool]:
+def _levels(session: TextSession, request: Request) -> tuple[int, tuple[LensLayer, ...], bool]:
     """Predictions of every level at a token, which is masked unless it is a mask already."""
-    token, was_mask = token_of(reading, request), False
-    need_predictor(reading)
-    most = min(MAX_LISTED, reading.model.spec.embedding.vocabulary)
-    top, actual = request.number("top", min(8, most), 1, most), int(reading.encoding.ids[token])
-    was_mask = is_mask(reading, token)
+    token, was_mask = token_of(session, request), False
+    need_predictor(session)
+    most = min(MAX_LISTED, session.model.spec.embedding.vocabulary)
+    top, actual = request.number("top", min(8, most), 1, most), int(session.encoding.ids[token])
+    was_mask = is_mask(session, token)
 
     def predict(view: AttentionView, watch: Watch) -> Found:
-        cache = masked_at(reading, view, token, watch)
+        cache = masked_at(session, view, token, watch)
         return logit_lens(cache, [token], top_k=top, follow=None if was_mask else [actual], watch=watch)
 
-    lens = reading.analyse(("lens", token, top), predict)
+    lens = session.analyse(("lens", token, top), predict)
     levels = tuple(
-        _level(reading, lens, level, None if was_mask else actual) for level in range(lens.ids.shape[1])
+        _level(session, lens, level, None if was_mask else actual) for level in range(lens.ids.shape[1])
     )
     return token, levels, was_mask
 
 
-def _level(reading: TextSession, lens: Found, level: int, actual: int | None) -> LensLayer:
-    tokenizer = reading.model.tokenizer
+def _level(session: TextSession, lens: Found, level: int, actual: int | None) -> LensLayer:
+    tokenizer = session.model.tokenizer
     predictions = tuple(
         Prediction(*spellings(tokenizer, int(id)), int(id), float(probability))
         for id, probability in zip(lens.ids[0, level], lens.probabilities[0, level], strict=True)

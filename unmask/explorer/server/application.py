@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
+from starlette.responses import FileResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
 
+from unmask.explorer.page import MAX_PDF_BYTES, PDF, STATIC
 from unmask.http.errors import Refused, own_fault, unexpected
 from unmask.http.guard import Guard
 from unmask.http.requests import read_body
@@ -23,13 +26,6 @@ from unmask.http.responses import Answer, failure, to_response
 
 if TYPE_CHECKING:
     from unmask.explorer.api import Api
-
-from starlette.responses import FileResponse
-from starlette.routing import BaseRoute, Mount
-from starlette.staticfiles import StaticFiles
-from starlette.types import Scope
-
-from unmask.explorer.page import MAX_PDF_BYTES, PDF, STATIC
 
 PDF_PATH = "/api/pdf"
 """The one route whose body is a file."""

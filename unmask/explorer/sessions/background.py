@@ -296,7 +296,7 @@ class Corpora:
             problem=None if job is None else job.problem,
         )
 
-    def found(self, index: int) -> CorpusStatistics:
+    def statistics(self, index: int) -> CorpusStatistics:
         """What is known so far of the heads of a model.
 
         Raises:

@@ -5,26 +5,22 @@ A hit's ``text`` begins at its ``start``, in code points of the document's text.
 
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 from unmask.explorer.sessions.background import Analyses
 from unmask.explorer.sessions.models import Models, ModelSlot
+from unmask.explorer.wire.page_request import PageRequest
 from unmask.http.errors import Refused, cannot
 from unmask.http.worker import Worker
 from unmask.search.models import ModelIdentity
-from unmask.search.options import Why
+from unmask.search.options import Mode, Unit, Why
+from unmask.search.values import Explanation
 from unmask.search.views.fusion import RANK_CONSTANT
 
 if TYPE_CHECKING:
     from unmask.search.index import Index
-
-from dataclasses import dataclass
-from typing import Any, Literal
-
-from unmask.explorer.wire.page_request import PageRequest
-from unmask.search.options import Mode, Unit
-from unmask.search.values import Explanation
 
 WHY: dict[str, bool | Why] = {"no": False, "shares": "shares", "yes": True}
 """What a request asks for, as `Index.search` takes it."""

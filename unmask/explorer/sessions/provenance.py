@@ -39,9 +39,9 @@ class Stamp:
     date: str
 
 
-def stamp(reading: TextSession) -> Stamp:
+def stamp(session: TextSession) -> Stamp:
     """The provenance of everything computed from one text by one model."""
-    described, model = reading.described, reading.reader
+    described, model = session.described, session.reader
     tokens = f"{described.kept_tokens:,}"
     if described.kept_tokens < described.total_tokens:
         tokens += f" of {described.total_tokens:,}, the rest was truncated"

@@ -74,13 +74,13 @@ class TextSession:
         self.reader: AnyModel = place.need_any()
         """The model, which may be an ELMo."""
         self.encoding = encoding
-        self.found_words: Words = words(self.encoding)
+        self.words: Words = words(self.encoding)
         self.global_tokens: GlobalTokens | None = None
         """Those that were chosen; None means those that the head was trained with."""
         if spans:
-            self.global_tokens = _chosen(self.model, encoding, spans)
+            self.global_tokens = _global_choice(self.model, encoding, spans)
         self.described: TextRead = text_read(
-            text_id, place, self.reader, self.found_words, spans=spans, global_tokens=self.global_tokens
+            text_id, place, self.reader, self.words, spans=spans, global_tokens=self.global_tokens
         )
         self._maps = coarsest_maps(len(encoding))
         self.stated_bytes = _bytes_needed(self.reader, len(encoding), self._maps)
@@ -91,8 +91,8 @@ class TextSession:
         self._worker = worker
         self._view: AttentionView | None = None
         self._levels: Sequence[object] | None = None
-        self._atlas: AttentionStatistics | None = None
-        self._wished = -1
+        self._statistics: AttentionStatistics | None = None
+        self._next_layer = -1
         self._job: Job | None = None
         self._analyses = Analyses(worker)
         self._settled = threading.Event()
@@ -141,14 +141,14 @@ class TextSession:
     @property
     def layers(self) -> list[LayerStatistics | None]:
         """What is known of each layer; None where it was not measured yet."""
-        statistics = self._atlas
+        statistics = self._statistics
         return [None] * self.layer_count if statistics is None else list(statistics.layers)
 
     def statistics_now(self) -> AttentionStatistics | None:
         """What is measured at this moment, which stays as it is; None before anything is."""
-        if self._atlas is None:
+        if self._statistics is None:
             return None
-        now = copy(self._atlas)
+        now = copy(self._statistics)
         now.layers = self.layers
         return now
 
@@ -201,7 +201,7 @@ class TextSession:
 
     def prioritize(self, layer: int) -> None:
         """Measure that layer next."""
-        self._wished = layer
+        self._next_layer = layer
 
     def ask(self, question: Callable[[AttentionView], Value]) -> Value:
         """The answer to a short question about its attention, asked when it is the model's turn."""
@@ -272,11 +272,11 @@ class TextSession:
                 self._levels = [*self._view.cache.states[:-1], self._view.cache.final_ND]
         finally:
             self._settled.set()
-        self._atlas = self._view.open_statistics(maps=self._maps)
-        self._measure(self._atlas, watch)
+        self._statistics = self._view.open_statistics(maps=self._maps)
+        self._measure(self._statistics, watch)
 
     def _measure(self, statistics: AttentionStatistics, watch: Watch) -> None:
-        """Every layer: the one that is wished for next, else the cheapest."""
+        """Every layer: the one that was asked for last, else the cheapest."""
         spec = self.model.spec
         costs = [layer_cells(spec, layer, len(self)) for layer in range(self.layer_count)]
         done = sum(cost for cost, layer in zip(costs, statistics.layers, strict=True) if layer is not None)
@@ -285,14 +285,16 @@ class TextSession:
             watch(what, done + cells, sum(costs))
 
         while waiting := [layer for layer, measured in enumerate(statistics.layers) if measured is None]:
-            wished = self._wished
-            chosen = wished if wished in waiting else min(waiting, key=lambda layer: (costs[layer], layer))
+            next_layer = self._next_layer
+            chosen = (
+                next_layer if next_layer in waiting else min(waiting, key=lambda layer: (costs[layer], layer))
+            )
             statistics.measure(told, layers=(chosen,))
             done += costs[chosen]
         watch("measuring", done, done)
 
 
-def _chosen(model: Model, encoding: Encoding, spans: Spans) -> GlobalTokens:
+def _global_choice(model: Model, encoding: Encoding, spans: Spans) -> GlobalTokens:
     """The tokens of the spans, beside those that the head was trained with, wherever words are masked."""
     if not has_global_tokens(model.spec):
         raise InvalidRequest(NO_GLOBAL_TOKENS)
@@ -385,45 +387,45 @@ class Texts:
                 self._held.move_to_end(text_id)
                 return self._held[text_id]
         encoding = _encoded(model, text, pair, too_long)
-        reading = TextSession(text_id, place, encoding, self._worker, spans)
-        if reading.stated_bytes > self.held_bytes:
+        session = TextSession(text_id, place, encoding, self._worker, spans)
+        if session.stated_bytes > self.held_bytes:
             raise Refused(
                 507,
                 "TooLarge",
-                f"this text's {len(reading):,} tokens need {reading.stated_bytes / 1e9:.1f} GB of memory and "
+                f"this text's {len(session):,} tokens need {session.stated_bytes / 1e9:.1f} GB of memory and "
                 f"the explorer may hold {self.held_bytes / 1e9:.1f} GB; give a shorter text, or start it "
                 "with a larger --memory",
             )
         with self._lock:
-            first = self._held.setdefault(text_id, reading)
-            if first is reading:
-                reading.go()
+            first = self._held.setdefault(text_id, session)
+            if first is session:
+                session.go()
                 self._make_room()
             return first
 
     def get(self, text_id: str) -> TextSession:
         """A text that is held; `Refused` with 404 when it is not."""
         with self._lock:
-            reading = self._held.get(text_id)
-            if reading is None:
+            session = self._held.get(text_id)
+            if session is None:
                 raise Refused(404, "UnknownText", "this text is no longer held; send it again")
             self._held.move_to_end(text_id)
-            return reading
+            return session
 
     def forget(self, text_id: str) -> None:
         """Drop a text, held or not; what is being done with it stops."""
         with self._lock:
-            reading = self._held.pop(text_id, None)
-        if reading is not None:
-            reading.stop()
+            session = self._held.pop(text_id, None)
+        if session is not None:
+            session.stop()
 
     def _make_room(self) -> None:
         while len(self._held) > 1 and (len(self._held) > self.held_texts or self._bytes() > self.held_bytes):
-            _, reading = self._held.popitem(last=False)
-            reading.stop()
+            _, session = self._held.popitem(last=False)
+            session.stop()
 
     def _bytes(self) -> int:
-        return sum(reading.stated_bytes for reading in self._held.values())
+        return sum(session.stated_bytes for session in self._held.values())
 
 
 def read_ahead(texts: Texts, place: ModelSlot, text: str) -> None:
