@@ -130,7 +130,7 @@ def test_values_taken_away_are_those_of_transformers(model, reference, tokens):
     (encoding,) = model.tokenize(["the river bank was muddy, a text!"])
     encoding = masked(encoding, [2], model.tokenizer)
     cache = ActivationCache.of(model.encoder, encoding)
-    asked = sinks._Asked(model.encoder, encoding, 2)
+    asked = sinks._MaskedWord(model.encoder, encoding, 2)
     theirs = their_logits(reference, encoding.ids, tokens)[2].log_softmax(-1)
     plain = their_logits(reference, encoding.ids, ())[2].log_softmax(-1)
     wanted = float((plain.exp() * (plain - theirs)).sum())

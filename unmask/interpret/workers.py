@@ -47,7 +47,7 @@ def together(works: Sequence[Callable[[Tick], T]], tick: Tick, workers: int) -> 
         torch.set_num_threads(1)
         started.wait()
 
-    def tell(amount: int) -> None:
+    def report(amount: int) -> None:
         room.acquire()
         if stopping.is_set():
             raise _Stopped
@@ -56,7 +56,7 @@ def together(works: Sequence[Callable[[Tick], T]], tick: Tick, workers: int) -> 
     def run(work: Callable[[Tick], T]) -> T:
         try:
             with torch.no_grad():
-                return work(tell)
+                return work(report)
         finally:
             reports.put(None)
 

@@ -289,18 +289,21 @@ def trained_products(recorded: RecordedText) -> TrainedProducts:
     rows: list[list[NDArray[np.float64]]] = []
     for layer in range(recorded.layer_count):
         mixer = recorded.mixer(layer)
-        products_HNN, seen_HNN = recorded.products(layer), recorded.allowed(layer)
-        keys_HN = seen_HNN.sum(-1)
+        products_HNN, allowed_HNN = recorded.products(layer), recorded.allowed(layer)
+        keys_HN = allowed_HNN.sum(-1)
         scores_HNN = recorded.scores(layer)
         factor = (mixer.head_width * _term_count(recorded, layer)) ** 0.5
-        undivided = (scores_HNN * factor).masked_fill(~seen_HNN, -torch.inf).softmax(-1)
+        undivided = (scores_HNN * factor).masked_fill(~allowed_HNN, -torch.inf).softmax(-1)
         divided = products_HNN / mixer.head_width**0.5
         variance_H = torch.stack(
-            [products[allowed_NN].var() for products, allowed_NN in zip(products_HNN, seen_HNN, strict=True)]
+            [
+                products[allowed_NN].var()
+                for products, allowed_NN in zip(products_HNN, allowed_HNN, strict=True)
+            ]
         )
         count_HN1 = keys_HN[..., None]
-        mean_HN1 = (divided * seen_HNN).sum(-1, keepdim=True) / count_HN1
-        spread_HN = (((divided - mean_HN1) ** 2 * seen_HNN).sum(-1) / keys_HN).sqrt()
+        mean_HN1 = (divided * allowed_HNN).sum(-1, keepdim=True) / count_HN1
+        spread_HN = (((divided - mean_HN1) ** 2 * allowed_HNN).sum(-1) / keys_HN).sqrt()
         rows.append(
             [
                 variance_H.numpy(),

@@ -157,10 +157,10 @@ def alternation(recorded: RecordedText) -> Alternation:
     apart_NN = (places[None, :] - places[:, None]).abs()
     distance, even, beyond = [], [], []
     for layer in range(recorded.layer_count):
-        p_HNN, seen_HNN = recorded.probabilities(layer), recorded.allowed(layer)
+        p_HNN, allowed_HNN = recorded.probabilities(layer), recorded.allowed(layer)
         distance.append((p_HNN * apart_NN).sum(-1).mean(-1).numpy())
         beyond.append((p_HNN * (apart_NN > nearest)).sum(-1).mean(-1).numpy())
-        even_HN = (seen_HNN * apart_NN).sum(-1) / seen_HNN.sum(-1)
+        even_HN = (allowed_HNN * apart_NN).sum(-1) / allowed_HNN.sum(-1)
         even.append(float(even_HN.mean()))
     levels = fields(recorded.encoder, count)
     return Alternation(

@@ -122,18 +122,18 @@ def _rows(
     q_R1K = recorded.queries[layer][rows[0] : rows[1], head : head + 1]
     maximum_R = torch.full((len(q_R1K),), -torch.inf, dtype=torch.float64)
     sum_R, mixed_RK = torch.zeros(len(q_R1K), dtype=torch.float64), torch.zeros_like(q_R1K[:, 0])
-    seen_HNN = recorded.allowed(layer)[head] if _heads_differ(recorded, layer) else None
+    allowed_HNN = recorded.allowed(layer)[head] if _heads_differ(recorded, layer) else None
     steps = []
     for first in range(0, len(recorded), tile):
         part = Tile(*rows, first, min(first + tile, len(recorded)))
         columns = slice(part.first_column, part.end_column)
         s_RC = scores(part, q_R1K, recorded.keys[layer][columns, head : head + 1], bias)[0]
-        if seen_HNN is not None:
-            seen_RC = seen_HNN[rows[0] : rows[1], columns]
+        if allowed_HNN is not None:
+            allowed_RC = allowed_HNN[rows[0] : rows[1], columns]
         else:
             whole = allowed(part, mixer.pattern, torch.device("cpu"))
-            seen_RC = torch.ones_like(s_RC, dtype=torch.bool) if whole is None else whole
-        s_RC = s_RC.masked_fill(~seen_RC, -torch.inf)
+            allowed_RC = torch.ones_like(s_RC, dtype=torch.bool) if whole is None else whole
+        s_RC = s_RC.masked_fill(~allowed_RC, -torch.inf)
         new_R = torch.maximum(maximum_R, s_RC.amax(-1))
         # Before its first allowed key, a query has maximum -inf; 0 replaces it, since all sums are 0.
         safe_R = torch.where(new_R.isfinite(), new_R, 0.0)

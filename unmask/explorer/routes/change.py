@@ -283,7 +283,7 @@ def guesses(session: TextSession, request: Request) -> Answer:
         cache = ActivationCache.of(session.model.encoder, text, watch=watch)
         p_V = word_probabilities(cache, int(places[0]))
         tokens = np.flatnonzero(words.of_token == word)
-        actual = _own(session, p_V, int(encoding.ids[tokens[0]])) if len(tokens) == 1 else None
+        actual = _word_at(session, p_V, int(encoding.ids[tokens[0]])) if len(tokens) == 1 else None
         return Guesses(token, actual, _predictions(session, p_V, top))
 
     return json_answer(session.analyse(("guesses", token, top), predict))
@@ -297,7 +297,7 @@ def segments(session: TextSession, request: Request) -> Answer:
     return array_answer({"shares": shares})
 
 
-def _own(session: TextSession, p_V: np.ndarray, id: int) -> OwnWord:
+def _word_at(session: TextSession, p_V: np.ndarray, id: int) -> OwnWord:
     rank = int((p_V > p_V[id]).sum()) + 1
     return OwnWord(spellings(session.model.tokenizer, id)[0], id, float(p_V[id]), rank)
 

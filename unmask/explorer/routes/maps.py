@@ -269,7 +269,7 @@ def tile(session: TextSession, request: Request) -> Answer:
         many = codes(_over(session, (layer, over), part, (weight, special), 1 << z))
         meta = TileMeta(1 << z, len(session), pool, weight, session.view.kind(layer), FLOOR)
         return array_answer({"codes": many}, meta)
-    coded = _kept(session, (layer, head), z, pool, weight) if special == "show" else None
+    coded = _measured_tile(session, (layer, head), z, pool, weight) if special == "show" else None
     if coded is None:
         part = tile_of(z, y, x, len(session))
         both = _pooled(session, (layer, head), part, z, (weight, special))
@@ -305,7 +305,9 @@ def _over(
     return session.cache.of(key, lambda: session.analyse(key, compute))
 
 
-def _kept(session: TextSession, head: tuple[int, int], z: int, pool: str, weight: Weight) -> Codes | None:
+def _measured_tile(
+    session: TextSession, head: tuple[int, int], z: int, pool: str, weight: Weight
+) -> Codes | None:
     """The tile of the last zoom level, where it was measured with everything else."""
     statistics = session.layers[head[0]]
     if statistics is None or z == 0 or statistics.cell != 1 << z or (weight == "norm" and pool == "max"):

@@ -99,7 +99,7 @@ def explore(
     page = framed_page(fragment({"text": text, "pair": pair}))
     widget: anywidget.AnyWidget = _widget_class()(page=page, height=height)
     widget.api = api
-    widget.on_msg(partial(_hear, api))
+    widget.on_msg(partial(_answer_message, api))
     return widget
 
 
@@ -114,7 +114,7 @@ def reply(api: "Api", message: Any) -> tuple[dict[str, Any], bytes] | None:
     return {**head, "status": answer.status, "type": answer.media_type}, answer.data
 
 
-def _hear(api: "Api", widget: Any, message: Any, buffers: object) -> None:
+def _answer_message(api: "Api", widget: Any, message: Any, buffers: object) -> None:
     answered = reply(api, message)
     if answered is not None:
         widget.send(answered[0], buffers=[answered[1]])

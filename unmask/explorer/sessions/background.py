@@ -158,14 +158,14 @@ class LengthScaling:
             done=0 if job is None else job.done,
             total=0 if job is None else job.total,
             seconds=0.0 if job is None else round(job.seconds, 2),
-            eta_s=self._left(job),
+            eta_s=self._seconds_left(job),
             problem=None if job is None else job.problem,
             ways=known_ways(),
             points=list(self._points),
             report=self._report,
         )
 
-    def _left(self, job: Job | None) -> float | None:
+    def _seconds_left(self, job: Job | None) -> float | None:
         """What is left of the seconds given: later lengths take longer, so the pace so far says nothing."""
         if job is None or job.phase != "running":
             return None

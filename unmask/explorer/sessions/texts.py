@@ -281,7 +281,7 @@ class TextSession:
         costs = [layer_cells(spec, layer, len(self)) for layer in range(self.layer_count)]
         done = sum(cost for cost, layer in zip(costs, statistics.layers, strict=True) if layer is not None)
 
-        def told(what: str, cells: int, _: int) -> None:
+        def report(what: str, cells: int, _: int) -> None:
             watch(what, done + cells, sum(costs))
 
         while waiting := [layer for layer, measured in enumerate(statistics.layers) if measured is None]:
@@ -289,7 +289,7 @@ class TextSession:
             chosen = (
                 next_layer if next_layer in waiting else min(waiting, key=lambda layer: (costs[layer], layer))
             )
-            statistics.measure(told, layers=(chosen,))
+            statistics.measure(report, layers=(chosen,))
             done += costs[chosen]
         watch("measuring", done, done)
 

@@ -246,8 +246,8 @@ def assign(cost_RC: NDArray[np.float64]) -> NDArray[np.int64]:
             row_of_C[at] = row_of_C[before_C[at]]
             at = before_C[at]
     column_of_R = np.zeros(rows, dtype=np.int64)
-    taken_C = np.flatnonzero(row_of_C[:columns] >= 0)
-    column_of_R[row_of_C[taken_C]] = taken_C
+    paired_C = np.flatnonzero(row_of_C[:columns] >= 0)
+    column_of_R[row_of_C[paired_C]] = paired_C
     return column_of_R
 
 

@@ -168,15 +168,15 @@ class HeadMeasures:
         device = p_HRC.device
         rows_R = torch.arange(tile.first_row, tile.end_row, device=device)
         runs_S = torch.arange(cells.start, cells.stop, device=device)
-        own_R = rows_R // self.cell
-        side_RS = (runs_S - own_R[:, None]).sign()
+        cell_R = rows_R // self.cell
+        side_RS = (runs_S - cell_R[:, None]).sign()
         far_RS = runs_S * self.cell + (self.cell - 1) / 2 - rows_R[:, None]
         apart_HR = (sums_HRS3[..., 1] * side_RS + sums_HRS3[..., 0] * (far_RS * side_RS)).sum(-1)
         parts = self._by_runs(p_HRC)
         numbers_R = torch.arange(len(rows_R), device=device)
-        own_HRc = parts[:, numbers_R, own_R - cells.start]
-        within_Rc = own_R[:, None] * self.cell + torch.arange(self.cell, device=device) - rows_R[:, None]
-        apart_HR += (own_HRc * within_Rc.abs()).sum(-1, dtype=torch.float64)
+        cell_HRc = parts[:, numbers_R, cell_R - cells.start]
+        within_Rc = cell_R[:, None] * self.cell + torch.arange(self.cell, device=device) - rows_R[:, None]
+        apart_HR += (cell_HRc * within_Rc.abs()).sum(-1, dtype=torch.float64)
         self.distance_HN[:, tile.first_row : tile.end_row] = apart_HR
 
     def _offsets(self, tile: Tile, room_HRW: Tensor) -> None:

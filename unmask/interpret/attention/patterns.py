@@ -133,11 +133,11 @@ def segments_of(encoding: Encoding) -> NDArray[np.int64]:
 
 def shifted(segment_N: NDArray[np.int64]) -> NDArray[np.int64]:
     """Segments from the middle of each to the middle of the next, the halves at the ends by themselves."""
-    found_N = np.full(len(segment_N), -1)
+    shifted_N = np.full(len(segment_N), -1)
     for segment in range(int(segment_N.max()) + 1):
         tokens = np.flatnonzero(segment_N == segment)
-        found_N[tokens] = segment + (np.arange(len(tokens)) >= len(tokens) / 2)
-    return found_N
+        shifted_N[tokens] = segment + (np.arange(len(tokens)) >= len(tokens) / 2)
+    return shifted_N
 
 
 def _vertical(layer: LayerStatistics) -> NDArray[np.float64]:
@@ -207,16 +207,16 @@ class _BlocksAndLinks:
         away_RC = tile.distance_RC(p_HRC.device).abs()
         plain_RC = self.plain_N[rows, None] & self.plain_N[columns]
         counts = self.rows.counts(self.rows.side(rows.start), tile, slice(0, self.rows.heads))
-        seen_HRC = (
+        allowed_HRC = (
             torch.ones_like(plain_RC)[None] if counts is None else (counts > 0).view(-1, *plain_RC.shape)
         )
-        far_HRC = seen_HRC & plain_RC & (away_RC > 1)
+        far_HRC = allowed_HRC & plain_RC & (away_RC > 1)
         far_HR = far_HRC.sum(-1)
         to_far_HR = (p_HRC * far_HRC).sum(-1, dtype=torch.float64)
         for kind, segment_N in enumerate(self.segments):
-            own_HRC = far_HRC & (segment_N[rows, None] == segment_N[columns])
-            even_HR = own_HRC.sum(-1) / far_HR.clamp_min(1).double()
-            within_HR = (p_HRC * own_HRC).sum(-1, dtype=torch.float64)
+            segment_HRC = far_HRC & (segment_N[rows, None] == segment_N[columns])
+            even_HR = segment_HRC.sum(-1) / far_HR.clamp_min(1).double()
+            within_HR = (p_HRC * segment_HRC).sum(-1, dtype=torch.float64)
             self.above_2H[kind] += (within_HR - to_far_HR * even_HR).sum(-1)
             self.most_2H[kind] += ((far_HR > 0) * (1 - even_HR)).sum(-1)
         distant_HRC = far_HRC & (away_RC >= DISTANT)

@@ -67,7 +67,7 @@ def pooled_rectangle(
     watch = watch or unwatched
     pooling = np.add if pool == "mean" else np.maximum
     height, width = tile.end_row - tile.first_row, tile.end_column - tile.first_column
-    found_RC = np.zeros((-(-height // cell), -(-width // cell)))
+    map_RC = np.zeros((-(-height // cell), -(-width // cell)))
     for done, layer in enumerate(layers):
         rows = LayerRows(cache, layer, exact=True, norms=weighted)
         for block in rows.blocks(None, slice(tile.first_row, tile.end_row)):
@@ -83,13 +83,13 @@ def pooled_rectangle(
             for axis, place in ((0, y_R), (1, x_C)):
                 part_RC = pooling.reduceat(part_RC, np.unique(place, return_index=True)[1], axis=axis)
             into = np.ix_(np.unique(y_R), np.unique(x_C))
-            found_RC[into] = pooling(found_RC[into], part_RC)
+            map_RC[into] = pooling(map_RC[into], part_RC)
             watch("pooling heads", done, len(layers))
     watch("pooling heads", len(layers), len(layers))
     if pool == "mean":
-        found_RC /= sum(cache.heads(layer) for layer in layers)
-        found_RC /= np.outer(*(np.bincount(np.arange(side) // cell) for side in (height, width)))
-    return found_RC.astype(np.float32)
+        map_RC /= sum(cache.heads(layer) for layer in layers)
+        map_RC /= np.outer(*(np.bincount(np.arange(side) // cell) for side in (height, width)))
+    return map_RC.astype(np.float32)
 
 
 def _without(w_HRC: Tensor, block: RowBlock, without_N: NDArray[np.bool_]) -> Tensor:

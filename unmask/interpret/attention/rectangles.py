@@ -51,21 +51,19 @@ def probabilities(
         weighted: each key's part in ``sum_j p_ij n_j`` instead of ``p_ij``.
     """
     lse_R = torch.from_numpy(measured.lse_HN[head, tile.first_row : tile.end_row])
-    found_RC = _given(
-        cache, (layer, head), _read(cache, layer, head, tile, of_globals=False), lse_R, weighted
+    p_RC = _weights(
+        cache, (layer, head), _rectangle_of(cache, layer, head, tile, of_globals=False), lse_R, weighted
     )
     marks = cache.globals_N
     if marks is not None and marks[tile.first_row : tile.end_row].any():
-        of_globals = _read(cache, layer, head, tile, of_globals=True)
+        of_globals = _rectangle_of(cache, layer, head, tile, of_globals=True)
         if of_globals is not None:
-            own_RC = _given(cache, (layer, head), of_globals, lse_R, weighted)
-            found_RC = torch.where(
-                torch.from_numpy(marks[tile.first_row : tile.end_row, None]), own_RC, found_RC
-            )
+            global_RC = _weights(cache, (layer, head), of_globals, lse_R, weighted)
+            p_RC = torch.where(torch.from_numpy(marks[tile.first_row : tile.end_row, None]), global_RC, p_RC)
     if weighted:
         sums_R = torch.from_numpy(measured.norm_sum_HN[head, tile.first_row : tile.end_row]).double()
-        found_RC = torch.where(sums_R[:, None] > 0, found_RC / sums_R[:, None], 0.0)
-    return found_RC.float().numpy()
+        p_RC = torch.where(sums_R[:, None] > 0, p_RC / sums_R[:, None], 0.0)
+    return p_RC.float().numpy()
 
 
 def score_parts(cache: ActivationCache, layer: int, head: int, tile: Tile) -> dict[str, NDArray[np.float64]]:
@@ -76,12 +74,12 @@ def score_parts(cache: ActivationCache, layer: int, head: int, tile: Tile) -> di
     is divided as the score is, and nothing is said of which keys may be seen. Rows of global tokens with
     projections of their own have content alone.
     """
-    ordinary = _read(cache, layer, head, tile, of_globals=False)
+    ordinary = _rectangle_of(cache, layer, head, tile, of_globals=False)
     assert ordinary is not None
     parts = _parts(ordinary)
     marks = cache.globals_N
     if marks is not None and marks[tile.first_row : tile.end_row].any():
-        of_globals = _read(cache, layer, head, tile, of_globals=True)
+        of_globals = _rectangle_of(cache, layer, head, tile, of_globals=True)
         if of_globals is not None:
             rows = marks[tile.first_row : tile.end_row]
             parts["content"][rows] = _parts(of_globals)["content"][rows]
@@ -113,7 +111,7 @@ def _parts(rectangle: _Rectangle) -> dict[str, NDArray[np.float64]]:
     return {name: term.numpy() for name, term in terms.items()}
 
 
-def _read(
+def _rectangle_of(
     cache: ActivationCache, layer: int, head: int, tile: Tile, *, of_globals: bool
 ) -> "_Rectangle | None":
     project = cache.projected_for_globals if of_globals else cache.projected
@@ -133,7 +131,7 @@ def _read(
     return _Rectangle(tile, q_RK, k_CK, v_CK, simplify(mixer.spec.pattern, cache.batch.layout), bias)
 
 
-def _given(
+def _weights(
     cache: ActivationCache,
     where: tuple[int, int],
     rectangle: "_Rectangle | None",

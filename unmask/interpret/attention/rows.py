@@ -116,14 +116,14 @@ class RowBlock:
 
     def columns(self, first: int, end: int, *, weighted: bool = False) -> NDArray[np.float32]:
         """What the queries of the first head give keys from ``first`` up to ``end``, (R, C), seen or not."""
-        seen_RC = (self.weighted_HRC if weighted else self.p_HRC)[0].float().cpu().numpy()
-        found_RC = np.zeros((len(seen_RC), end - first), dtype=np.float32)
+        block_RC = (self.weighted_HRC if weighted else self.p_HRC)[0].float().cpu().numpy()
+        columns_RC = np.zeros((len(block_RC), end - first), dtype=np.float32)
         start = max(first, self.first_column)
         stop = max(start, min(end, self.end_column))
-        found_RC[:, start - first : stop - first] = seen_RC[
+        columns_RC[:, start - first : stop - first] = block_RC[
             :, start - self.first_column : stop - self.first_column
         ]
-        return found_RC
+        return columns_RC
 
 
 @dataclass(frozen=True, eq=False)

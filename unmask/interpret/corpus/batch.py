@@ -184,11 +184,13 @@ class BatchRelations:
         weights_SNNP = self.patterns_SNNP * share_SP[:, None, None]
         return torch.from_numpy(weights_SNNP).flatten(1, 2), count_SP > 0
 
-    def only(self, asked_SN: NDArray[np.bool_] | None, keys_SN: NDArray[np.bool_] | None) -> "BatchRelations":
+    def only(
+        self, queries_SN: NDArray[np.bool_] | None, keys_SN: NDArray[np.bool_] | None
+    ) -> "BatchRelations":
         """The same with fewer pairs: those of the marked queries and keys."""
         patterns = self.patterns_SNNP
-        if asked_SN is not None:
-            patterns = patterns & asked_SN[:, :, None, None]
+        if queries_SN is not None:
+            patterns = patterns & queries_SN[:, :, None, None]
         if keys_SN is not None:
             patterns = patterns & keys_SN[:, None, :, None]
         return BatchRelations(patterns, self.classes_SNNX)

@@ -125,7 +125,7 @@ def corpus_sinks(
     """
     if not 0 < epsilon < 1:
         raise InvalidRequest(f"epsilon is {epsilon}; it is a share of attention, between 0 and 1")
-    encodings = _read(encoder, tokenizer, corpus, max_tokens, limit)
+    encodings = _encodings(encoder, tokenizer, corpus, max_tokens, limit)
     heads_L = tuple(layer.mixer.heads for layer in encoder.spec.layers)
     shape = (len(encodings), len(heads_L), max(heads_L), len(KINDS))
     received_SLHX, sink_SLHX = np.zeros(shape, dtype=np.float32), np.zeros(shape, dtype=np.bool_)
@@ -191,7 +191,7 @@ def remove_values(
         InvalidRequest: the model does not predict words, has no mask token, or no text has two words.
         Cancelled: ``watch`` stopped the work.
     """
-    encodings, watch = _read(encoder, tokenizer, corpus, max_tokens, limit), watch or unwatched
+    encodings, watch = _encodings(encoder, tokenizer, corpus, max_tokens, limit), watch or unwatched
     effects: dict[str, list[tuple[float, float, int]]] = {kind: [] for kind in KINDS[:-1]}
     for number, encoding in enumerate(encodings):
         draw = np.random.default_rng((seed, number))
@@ -199,7 +199,7 @@ def remove_values(
         others = np.flatnonzero(kinds_NX[:, KINDS.index("other")])
         if len(others) > 1:
             place = int(draw.choice(others))
-            question = _Asked(encoder, masked(encoding, [place], tokenizer), place)
+            question = _MaskedWord(encoder, masked(encoding, [place], tokenizer), place)
             candidates = others[others != place]
             for at, kind in enumerate(effects):
                 tokens = np.flatnonzero(kinds_NX[:, at])
@@ -225,7 +225,7 @@ def kinds_of(encoding: Encoding) -> NDArray[np.bool_]:
     return np.stack([first_N, special_N, punctuation_N, other_N], axis=-1)
 
 
-class _Asked:
+class _MaskedWord:
     """One text with a masked word, and what is predicted for it."""
 
     def __init__(self, encoder: Encoder, encoding: Encoding, place: int) -> None:
@@ -244,7 +244,7 @@ class _Asked:
             return self.score.word_logits(x_ND, self.place).double().log_softmax(-1)
 
 
-def _read(
+def _encodings(
     encoder: Encoder, tokenizer: Tokenizer, corpus: Corpus, max_tokens: int | None, limit: int | None
 ) -> Sequence[Encoding]:
     check_attention(encoder)

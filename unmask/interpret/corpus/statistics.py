@@ -140,16 +140,16 @@ class HeadTotals:
         texts_S: NDArray[np.int64],
     ) -> None:
         """Put the texts of a batch among the examples of some heads, whose attention ``p_SHNN`` is."""
-        weights_SCP, known_SP = relations.scoring
+        weights_SCP, scored_SP = relations.scoring
         flat_SHC = p_SHNN.flatten(2)
         score_SHP = (flat_SHC @ weights_SCP.to(flat_SHC)).double().numpy()
         edge = PATTERNS.index("edge")
         edges_SC = torch.from_numpy(relations.patterns_SNNP[..., edge]).flatten(1)
         score_SHP[..., edge] = flat_SHC.masked_fill(~edges_SC[:, None], 0).amax(-1).double().numpy()
-        score_SHP = np.where(known_SP[:, None], score_SHP, -1.0)
-        held_HPk, new_HPS = self.score_LHPk[layer, heads], score_SHP.transpose(1, 2, 0)
-        count = held_HPk.shape[-1]
-        scores_HPc = np.concatenate([held_HPk, new_HPS], -1)
+        score_SHP = np.where(scored_SP[:, None], score_SHP, -1.0)
+        best_HPk, new_HPS = self.score_LHPk[layer, heads], score_SHP.transpose(1, 2, 0)
+        count = best_HPk.shape[-1]
+        scores_HPc = np.concatenate([best_HPk, new_HPS], -1)
         texts_HPc = np.concatenate(
             [self.text_LHPk[layer, heads], np.broadcast_to(texts_S, new_HPS.shape)], -1
         )

@@ -84,7 +84,7 @@ def right_answers(
     starts = np.cumsum([0, *map(len, texts)])
     right_LHM = np.zeros((len(heads), max(heads), int(starts[-1])), dtype=np.bool_)
     key = _key(texts, identity, right_LHM.shape) if cache is not None else ""
-    done_S = _taken_up(cache, key, right_LHM, len(texts))
+    done_S = _resumed(cache, key, right_LHM, len(texts))
     watch, since = watch or unwatched, 0
     encodings = {number: text.encoding for number, text in enumerate(texts)}
     waiting = [number for number in encodings if not done_S[number] and len(texts[number])]
@@ -94,8 +94,8 @@ def right_answers(
         for layer in range(len(heads)):
             p_SHNN, _ = batch.attention(layer)
             for number, p_HNN in zip(numbers, p_SHNN, strict=True):
-                found_HM = _right(texts[number], p_HNN)
-                right_LHM[layer, : heads[layer], starts[number] : starts[number + 1]] = found_HM
+                accepted_HM = _right(texts[number], p_HNN)
+                right_LHM[layer, : heads[layer], starts[number] : starts[number + 1]] = accepted_HM
             watch("reading texts", before + len(numbers) * (layer + 1) // len(heads), len(texts))
         done_S[numbers] = True
         since += len(numbers)
@@ -122,9 +122,9 @@ def _right(text: LinkedText, p_HNN: Tensor) -> NDArray[np.bool_]:
     words = p_HWW.shape[-1]  # words behind it have no token
     source_M = torch.from_numpy(text.source_M)
     backward_M11 = torch.from_numpy(text.backward_M)[:, None]
-    asked_HMW = torch.where(backward_M11, p_HWW.mT[:, source_M], p_HWW[:, source_M])
-    asked_HMW = asked_HMW.masked_fill(~torch.from_numpy(text.candidates_MW[:, :words]), -1)
-    best_HM = asked_HMW.argmax(-1).numpy()
+    attention_HMW = torch.where(backward_M11, p_HWW.mT[:, source_M], p_HWW[:, source_M])
+    attention_HMW = attention_HMW.masked_fill(~torch.from_numpy(text.candidates_MW[:, :words]), -1)
+    best_HM = attention_HMW.argmax(-1).numpy()
     return np.asarray(text.accepted_MW[np.arange(len(text)), best_HM])
 
 
@@ -142,7 +142,7 @@ def _key(texts: Sequence[LinkedText], identity: str, shape: tuple[int, ...]) -> 
     return digest.hexdigest()
 
 
-def _taken_up(cache: Path | None, key: str, right_LHM: NDArray[np.bool_], texts: int) -> NDArray[np.bool_]:
+def _resumed(cache: Path | None, key: str, right_LHM: NDArray[np.bool_], texts: int) -> NDArray[np.bool_]:
     """Which texts are done, whose answers are written into ``right_LHM``; none if the file is another one."""
     done_S = np.zeros(texts, dtype=np.bool_)
     if cache is None or not cache.is_file():

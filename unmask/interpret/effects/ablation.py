@@ -115,7 +115,7 @@ def ablate_edge(
             "the last layer runs as the enhanced mask decoder here, with queries of its own; cut an edge "
             "of a layer below, or ablate the head"
         )
-    given_K, p = _edge_value(cache, layer, head, query, key)
+    removed_K, p = _edge_value(cache, layer, head, query, key)
     if renormalize and p > 1 - 1e-6:
         raise InvalidRequest(
             f"token {query} gives all its attention to token {key} in this head, so nothing is left to "
@@ -125,7 +125,7 @@ def ablate_edge(
 
     def change(o_NI: Tensor) -> Tensor:
         o_NI = o_NI.clone()
-        left_K = o_NI[query, part] - given_K.to(o_NI)
+        left_K = o_NI[query, part] - removed_K.to(o_NI)
         o_NI[query, part] = left_K / (1 - p) if renormalize else left_K
         return o_NI
 
@@ -267,15 +267,15 @@ def without_values(
     end = run.layers if layers is None else layers
     x_ND = cache.states[0]
     for layer in range(end):
-        given_NI = _values_of(_with_input(cache, layer, x_ND), layer, chosen_M)
-        with torch.no_grad(), run.changed(layer, partial(_less, given_NI)):
+        removed_NI = _values_of(_with_input(cache, layer, x_ND), layer, chosen_M)
+        with torch.no_grad(), run.changed(layer, partial(_less, removed_NI)):
             x_ND = run.layer(layer, x_ND)
         watch("running layers", layer + 1, end)
     return x_ND
 
 
-def _less(given_NI: Tensor, o_NI: Tensor) -> Tensor:
-    return o_NI - given_NI.to(o_NI)
+def _less(removed_NI: Tensor, o_NI: Tensor) -> Tensor:
+    return o_NI - removed_NI.to(o_NI)
 
 
 def _with_input(cache: ActivationCache, layer: int, x_ND: Tensor) -> ActivationCache:

@@ -183,10 +183,10 @@ def _added(cache: ActivationCache, mixed: Mixed, row_N: Tensor, tick: Callable[[
     layer = LayerRows(cache, mixed.layer)
     v_HNK = cache.projected(mixed.layer).v_NHK.transpose(0, 1).to(layer.dtype)
     of_globals = cache.projected_for_globals(mixed.layer)
-    own_HNK = None if of_globals is None else of_globals.v_NHK.transpose(0, 1).to(layer.dtype)
+    global_HNK = None if of_globals is None else of_globals.v_NHK.transpose(0, 1).to(layer.dtype)
     gradient_HNK = mixed.gradient_NHK.transpose(0, 1).to(layer.dtype)
     for block in layer.blocks(rows=reached(row_N)):
-        values_HNK = own_HNK if block.of_globals and own_HNK is not None else v_HNK
+        values_HNK = global_HNK if block.of_globals and global_HNK is not None else v_HNK
         e_RC = _raised(block, gradient_HNK, values_HNK)
         rows, columns = slice(block.first_row, block.end_row), slice(block.first_column, block.end_column)
         added_N[columns] += row_N[rows] @ e_RC.double().cpu()

@@ -93,10 +93,12 @@ def logit_lens(
     last = cache.layer_count - by_decoder
     levels = []
     with torch.no_grad():
-        own_MV = predicted(last)
-        followed_M = own_MV.argmax(-1) if follow is None else torch.tensor(list(follow), device=own_MV.device)
+        last_MV = predicted(last)
+        followed_M = (
+            last_MV.argmax(-1) if follow is None else torch.tensor(list(follow), device=last_MV.device)
+        )
         for level in range(last + 1):
-            levels.append(_reading(predicted(level) if level < last else own_MV, own_MV, followed_M, top_k))
+            levels.append(_reading(predicted(level) if level < last else last_MV, last_MV, followed_M, top_k))
             watch("reading layers", level + 1, last + 1)
     ids, probabilities, entropy, distance, followed, ranks = (
         np.stack(part, axis=1) for part in zip(*levels, strict=True)
@@ -113,10 +115,10 @@ def _reading(
     logits_MV: Tensor, last_MV: Tensor, followed_M: Tensor, top_k: int
 ) -> tuple[NDArray[np.int64] | NDArray[np.float64], ...]:
     """Of one level: ids, probabilities, entropy, distance, the followed word's probability and rank."""
-    p_MV, log_MV, own_MV = logits_MV.softmax(-1), logits_MV.log_softmax(-1), last_MV.log_softmax(-1)
+    p_MV, log_MV, last_log_MV = logits_MV.softmax(-1), logits_MV.log_softmax(-1), last_MV.log_softmax(-1)
     best = p_MV.topk(top_k)
     entropy_M = torch.special.entr(p_MV).sum(-1)
-    distance_M = (own_MV.exp() * (own_MV - log_MV)).sum(-1)
+    distance_M = (last_log_MV.exp() * (last_log_MV - log_MV)).sum(-1)
     followed_M1 = p_MV.gather(-1, followed_M[:, None])
     ranks_M = (logits_MV > logits_MV.gather(-1, followed_M[:, None])).sum(-1)
     floats = (x.double().cpu().numpy() for x in (best.values, entropy_M, distance_M, followed_M1[:, 0]))

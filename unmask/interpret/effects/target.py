@@ -159,8 +159,8 @@ class TargetScore:
         """The value; for embeddings, their cosine with the cached embedding."""
         with torch.no_grad():
             if isinstance(self.target, Embedding):
-                own_E, before_E = self._embedding(x_ND), self._before()
-                return float(torch.nn.functional.cosine_similarity(own_E, before_E, dim=0))
+                e_E, before_E = self._embedding(x_ND), self._before()
+                return float(torch.nn.functional.cosine_similarity(e_E, before_E, dim=0))
             return float(self.value(x_ND, scale))
 
     def value(self, x_ND: Tensor, scale: Scale, hook: Hook | None = None) -> Tensor:
@@ -188,10 +188,10 @@ class TargetScore:
                 total: Tensor = chosen.to(torch.promote_types(chosen.dtype, torch.float32)).sum()
                 return total
             case Embedding():
-                own_E, before_E = self._embedding(x_ND), self._before()
+                e_E, before_E = self._embedding(x_ND), self._before()
                 if target.toward is not None:
-                    return torch.nn.functional.cosine_similarity(own_E, before_E, dim=0)
-                length: Tensor = own_E @ (before_E / before_E.norm())
+                    return torch.nn.functional.cosine_similarity(e_E, before_E, dim=0)
+                length: Tensor = e_E @ (before_E / before_E.norm())
                 return length
             case _:
                 assert_never(target)

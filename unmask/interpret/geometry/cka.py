@@ -119,7 +119,7 @@ class _Layer:
     """Centered rows, and precomputed sums for products of kernels."""
 
     x_ND: FloatArray
-    own_N: FloatArray
+    diagonal_N: FloatArray
     """Squared norms of rows: the diagonal of the kernel."""
     rows_NP: FloatArray
     """Row sums of the kernel over the kept rows, without the diagonal; 0 for rows left out."""
@@ -132,18 +132,18 @@ class _Layer:
         y_ND = x_ND - x_ND.mean(0)
         size = np.sqrt((y_ND**2).sum(1).mean())
         y_ND = y_ND / size if size > 0 else y_ND
-        own_N, kept_NP = (y_ND**2).sum(1), _kept(len(y_ND))
-        rows_NP = (y_ND @ (y_ND.T @ kept_NP) - own_N[:, None]) * kept_NP
-        bare = cls(y_ND, own_N, rows_NP, 0.0, np.empty(0))
+        diagonal_N, mask_NP = (y_ND**2).sum(1), _subsets(len(y_ND))
+        rows_NP = (y_ND @ (y_ND.T @ mask_NP) - diagonal_N[:, None]) * mask_NP
+        bare = cls(y_ND, diagonal_N, rows_NP, 0.0, np.empty(0))
         products_P = _products(y_ND, y_ND)
-        return cls(y_ND, own_N, rows_NP, float(products_P[0]), _unbiased(products_P, bare, bare))
+        return cls(y_ND, diagonal_N, rows_NP, float(products_P[0]), _unbiased(products_P, bare, bare))
 
 
-def _kept(n: int) -> FloatArray:
+def _subsets(n: int) -> FloatArray:
     """(N, P), 1 where a row is kept: first all rows, then all but each block."""
-    kept_NP = np.ones((n, BLOCKS + 1))
-    kept_NP[np.arange(n), blocks_of(n) + 1] = 0
-    return kept_NP
+    mask_NP = np.ones((n, BLOCKS + 1))
+    mask_NP[np.arange(n), blocks_of(n) + 1] = 0
+    return mask_NP
 
 
 def _products(x_ND: FloatArray, y_NE: FloatArray) -> FloatArray:
@@ -151,7 +151,7 @@ def _products(x_ND: FloatArray, y_NE: FloatArray) -> FloatArray:
     blocks_N = blocks_of(len(x_ND))
     products = [x_ND[blocks_N == g].T @ y_NE[blocks_N == g] for g in range(BLOCKS)]
     whole_DE = np.sum(products, axis=0)
-    return np.array([(whole_DE**2).sum(), *(((whole_DE - own_DE) ** 2).sum() for own_DE in products)])
+    return np.array([(whole_DE**2).sum(), *(((whole_DE - block_DE) ** 2).sum() for block_DE in products)])
 
 
 def _unbiased(products_P: FloatArray, a: _Layer, b: _Layer) -> FloatArray:
@@ -161,9 +161,9 @@ def _unbiased(products_P: FloatArray, a: _Layer, b: _Layer) -> FloatArray:
     squares of X^T Y minus the diagonal terms, and row i of K sums to x_i . sum(x) - |x_i|^2.
     It is invariant to translation, so leaving out a block needs no new centering.
     """
-    kept_NP = _kept(len(a.own_N))
-    n_P = kept_NP.sum(0)
-    trace_P = products_P - (a.own_N * b.own_N) @ kept_NP
+    mask_NP = _subsets(len(a.diagonal_N))
+    n_P = mask_NP.sum(0)
+    trace_P = products_P - (a.diagonal_N * b.diagonal_N) @ mask_NP
     corner_P = a.rows_NP.sum(0) * b.rows_NP.sum(0) / ((n_P - 1) * (n_P - 2))
     cross_P = (a.rows_NP * b.rows_NP).sum(0)
     value_P: FloatArray = (trace_P + corner_P - 2 * cross_P / (n_P - 2)) / (n_P * (n_P - 3))
@@ -184,7 +184,7 @@ def _pair(a: _Layer, b: _Layer) -> tuple[float, float, float, float]:
 def _unrelated(a: _Layer, b: _Layer, order: NDArray[np.int64]) -> tuple[float, float]:
     """Both kinds of CKA with the rows of b in another order."""
     # Only sums over all rows are needed, and those of b do not depend on the order.
-    moved = replace(b, x_ND=b.x_ND[order], own_N=b.own_N[order], rows_NP=b.rows_NP[order])
+    moved = replace(b, x_ND=b.x_ND[order], diagonal_N=b.diagonal_N[order], rows_NP=b.rows_NP[order])
     products_P = np.full(BLOCKS + 1, float(((a.x_ND.T @ moved.x_ND) ** 2).sum()))
     unbiased = float(_unbiased(products_P, a, moved)[0])
     debiased = unbiased / float(np.sqrt(a.unbiased_P[0] * b.unbiased_P[0]))

@@ -154,11 +154,11 @@ def neighbors(
         square_RM = _squares(y_MD, square_M, rows_R, count)
         square_RM[np.arange(len(rows_R)), rows_R] = np.inf
         near_RQ = _nearest(square_RM, min(k + (SPARE if parts else 0), count - 1))
-        found_RQ = np.take_along_axis(square_RM, near_RQ, 1)
-        r_MK[rows_R] = np.sqrt(np.maximum(found_RQ[:, :k], 0))
+        nearest_RQ = np.take_along_axis(square_RM, near_RQ, 1)
+        r_MK[rows_R] = np.sqrt(np.maximum(nearest_RQ[:, :k], 0))
         for g in range(parts):
             assert blocks_M is not None
-            left_RK = _left(square_RM, near_RQ, found_RQ, blocks_M == g, k)
+            left_RK = _nearest_remaining(square_RM, near_RQ, nearest_RQ, blocks_M == g, k)
             r_GMK[g, rows_R] = np.sqrt(np.maximum(left_RK, 0))
     return Neighbors(r_MK, blocks_of(count) if blocks_M is None else blocks_M, r_GMK)
 
@@ -182,17 +182,17 @@ def _nearest(square_RM: FloatArray, count: int) -> NDArray[np.int64]:
     return np.take_along_axis(some_RQ, order_RQ, 1)
 
 
-def _left(
+def _nearest_remaining(
     square_RM: FloatArray,
     near_RQ: NDArray[np.int64],
-    found_RQ: FloatArray,
+    nearest_RQ: FloatArray,
     gone_M: NDArray[np.bool_],
     k: int,
 ) -> FloatArray:
     """The ``k`` smallest squared distances of each row to the remaining points."""
     gone_RQ = gone_M[near_RQ]
     order_RQ = np.argsort(gone_RQ, axis=1, kind="stable")[:, :k]
-    left_RK: FloatArray = np.take_along_axis(found_RQ, order_RQ, 1)
+    left_RK: FloatArray = np.take_along_axis(nearest_RQ, order_RQ, 1)
     short_R = (~gone_RQ).sum(1) < k
     if short_R.any():
         whole_SM = np.where(gone_M, np.inf, square_RM[short_R])

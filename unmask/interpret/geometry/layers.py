@@ -122,18 +122,18 @@ class _Products:
         groups = (x_ND[blocks_N == g] for g in range(BLOCKS))
         return cls(x_ND, blocks_N, np.stack([part.T @ part for part in groups]), None)
 
-    def variances(self, kept_N: NDArray[np.bool_], left_out: int | None) -> FloatArray:
+    def variances(self, rows_N: NDArray[np.bool_], left_out: int | None) -> FloatArray:
         """Eigenvalues of the covariance of the kept rows, (D,)."""
-        n, width = int(kept_N.sum()), self.x_ND.shape[1]
+        n, width = int(rows_N.sum()), self.x_ND.shape[1]
         if self.gram_GDD is not None:
             gram_DD = self.gram_GDD.sum(0)
             if left_out is not None:
                 gram_DD = gram_DD - self.gram_GDD[left_out]
-            mean_D = self.x_ND[kept_N].mean(0)
+            mean_D = self.x_ND[rows_N].mean(0)
             return _eigenvalues(gram_DD / n - np.outer(mean_D, mean_D))
         assert self.kernel_NN is not None
         # The centered rows times their transpose have the same eigenvalues except zeros.
-        kernel_MM = self.kernel_NN[np.ix_(kept_N, kept_N)]
+        kernel_MM = self.kernel_NN[np.ix_(rows_N, rows_N)]
         kernel_MM = kernel_MM - kernel_MM.mean(0) - kernel_MM.mean(1)[:, None] + kernel_MM.mean()
         return np.concatenate([np.zeros(width - n), _eigenvalues(kernel_MM / n)])
 
@@ -177,9 +177,9 @@ def variances(x_ND: FloatArray) -> FloatArray:
 
 
 def _measures(products: _Products, left_out: int | None) -> tuple[float, ...]:
-    kept_N = products.blocks_N != left_out
-    variance_D = products.variances(kept_N, left_out)
-    length_M = np.linalg.norm(products.x_ND[kept_N], axis=1)
+    rows_N = products.blocks_N != left_out
+    variance_D = products.variances(rows_N, left_out)
+    length_M = np.linalg.norm(products.x_ND[rows_N], axis=1)
     return (
         participation_ratio(variance_D),
         iso_score(variance_D),

@@ -195,9 +195,9 @@ def _signed(directions_DA: FloatArray) -> FloatArray:
     """Each direction with its largest entry positive; zeros complete three where the width is less."""
     largest_A = np.abs(directions_DA).argmax(0)
     signs_A = np.sign(directions_DA[largest_A, np.arange(directions_DA.shape[1])])
-    made_D3 = np.zeros((len(directions_DA), AXES))
-    made_D3[:, : directions_DA.shape[1]] = directions_DA * np.where(signs_A == 0, 1, signs_A)
-    return made_D3
+    signed_D3 = np.zeros((len(directions_DA), AXES))
+    signed_D3[:, : directions_DA.shape[1]] = directions_DA * np.where(signs_A == 0, 1, signs_A)
+    return signed_D3
 
 
 def _turn_to_next(levels: list[FloatArray], fit_F: NDArray[np.int64]) -> None:
@@ -243,6 +243,6 @@ def _umap(x_ND: FloatArray, start_N3: FloatArray, fit_F: NDArray[np.int64], seed
         random_state=seed,
         n_jobs=1,
     )
-    made_N3 = np.asarray(reducer.fit_transform(x_ND.astype(np.float32)), dtype=np.float64)
-    centered_N3: FloatArray = made_N3 - made_N3[fit_F].mean(0)
+    umap_N3 = np.asarray(reducer.fit_transform(x_ND.astype(np.float32)), dtype=np.float64)
+    centered_N3: FloatArray = umap_N3 - umap_N3[fit_F].mean(0)
     return centered_N3

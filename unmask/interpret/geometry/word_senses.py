@@ -413,10 +413,10 @@ def _silhouette(cosine_MM: FloatArray, sense_M: NDArray[np.int64]) -> float:
     distance_MM = np.maximum(1 - cosine_MM, 0)
     np.fill_diagonal(distance_MM, 0)
     mean_MC = distance_MM @ of_MC / np.maximum(of_MC.sum(0) - of_MC, 1)
-    own_M = mean_MC[np.arange(len(sense_M)), sense_M]
+    within_M = mean_MC[np.arange(len(sense_M)), sense_M]
     other_M = np.where(of_MC > 0, np.inf, mean_MC).min(1)
-    most_M = np.maximum(own_M, other_M)
-    return float(np.divide(other_M - own_M, most_M, out=np.zeros_like(most_M), where=most_M > 0).mean())
+    most_M = np.maximum(within_M, other_M)
+    return float(np.divide(other_M - within_M, most_M, out=np.zeros_like(most_M), where=most_M > 0).mean())
 
 
 def _wilson(share: float, m: int) -> Estimate:
