@@ -38,8 +38,8 @@ class Asking:
         return error
 
     def read(self, text=TEXT, **options):
-        read = self.json("texts", "POST", {"text": text, **options})
-        return read["id"], read
+        answer = self.json("texts", "POST", {"text": text, **options})
+        return answer["id"], answer
 
     def measured(self, text=TEXT, **options):
         text_id, _ = self.read(text, **options)

@@ -91,13 +91,13 @@ def test_two_models_of_one_folder_name_are_two_models():
     reads = [asking.json(f"texts/{text_id}") for text_id in ids]
     assert [read["model_index"] for read in reads] == [0, 1]
     names = [read["model"] for read in reads]
-    assert names == [one["name"] for one in asking.json("session")["models"]]
+    assert names == [model["name"] for model in asking.json("session")["models"]]
     parents = [model.checkpoint.source.folder.parent.name for model in models]
     assert names == [f"{parent}/model" for parent in parents]
     for text_id, model in zip(ids, models, strict=True):
         values, _ = asking.arrays(f"texts/{text_id}/values/2/3")
-        wanted = model.attention(TEXT).probabilities(2, 3)
-        np.testing.assert_allclose(values["values"], wanted, atol=1e-6)
+        expected = model.attention(TEXT).probabilities(2, 3)
+        np.testing.assert_allclose(values["values"], expected, atol=1e-6)
     compared, _ = asking.arrays(f"compare/{ids[0]}/{ids[1]}")
     assert np.diag(compared["distance"]).min() > 1e-3
     asking.api.close()
@@ -149,8 +149,8 @@ def test_values_are_exact(asking, text_id, dense):
     np.testing.assert_allclose(whole["values"].sum(axis=1), 1, rtol=1e-5)
     weighted, _ = asking.arrays(f"texts/{text_id}/values/0/1?weight=norm")
     norm, _ = asking.arrays(f"texts/{text_id}/head/0/1")
-    wanted = dense[0, 1] * norm["norm"]
-    np.testing.assert_allclose(weighted["values"], wanted / wanted.sum(1, keepdims=True), atol=1e-5)
+    expected = dense[0, 1] * norm["norm"]
+    np.testing.assert_allclose(weighted["values"], expected / expected.sum(1, keepdims=True), atol=1e-5)
 
 
 def test_tiles_are_codes_of_the_values(asking, text_id, dense):
@@ -230,10 +230,10 @@ def test_fewer_edges_are_the_first_of_all(asking, text_id):
 @pytest.mark.parametrize("weight", ["raw", "norm"])
 def test_edges_between_the_texts_of_a_pair(asking, text_id, weight):
     pair_id = asking.measured(pair="the bank was a text")
-    read = asking.json(f"texts/{pair_id}")
+    answer = asking.json(f"texts/{pair_id}")
     whole, _ = asking.arrays(f"texts/{pair_id}/values/1/2?weight={weight}")
     found, _ = asking.arrays(f"texts/{pair_id}/edges/1/pair?weight={weight}&most=3")
-    of = np.array([2 if one["special"] else int(one["in_pair"]) for one in read["tokens"]])
+    of = np.array([2 if token["special"] else int(token["in_pair"]) for token in answer["tokens"]])
     for text in (0, 1):
         there = np.where(of == text, whole["values"], 0)
         there[of == 2] = 0
@@ -274,10 +274,10 @@ def test_maps_without_special_tokens(asking, text_id, dense):
 
 
 def test_patterns_of_a_layer(asking, text_id, view):
-    found = asking.json(f"texts/{text_id}/patterns/1")
-    assert (tuple(found["shapes"]), found["clear"]) == (SHAPES, CLEAR)
-    wanted = head_patterns(view.cache, view.statistics(), layers=(1,))
-    assert found["scores"] == [list(wanted.of(1, head).values()) for head in range(HEADS)]
+    answer = asking.json(f"texts/{text_id}/patterns/1")
+    assert (tuple(answer["shapes"]), answer["clear"]) == (SHAPES, CLEAR)
+    expected = head_patterns(view.cache, view.statistics(), layers=(1,))
+    assert answer["scores"] == [list(expected.of(1, head).values()) for head in range(HEADS)]
     asking.problem(f"texts/{text_id}/patterns/{LAYERS}", 400)
 
 
@@ -295,17 +295,17 @@ def test_maps_of_many_heads_as_one(asking, text_id, dense, view, over):
     whole, pool = OVERS[over]
     for special, change in (("show", lambda p: p), ("hide", without_special)):
         maps = np.stack([[change(p) for p in layer] for layer in dense])
-        wanted = pool(maps[1] if whole else np.concatenate(maps), axis=0)
+        expected = pool(maps[1] if whole else np.concatenate(maps), axis=0)
         about = f"special={special}&over={over}"
         found, _ = asking.arrays(f"texts/{text_id}/values/1/2?{about}")
-        np.testing.assert_allclose(found["values"], wanted, atol=1e-6)
+        np.testing.assert_allclose(found["values"], expected, atol=1e-6)
         part, _ = asking.arrays(f"texts/{text_id}/values/1/0?rows=1:4&columns=2:7&{about}")
-        np.testing.assert_allclose(part["values"], wanted[1:4, 2:7], atol=1e-6)
+        np.testing.assert_allclose(part["values"], expected[1:4, 2:7], atol=1e-6)
         tile, meta = asking.arrays(f"texts/{text_id}/tiles/1/2/0/0/0?{about}")
         assert np.array_equal(tile["codes"], codes(found["values"]))
         assert meta["pool"] == over.split("_")[1]
         firsts = words(view.encoding).first_tokens
-        sums = np.add.reduceat(wanted, firsts, axis=1)
+        sums = np.add.reduceat(expected, firsts, axis=1)
         means = [rows.mean(0) for rows in np.split(sums, firsts[1:])]
         found, _ = asking.arrays(f"texts/{text_id}/words/1/2?{about}")
         np.testing.assert_allclose(found["values"], means, atol=1e-6)
@@ -321,10 +321,10 @@ def test_a_coarse_tile_of_many_heads_pools_cells_as_heads():
             values, _ = asking.arrays(f"texts/{text_id}/values/1/2?over={over}")
             p, cells = values["values"].astype(np.float64), len(tile["codes"])
             assert meta["cell"] == 2
-            wanted = [
+            expected = [
                 [pool(p[2 * y : 2 * y + 2, 2 * x : 2 * x + 2]) for x in range(cells)] for y in range(cells)
             ]
-            assert np.abs(tile["codes"].astype(int) - codes(np.array(wanted))).max() <= 1
+            assert np.abs(tile["codes"].astype(int) - codes(np.array(expected))).max() <= 1
 
 
 def test_a_coarse_tile_without_special_tokens_is_not_the_one_that_is_kept():
@@ -340,18 +340,18 @@ def test_a_coarse_tile_without_special_tokens_is_not_the_one_that_is_kept():
 
 
 def test_sinks(asking, text_id, dense):
-    found = asking.json(f"texts/{text_id}/sinks?epsilon=0.2")
+    answer = asking.json(f"texts/{text_id}/sinks?epsilon=0.2")
     length = dense.shape[-1]
-    assert (found["epsilon"], len(found["layers"])) == (0.2, LAYERS)
-    assert found["baseline"] == pytest.approx(1 / length)
+    assert (answer["epsilon"], len(answer["layers"])) == (0.2, LAYERS)
+    assert answer["baseline"] == pytest.approx(1 / length)
     received = dense.mean(2).reshape(-1, length)
-    by_token = {one["token"]: one for one in found["tokens"]}
+    by_token = {token["token"]: token for token in answer["tokens"]}
     assert by_token.keys() == set(np.flatnonzero((received > 0.2).any(0)).tolist())
     for token, one in by_token.items():
         assert one["mass"] == pytest.approx(received[:, token].mean(), rel=1e-4)
         assert one["adapted_rate"] == pytest.approx((received[:, token] > 0.2).mean())
-    assert len(found["heads"]) == LAYERS * HEADS
-    for one in found["heads"]:
+    assert len(answer["heads"]) == LAYERS * HEADS
+    for one in answer["heads"]:
         assert one["type"] in ("no-op", "broadcast", "neither")
         assert one["mass"] == pytest.approx(dense[one["layer"], one["head"]].mean(0).max(), rel=1e-4)
         p = dense[one["layer"], one["head"]]
@@ -370,24 +370,26 @@ def test_rollout(asking, text_id, dense):
 
 def test_fill_and_logit_lens_agree_with_the_library(asking, text_id, model):
     token = 3
-    read = asking.json(f"texts/{text_id}")["tokens"][token]
-    masked = TEXT[: read["start"]] + "[MASK]" + TEXT[read["end"] :]
-    (wanted,) = model.fill(masked, top_k=4)
-    found = asking.json(f"texts/{text_id}/fill?token={token}&top=4")
-    assert [one["id"] for one in found["predictions"]] == [one.id for one in wanted.predictions]
-    for one, other in zip(found["predictions"], wanted.predictions, strict=True):
+    answer = asking.json(f"texts/{text_id}")["tokens"][token]
+    masked = TEXT[: answer["start"]] + "[MASK]" + TEXT[answer["end"] :]
+    (expected,) = model.fill(masked, top_k=4)
+    answer = asking.json(f"texts/{text_id}/fill?token={token}&top=4")
+    assert [prediction["id"] for prediction in answer["predictions"]] == [
+        prediction.id for prediction in expected.predictions
+    ]
+    for one, other in zip(answer["predictions"], expected.predictions, strict=True):
         assert one["probability"] == pytest.approx(other.probability, rel=1e-4)
-    assert (found["own"]["id"], found["was_mask"]) == (read["id"], False)
+    assert (answer["own"]["id"], answer["was_mask"]) == (answer["id"], False)
     lens = asking.json(f"texts/{text_id}/lens?token={token}&top=4")
     assert len(lens["levels"]) == LAYERS + 1
-    assert lens["levels"][-1]["predictions"] == found["predictions"]
-    assert lens["levels"][-1]["own"] == found["own"]
+    assert lens["levels"][-1]["predictions"] == answer["predictions"]
+    assert lens["levels"][-1]["own"] == answer["own"]
 
 
 def test_a_mask_in_the_text_is_not_masked_again(asking):
     text_id = asking.measured("the [MASK] bank")
-    found = asking.json(f"texts/{text_id}/fill?token=2")
-    assert (found["was_mask"], found["own"]) == (True, None)
+    answer = asking.json(f"texts/{text_id}/fill?token=2")
+    assert (answer["was_mask"], answer["own"]) == (True, None)
     assert asking.json(f"texts/{text_id}/lens?token=2")["masked"] is False
 
 
@@ -397,11 +399,11 @@ def test_effects_have_the_sign_that_is_said(asking, text_id):
     agree = []
     for layer in range(LAYERS):
         for head in range(HEADS):
-            one = asking.json(f"texts/{text_id}/ablate/{layer}/{head}?token=3&how=zero")
-            assert one["effect"] == pytest.approx(one["before"] - one["after"], abs=1e-6)
-            assert one["estimate"] == pytest.approx(float(importance["values"][layer, head]), rel=1e-4)
-            assert (one["what"], one["unit"]) == (meta["what"], meta["unit"])
-            agree.append((one["effect"], one["estimate"]))
+            answer = asking.json(f"texts/{text_id}/ablate/{layer}/{head}?token=3&how=zero")
+            assert answer["effect"] == pytest.approx(answer["before"] - answer["after"], abs=1e-6)
+            assert answer["estimate"] == pytest.approx(float(importance["values"][layer, head]), rel=1e-4)
+            assert (answer["what"], answer["unit"]) == (meta["what"], meta["unit"])
+            agree.append((answer["effect"], answer["estimate"]))
     assert np.corrcoef(np.array(agree).T)[0, 1] > 0.5, "an estimate points the way the measurement goes"
 
 
@@ -418,23 +420,23 @@ def test_attribution(asking, text_id):
 
 def test_words(asking, text_id, dense):
     arrays, meta = asking.arrays(f"texts/{text_id}/words/1/1")
-    read = asking.json(f"texts/{text_id}")
-    groups = [slice(word["first"], word["stop"]) for word in read["words"]]
-    wanted = [[dense[1, 1, a, b].sum(1).mean() for b in groups] for a in groups]
-    np.testing.assert_allclose(arrays["values"], wanted, atol=1e-6)
+    answer = asking.json(f"texts/{text_id}")
+    groups = [slice(word["first"], word["stop"]) for word in answer["words"]]
+    expected = [[dense[1, 1, a, b].sum(1).mean() for b in groups] for a in groups]
+    np.testing.assert_allclose(arrays["values"], expected, atol=1e-6)
     assert meta["words"] == len(groups)
     found, _ = asking.arrays(f"texts/{text_id}/words/1/1?special=hide")
     kept = without_special(dense[1, 1])
-    wanted = [[kept[a, b].sum(1).mean() for b in groups] for a in groups]
-    np.testing.assert_allclose(found["values"], wanted, atol=1e-6)
+    expected = [[kept[a, b].sum(1).mean() for b in groups] for a in groups]
+    np.testing.assert_allclose(found["values"], expected, atol=1e-6)
     assert not found["values"][[0, -1]].any()
 
 
 def test_vocabulary_and_geometry(asking, text_id):
     assert asking.json(f"texts/{text_id}/vocabulary")["pieces_per_word"] >= 1
-    found = asking.json(f"texts/{text_id}/geometry")
-    assert found["levels"] == []
-    assert "30" in found["problem"]["sentence"]
+    answer = asking.json(f"texts/{text_id}/geometry")
+    assert answer["levels"] == []
+    assert "30" in answer["problem"]["sentence"]
 
 
 def test_two_models_on_one_text(asking, text_id):
@@ -532,8 +534,8 @@ def test_unknown_things(asking):
 def test_tour_and_length_scaling_are_there(asking):
     chapters = asking.json("tour")["chapters"]
     assert len(chapters) >= 10
-    found = asking.json(f"tour/{chapters[0]['id']}?text=the+river+bank")
-    assert found["chapter"] == chapters[0]["id"]
+    answer = asking.json(f"tour/{chapters[0]['id']}?text=the+river+bank")
+    assert answer["chapter"] == chapters[0]["id"]
     assert asking.problem("tour/nothing", 400)["kind"] == "InvalidRequest"
     assert asking.json("wall")["phase"] == "none"
     for body in ({"seconds": 0}, {"lengths": ["x"]}, {"speed": 1}, {"ways": "all"}, {"model": 9}):
@@ -572,10 +574,10 @@ def test_pooling_of_a_long_text(model):
     for z in (1, 2):
         part = Tile(0, min(length, 256 << z), 0, min(length, 256 << z))
         square = whole[: part.end_row, : part.end_column]
-        for pool, wanted in zip(("max", "mean"), pooled([(0, square)], part, 1 << z), strict=True):
+        for pool, expected in zip(("max", "mean"), pooled([(0, square)], part, 1 << z), strict=True):
             tile, meta = asking.arrays(f"texts/{text_id}/tiles/0/1/{z}/0/0?pool={pool}")
             assert meta["cell"] == 1 << z
-            assert np.abs(tile["codes"].astype(int) - codes(wanted)).max() <= 1
+            assert np.abs(tile["codes"].astype(int) - codes(expected)).max() <= 1
     column, _ = asking.arrays(f"texts/{text_id}/values/0/1?columns=9:10")
     np.testing.assert_allclose(column["values"][:, 0], whole[:, 9], rtol=1e-4)
     assert asking.problem(f"texts/{text_id}/tiles/0/1/3/0/0", 400)

@@ -37,7 +37,7 @@ def test_layout_is_as_described():
     length = int.from_bytes(data[4:8], "little")
     assert (8 + length) % 8 == 0
     header = json.loads(data[8 : 8 + length])
-    assert [one["offset"] % 8 for one in header["arrays"]] == [0, 0]
+    assert [array["offset"] % 8 for array in header["arrays"]] == [0, 0]
     assert np.frombuffer(data, "<f4", 1, 8 + length + header["arrays"][1]["offset"]).tolist() == [1.5]
 
 

@@ -56,19 +56,23 @@ def place_of(asking, text, surface):
 
 def test_predictions_before_and_after(asking, both, model):
     _, token = place_of(asking, both[1], "muddy")
-    found = asking.json("change/{}/{}/fill?token={}&top=3".format(*both, token))
-    assert not found["same"]
-    here = found["token_before"]
+    answer = asking.json("change/{}/{}/fill?token={}&top=3".format(*both, token))
+    assert not answer["same"]
+    here = answer["token_before"]
     before, after = (model.tokenizer.encode(text) for text in (BEFORE, AFTER))
     assert before.surface(here) == after.surface(token)
     p, q = (
         word_probabilities(model_cache(model, masked(one, [at], model.tokenizer)), at)
         for one, at in ((before, here), (after, token))
     )
-    ids = [one["id"] for one in found["predictions"]]
-    assert {found["own_before"], found["own_after"], *np.argsort(-p)[:3], *np.argsort(-q)[:3]} == set(ids)
-    np.testing.assert_allclose([one["before"] for one in found["predictions"]], p[ids], atol=1e-6)
-    np.testing.assert_allclose([one["after"] for one in found["predictions"]], q[ids], atol=1e-6)
+    ids = [prediction["id"] for prediction in answer["predictions"]]
+    assert {answer["own_before"], answer["own_after"], *np.argsort(-p)[:3], *np.argsort(-q)[:3]} == set(ids)
+    np.testing.assert_allclose(
+        [prediction["before"] for prediction in answer["predictions"]], p[ids], atol=1e-6
+    )
+    np.testing.assert_allclose(
+        [prediction["after"] for prediction in answer["predictions"]], q[ids], atol=1e-6
+    )
     # The same number by another path: the target that ablations measure.
     cache = model_cache(model, masked(after, [token], model.tokenizer))
     score = TargetScore(cache, Word(token, ids[0])).of(cache.states[-1])
@@ -84,23 +88,23 @@ def model_cache(model, encoding):
 def test_nothing_changes_at_the_word_that_was_replaced(asking):
     one, other = asking.measured("The river bank was muddy."), asking.measured("The river text was muddy.")
     _, token = place_of(asking, other, "text")
-    found = asking.json(f"change/{one}/{other}/fill?token={token}")
-    assert found["same"]
-    assert all(word["before"] == pytest.approx(word["after"]) for word in found["predictions"])
-    assert found["own_before"] != found["own_after"]
+    answer = asking.json(f"change/{one}/{other}/fill?token={token}")
+    assert answer["same"]
+    assert all(word["before"] == pytest.approx(word["after"]) for word in answer["predictions"])
+    assert answer["own_before"] != answer["own_after"]
 
 
 def test_guesses_stand_for_a_whole_word(asking, both, model):
     _, token = place_of(asking, both[0], "bank")
-    found = asking.json(f"texts/{both[0]}/guesses?token={token}&top=4")
+    answer = asking.json(f"texts/{both[0]}/guesses?token={token}&top=4")
     fill = asking.json(f"texts/{both[0]}/fill?token={token}&top=40")
-    known = {one["id"]: one["probability"] for one in fill["predictions"]}
-    assert found["own"]["probability"] == pytest.approx(fill["own"]["probability"], rel=1e-4)
-    assert found["own"]["rank"] == fill["own"]["rank"]
-    assert len(found["predictions"]) == 4
-    for one in found["predictions"]:
-        assert one["probability"] == pytest.approx(known[one["id"]], rel=1e-4)
-        assert one["text"].isalnum()
+    known = {prediction["id"]: prediction["probability"] for prediction in fill["predictions"]}
+    assert answer["own"]["probability"] == pytest.approx(fill["own"]["probability"], rel=1e-4)
+    assert answer["own"]["rank"] == fill["own"]["rank"]
+    assert len(answer["predictions"]) == 4
+    for prediction in answer["predictions"]:
+        assert prediction["probability"] == pytest.approx(known[prediction["id"]], rel=1e-4)
+        assert prediction["text"].isalnum()
     assert asking.problem(f"texts/{both[0]}/guesses?token=0", 409)["sentence"].startswith(
         "[CLS] is a special"
     )

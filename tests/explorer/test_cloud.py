@@ -36,9 +36,9 @@ def long_asking():
 def test_the_cloud_of_a_text_is_that_of_its_states(asking, text_id, view):
     arrays, meta = asking.arrays(f"texts/{text_id}/cloud")
     states = [*view.cache.states[:-1], view.cache.final_ND]
-    wanted = project(states, special_N=view.encoding.special)
-    np.testing.assert_allclose(arrays["points"], wanted.points_LN3, atol=1e-5)
-    np.testing.assert_allclose(arrays["explained"], wanted.explained_L3, rtol=1e-5)
+    expected = project(states, special_N=view.encoding.special)
+    np.testing.assert_allclose(arrays["points"], expected.points_LN3, atol=1e-5)
+    np.testing.assert_allclose(arrays["explained"], expected.explained_L3, rtol=1e-5)
     assert meta == {"method": "pca", "basis": "own", "fitted": len(view.encoding) - 2}
     shared, meta = asking.arrays(f"texts/{text_id}/cloud?basis=shared")
     assert meta["basis"] == "shared"
@@ -71,18 +71,18 @@ def test_umap_that_is_not_installed_is_one_sentence(asking, text_id, monkeypatch
 def test_attention_received_is_the_mean_of_a_layers_heads(asking, text_id, view):
     arrays, _ = asking.arrays(f"texts/{text_id}/received")
     heads = range(HEADS)
-    wanted = [np.mean([view.probabilities(n, head).mean(0) for head in heads], 0) for n in range(LAYERS)]
-    np.testing.assert_allclose(arrays["received"], wanted, atol=1e-6)
+    expected = [np.mean([view.probabilities(n, head).mean(0) for head in heads], 0) for n in range(LAYERS)]
+    np.testing.assert_allclose(arrays["received"], expected, atol=1e-6)
 
 
 def test_the_cloud_of_a_word(long_asking):
     asking, model = long_asking
     arrays, meta = asking.arrays("bank/cloud?model=0&word=bat")
-    given = shipped_senses("bat")
-    wanted = sense_cloud(model.encoder, model.tokenizer, given)
-    np.testing.assert_allclose(arrays["points"], wanted.projection.points_LN3, atol=1e-5)
-    assert meta["senses"] == list(given.senses)
-    assert meta["sentences"] == [asdict(sentence) for sentence in given.sentences]
+    sense_set = shipped_senses("bat")
+    expected = sense_cloud(model.encoder, model.tokenizer, sense_set)
+    np.testing.assert_allclose(arrays["points"], expected.projection.points_LN3, atol=1e-5)
+    assert meta["senses"] == list(sense_set.senses)
+    assert meta["sentences"] == [asdict(sentence) for sentence in sense_set.sentences]
     for one in meta["sentences"]:
         assert one["text"][one["start"] : one["end"]].lower() == "bat"
     other, meta = asking.arrays("bank/cloud?model=0&word=bank")
@@ -123,14 +123,16 @@ def test_an_analysis_tells_how_far_it_is_and_stops_by_its_name(asking, text_id):
     for thread in threads:
         thread.start()
     assert all(event.wait(20) for event in begun.values())
-    found = {one["name"]: one for one in asking.json(f"texts/{text_id}/analyses")["analyses"]}
+    found = {analysis["name"]: analysis for analysis in asking.json(f"texts/{text_id}/analyses")["analyses"]}
     assert set(found) == {"slow", "other"}
     assert (found["slow"]["what"], found["slow"]["done"], found["slow"]["total"]) == ("counting", 2, 7)
     assert found["slow"]["eta_s"] >= 0
     asking.raw(f"texts/{text_id}/analyses/slow/stop", "POST")
     threads[0].join(20)
     assert "stopped" in str(outcomes["slow"])
-    assert [one["name"] for one in asking.json(f"texts/{text_id}/analyses")["analyses"]] == ["other"]
+    assert [analysis["name"] for analysis in asking.json(f"texts/{text_id}/analyses")["analyses"]] == [
+        "other"
+    ]
     free.set()
     threads[1].join(20)
     assert outcomes["other"] == "other"

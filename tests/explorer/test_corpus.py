@@ -47,28 +47,28 @@ def test_the_corpus_is_read_in_the_background(asked):
 
 def test_statistics_and_examples_are_those_of_python(asked, model):
     done(asked)
-    wanted = model.attention_over(TEXTS)
+    expected = model.attention_over(TEXTS)
     arrays, meta = asked.arrays("corpus/0/heads?texts=5")
     assert meta["texts"] == 5
     for name in ("entropy", "entropy_share", "distance", "classes", "labels"):
-        np.testing.assert_allclose(arrays[name], getattr(wanted, name), rtol=1e-5)
+        np.testing.assert_allclose(arrays[name], getattr(expected, name), rtol=1e-5)
     answer = asked.json("corpus/0/head/2/1?texts=5")
-    assert [one["pattern"] for one in answer["patterns"]] == list(PATTERNS)
-    for one in answer["patterns"]:
-        examples = wanted.examples(2, 1, one["pattern"], 12)
-        assert [(e["text"], tuple(e["query"])) for e in one["examples"]] == [
+    assert [pattern["pattern"] for pattern in answer["patterns"]] == list(PATTERNS)
+    for pattern in answer["patterns"]:
+        examples = expected.examples(2, 1, pattern["pattern"], 12)
+        assert [(e["text"], tuple(e["query"])) for e in pattern["examples"]] == [
             (e.text, e.query) for e in examples
         ]
 
 
 def test_examples_with_a_word(asked):
     done(asked)
-    found = asked.json("corpus/0/find/1/1?query_word=River&pattern=next")
-    assert (found["matching"], found["read"], len(found["examples"])) == (2, 2, 2)
-    assert {one["text"][slice(*one["query"])] for one in found["examples"]} == {"river"}
+    answer = asked.json("corpus/0/find/1/1?query_word=River&pattern=next")
+    assert (answer["matching"], answer["read"], len(answer["examples"])) == (2, 2, 2)
+    assert {example["text"][slice(*example["query"])] for example in answer["examples"]} == {"river"}
     before = asked.json("corpus/0/find/1/1?query_word=River&pattern=previous")
-    for examples, step in ((found["examples"], 1), (before["examples"], -1)):
-        assert [one["key_token"] - one["query_token"] for one in examples] == [step, step]
+    for examples, step in ((answer["examples"], 1), (before["examples"], -1)):
+        assert [example["key_token"] - example["query_token"] for example in examples] == [step, step]
     assert "no word" in asked.problem("corpus/0/find/1/1?query_word=%20", 400)["sentence"]
     asked.problem(f"corpus/0/find/1/1?query_word={'x' * 61}", 409)
     asked.problem("corpus/0/find/1/1?query_word=a&pattern=backwards", 400)
@@ -116,7 +116,7 @@ def test_a_stopped_corpus_shows_what_it_has_and_resumes(model, monkeypatch):
     calls = []
 
     def stopping(encoder, encodings, watch):
-        calls.append([one.text for one in encodings])
+        calls.append([encoding.text for encoding in encodings])
         if len(calls) == 2:
             asking.json("corpus/0", "DELETE")
         return run(encoder, encodings, watch)
@@ -139,18 +139,18 @@ def test_similar_heads_of_a_text(asking, model):
     text_id = asking.measured()
     arrays, _ = asking.arrays(f"texts/{text_id}/alike")
     assert arrays["distance"].shape == (LAYERS * HEADS, LAYERS * HEADS)
-    wanted = head_distances(model.attention(TEXT).cache).divergence
-    np.testing.assert_allclose(arrays["distance"], wanted, atol=1e-6)
+    expected = head_distances(model.attention(TEXT).cache).divergence
+    np.testing.assert_allclose(arrays["distance"], expected, atol=1e-6)
 
 
 def test_the_effect_of_a_head_on_the_embedding_of_a_text(asking):
     text_id = asking.measured()
-    found = asking.json(f"texts/{text_id}/ablate/1/2?how=zero&target=embedding")
-    assert found["token"] is None
-    assert "the text's embedding" in found["what"]
-    assert found["effect"] == pytest.approx(found["before"] - found["after"])
-    one = asking.json(f"texts/{text_id}/ablate/1/2?token=3&how=zero&target=embedding")
-    assert one["effect"] != found["effect"]
+    answer = asking.json(f"texts/{text_id}/ablate/1/2?how=zero&target=embedding")
+    assert answer["token"] is None
+    assert "the text's embedding" in answer["what"]
+    assert answer["effect"] == pytest.approx(answer["before"] - answer["after"])
+    answer = asking.json(f"texts/{text_id}/ablate/1/2?token=3&how=zero&target=embedding")
+    assert answer["effect"] != answer["effect"]
 
 
 def test_the_page_names_every_pattern():

@@ -22,8 +22,8 @@ def shown_keys():
     keys = (SOURCES / "state" / "keys.ts").read_text(encoding="utf-8")
     table = keys.partition("BINDINGS: readonly Binding[] = [")[2].partition("];")[0]
     for key, rest in re.findall(r"bind\('([^']+)',(.*)", table):
-        given = re.search(r"(?:true|false), '([^']+)'\)", rest)
-        shown = given.group(1) if given else key
+        match = re.search(r"(?:true|false), '([^']+)'\)", rest)
+        shown = match.group(1) if match else key
         yield WRITTEN.get(shown, shown)
 
 

@@ -66,7 +66,7 @@ def test_its_states_are_measured_as_by_the_library(api, elmo, text):
         (found["random"], random_baseline(elmo.encoder)),
     ):
         expected = geometry(read_texts(encoder, encodings).states)
-        assert [one["effective_rank"]["value"] for one in levels] == pytest.approx(
+        assert [level["effective_rank"]["value"] for level in levels] == pytest.approx(
             [one.effective_rank.value for one in expected]
         )
     points, _ = arrays(api, f"texts/{text}/cloud")
@@ -75,7 +75,7 @@ def test_its_states_are_measured_as_by_the_library(api, elmo, text):
 
 def test_the_senses_of_a_word(api):
     found = api.ask("bank?model=0&word=bank")
-    assert [one["layer"] for one in found["report"]["layers"]] == [0, 1, 2]
+    assert [layer["layer"] for layer in found["report"]["layers"]] == [0, 1, 2]
     points, meta = arrays(api, "bank/cloud?model=0&word=bank")
     assert points["points"].shape == (3, len(meta["sentences"]), 3)
 
@@ -120,7 +120,7 @@ def test_the_page_loads_a_folder(bert, folder):
     try:
         found = api.ask("models/preview", {"name": str(folder)})
         elmo = load(folder)
-        assert found["parameter_count"] == sum(one.numel() for one in elmo.encoder.parameters())
+        assert found["parameter_count"] == sum(parameter.numel() for parameter in elmo.encoder.parameters())
         assert (found["layers"], found["width"]) == (2, elmo.width)
         assert "<svg" in found["svg"]
         made = api.ask("models", {"name": str(folder)})

@@ -244,7 +244,7 @@ def test_the_page_comes_before_the_models(model):
 
     asking = Asking(Api([("late", late), ("nowhere", never)]))
     session = asking.json("session")
-    assert [one["phase"] for one in session["models"]] == ["loading", "waiting"]
+    assert [model["phase"] for model in session["models"]] == ["loading", "waiting"]
     assert session["models"][0]["name"] == "late"
     answers = []
     hand = threading.Thread(target=lambda: answers.append(asking.raw("texts", "POST", {"text": TEXT})))
@@ -254,7 +254,7 @@ def test_the_page_comes_before_the_models(model):
     assert answers[0].status == 200, "a text that is posted meanwhile waits for its model"
     asking.raw("texts", "POST", {"text": TEXT, "model": 1})
     models = asking.json("session")["models"]
-    assert [one["phase"] for one in models] == ["ready", "failed"]
+    assert [model["phase"] for model in models] == ["ready", "failed"]
     assert "no folder" in models[1]["problem"]["sentence"]
     error = asking.problem("texts", 409, "POST", {"text": TEXT, "model": 1})
     assert "no folder" in error["sentence"]

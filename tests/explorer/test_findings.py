@@ -25,16 +25,16 @@ def text_id(asking):
 
 
 def kinds(answer):
-    return [one["kind"] for one in answer["findings"]]
+    return [finding["kind"] for finding in answer["findings"]]
 
 
 def test_findings_are_those_of_python(asking, text_id, model):
     view = model.attention(RIVER)
     expected = attention_findings(view, view.statistics())
-    found = asking.json(f"texts/{text_id}/findings")
-    assert found["layers"] == found["layers_measured"] == 3
-    assert kinds(found) == [one.kind for one in expected.findings]
-    for one, other in zip(found["findings"], expected.findings, strict=True):
+    answer = asking.json(f"texts/{text_id}/findings")
+    assert answer["layers"] == answer["layers_measured"] == 3
+    assert kinds(answer) == [finding.kind for finding in expected.findings]
+    for one, other in zip(answer["findings"], expected.findings, strict=True):
         assert one["sentence"] == other.sentence
         assert one["value"] == pytest.approx(other.value, rel=1e-5)
 
@@ -43,14 +43,14 @@ def test_heads_are_measured_for_a_word_where_the_model_predicts_words(asking, te
     encoding = model.tokenize(RIVER)
     words = [at for at in range(len(encoding)) if not encoding.special[at]]
     longest = max(words, key=lambda at: (len(encoding.surface(at)), at))
-    found = asking.json(f"texts/{text_id}/findings/measured")
-    assert kinds(found) == ["effect", "prediction"]
-    assert [one["query"] for one in found["findings"]] == [longest, longest]
-    assert f"“{encoding.surface(longest)}”" in found["findings"][0]["sentence"]
+    answer = asking.json(f"texts/{text_id}/findings/measured")
+    assert kinds(answer) == ["effect", "prediction"]
+    assert [finding["query"] for finding in answer["findings"]] == [longest, longest]
+    assert f"“{encoding.surface(longest)}”" in answer["findings"][0]["sentence"]
     # A special token is not a word.
-    assert asking.json(f"texts/{text_id}/findings/measured?token=0") == found
+    assert asking.json(f"texts/{text_id}/findings/measured?token=0") == answer
     bank = asking.json(f"texts/{text_id}/findings/measured?token=3")
-    assert {one["query"] for one in bank["findings"]} == {3}
+    assert {finding["query"] for finding in bank["findings"]} == {3}
     assert "“bank”" in bank["findings"][0]["sentence"]
     effect = bank["findings"][0]
     ablated = asking.json(f"texts/{text_id}/ablate/{effect['layer']}/{effect['head']}?token=3&how=zero")
@@ -59,10 +59,10 @@ def test_heads_are_measured_for_a_word_where_the_model_predicts_words(asking, te
 
 def test_a_mask_in_the_text_is_the_word(asking):
     text_id = asking.measured("the river [MASK] was muddy")
-    found = asking.json(f"texts/{text_id}/findings/measured")
-    assert kinds(found) == ["effect", "prediction"]
-    assert found["findings"][1]["query"] == 3
-    assert found["findings"][1]["sentence"].startswith("For the mask, the model predicts")
+    answer = asking.json(f"texts/{text_id}/findings/measured")
+    assert kinds(answer) == ["effect", "prediction"]
+    assert answer["findings"][1]["query"] == 3
+    assert answer["findings"][1]["sentence"].startswith("For the mask, the model predicts")
 
 
 def test_a_model_without_words_is_measured_by_its_embedding(asking, other):

@@ -43,25 +43,25 @@ def test_every_text_has_a_page_and_a_card_and_nothing_is_computed_twice(
 ):
     out = tmp_path / "out"
     gallery(listed, output=out, model=folder(model), json=True)
-    told = json.loads(capsys.readouterr().out)
-    assert (told["written"], told["kept"], len(told["pages"])) == (2, 0, 2)
-    assert {one.name for one in out.iterdir()} == {*told["pages"], "index.html", "gallery.json"}
-    first, second = (saved(out / name) for name in told["pages"])
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["written"], printed["kept"], len(printed["pages"])) == (2, 0, 2)
+    assert {one.name for one in out.iterdir()} == {*printed["pages"], "index.html", "gallery.json"}
+    first, second = (saved(out / name) for name in printed["pages"])
     assert "view=overview" in first["hash"]
     assert all(part in second["hash"] for part in ("view=map", "layer=1", "head=2"))
-    page = (out / told["pages"][0]).read_text()
+    page = (out / printed["pages"][0]).read_text()
     assert "<title>Two &lt;banks&gt; | unmask</title>" in page
 
     index = (out / "index.html").read_text()
     finding = json.loads(
         next(one for path, one in first["answers"].items() if path.endswith("/findings"))["data"]
     )
-    kinds = {one["kind"]: one for one in finding["findings"]}
+    kinds = {finding["kind"]: finding for finding in finding["findings"]}
     hero = kinds["edge"]
     assert f"layer={hero['layer']}" in first["hash"]
     assert f"head={hero['head']}&query={hero['query']}" in first["hash"]
     assert re.search(r'class="found">([^<]+)', index)[1].replace("&#x27;", "'") == hero["sentence"]
-    assert re.findall(r'href="([^"]+)"', index) == told["pages"]
+    assert re.findall(r'href="([^"]+)"', index) == printed["pages"]
     assert "<script" not in index
     assert "http" not in index.replace("http-equiv", "")
     style = re.search("<style>(.*?)</style>", index, re.S)[1]
@@ -79,7 +79,7 @@ def test_every_text_has_a_page_and_a_card_and_nothing_is_computed_twice(
     written(listed, [{"text": SECOND, "view": "map", "layer": 1, "head": 2}, {"text": "the dog"}])
     gallery(listed, output=out, model=folder(model), json=True)
     again = json.loads(capsys.readouterr().out)
-    assert (again["written"], again["kept"], again["left"]) == (1, 1, [told["pages"][0]])
+    assert (again["written"], again["kept"], again["left"]) == (1, 1, [printed["pages"][0]])
     (out / again["pages"][1]).unlink()
     gallery(listed, output=out, model=folder(model), json=True)
     assert json.loads(capsys.readouterr().out)["written"] == 1
@@ -93,14 +93,14 @@ def test_other_weights_and_a_damaged_page_are_another_page(model, listed, tmp_pa
     pages = json.loads(capsys.readouterr().out)["pages"]
     (tmp_path / "out" / pages[0]).write_bytes((tmp_path / "out" / pages[0]).read_bytes()[:-3])
     gallery(listed, output=tmp_path / "out", model=str(body), json=True)
-    told = json.loads(capsys.readouterr().out)
-    assert (told["written"], told["kept"], told["pages"]) == (1, 1, pages)
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["written"], printed["kept"], printed["pages"]) == (1, 1, pages)
     path = body / "model.safetensors"
     save_file({name: one * 2 for name, one in load_file(path).items()}, path, {"format": "pt"})
     (body / "unmask_checksums.json").unlink(missing_ok=True)
     gallery(listed, output=tmp_path / "out", model=str(body), json=True)
-    told = json.loads(capsys.readouterr().out)
-    assert (told["written"], sorted(told["left"])) == (2, sorted(pages))
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["written"], sorted(printed["left"])) == (2, sorted(pages))
 
 
 def test_another_head_view_or_title_is_another_page(model, tmp_path, capsys):
@@ -115,8 +115,8 @@ def test_another_head_view_or_title_is_another_page(model, tmp_path, capsys):
     assert ["view=map" in one for one in hashes] == [False, False, True, False]
     written(listed, [rows[0] | {"title": "A dog"}])
     gallery(listed, output=tmp_path / "out", model=folder(model), json=True)
-    told = json.loads(capsys.readouterr().out)
-    assert (told["written"], len(told["left"])) == (1, 4)
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["written"], len(printed["left"])) == (1, 4)
 
 
 def test_texts_of_two_models_keep_their_order(tmp_path, capsys):
@@ -189,12 +189,12 @@ def cells_of(svg):
     """The class number of every cell that a picture draws."""
     tree = ElementTree.fromstring(svg)
     side = int(tree.get("viewBox").split()[2])
-    found = np.zeros((side, side), dtype=int)
+    values = np.zeros((side, side), dtype=int)
     for one in tree:
         x, y, wide = map(int, re.fullmatch(r"M(\d+) (\d+)h(\d+)v1h-\d+z", one.get("d")).groups())
-        assert not found[y, x : x + wide].any()
-        found[y, x : x + wide] = int(one.get("class")[1:])
-    return found
+        assert not values[y, x : x + wide].any()
+        values[y, x : x + wide] = int(one.get("class")[1:])
+    return values
 
 
 def test_a_picture_is_the_map(model):

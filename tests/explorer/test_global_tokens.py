@@ -49,8 +49,8 @@ def test_a_reading_names_its_global_tokens(asking, both, effect):
     assert (before["global_spans"], after["global_spans"]) == ([], [SPAN])
     assert (tuple(before["global_tokens"]), tuple(after["global_tokens"])) == (effect.before, effect.after)
     assert [after["tokens"][one]["surface"] for one in effect.added] == ["river"]
-    told = asking.json("session")["models"]
-    assert [one["has_global_tokens"] for one in told] == [True, False]
+    answer = asking.json("session")["models"]
+    assert [one["has_global_tokens"] for one in answer] == [True, False]
 
 
 def test_what_the_choice_changes(asking, both, effect):
@@ -58,7 +58,7 @@ def test_what_the_choice_changes(asking, both, effect):
     np.testing.assert_allclose(arrays["cosine"], effect.states.state_cosine, atol=1e-6)
     assert meta["embedding_cosine"] == pytest.approx(effect.states.embedding_cosine, abs=1e-6)
     assert meta["embedding_cosine"] < 1 - 1e-5
-    assert {one["change"] for one in meta["pairs"]} == {"kept"}
+    assert {pair["change"] for pair in meta["pairs"]} == {"kept"}
     moved, _ = asking.arrays("change/{}/{}/heads".format(*both))
     np.testing.assert_allclose(moved["moved"], effect.attention.moved, atol=1e-6)
     received, meta = asking.arrays("change/{}/{}/global".format(*both))
@@ -71,9 +71,13 @@ def test_classes_are_those_of_each_choice(asking, both, longformer, effect):
     _, meta = asking.arrays("change/{}/{}".format(*both))
     for side, logits in zip(("before", "after"), effect.logits["sequence"], strict=True):
         shares = np.exp(logits - logits.max())
-        np.testing.assert_allclose([one[side] for one in meta["classes"]], shares / shares.sum(), atol=1e-5)
+        np.testing.assert_allclose(
+            [class_[side] for class_ in meta["classes"]], shares / shares.sum(), atol=1e-5
+        )
     (plain,) = longformer.classify([TEXT])
-    assert [one["before"] for one in meta["classes"]] == pytest.approx(list(plain.scores.values()), abs=1e-5)
+    assert [class_["before"] for class_ in meta["classes"]] == pytest.approx(
+        list(plain.scores.values()), abs=1e-5
+    )
 
 
 def test_maps_and_masked_words_follow_the_choice(asking, both, longformer):

@@ -33,7 +33,7 @@ def asking(model):
 
 
 def phases(asking):
-    return [one["phase"] for one in asking.json("session")["models"]]
+    return [model["phase"] for model in asking.json("session")["models"]]
 
 
 def test_nothing_is_loaded_where_it_was_not_allowed(model, folder):
@@ -48,19 +48,19 @@ def test_nothing_is_loaded_where_it_was_not_allowed(model, folder):
 
 def test_what_a_model_takes_is_said_before_it_is_loaded(asking):
     assert asking.json("session")["loads"] is True
-    found = asking.json("models/preview", "POST", {"name": "unmask-mini"})
-    assert (found["where"], found["family"], found["layers"], found["width"]) == (
+    answer = asking.json("models/preview", "POST", {"name": "unmask-mini"})
+    assert (answer["where"], answer["family"], answer["layers"], answer["width"]) == (
         "folder",
         "modernbert",
         6,
         256,
     )
-    assert found["parameter_count"] == 6_991_360
-    assert found["memory_bytes"] == 4 * 6_991_360
-    assert found["download_bytes"] == 0
-    assert "7.0 million parameters: 28 MB of memory in float32" in found["sentence"]
-    assert "it is on this machine" in found["sentence"]
-    assert ElementTree.fromstring(found["svg"]).get("width") == "234pt"
+    assert answer["parameter_count"] == 6_991_360
+    assert answer["memory_bytes"] == 4 * 6_991_360
+    assert answer["download_bytes"] == 0
+    assert "7.0 million parameters: 28 MB of memory in float32" in answer["sentence"]
+    assert "it is on this machine" in answer["sentence"]
+    assert ElementTree.fromstring(answer["svg"]).get("width") == "234pt"
     assert phases(asking) == ["ready"]
 
 
@@ -90,7 +90,7 @@ def test_a_model_that_is_there_from_the_start_is_not_loaded_twice(model):
 
 def test_another_model_of_the_same_name_gets_a_name_of_its_own(asking, model):
     twin = str(folder_of("fake", 9, json.dumps(CONFIG, sort_keys=True)))
-    names = [one["name"] for one in asking.json("session")["models"]]
+    names = [model["name"] for model in asking.json("session")["models"]]
     info = asking.json("models", "POST", {"name": twin}, 202)
     assert info["name"] not in names
     assert asking.json("session")["models"][0]["name"] == names[0]

@@ -17,9 +17,9 @@ from unmask.explorer.wire.binary import unpack
 
 @pytest.fixture
 def widget(model, other):
-    made = explore([model, other], TEXT)
-    yield made
-    made.close()
+    widget = explore([model, other], TEXT)
+    yield widget
+    widget.close()
 
 
 def asked(widget, monkeypatch, method, path, body=None):
@@ -40,8 +40,8 @@ def test_a_message_is_answered_with_the_api_s_bytes(widget, model, monkeypatch):
     assert widget.api.finish(text_id, HANG_SECONDS)
     head, data = asked(widget, monkeypatch, "GET", f"texts/{text_id}/values/1/2?rows=0:3")
     values, _ = unpack(data)
-    wanted = model.attention(TEXT).probabilities(1, 2, slice(0, 3))
-    assert values["values"] == pytest.approx(wanted, abs=1e-6)
+    expected = model.attention(TEXT).probabilities(1, 2, slice(0, 3))
+    assert values["values"] == pytest.approx(expected, abs=1e-6)
     head, data = asked(widget, monkeypatch, "GET", "texts/none/heads")
     assert head["status"] == 404
     assert json.loads(data)["error"]["kind"] == "UnknownText"

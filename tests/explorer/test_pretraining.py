@@ -37,12 +37,12 @@ def test_masked_words_and_epochs(api, models):
             models[0].masked_view(TEXT, epoch=epoch),
         )
         assert (found["head"], found["epoch"], found["pair"]) == ("masked", epoch, None)
-        assert [(one["token"], one["corruption"]) for one in found["tokens"]] == [
+        assert [(token["token"], token["corruption"]) for token in found["tokens"]] == [
             (one.token, one.corruption) for one in view.targets
         ]
         assert (found["loss"], found["baseline"]) == pytest.approx((view.loss, view.frequency_loss), abs=1e-5)
     epochs = models[0].mask_epochs(TEXT)
-    assert [one["epochs"] for one in found["rows"]] == [
+    assert [row["epochs"] for row in found["rows"]] == [
         [list(targets) for targets in row.epochs] for row in (epochs.static, epochs.dynamic)
     ]
 
@@ -64,10 +64,12 @@ def test_pairs_and_models_without_heads(api, models):
 def test_words_replaced_by_the_reader(api, models):
     before = api.measured("the river bank", model=2)
     after = api.measured("the muddy bank", model=2)
-    found = api.json(f"texts/{after}/training?before={before}")
+    answer = api.json(f"texts/{after}/training?before={before}")
     view = models[2].replaced_view("the river bank", "the muddy bank")
-    assert found["head"] == "replaced"
-    assert [one["probability"] for one in found["tokens"]] == pytest.approx(
-        [one.probability for one in view.tokens], abs=1e-5
+    assert answer["head"] == "replaced"
+    assert [token["probability"] for token in answer["tokens"]] == pytest.approx(
+        [token.probability for token in view.tokens], abs=1e-5
     )
-    assert [one["corruption"] == "random" for one in found["tokens"]] == [one.replaced for one in view.tokens]
+    assert [token["corruption"] == "random" for token in answer["tokens"]] == [
+        token.replaced for token in view.tokens
+    ]

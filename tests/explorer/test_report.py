@@ -29,10 +29,10 @@ def folder(model):
 def test_a_report_holds_the_numbers_of_the_model(model, tmp_path, capsys):
     path = tmp_path / "report.html"
     report(TEXT, output=path, model=[folder(model)], layer=1, head=2, json=True)
-    told = json.loads(capsys.readouterr().out)
-    assert told["bytes"] == path.stat().st_size
-    assert told["models"] == [model.name]
-    assert tuple(told["views"]) == ("map", *(view for view in OF_A_TEXT if view != "map"))
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["bytes"] == path.stat().st_size
+    assert printed["models"] == [model.name]
+    assert tuple(printed["views"]) == ("map", *(view for view in OF_A_TEXT if view != "map"))
     kept = saved(path)
     answers = kept["answers"]
     assert {path for path, answer in answers.items() if answer["status"] != 200} <= {
@@ -57,7 +57,7 @@ def test_a_report_holds_the_numbers_of_the_model(model, tmp_path, capsys):
 def test_two_models_of_one_folder_name_are_both_in_it(tmp_path):
     models = [FakeModel("model"), FakeModel("model", seed=1)]
     path = tmp_path / "two.html"
-    report(TEXT, output=path, model=[folder(one) for one in models], views="map,compare", layer=1, head=2)
+    report(TEXT, output=path, model=[folder(model) for model in models], views="map,compare", layer=1, head=2)
     kept = saved(path)
     reads = [
         json.loads(answer["data"])
@@ -65,7 +65,7 @@ def test_two_models_of_one_folder_name_are_both_in_it(tmp_path):
         if re.fullmatch("texts/[^/]+", path)
     ]
     assert [read["model_index"] for read in reads] == [0, 1]
-    parents = [one.checkpoint.source.folder.parent.name for one in models]
+    parents = [model.checkpoint.source.folder.parent.name for model in models]
     assert [read["model"] for read in reads] == [f"{parent}/model" for parent in parents]
     first, second = (kept["answers"][f"texts/{read['id']}/heads"]["data"] for read in reads)
     assert first != second
@@ -80,8 +80,8 @@ def test_standard_input_and_chosen_views(model, tmp_path, monkeypatch, capsys):
     said = capsys.readouterr().out
     assert str(path) in said
     answers = saved(path)["answers"]
-    assert any("/sinks" in one for one in answers)
-    assert not any("/geometry" in one for one in answers)
+    assert any("/sinks" in answer for answer in answers)
+    assert not any("/geometry" in answer for answer in answers)
     assert "view=sinks" in saved(path)["hash"]
 
 

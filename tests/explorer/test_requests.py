@@ -135,8 +135,8 @@ def test_a_handler_reads_the_parameters_that_are_declared(request_class, asking,
     shape = request_class.answer
     if getattr(shape, "__origin__", None) is Arrays:
         (shape,) = shape.__args__
-        found = unpack(answer.data)[1]
+        unpacked = unpack(answer.data)[1]
     else:
-        found = json.loads(answer.data)
+        unpacked = json.loads(answer.data)
     if hasattr(shape, "__dataclass_fields__"):
-        assert set(found) == {field.name for field in fields(shape)} - array_fields(shape)
+        assert set(unpacked) == {field.name for field in fields(shape)} - array_fields(shape)

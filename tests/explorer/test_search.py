@@ -60,20 +60,20 @@ def test_the_session_names_the_index_and_only_where_there_is_one(searching, aski
 
 
 def test_what_the_index_holds(searching, index, reader):
-    held = searching.json("index")
-    assert held["path"] == str(index.path)
-    assert (held["documents"], held["passages"]) == (3, index.passages)
-    assert held["views"] == ["bm25", "dense"]
-    assert held["modes"] == ["hybrid", "bm25", "dense"]
-    assert held["models"] == [{"view": "dense", "name": reader.name, "revision": None}]
+    answer = searching.json("index")
+    assert answer["path"] == str(index.path)
+    assert (answer["documents"], answer["passages"]) == (3, index.passages)
+    assert answer["views"] == ["bm25", "dense"]
+    assert answer["modes"] == ["hybrid", "bm25", "dense"]
+    assert answer["models"] == [{"view": "dense", "name": reader.name, "revision": None}]
 
 
 @pytest.mark.parametrize("mode", ["hybrid", "bm25", "dense"])
 def test_hits_are_those_of_the_index(searching, index, mode):
-    found = searching.json(search("a muddy river", mode=mode, k=2, why="yes"))
-    wanted = index.search("a muddy river", k=2, mode=mode, why=True)
-    assert (found["mode"], found["unit"], len(found["hits"])) == (mode, "passage", 2)
-    for hit, own in zip(found["hits"], wanted, strict=True):
+    answer = searching.json(search("a muddy river", mode=mode, k=2, why="yes"))
+    expected = index.search("a muddy river", k=2, mode=mode, why=True)
+    assert (answer["mode"], answer["unit"], len(answer["hits"])) == (mode, "passage", 2)
+    for hit, own in zip(answer["hits"], expected, strict=True):
         assert (hit["document"], hit["start"], hit["end"]) == (own.document, own.start, own.end)
         assert hit["score"] == pytest.approx(own.score, abs=1e-6)
         assert hit["metadata"] == {"year": 2000}
@@ -89,11 +89,11 @@ def test_hits_are_those_of_the_index(searching, index, mode):
 
 
 def test_without_a_mode_all_views_are_fused_as_the_page_adds_them_up(searching):
-    held = searching.json("index")
-    found = searching.json(search("muddy", why="shares"))
-    assert found["mode"] == "hybrid"
-    for hit in found["hits"]:
-        parts = [1 / (held["rank_constant"] + one["rank"]) for one in hit["why"]]
+    answer = searching.json("index")
+    answer = searching.json(search("muddy", why="shares"))
+    assert answer["mode"] == "hybrid"
+    for hit in answer["hits"]:
+        parts = [1 / (answer["rank_constant"] + one["rank"]) for one in hit["why"]]
         assert sum(parts) == pytest.approx(hit["score"], abs=1e-6)
 
 

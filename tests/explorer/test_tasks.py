@@ -37,10 +37,10 @@ def test_classes_are_those_of_the_model(api, models):
     text_id, found = predicted(api, text, 0)
     own = models["sentiment"].classify(text)
     assert (found["kind"], found["value"], found["spans"]) == ("classes", False, [])
-    assert {one["label"]: one["score"] for one in found["classes"]} == pytest.approx(
+    assert {class_["label"]: class_["score"] for class_ in found["classes"]} == pytest.approx(
         dict(own.scores), abs=1e-6
     )
-    assert [one["label"] for one in found["classes"] if one["applies"]] == [own.label]
+    assert [class_["label"] for class_ in found["classes"] if class_["applies"]] == [own.label]
     chosen = found["classes"][1]["id"]
     arrays, meta = api.arrays(f"texts/{text_id}/relevance?target=class&id={chosen}")
     assert arrays["values"].max() > 0
@@ -52,11 +52,13 @@ def test_names_and_what_they_rest_on(api, models):
     model = models["names"]
     text_id, found = predicted(api, TEXT, 1)
     own = model.tag(TEXT)
-    read = api.json(f"texts/{text_id}")
+    answer = api.json(f"texts/{text_id}")
     spans = found["spans"]
-    assert [(one["label"], one["text"]) for one in spans] == [(one.label, one.text) for one in own.entities]
+    assert [(span["label"], span["text"]) for span in spans] == [
+        (span.label, span.text) for span in own.entities
+    ]
     for span, entity in zip(spans, own.entities, strict=True):
-        tokens = read["tokens"][span["first"] : span["stop"]]
+        tokens = answer["tokens"][span["first"] : span["stop"]]
         assert (tokens[0]["start"], tokens[-1]["end"]) == (entity.start, entity.end)
         assert span["score"] == pytest.approx(entity.score, abs=1e-6)
     name = spans[0]
@@ -73,19 +75,19 @@ def test_names_and_what_they_rest_on(api, models):
 
 def test_answers_stand_in_the_second_text(api, models):
     text_id, found = predicted(api, QUESTION, 2, pair=TEXT)
-    read = api.json(f"texts/{text_id}")
+    answer = api.json(f"texts/{text_id}")
     own = models["answers"].answer(QUESTION, TEXT, top_k=3)
-    assert [one["text"] for one in found["spans"]] == [one.text for one in own.answers]
+    assert [span["text"] for span in found["spans"]] == [span.text for span in own.answers]
     best = found["spans"][0]
     assert best["score"] == pytest.approx(own.answers[0].score, abs=1e-6)
     assert best["tokens"] == [best["first"], best["stop"] - 1]
-    shown = read["tokens"][best["first"]]
+    shown = answer["tokens"][best["first"]]
     assert shown["in_pair"]
     assert TEXT[shown["start"] :].startswith(best["text"])
     arrays, _ = api.arrays(
         f"texts/{text_id}/relevance?target=class&classes={best['tokens'][0]}:0,{best['tokens'][1]}:1"
     )
-    assert arrays["by_layer"].shape == (6, len(read["tokens"]))
+    assert arrays["by_layer"].shape == (6, len(answer["tokens"]))
     alone, nothing = predicted(api, QUESTION, 2)
     assert (nothing["spans"], alone) != ([], text_id)
     assert "second" in nothing["note"]

@@ -83,8 +83,8 @@ def test_a_tile_is_its_part_of_the_whole_map_pooled():
         side = math.ceil(700 / (TILE << z))
         for y in range(side):
             for x in range(side):
-                for found, wanted in zip(of_matrix(p, tile_of(z, y, x, 700), 1 << z), every, strict=True):
-                    part = wanted[y * TILE : (y + 1) * TILE, x * TILE : (x + 1) * TILE]
+                for found, expected in zip(of_matrix(p, tile_of(z, y, x, 700), 1 << z), every, strict=True):
+                    part = expected[y * TILE : (y + 1) * TILE, x * TILE : (x + 1) * TILE]
                     np.testing.assert_allclose(found, part, rtol=1e-6)
 
 

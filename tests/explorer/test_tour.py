@@ -43,9 +43,9 @@ def test_every_chapter_has_its_own_encoders_and_finite_numbers(told, chapter):
     answer = told[chapter]
     assert answer["text"] == tour.DEFAULT_TEXT
     assert json.loads(json.dumps(answer, allow_nan=False)) == answer
-    for one in answer["experiments"]:
-        assert one["model"]["shipped"]
-        assert one["total_tokens"] == len(one["tokens"]) == len(one["special"])
+    for experiment in answer["experiments"]:
+        assert experiment["model"]["shipped"]
+        assert experiment["total_tokens"] == len(experiment["tokens"]) == len(experiment["special"])
 
 
 def test_the_page_knows_every_name(told):

@@ -119,20 +119,20 @@ def test_never_two_at_once(worker):
 
 
 def test_progress_and_what_remains(worker):
-    heard = []
+    recorded = []
 
     def work(watch):
         for done in range(1, 6):
             time.sleep(0.01)
             watch("reading", done, 5)
-            heard.append(job.eta_seconds)
+            recorded.append(job.eta_seconds)
 
     job = Job(work)
     assert job.eta_seconds is None
     worker.start(job)
     assert job.ended.wait(HANG_SECONDS)
     assert (job.what, job.done, job.total, job.phase) == ("reading", 5, 5, "done")
-    assert heard[0] > heard[-1] == 0
+    assert recorded[0] > recorded[-1] == 0
     assert job.seconds >= 0.05
     assert job.eta_seconds is None
 

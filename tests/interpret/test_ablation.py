@@ -77,12 +77,12 @@ def test_taking_a_head_away_is_editing_the_output_projection(name):
         mean = mixed[layer][:, head].mean(0)
         for target in TARGETS:
             for how, constant in (("zero", None), ("mean", mean)):
-                found = ablate(cache, target, layer, head, how)
-                wanted = measure(edited(cache, layer, head, constant=constant), cache, target)
-                assert found.before == pytest.approx(measure(cache.encoder, cache, target), abs=1e-10)
-                assert found.after == pytest.approx(wanted, abs=1e-10)
-                assert found.effect == found.before - found.after
-                assert abs(found.effect) > 1e-12
+                effect = ablate(cache, target, layer, head, how)
+                expected = measure(edited(cache, layer, head, constant=constant), cache, target)
+                assert effect.before == pytest.approx(measure(cache.encoder, cache, target), abs=1e-10)
+                assert effect.after == pytest.approx(expected, abs=1e-10)
+                assert effect.effect == effect.before - effect.after
+                assert abs(effect.effect) > 1e-12
         assert not cache.encoder.block(layer).attention.out._forward_pre_hooks
 
 
@@ -90,7 +90,7 @@ def test_taking_a_head_away_is_editing_the_output_projection(name):
 def test_importance_is_the_slope_of_a_gate(name):
     cache, step = recorded(name, N), 1e-5
     for target in TARGETS:
-        found = importance(cache, target)
+        importances = importance(cache, target)
         for layer, head in ((0, 1), (1, 0)):
             up, down = (
                 measure(edited(cache, layer, head, gate), cache, target, length=True)
@@ -98,8 +98,10 @@ def test_importance_is_the_slope_of_a_gate(name):
             )
             # FAVOR+ takes its largest exponent for a constant, which it is but for eps.
             near = 1e-2 if name == "performer" else 1e-5
-            assert found.slopes[layer, head] == pytest.approx((up - down) / 2 / step, rel=near, abs=1e-8)
-        np.testing.assert_allclose(np.linalg.norm(found.values, axis=1), 1)
+            assert importances.slopes[layer, head] == pytest.approx(
+                (up - down) / 2 / step, rel=near, abs=1e-8
+            )
+        np.testing.assert_allclose(np.linalg.norm(importances.values, axis=1), 1)
 
 
 def test_a_dead_head_does_exactly_nothing():
@@ -121,9 +123,9 @@ def test_each_head_in_turn_is_that_head_alone():
         every = ablate_each(cache, TARGETS[0], how)
         for layer in range(3):
             for head in range(3):
-                one = ablate(cache, TARGETS[0], layer, head, how)
-                assert every.effect[layer, head] == one.effect
-                assert every.after[layer, head] == one.after
+                effect = ablate(cache, TARGETS[0], layer, head, how)
+                assert every.effect[layer, head] == effect.effect
+                assert every.after[layer, head] == effect.after
 
 
 @pytest.mark.parametrize("renormalize", [False, True])
@@ -145,21 +147,21 @@ def test_cutting_an_edge_is_a_weight_of_zero(name, renormalize, monkeypatch):
 
     for cut in ((0, 1, 7, 8), (1, 0, 9, 9), (1, 1, 10, 22)):
         layer, head, query, key = cut
-        found = ablate_edge(cache, TARGETS[2], layer, head, query=query, key=key, renormalize=renormalize)
+        effect = ablate_edge(cache, TARGETS[2], layer, head, query=query, key=key, renormalize=renormalize)
         with monkeypatch.context() as patched:
             patched.setattr(reference, "probabilities", without)
             patched.setattr(cache.encoder, "kernel", "reference")
             calls.clear()
-            wanted = measure(cache.encoder, cache, TARGETS[2])
-        assert found.after == pytest.approx(wanted, abs=1e-10)
-        assert (abs(found.effect) > 1e-12) == (was[-1] > 0)
+            expected = measure(cache.encoder, cache, TARGETS[2])
+        assert effect.after == pytest.approx(expected, abs=1e-10)
+        assert (abs(effect.effect) > 1e-12) == (was[-1] > 0)
     assert max(was) > 0
 
 
 def test_an_edge_of_a_global_token_goes_through_its_own_projections(monkeypatch):
     cache = recorded("windows-globals", N)
     assert isinstance(cache.encoder.spec.layers[0].mixer.pattern, SlidingWindowGlobal)
-    found = ablate_edge(cache, TARGETS[0], 1, 2, query=4, key=19)
+    effect = ablate_edge(cache, TARGETS[0], 1, 2, query=4, key=19)
     real = GlobalAttention.forward
 
     def without(self, x_TD, o_THK, rows):
@@ -171,8 +173,8 @@ def test_an_edge_of_a_global_token_goes_through_its_own_projections(monkeypatch)
         return o_THK
 
     monkeypatch.setattr(GlobalAttention, "forward", without)
-    assert found.after == pytest.approx(measure(cache.encoder, cache, TARGETS[0]), abs=1e-10)
-    assert abs(found.effect) > 1e-9
+    assert effect.after == pytest.approx(measure(cache.encoder, cache, TARGETS[0]), abs=1e-10)
+    assert abs(effect.effect) > 1e-9
 
 
 def test_an_encoder_rewritten_for_inference_is_ablated_as_it_runs():
@@ -196,9 +198,9 @@ def test_words_of_an_enhanced_mask_decoder():
             return encoder.logits("enhanced", states, batch.layout)[0].log_softmax(-1)[1].item()
 
     for layer in (0, 1):
-        found = ablate(cache, target, layer, 1)
-        assert found.before == pytest.approx(predicted(cache.encoder), abs=1e-10)
-        assert found.after == pytest.approx(predicted(edited(cache, layer, 1)), abs=1e-10)
+        effect = ablate(cache, target, layer, 1)
+        assert effect.before == pytest.approx(predicted(cache.encoder), abs=1e-10)
+        assert effect.after == pytest.approx(predicted(edited(cache, layer, 1)), abs=1e-10)
     with pytest.raises(InvalidRequest, match="queries of its own"):
         ablate_edge(cache, target, 1, 0, query=2, key=3)
     slopes, step = importance(cache, target).slopes, 1e-5

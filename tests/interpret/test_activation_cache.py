@@ -94,10 +94,10 @@ def test_any_rectangle_is_that_of_the_whole_map(name, measured):
         w = (p * norms) / (p * norms).sum(-1, keepdims=True)
         for head in range(len(p)):
             (a, b), (c, d) = np.sort(draw.integers(0, LENGTH + 1, (2, 2)))
-            found = view.probabilities(layer, head, slice(a, b), slice(c, d))
-            np.testing.assert_allclose(found, p[head, a:b, c:d], rtol=1e-5, atol=1e-7)
-            found = view.probabilities(layer, head, slice(a, b), slice(c, d), weight="norm")
-            np.testing.assert_allclose(found, w[head, a:b, c:d], rtol=1e-5, atol=1e-7)
+            weights = view.probabilities(layer, head, slice(a, b), slice(c, d))
+            np.testing.assert_allclose(weights, p[head, a:b, c:d], rtol=1e-5, atol=1e-7)
+            weights = view.probabilities(layer, head, slice(a, b), slice(c, d), weight="norm")
+            np.testing.assert_allclose(weights, w[head, a:b, c:d], rtol=1e-5, atol=1e-7)
         whole = view.probabilities(layer, 0)
         np.testing.assert_allclose(whole.sum(-1), 1, rtol=0, atol=2e-6)
         assert (whole[p[0] == 0] == 0).all()  # nothing where nothing may be seen

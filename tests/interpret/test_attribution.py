@@ -126,12 +126,12 @@ def test_a_row_is_that_of_the_whole_matrices(name, heard):
     for target, number, start in targets(cache, encoder):
         encoder.zero_grad()
         matrix = whole(encoder, cache, heard, number)
-        found = attribution(cache, target)
+        attributed = attribution(cache, target)
         expected = start @ matrix
         assert expected.max() > 1e-5
         scale = 1e-4 if name == "linear" else 1e-6  # the map of elu+1 sums to 1 here, there eps less
-        np.testing.assert_allclose(found.values, expected, rtol=scale, atol=1e-9)
-        np.testing.assert_allclose(found.by_layer.sum(0), found.values, rtol=1e-9, atol=1e-15)
+        np.testing.assert_allclose(attributed.values, expected, rtol=scale, atol=1e-9)
+        np.testing.assert_allclose(attributed.by_layer.sum(0), attributed.values, rtol=1e-9, atol=1e-15)
 
 
 def test_what_is_explained_is_stated_and_can_be_a_log_probability(heard):
@@ -143,11 +143,11 @@ def test_what_is_explained_is_stated_and_can_be_a_log_probability(heard):
     matrix = whole(
         encoder, cache, heard, lambda x: encoder.logits("masked", x[5:6], layout)[0].log_softmax(-1)[31]
     )
-    found = attribution(cache, word, scale="log-probability")
-    np.testing.assert_allclose(found.values, matrix[5], rtol=1e-6, atol=1e-9)
-    assert np.abs(found.values - attribution(cache, word).values).max() > 1e-6
-    assert found.unit == importance(cache, word).unit == ablate(cache, word, 0, 0).unit
-    assert found.unit == "log-probability in nats"
+    attributed = attribution(cache, word, scale="log-probability")
+    np.testing.assert_allclose(attributed.values, matrix[5], rtol=1e-6, atol=1e-9)
+    assert np.abs(attributed.values - attribution(cache, word).values).max() > 1e-6
+    assert attributed.unit == importance(cache, word).unit == ablate(cache, word, 0, 0).unit
+    assert attributed.unit == "log-probability in nats"
     assert attribution(cache, word).unit == "logit"
     toward = tuple(cache.final_ND[0].tolist())
     for target, unit in (
@@ -186,15 +186,15 @@ def test_classifiers_of_a_text_start_where_they_read(heard):
 
 def test_half_precision_and_integers_are_near():
     exact = recorded("post-norm", N, dtype=torch.float32)
-    wanted = attribution(exact, Word(5, 31)).values
+    expected = attribution(exact, Word(5, 31)).values
     plain = random_encoder(spec_with_heads("post-norm"))
     half = random_encoder(spec_with_heads("post-norm"), dtype=torch.bfloat16)
     own = attribution(ActivationCache.of(half, exact.encoding), Word(5, 31)).values
-    assert np.corrcoef(own, wanted)[0, 1] > 0.99
+    assert np.corrcoef(own, expected)[0, 1] > 0.99
     if unsupported_reason("int8") is None:
         whole_numbers = optimize_for_inference(random_encoder(spec_with_heads("post-norm")), "int8")
         cache = ActivationCache.of(whole_numbers, exact.encoding)
-        assert np.corrcoef(attribution(cache, Word(5, 31), encoder=plain).values, wanted)[0, 1] > 0.99
+        assert np.corrcoef(attribution(cache, Word(5, 31), encoder=plain).values, expected)[0, 1] > 0.99
         assert np.isfinite(rollout(cache, 5).values).all()
 
 
@@ -258,9 +258,9 @@ def test_no_tensor_is_near_the_size_of_a_map(name):
 def test_frozen_weights_and_weights_rewritten_for_inference():
     cache = recorded("post-norm", N, dtype=torch.float32)
     plain = cache.encoder
-    wanted = attribution(cache, Word(5, 31)).values
+    expected = attribution(cache, Word(5, 31)).values
     plain.requires_grad_(False)
-    np.testing.assert_array_equal(attribution(cache, Word(5, 31)).values, wanted)
+    np.testing.assert_array_equal(attribution(cache, Word(5, 31)).values, expected)
     assert not any(parameter.grad is not None for parameter in plain.parameters())
     fast = ActivationCache.of(
         optimize_for_inference(recorded("post-norm", N, dtype=torch.float32).encoder, "float32"),
@@ -269,7 +269,7 @@ def test_frozen_weights_and_weights_rewritten_for_inference():
     with pytest.raises(InvalidRequest, match="rewritten for inference"):
         attribution(fast, Word(5, 31))
     np.testing.assert_allclose(
-        attribution(fast, Word(5, 31), encoder=plain).values, wanted, rtol=1e-3, atol=1e-6
+        attribution(fast, Word(5, 31), encoder=plain).values, expected, rtol=1e-3, atol=1e-6
     )
 
 
@@ -278,9 +278,9 @@ def test_a_loaded_model_hands_out_a_plain_encoder(tmp_path):
     runner = model.encoder
     (encoding,) = model.tokenize(["the [MASK] bank was muddy"])
     cache = ActivationCache.of(runner, encoding)
-    found = attribution(cache, Word(2, 7), encoder=model.trainable_encoder(replace=False))
+    attributed = attribution(cache, Word(2, 7), encoder=model.trainable_encoder(replace=False))
     assert model.encoder is runner
-    assert found.values.max() > 0
+    assert attributed.values.max() > 0
     assert all(
         isinstance(layer.attention.qkv, nn.Linear) for layer in model.trainable_encoder(replace=False).layers
     )
@@ -318,10 +318,12 @@ def test_the_passes_of_an_enhanced_mask_decoder_are_its_last_layer(heard):
     below, *passes = ((p.detach() * p.grad).clamp(min=0).mean(0).numpy() for ((_, p),) in heard.layers)
     assert len(passes) == 2
     by_decoder = sum(one[3] for one in passes)
-    found = attribution(cache, Word(3, 1))
-    np.testing.assert_allclose(found.by_layer[1], by_decoder, rtol=1e-6, atol=1e-12)
-    np.testing.assert_allclose(found.by_layer[0], (np.eye(9)[3] + by_decoder) @ below, rtol=1e-6, atol=1e-12)
-    assert found.by_layer.max(-1).min() > 1e-4
+    attributed = attribution(cache, Word(3, 1))
+    np.testing.assert_allclose(attributed.by_layer[1], by_decoder, rtol=1e-6, atol=1e-12)
+    np.testing.assert_allclose(
+        attributed.by_layer[0], (np.eye(9)[3] + by_decoder) @ below, rtol=1e-6, atol=1e-12
+    )
+    assert attributed.by_layer.max(-1).min() > 1e-4
 
 
 def fuse(p, norms, fusion):
@@ -354,9 +356,9 @@ def test_a_row_is_that_of_the_whole_product(name, fusion, monkeypatch):
     cache, maps = read(name)
     levels = dense_levels(maps, fusion)
     for token in (0, 4, 11, 22):
-        found = rollout(cache, token, fusion=fusion).values
-        np.testing.assert_allclose(found, levels[:, token], rtol=1e-6, atol=1e-12)
-        np.testing.assert_allclose(found.sum(-1), 1, rtol=1e-12)
+        sources = rollout(cache, token, fusion=fusion).values
+        np.testing.assert_allclose(sources, levels[:, token], rtol=1e-6, atol=1e-12)
+        np.testing.assert_allclose(sources.sum(-1), 1, rtol=1e-12)
     everywhere = rollout(cache, fusion=fusion).values
     np.testing.assert_allclose(everywhere, levels.mean(1), rtol=1e-6, atol=1e-12)
 
@@ -377,12 +379,12 @@ def test_what_rollout_starts_from_must_be_there():
 
 
 def test_it_stops_when_told_to():
-    told = []
+    reports = []
 
     def watch(what, done, total):
-        told.append((what, done, total))
+        reports.append((what, done, total))
         raise Cancelled("enough")
 
     with pytest.raises(Cancelled):
         rollout(recorded("post-norm", 5), 0, watch=watch)
-    assert told == [("rollout", 0, 3)]
+    assert reports == [("rollout", 0, 3)]

@@ -116,18 +116,18 @@ KEPT = ([0, 1, 2, 3, 4, 5, 7], [0, 1, 4, 5, 6, 7, 8])
 @pytest.mark.parametrize("name", ["post-norm", "rotary-windows", "disentangled", "linear"])
 def test_attention_moved_is_that_of_whole_maps(name):
     before, after = caches(name)
-    found = attention_change(before, after)
+    change = attention_change(before, after)
     rows, columns = KEPT
     maps = zip(word_maps(before, words(BEFORE)), word_maps(after, words(AFTER)), strict=True)
-    assert (found.queries, found.of) == (7, 7)
+    assert (change.queries, change.of) == (7, 7)
     for layer, (one, other) in enumerate(maps):
         p, q = one[:, rows], other[:, columns]
         lost, gained = p[:, :, 6], q[:, :, [2, 3]].sum(-1)
         kept = np.abs(p[:, :, rows] - q[:, :, columns]).sum(-1)
-        np.testing.assert_allclose(found.moved[layer], ((kept + lost + gained) / 2).mean(-1), atol=1e-5)
-        np.testing.assert_allclose(found.to_removed[layer], lost.mean(-1), atol=1e-5)
-        np.testing.assert_allclose(found.to_inserted[layer], gained.mean(-1), atol=1e-5)
-    assert found.moved.max() > 0.02
+        np.testing.assert_allclose(change.moved[layer], ((kept + lost + gained) / 2).mean(-1), atol=1e-5)
+        np.testing.assert_allclose(change.to_removed[layer], lost.mean(-1), atol=1e-5)
+        np.testing.assert_allclose(change.to_inserted[layer], gained.mean(-1), atol=1e-5)
+    assert change.moved.max() > 0.02
 
 
 def test_states_and_embeddings_are_those_of_the_formulas():
@@ -139,17 +139,19 @@ def test_states_and_embeddings_are_those_of_the_formulas():
         )
         for one in (BEFORE, AFTER)
     ]
-    found = compare_texts(before, after, head=PooledVector(("cls",), True))
-    assert found.aligned.tolist() == KEPT[0]
-    assert found.counterparts.tolist() == KEPT[1]
+    comparison = compare_texts(before, after, head=PooledVector(("cls",), True))
+    assert comparison.aligned.tolist() == KEPT[0]
+    assert comparison.counterparts.tolist() == KEPT[1]
     for level in range(before.layer_count + 1):
         for place, (one, other) in enumerate(zip(*KEPT, strict=True)):
             x = states[0][level][words(BEFORE).of_token == one].mean(0)
             y = states[1][level][words(AFTER).of_token == other].mean(0)
             expected = x @ y / np.linalg.norm(x) / np.linalg.norm(y)
-            assert found.state_cosine[level, place] == pytest.approx(expected, abs=1e-5)
+            assert comparison.state_cosine[level, place] == pytest.approx(expected, abs=1e-5)
     x, y = states[0][-1][0], states[1][-1][0]
-    assert found.embedding_cosine == pytest.approx(x @ y / np.linalg.norm(x) / np.linalg.norm(y), abs=1e-5)
+    assert comparison.embedding_cosine == pytest.approx(
+        x @ y / np.linalg.norm(x) / np.linalg.norm(y), abs=1e-5
+    )
     mean = [state[-1].mean(0) for state in states]
     assert compare_texts(before, after).embedding_cosine == pytest.approx(
         mean[0] @ mean[1] / np.linalg.norm(mean[0]) / np.linalg.norm(mean[1]), abs=1e-5
@@ -176,33 +178,33 @@ def test_a_text_and_itself_do_not_differ():
 def test_long_texts_are_sampled_evenly():
     before, after = caches("post-norm")
     heads = sum(before.heads(layer) for layer in range(before.layer_count))
-    found = attention_change(before, after, cells=3 * heads * len(AFTER))
-    assert (found.queries, found.of) == (3, 7)
+    change = attention_change(before, after, cells=3 * heads * len(AFTER))
+    assert (change.queries, change.of) == (3, 7)
     rows, columns = (np.array(side)[[1, 3, 5]] for side in KEPT)
     p, q = (word_maps(*one)[1] for one in ((before, words(BEFORE)), (after, words(AFTER))))
     p, q = p[:, rows], q[:, columns]
     kept = np.abs(p[:, :, KEPT[0]] - q[:, :, KEPT[1]]).sum(-1)
     moved = (kept + p[:, :, 6] + q[:, :, [2, 3]].sum(-1)) / 2
-    np.testing.assert_allclose(found.moved[1], moved.mean(-1), atol=1e-5)
+    np.testing.assert_allclose(change.moved[1], moved.mean(-1), atol=1e-5)
 
 
 def test_predictions_have_both_probabilities():
     model = unmask.load("unmask-mini")
     texts = [model.tokenizer.encode(f"The {word} opened the [MASK].") for word in ("man", "rain")]
-    places = [int(np.flatnonzero(one.ids == model.tokenizer.mask_id)[0]) for one in texts]
-    before, after = (ActivationCache.of(model.encoder, one) for one in texts)
-    found = prediction_change(before, places[0], after, places[1], top_k=4)
+    places = [int(np.flatnonzero(text.ids == model.tokenizer.mask_id)[0]) for text in texts]
+    before, after = (ActivationCache.of(model.encoder, text) for text in texts)
+    change = prediction_change(before, places[0], after, places[1], top_k=4)
     logits = [
         torch.from_numpy(np.asarray(model.logits(text, head="masked").values, dtype=np.float64))
         for text in ("The man opened the [MASK].", "The rain opened the [MASK].")
     ]
     p, q = (one[place].softmax(-1).numpy() for one, place in zip(logits, places, strict=True))
     best = set(np.argsort(-p)[:4]) | set(np.argsort(-q)[:4])
-    assert set(found.ids) == best
+    assert set(change.ids) == best
     assert 4 < len(best) <= 8
-    np.testing.assert_allclose(found.before, p[found.ids], atol=1e-6)
-    np.testing.assert_allclose(found.after, q[found.ids], atol=1e-6)
-    assert (np.diff(found.after) <= 0).all()
+    np.testing.assert_allclose(change.before, p[change.ids], atol=1e-6)
+    np.testing.assert_allclose(change.after, q[change.ids], atol=1e-6)
+    assert (np.diff(change.after) <= 0).all()
 
 
 def test_what_cannot_be_compared_is_said():
@@ -311,14 +313,14 @@ def test_python_takes_the_choice_wherever_global_tokens_are_given(model):
 
 def test_the_command_shows_it(folder):
     options = ("--global-words", "river", "muddy", "--global-sentences", "2")
-    found = json.loads(run_here("look", TEXT, "-m", folder, *options, "--json").out)
-    assert found["before"] == [0]
-    assert len(found["after"]) == 1 + 5
-    assert [one["role"] for one in found["logits"]] == ["sequence"]
-    assert [one["text"] for one in found["words"] if one["became_global"]] == [
+    printed = json.loads(run_here("look", TEXT, "-m", folder, *options, "--json").out)
+    assert printed["before"] == [0]
+    assert len(printed["after"]) == 1 + 5
+    assert [one["role"] for one in printed["logits"]] == ["sequence"]
+    assert [word["text"] for word in printed["words"] if word["became_global"]] == [
         "river", "muddy", "river", "The", "bank",
     ]  # fmt: skip
-    moved = [one["moved"] for one in found["heads"]]
+    moved = [head["moved"] for head in printed["heads"]]
     assert moved == sorted(moved, reverse=True)
     shown = run_here("look", TEXT, "-m", folder, *options).out
     assert "1 global tokens as trained, 6 now" in shown

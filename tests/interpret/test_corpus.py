@@ -82,7 +82,7 @@ def score(p, encoding, pattern):
 def test_totals_and_examples_are_those_of_whole_maps_in_float64(name):
     encoder = random_encoder(SPECS[name], dtype=torch.float64)
     totals = measured(encoder)
-    caches = [ActivationCache.of(encoder, one) for one in encodings()]
+    caches = [ActivationCache.of(encoder, encoding) for encoding in encodings()]
     maps = [dense.maps(encoder, cache.encoding, cache.globals_N) for cache in caches]
     assert (totals.texts, totals.queries) == (len(LENGTHS), sum(LENGTHS))
     for layer in range(len(maps[0])):
@@ -107,12 +107,12 @@ def test_totals_and_examples_are_those_of_whole_maps_in_float64(name):
                     for text, (map_, one) in enumerate(zip(maps, encodings(), strict=True))
                     if (found := score(map_[layer][0][head], one, pattern)) is not None
                 ]
-                wanted = sorted(scored, key=lambda one: (-one[0], one[2]))[:KEPT]
-                place = (*at, number, slice(len(wanted)))
-                np.testing.assert_allclose(totals.score_LHPk[place], [one[0] for one in wanted], atol=1e-7)
-                assert totals.text_LHPk[place].tolist() == [one[2] for one in wanted]
-                assert (totals.text_LHPk[(*at, number)][len(wanted) :] == NONE).all()
-                weights = [maps[text][layer][0][head][pair] for _, pair, text in wanted]
+                expected = sorted(scored, key=lambda one: (-one[0], one[2]))[:KEPT]
+                place = (*at, number, slice(len(expected)))
+                np.testing.assert_allclose(totals.score_LHPk[place], [one[0] for one in expected], atol=1e-7)
+                assert totals.text_LHPk[place].tolist() == [one[2] for one in expected]
+                assert (totals.text_LHPk[(*at, number)][len(expected) :] == NONE).all()
+                weights = [maps[text][layer][0][head][pair] for _, pair, text in expected]
                 np.testing.assert_allclose(totals.weight_LHPk[place], weights, atol=1e-7)
 
 
@@ -180,10 +180,10 @@ def test_shuffled_texts_give_the_same_to_the_last_bit(model, monkeypatch):
 
 def test_rounds_of_any_size_give_the_same_examples(model, monkeypatch):
     whole = read(model)
-    seen = []
+    calls = []
     monkeypatch.setattr(measure, "FIRST_ROUND", 1)
-    parts = read(model, partial=lambda some: seen.append((some.totals.texts, some.complete)))
-    assert seen == [(1, False), (3, False), (6, True)]
+    parts = read(model, partial=lambda some: calls.append((some.totals.texts, some.complete)))
+    assert calls == [(1, False), (3, False), (6, True)]
     assert values(whole)["text_LHPk"] == values(parts)["text_LHPk"]
     np.testing.assert_allclose(parts.entropy, whole.entropy, rtol=1e-6)
 
@@ -192,12 +192,14 @@ def test_an_example_marks_the_query_and_the_key_of_its_weight(model):
     found = read(model)
     examples = found.examples(2, 3, "previous")
     assert len(examples) == len(TEXTS)
-    for one in examples:
-        view = model.attention(one.text)
-        assert one.key_token == one.query_token - 1
-        assert view.probabilities(2, 3)[one.query_token, one.key_token] == pytest.approx(one.weight, abs=1e-5)
-        assert one.text[slice(*one.query)] == view.encoding.surface(one.query_token)
-        assert one.text[slice(*one.key)] == view.encoding.surface(one.key_token)
+    for example in examples:
+        view = model.attention(example.text)
+        assert example.key_token == example.query_token - 1
+        assert view.probabilities(2, 3)[example.query_token, example.key_token] == pytest.approx(
+            example.weight, abs=1e-5
+        )
+        assert example.text[slice(*example.query)] == view.encoding.surface(example.query_token)
+        assert example.text[slice(*example.key)] == view.encoding.surface(example.key_token)
     special = found.examples(0, 0, "special")[0]
     assert (special.key, special.key_piece) == ((0, 0), "[SEP]")
 
@@ -205,8 +207,8 @@ def test_an_example_marks_the_query_and_the_key_of_its_weight(model):
 def test_means_are_over_queries(model):
     found = read(model)
     views = [model.attention(text) for text in TEXTS]
-    wanted = np.concatenate([view.entropy for view in views], axis=-1).mean(-1)
-    np.testing.assert_allclose(found.entropy, wanted, rtol=1e-4)
+    expected = np.concatenate([view.entropy for view in views], axis=-1).mean(-1)
+    np.testing.assert_allclose(found.entropy, expected, rtol=1e-4)
     np.testing.assert_allclose(found.labels.sum(-1), 1)
     np.testing.assert_allclose(found.classes[..., CLASSES.index("first")] <= 1, True)
 
@@ -236,7 +238,9 @@ def test_a_second_pass_reads_the_file_and_runs_nothing(model, monkeypatch, tmp_p
     again = read(model, cache=file, identity="m")
     assert again.from_cache
     assert values(again) == values(first)
-    assert [one.text for one in again.examples(0, 1)] == [one.text for one in first.examples(0, 1)]
+    assert [example.text for example in again.examples(0, 1)] == [
+        example.text for example in first.examples(0, 1)
+    ]
 
 
 def test_a_file_of_texts_that_were_cut_elsewhere_is_not_used(model, tmp_path):
@@ -296,7 +300,7 @@ def test_a_file_of_lines_and_one_of_objects_are_one_corpus(tmp_path):
     lines, objects = read_corpus(tmp_path / "a.txt"), read_corpus(tmp_path / "a.jsonl")
     assert lines.sha256 == objects.sha256
     assert (len(lines), lines.repeated) == (2, 1)
-    assert {one.source for one in lines.texts} == {f"line {n} of {tmp_path / 'a.txt'}" for n in (1, 3)}
+    assert {text.source for text in lines.texts} == {f"line {n} of {tmp_path / 'a.txt'}" for n in (1, 3)}
 
 
 @pytest.mark.parametrize(
@@ -328,9 +332,9 @@ def test_too_many_texts_are_refused(monkeypatch):
 def test_the_corpus_of_the_package_is_small_clean_and_named():
     corpus = shipped_corpus()
     assert 3000 <= len(corpus) <= 4000
-    assert all(6 <= len(one.text.split()) <= 40 for one in corpus.texts)
-    assert all(one.source.count(", ") >= 2 for one in corpus.texts)
-    assert len({one.source for one in corpus.texts}) > 300
+    assert all(6 <= len(text.text.split()) <= 40 for text in corpus.texts)
+    assert all(text.source.count(", ") >= 2 for text in corpus.texts)
+    assert len({text.source for text in corpus.texts}) > 300
 
 
 def test_examples_with_a_word_are_those_of_whole_maps(model):
@@ -343,8 +347,8 @@ def test_examples_with_a_word_are_those_of_whole_maps(model):
         p, special = view.probabilities(1, 2), view.encoding.special
         queries = [at for at in range(len(view)) if view.encoding.surface(at) == "text"]
         best[text] = max(p[at, key] for at in queries for key in range(len(view)) if not special[key])
-    assert {one.text: pytest.approx(one.score, abs=1e-5) for one in asked.examples} == best
-    assert {one.text[slice(*one.query)] for one in asked.examples} == {"text"}
+    assert {example.text: pytest.approx(example.score, abs=1e-5) for example in asked.examples} == best
+    assert {example.text[slice(*example.query)] for example in asked.examples} == {"text"}
     both = find_examples(model.encoder, found, 1, 2, query="river", key="bank", pattern="distant")
     assert (both.matching, both.examples) == (2, ())
     nowhere = find_examples(model.encoder, found, 1, 2, key="anot")

@@ -35,7 +35,7 @@ class Texts:
 def test_shares_are_those_of_whole_maps_in_float64(name):
     encoder = random_encoder(SPECS[name], dtype=torch.float64)
     corpus = Corpus.of_strings([str(number) for number in range(len(LENGTHS))])
-    found = corpus_sinks(encoder, Texts(), corpus, epsilon=0.2)
+    measured = corpus_sinks(encoder, Texts(), corpus, epsilon=0.2)
     for number, text in enumerate(corpus.texts):
         encoding = Texts().encode_batch([text.text])[0]
         cache = ActivationCache.of(encoder, encoding)
@@ -44,18 +44,18 @@ def test_shares_are_those_of_whole_maps_in_float64(name):
         kinds = [at == 0, encoding.special & (at > 0), comma & (at > 0)]
         kinds.append(~np.any(kinds, axis=0))
         np.testing.assert_array_equal(kinds_of(encoding), np.stack(kinds, axis=1))
-        np.testing.assert_allclose(found.tokens_SX[number], [kind.mean() for kind in kinds])
+        np.testing.assert_allclose(measured.tokens_SX[number], [kind.mean() for kind in kinds])
         for layer, (p, _, _) in enumerate(dense.maps(encoder, encoding, cache.globals_N)):
             for head in range(len(p)):
                 received = p[head].mean(0)
                 place = number, layer, head
                 np.testing.assert_allclose(
-                    found.received_SLHX[place], [received[kind].sum() for kind in kinds], atol=1e-6
+                    measured.received_SLHX[place], [received[kind].sum() for kind in kinds], atol=1e-6
                 )
                 top = received.argmax()
-                wanted = [bool(kind[top]) and received[top] > 0.2 for kind in kinds]
-                assert found.sink_SLHX[place].tolist() == wanted
-    np.testing.assert_allclose(found.received_SLHX.sum(-1)[..., : found.heads_L[0]], 1, atol=1e-5)
+                expected = [bool(kind[top]) and received[top] > 0.2 for kind in kinds]
+                assert measured.sink_SLHX[place].tolist() == expected
+    np.testing.assert_allclose(measured.received_SLHX.sum(-1)[..., : measured.heads_L[0]], 1, atol=1e-5)
 
 
 def test_means_and_intervals_are_over_texts_and_real_heads():
@@ -133,9 +133,9 @@ def test_values_taken_away_are_those_of_transformers(model, reference, tokens):
     asked = sinks._MaskedWord(model.encoder, encoding, 2)
     theirs = their_logits(reference, encoding.ids, tokens)[2].log_softmax(-1)
     plain = their_logits(reference, encoding.ids, ())[2].log_softmax(-1)
-    wanted = float((plain.exp() * (plain - theirs)).sum())
-    assert wanted > 1e-4
-    assert asked.divergence(np.array(tokens)) == pytest.approx(wanted, rel=1e-7)
+    expected = float((plain.exp() * (plain - theirs)).sum())
+    assert expected > 1e-4
+    assert asked.divergence(np.array(tokens)) == pytest.approx(expected, rel=1e-7)
     assert len(without_values(cache, tokens, layers=2)) == len(encoding)
 
 
@@ -144,19 +144,21 @@ TEXTS = ["the river bank was muddy, a text!", "another text was muddy.", "a rive
 
 def test_removals_are_paired_with_as_many_other_words(model, reference):
     corpus = Corpus.of_strings(TEXTS)
-    found = {one.kind: one for one in remove_values(model.encoder, model.tokenizer, corpus)}
+    found = {removal.kind: removal for removal in remove_values(model.encoder, model.tokenizer, corpus)}
     assert list(found) == ["first", "special", "punctuation"]
     # "banks" is one word of several tokens; texts without punctuation are left out there.
     assert found["first"].texts >= 3
     assert found["punctuation"].texts == 2
     assert found["punctuation"].tokens == 1.5
-    for one in found.values():
-        assert one.difference.value == pytest.approx(one.divergence.value - one.control.value)
-        assert one.divergence.interval.low <= one.divergence.value <= one.divergence.interval.high
-        assert min(one.divergence.value, one.control.value) >= 0
-    again = {one.kind: one for one in remove_values(model.encoder, model.tokenizer, corpus)}
+    for removal in found.values():
+        assert removal.difference.value == pytest.approx(removal.divergence.value - removal.control.value)
+        assert removal.divergence.interval.low <= removal.divergence.value <= removal.divergence.interval.high
+        assert min(removal.divergence.value, removal.control.value) >= 0
+    again = {removal.kind: removal for removal in remove_values(model.encoder, model.tokenizer, corpus)}
     assert again == found
-    other = {one.kind: one for one in remove_values(model.encoder, model.tokenizer, corpus, seed=1)}
+    other = {
+        removal.kind: removal for removal in remove_values(model.encoder, model.tokenizer, corpus, seed=1)
+    }
     assert other != found
 
 
@@ -182,16 +184,16 @@ def test_the_command(folder, tmp_path):
     path.write_text("\n".join(TEXTS) + "\n")
     ran = run_here("sinks", "-m", folder, "--corpus", path, "--remove", 4, "--json")
     assert ran.code == 0, ran.err
-    said = json.loads(ran.out)
+    printed = json.loads(ran.out)
     python = unmask.load(folder)
-    found = corpus_sinks(
+    measured = corpus_sinks(
         python.encoder, python.tokenizer, Corpus.of_strings(TEXTS), max_tokens=python.max_tokens
     )
-    assert [one["kind"] for one in said["kinds"]] == list(KINDS)
-    for one in said["kinds"]:
-        assert one["share"]["value"] == pytest.approx(found.share(one["kind"]).value)
-        assert one["by_head"][1][2]["value"] == pytest.approx(found.share(one["kind"], 1, 2).value)
-    assert [one["kind"] for one in said["removals"]] == list(KINDS[:3])
+    assert [kind["kind"] for kind in printed["kinds"]] == list(KINDS)
+    for kind in printed["kinds"]:
+        assert kind["share"]["value"] == pytest.approx(measured.share(kind["kind"]).value)
+        assert kind["by_head"][1][2]["value"] == pytest.approx(measured.share(kind["kind"], 1, 2).value)
+    assert [removal["kind"] for removal in printed["removals"]] == list(KINDS[:3])
     shown = run_here("sinks", "-m", folder, "--corpus", path, "--limit", 2, "--remove", 2).out
     assert "without the values of" in shown
     assert_one_sentence(run_here("sinks", "-m", "default", "--corpus", path, "--remove", 4), "predict")

@@ -41,20 +41,20 @@ def test_edges_are_those_of_the_whole_map(name, weighted, hide, monkeypatch):
                 monkeypatch.setattr(
                     "unmask.interpret.attention.edges.cells_at_once", rows_module.cells_at_once
                 )
-            found = layer_edges(LayerRows(cache, layer), 6, weighted=weighted, without_N=without)
+            edges = layer_edges(LayerRows(cache, layer), 6, weighted=weighted, without_N=without)
             order = np.argsort(-expected, axis=-1, kind="stable")[..., :6]
             top = np.take_along_axis(expected, order, -1)
-            np.testing.assert_allclose(found.shares_HNk, top, rtol=1e-5, atol=1e-9)
-            seen = found.keys_HNk >= 0
+            np.testing.assert_allclose(edges.shares_HNk, top, rtol=1e-5, atol=1e-9)
+            seen = edges.keys_HNk >= 0
             np.testing.assert_array_equal(seen, top > 0)
             # Equal to rounding, two keys may stand in either order.
-            at_keys = np.take_along_axis(expected, np.maximum(found.keys_HNk, 0), -1)
+            at_keys = np.take_along_axis(expected, np.maximum(edges.keys_HNk, 0), -1)
             np.testing.assert_allclose(np.where(seen, at_keys, 0), top, rtol=1e-9, atol=1e-12)
-            assert all(len(set(row[row >= 0])) == (row >= 0).sum() for row in found.keys_HNk.reshape(-1, 6))
-            np.testing.assert_allclose(found.left_out_HN, left, rtol=1e-5, atol=1e-9)
-            np.testing.assert_allclose(found.kept_HN, 1 - left, rtol=1e-5, atol=1e-9)
+            assert all(len(set(row[row >= 0])) == (row >= 0).sum() for row in edges.keys_HNk.reshape(-1, 6))
+            np.testing.assert_allclose(edges.left_out_HN, left, rtol=1e-5, atol=1e-9)
+            np.testing.assert_allclose(edges.kept_HN, 1 - left, rtol=1e-5, atol=1e-9)
             rows = np.flatnonzero(~encoding.special) if hide else slice(None)
-            np.testing.assert_allclose(found.received_HN, expected[:, rows].mean(1), rtol=1e-5, atol=1e-9)
+            np.testing.assert_allclose(edges.received_HN, expected[:, rows].mean(1), rtol=1e-5, atol=1e-9)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -68,12 +68,12 @@ def test_edges_to_some_tokens_of_other_queries(name, weighted):
         expected = p * norms if weighted else p
         expected = expected / expected.sum(-1, keepdims=True)
         rows = LayerRows(cache, layer)
-        found = layer_edges(rows, length, weighted=weighted, without_N=without, queries_N=queries)
-        np.testing.assert_allclose(found.kept_HN, expected[..., ~without].sum(-1), rtol=1e-5, atol=1e-9)
+        edges = layer_edges(rows, length, weighted=weighted, without_N=without, queries_N=queries)
+        np.testing.assert_allclose(edges.kept_HN, expected[..., ~without].sum(-1), rtol=1e-5, atol=1e-9)
         back = np.zeros_like(expected)
-        weights = found.shares_HNk * found.kept_HN[..., None].astype(np.float64)
-        for place in np.argwhere(found.keys_HNk >= 0):
-            back[place[0], place[1], found.keys_HNk[tuple(place)]] = weights[tuple(place)]
+        weights = edges.shares_HNk * edges.kept_HN[..., None].astype(np.float64)
+        for place in np.argwhere(edges.keys_HNk >= 0):
+            back[place[0], place[1], edges.keys_HNk[tuple(place)]] = weights[tuple(place)]
         wanted = np.where(without, 0, expected)
         wanted[:, ~queries] = 0
         np.testing.assert_allclose(back, wanted, rtol=1e-5, atol=1e-9)

@@ -36,10 +36,10 @@ def test_cells_of_the_svg_are_the_probabilities(view, tmp_path):
     assert root.get("width") == f"{COLUMN * 72:g}pt"
     (cells,) = (one for one in root.iter(f"{SVG}g") if one.get("id") == "QuadMesh_1")
     fills = re.findall(r"fill: #([0-9a-f]{6})", ElementTree.tostring(cells, encoding="unicode"))
-    found = np.array([[int(one[at : at + 2], 16) for at in (0, 2, 4)] for one in fills])
+    values = np.array([[int(one[at : at + 2], 16) for at in (0, 2, 4)] for one in fills])
     indexes = np.minimum(255, np.floor(256 * np.sqrt(weights.ravel()))).astype(int)
-    assert (found == palette("light")[indexes]).all()
-    assert len({tuple(one) for one in found.tolist()}) > 20
+    assert (values == palette("light")[indexes]).all()
+    assert len({tuple(one) for one in values.tolist()}) > 20
 
 
 def test_another_map_of_the_head_is_drawn_in_its_place(view):

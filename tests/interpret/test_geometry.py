@@ -102,12 +102,12 @@ def test_neighbors_with_and_without_each_block_equal_a_dense_search():
     centers = 30 * rng.normal(size=(10, 7))
     x_ND = centers[blocks_of(700)] + rng.normal(size=(700, 7))  # all neighbors of a point are in its block
     blocks = blocks_of(700)
-    found = neighbors(x_ND, 30, blocks)
+    near = neighbors(x_ND, 30, blocks)
     dense = np.sqrt(((x_ND[:, None] - x_ND[None]) ** 2).sum(-1))
-    np.testing.assert_allclose(found.r_MK, np.sort(dense, axis=1)[:, 1:31], rtol=1e-7)
+    np.testing.assert_allclose(near.r_MK, np.sort(dense, axis=1)[:, 1:31], rtol=1e-7)
     for g in (0, 4, 9):
         left = dense[np.ix_(blocks != g, blocks != g)]
-        np.testing.assert_allclose(found.without(g), np.sort(left, axis=1)[:, 1:31], rtol=1e-7)
+        np.testing.assert_allclose(near.without(g), np.sort(left, axis=1)[:, 1:31], rtol=1e-7)
         # Of a block that is left out, a point outside it has all its neighbors still.
         np.testing.assert_allclose(
             neighbors(x_ND[blocks != g], 30).r_MK, np.sort(left, axis=1)[:, 1:31], rtol=1e-7
@@ -284,11 +284,11 @@ def test_what_cannot_be_measured_is_one_sentence():
 
 
 def test_watch_hears_every_layer_and_can_stop():
-    heard = []
+    recorded = []
     x_ND = np.random.default_rng(13).normal(size=(300, 3))
-    geometry([x_ND] * 3, watch=lambda *said: heard.append(said))
-    assert list(dict.fromkeys(heard)) == [("geometry", done, 3) for done in range(4)]
-    assert len(heard) > 3 * 10  # within layers too, so that it stops soon
+    geometry([x_ND] * 3, watch=lambda *said: recorded.append(said))
+    assert list(dict.fromkeys(recorded)) == [("geometry", done, 3) for done in range(4)]
+    assert len(recorded) > 3 * 10  # within layers too, so that it stops soon
 
     def stop(*_):
         raise KeyboardInterrupt

@@ -42,12 +42,12 @@ def layers():
 
 def test_equals_dense_kernels_with_more_and_fewer_dimensions_than_rows(layers):
     a, b = layers
-    made = cka(a, b)
+    similarity = cka(a, b)
     for i, x_ND in enumerate(a):
         for j, y_NE in enumerate(b):
-            assert made.biased[i, j] == pytest.approx(dense_biased(x_ND, y_NE), abs=1e-10)
-            assert made.debiased[i, j] == pytest.approx(dense_debiased(x_ND, y_NE), abs=1e-9)
-    assert (made.n, made.rows) == (60, 60)
+            assert similarity.biased[i, j] == pytest.approx(dense_biased(x_ND, y_NE), abs=1e-10)
+            assert similarity.debiased[i, j] == pytest.approx(dense_debiased(x_ND, y_NE), abs=1e-9)
+    assert (similarity.n, similarity.rows) == (60, 60)
 
 
 def test_intervals_leave_out_one_run_of_rows_at_a_time(layers):
@@ -55,44 +55,44 @@ def test_intervals_leave_out_one_run_of_rows_at_a_time(layers):
     blocks = blocks_of(60)
     less = np.array([dense_debiased(x_ND[blocks != g], y_NE[blocks != g]) for g in range(10)])
     half = 2.262 * np.sqrt(0.9 * ((less - less.mean()) ** 2).sum())
-    made = cka([x_ND], [y_NE])
-    assert made.high[0, 0] - made.debiased[0, 0] == pytest.approx(half, rel=1e-7)
-    assert made.debiased[0, 0] - made.low[0, 0] == pytest.approx(half, rel=1e-7)
+    similarity = cka([x_ND], [y_NE])
+    assert similarity.high[0, 0] - similarity.debiased[0, 0] == pytest.approx(half, rel=1e-7)
+    assert similarity.debiased[0, 0] - similarity.low[0, 0] == pytest.approx(half, rel=1e-7)
 
 
 def test_the_shuffled_value_is_that_of_shuffled_rows(layers):
     (x_ND, _), (y_NE, _) = layers
-    made = cka([x_ND], [y_NE], seed=5)
+    similarity = cka([x_ND], [y_NE], seed=5)
     order = np.random.default_rng(5).permutation(60)
-    assert made.shuffled[0, 0] == pytest.approx(dense_debiased(x_ND, y_NE[order]), abs=1e-9)
-    assert made.shuffled_biased[0, 0] == pytest.approx(dense_biased(x_ND, y_NE[order]), abs=1e-9)
+    assert similarity.shuffled[0, 0] == pytest.approx(dense_debiased(x_ND, y_NE[order]), abs=1e-9)
+    assert similarity.shuffled_biased[0, 0] == pytest.approx(dense_biased(x_ND, y_NE[order]), abs=1e-9)
 
 
 def test_rotation_scale_and_shift_change_nothing_and_a_stretch_does():
     rng = np.random.default_rng(1)
     x_ND = rng.normal(size=(200, 12))
     turn = np.linalg.qr(rng.normal(size=(12, 12)))[0]
-    made = cka([x_ND], [3 * x_ND @ turn + 7, x_ND * 3.0 ** np.arange(12)])
-    assert made.biased[0, 0] == pytest.approx(1, abs=1e-12)
-    assert made.debiased[0, 0] == pytest.approx(1, abs=1e-12)
-    assert made.debiased[0, 1] < 0.7
+    similarity = cka([x_ND], [3 * x_ND @ turn + 7, x_ND * 3.0 ** np.arange(12)])
+    assert similarity.biased[0, 0] == pytest.approx(1, abs=1e-12)
+    assert similarity.debiased[0, 0] == pytest.approx(1, abs=1e-12)
+    assert similarity.debiased[0, 1] < 0.7
 
 
 def test_unrelated_layers_are_near_zero_only_without_bias():
     rng = np.random.default_rng(2)
-    made = cka([rng.normal(size=(100, 400))], [rng.normal(size=(100, 300))])
-    assert made.biased[0, 0] > 0.7
-    assert abs(made.debiased[0, 0]) < 0.1
-    assert made.low[0, 0] < 0 < made.high[0, 0]
+    similarity = cka([rng.normal(size=(100, 400))], [rng.normal(size=(100, 300))])
+    assert similarity.biased[0, 0] > 0.7
+    assert abs(similarity.debiased[0, 0]) < 0.1
+    assert similarity.low[0, 0] < 0 < similarity.high[0, 0]
 
 
 def test_one_model_with_itself_is_symmetric_and_one_on_the_diagonal(layers):
-    made = cka([*layers[0], *layers[1]])
-    np.testing.assert_allclose(np.diag(made.debiased), 1, atol=1e-12)
-    np.testing.assert_array_equal(made.debiased, made.debiased.T)
+    similarity = cka([*layers[0], *layers[1]])
+    np.testing.assert_allclose(np.diag(similarity.debiased), 1, atol=1e-12)
+    np.testing.assert_array_equal(similarity.debiased, similarity.debiased.T)
     twice = cka([*layers[0], *layers[1]], [*layers[0], *layers[1]])
-    np.testing.assert_allclose(made.debiased, twice.debiased, atol=1e-12)
-    np.testing.assert_allclose(made.low, twice.low, atol=1e-9)
+    np.testing.assert_allclose(similarity.debiased, twice.debiased, atol=1e-12)
+    np.testing.assert_allclose(similarity.low, twice.low, atol=1e-9)
 
 
 def test_refusals(layers):

@@ -27,7 +27,7 @@ def test_json_holds_what_the_functions_return(tmp_path):
     report = json.loads(ran.out)
     assert report["words_left"] + report["words"] == 400
     assert report["words_left"] > 0
-    assert [one["layer"] for one in report["layers"]] == list(range(7))
+    assert [layer["layer"] for layer in report["layers"]] == list(range(7))
     model = unmask.load("unmask-mini")
     limit = model.checkpoint.trained_tokens
     kept = " ".join(prose().split()[: report["words"]])
@@ -77,10 +77,10 @@ def test_a_projection_is_written_whole_in_both_forms(tmp_path):
     limit = model.checkpoint.trained_tokens
     texts = stretches(prose(60), lambda one: len(model.tokenizer.encode(one)) <= limit)
     read = read_texts(model.encoder, model.tokenize(texts))
-    wanted = project(read.states, special_N=read.special_T)
-    np.testing.assert_array_equal(made["points"], wanted.points_LN3)
+    expected = project(read.states, special_N=read.special_T)
+    np.testing.assert_array_equal(made["points"], expected.points_LN3)
     np.testing.assert_array_equal(made["special"], read.special_T)
-    assert made["piece"].tolist() == [piece for one in read.encodings for piece in one.pieces]
+    assert made["piece"].tolist() == [piece for encoding in read.encodings for piece in encoding.pieces]
     assert len(made["chunk"]) == made["points"].shape[1]
 
 
@@ -134,6 +134,6 @@ def test_words_of_different_tokenizers_are_lined_up_by_characters(tmp_path):
 
 def test_cka_of_states_of_one_text_needs_no_model_files():
     model = unmask.load("unmask-mini")
-    read = read_texts(model.encoder, model.tokenize([prose(100)]))
-    made = cka(read.states)
-    assert made.debiased.shape == (7, 7)
+    texts = read_texts(model.encoder, model.tokenize([prose(100)]))
+    similarity = cka(texts.states)
+    assert similarity.debiased.shape == (7, 7)

@@ -49,29 +49,31 @@ def test_words_and_punctuation_are_tokens_with_their_offsets(elmo):
 
 def test_states_are_those_of_the_model_at_every_level(elmo):
     encodings = elmo.tokenize(TEXTS)
-    read = read_texts(elmo.encoder, encodings)
-    expected = elmo.hidden_states([list(one.pieces) for one in encodings], layers="all")
-    assert len(read.states) == SMALL.layers + 1
-    for level, states_TD in enumerate(read.states):
+    texts = read_texts(elmo.encoder, encodings)
+    expected = elmo.hidden_states([list(encoding.pieces) for encoding in encodings], layers="all")
+    assert len(texts.states) == SMALL.layers + 1
+    for level, states_TD in enumerate(texts.states):
         np.testing.assert_allclose(
             states_TD, np.concatenate([one[level] for one in expected]), rtol=0, atol=1e-6
         )
-    assert read.tokens_of((1, 16, 20)).tolist() == [6 + 4]
+    assert texts.tokens_of((1, 16, 20)).tolist() == [6 + 4]
 
 
 def test_senses_of_a_word_are_measured_layer_by_layer(elmo):
-    given = shipped_senses("bank")
-    report = measure(elmo.encoder, elmo.tokenizer, given, permutations=19)
-    assert [one.layer for one in report.layers] == [0, 1, 2]
+    sense_set = shipped_senses("bank")
+    report = measure(elmo.encoder, elmo.tokenizer, sense_set, permutations=19)
+    assert [layer.layer for layer in report.layers] == [0, 1, 2]
     # A word before the first recurrent layer depends on its characters alone.
-    same_form = [one for one in given.sentences if one.text[one.start : one.end] == "bank"]
-    read = read_texts(elmo.encoder, elmo.tokenize([one.text for one in same_form]))
-    rows = [read.tokens_of((i, one.start, one.end)) for i, one in enumerate(same_form)]
-    words, first, _ = read.mean_states(rows)
+    same_form = [
+        sentence for sentence in sense_set.sentences if sentence.text[sentence.start : sentence.end] == "bank"
+    ]
+    texts = read_texts(elmo.encoder, elmo.tokenize([one.text for one in same_form]))
+    rows = [texts.tokens_of((i, one.start, one.end)) for i, one in enumerate(same_form)]
+    words, first, _ = texts.mean_states(rows)
     assert np.ptp(words, axis=0).max() < 1e-6
     assert np.ptp(first, axis=0).max() > 1e-2
     assert len(report.random) == 3
-    cloud = sense_cloud(elmo.encoder, elmo.tokenizer, given)
+    cloud = sense_cloud(elmo.encoder, elmo.tokenizer, sense_set)
     assert len(cloud.projection.points_LN3) == 3
 
 
@@ -85,15 +87,15 @@ def test_its_random_baseline_is_an_elmo_of_the_same_shape(elmo):
 
 
 def test_the_commands_read_an_elmo_alone_and_beside_a_bert(folder, tmp_path):
-    found = json.loads(run_here("senses", "bank", "-m", folder, "--permutations", "9", "--json").out)
-    assert [one["layer"] for one in found["report"]["layers"]] == [0, 1, 2]
+    printed = json.loads(run_here("senses", "bank", "-m", folder, "--permutations", "9", "--json").out)
+    assert [layer["layer"] for layer in printed["report"]["layers"]] == [0, 1, 2]
     draw = np.random.default_rng(0)
     text = " ".join(draw.choice(["the", "river", "bank", "was", "muddy", "text", "a"], 120))
-    found = json.loads(run_here("geometry", text, "-m", folder, "--json").out)
+    printed = json.loads(run_here("geometry", text, "-m", folder, "--json").out)
     elmo = unmask.load(folder, family="elmo")
     layers = geometry(read_texts(elmo.encoder, elmo.tokenize([text])).states)
-    assert [one["effective_rank"]["value"] for one in found["layers"]] == pytest.approx(
-        [one.effective_rank.value for one in layers]
+    assert [layer["effective_rank"]["value"] for layer in printed["layers"]] == pytest.approx(
+        [layer.effective_rank.value for layer in layers]
     )
     bert = write_checkpoint(tmp_path / "bert")
     both = json.loads(run_here("geometry", text, "-m", folder, "--model-b", bert, "--json").out)

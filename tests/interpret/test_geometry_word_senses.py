@@ -82,7 +82,7 @@ def test_p_is_even_when_there_is_nothing():
     rng = np.random.default_rng(2)
     labels = ["a", "b"] * 6
     layers = sense_layers([rng.normal(size=(12, 5)) for _ in range(200)], labels, permutations=39)
-    share = np.mean([one.margin_null.p <= 0.1 for one in layers])
+    share = np.mean([layer.margin_null.p <= 0.1 for layer in layers])
     assert 0.04 < share < 0.17
 
 
@@ -99,32 +99,36 @@ def test_minilm_keeps_the_senses_of_bank_apart_and_random_weights_do_not(minilm)
     assert report.senses == ("money", "river")
     assert min(report.counts) >= 12
     assert report.layers[0].margin_null.p > 0.05  # a word's vector before any attention knows no sentence
-    for one in report.layers[2:]:
-        assert one.margin_null.p == 1 / 200
-        assert one.accuracy.value > 0.9 > one.accuracy_null.high
-        assert one.margin.low > one.margin_null.high
-    for one in report.random:
-        assert one.margin_null.p > 0.05
-        assert one.accuracy.value <= one.accuracy_null.high
+    for layer in report.layers[2:]:
+        assert layer.margin_null.p == 1 / 200
+        assert layer.accuracy.value > 0.9 > layer.accuracy_null.high
+        assert layer.margin.low > layer.margin_null.high
+    for layer in report.random:
+        assert layer.margin_null.p > 0.05
+        assert layer.accuracy.value <= layer.accuracy_null.high
 
 
 @pytest.mark.parametrize("word", ["bank", "bat", "spring"])
 def test_words_dealt_across_sentences_separate_no_senses(minilm, word):
-    given = shipped_senses(word).dealt("across")
-    report = word_senses(minilm.encoder, minilm.tokenizer, given, random=False, permutations=199)
+    sense_set = shipped_senses(word).dealt("across")
+    report = word_senses(minilm.encoder, minilm.tokenizer, sense_set, random=False, permutations=199)
     assert report.control == "across"
     assert report.random is None
-    for one in report.layers[1:]:
-        assert one.margin_null.p > 0.05
-        assert one.accuracy.value <= one.accuracy_null.high
+    for layer in report.layers[1:]:
+        assert layer.margin_null.p > 0.05
+        assert layer.accuracy.value <= layer.accuracy_null.high
 
 
 def test_shuffled_labels_separate_no_senses(minilm):
-    given = shipped_senses("bank")
-    read = read_texts(minilm.encoder, minilm.tokenize([one.text for one in given.sentences]))
-    rows = [read.tokens_of((i, one.start, one.end)) for i, one in enumerate(given.sentences)]
-    labels = np.random.default_rng(3).permutation([one.sense for one in given.sentences]).tolist()
-    for one in sense_layers(read.mean_states(rows), labels, permutations=199):
+    sense_set = shipped_senses("bank")
+    texts = read_texts(minilm.encoder, minilm.tokenize([sentence.text for sentence in sense_set.sentences]))
+    rows = [
+        texts.tokens_of((i, sentence.start, sentence.end)) for i, sentence in enumerate(sense_set.sentences)
+    ]
+    labels = (
+        np.random.default_rng(3).permutation([sentence.sense for sentence in sense_set.sentences]).tolist()
+    )
+    for one in sense_layers(texts.mean_states(rows), labels, permutations=199):
         assert one.margin_null.p > 0.05
         assert one.accuracy.value <= one.accuracy_null.high
 
@@ -147,27 +151,33 @@ def test_a_word_is_the_mean_of_its_tokens_wherever_it_stands(minilm):
 def test_every_shipped_set_is_whole():
     assert set(shipped_words()) >= {"bank", "bat", "spring", "crane", "bark"}
     for word in shipped_words():
-        given = shipped_senses(word)
-        texts = [one.text for one in given.sentences]
+        sense_set = shipped_senses(word)
+        texts = [sentence.text for sentence in sense_set.sentences]
         assert len(set(texts)) == len(texts)
-        assert all(one.text[one.start : one.end].lower() == word for one in given.sentences)
-        counts = [sum(one.sense == sense for one in given.sentences) for sense in given.senses]
+        assert all(
+            sentence.text[sentence.start : sentence.end].lower() == word for sentence in sense_set.sentences
+        )
+        counts = [
+            sum(sentence.sense == sense for sentence in sense_set.sentences) for sense in sense_set.senses
+        ]
         assert min(counts) >= 8
         assert max(counts) == min(counts)
 
 
 @pytest.mark.parametrize("how", ["within", "across"])
 def test_dealt_words_are_the_same_words_and_the_word_stays(how):
-    given = shipped_senses("crane")
-    dealt = given.dealt(how, seed=4)
+    sense_set = shipped_senses("crane")
+    dealt = sense_set.dealt(how, seed=4)
     split = lambda one: sorted(f"{one.text[: one.start]} {one.text[one.end :]}".split())  # noqa: E731
-    for before, after in zip(given.sentences, dealt.sentences, strict=True):
+    for before, after in zip(sense_set.sentences, dealt.sentences, strict=True):
         assert after.text[after.start : after.end].lower() == "crane"
         assert len(after.text[: after.start].split()) == len(before.text[: before.start].split())
         assert (split(before) == split(after)) == (how == "within")
-    pooled = [sorted(sum((split(one) for one in some.sentences), [])) for some in (given, dealt)]  # noqa: RUF017
+    pooled = [
+        sorted(word for sentence in some.sentences for word in split(sentence)) for some in (sense_set, dealt)
+    ]
     assert pooled[0] == pooled[1]
-    assert given.dealt(how, seed=4) == dealt != given.dealt(how, seed=5)
+    assert sense_set.dealt(how, seed=4) == dealt != sense_set.dealt(how, seed=5)
 
 
 def test_a_random_baseline_is_seeded_and_untrained(minilm):

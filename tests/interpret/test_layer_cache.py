@@ -27,5 +27,5 @@ def test_a_rectangle_is_the_exact_one(name):
                 )
                 for weight in ("raw", "norm"):
                     found = view.layer_cache.rectangle((layer, 1), tile, known, weighted=weight == "norm")
-                    wanted = view.probabilities(layer, 1, rows, columns, weight=weight)
-                    np.testing.assert_allclose(found, wanted, rtol=2e-4, atol=1e-6)
+                    expected = view.probabilities(layer, 1, rows, columns, weight=weight)
+                    np.testing.assert_allclose(found, expected, rtol=2e-4, atol=1e-6)

@@ -32,8 +32,10 @@ def folder(tmp_path_factory):
 def same_as_fill(found, filled):
     for m, mask in enumerate(filled):
         assert found.tokens[m] == mask.token
-        assert found.ids[m, -1].tolist() == [one.id for one in mask.predictions]
-        given = [one.probability for one in mask.predictions]  # by the native library, where there is one
+        assert found.ids[m, -1].tolist() == [prediction.id for prediction in mask.predictions]
+        given = [
+            prediction.probability for prediction in mask.predictions
+        ]  # by the native library, where there is one
         assert found.probabilities[m, -1].tolist() == pytest.approx(given, rel=1e-5)
     assert (found.distance[:, -1] == 0).all()
 
@@ -41,37 +43,37 @@ def same_as_fill(found, filled):
 def test_every_layer_as_transformers_has_it_and_the_last_as_fill(folder):
     model = unmask.load(folder)
     (encoding,) = model.tokenize([TEXT])
-    found = logit_lens(ActivationCache.of(model.encoder, encoding), [2, 4], top_k=7)
-    same_as_fill(found, model.fill(TEXT, top_k=7))
+    lens = logit_lens(ActivationCache.of(model.encoder, encoding), [2, 4], top_k=7)
+    same_as_fill(lens, model.fill(TEXT, top_k=7))
     reference = AutoModelForMaskedLM.from_pretrained(folder)
     with torch.no_grad():
         states = reference(torch.tensor(encoding.ids[None]), output_hidden_states=True).hidden_states
         levels = [reference.cls(state)[0, [2, 4]].softmax(-1) for state in states]
     for level, p in enumerate(levels):
         best = p.topk(7)
-        np.testing.assert_array_equal(found.ids[:, level], best.indices.numpy())
-        np.testing.assert_allclose(found.probabilities[:, level], best.values.numpy(), rtol=1e-4)
-        np.testing.assert_allclose(found.entropy[:, level], -(p * p.log()).sum(-1).numpy(), rtol=1e-4)
+        np.testing.assert_array_equal(lens.ids[:, level], best.indices.numpy())
+        np.testing.assert_allclose(lens.probabilities[:, level], best.values.numpy(), rtol=1e-4)
+        np.testing.assert_allclose(lens.entropy[:, level], -(p * p.log()).sum(-1).numpy(), rtol=1e-4)
         divergence = (levels[-1] * (levels[-1] / p).log()).sum(-1)
-        np.testing.assert_allclose(found.distance[:, level], divergence.numpy(), rtol=1e-3, atol=1e-6)
+        np.testing.assert_allclose(lens.distance[:, level], divergence.numpy(), rtol=1e-3, atol=1e-6)
         own = levels[-1].argmax(-1)
-        np.testing.assert_array_equal(found.followed_ids, own.numpy())
+        np.testing.assert_array_equal(lens.followed_ids, own.numpy())
         followed = p[[0, 1], own]
-        np.testing.assert_allclose(found.followed[:, level], followed.numpy(), rtol=1e-4)
-        np.testing.assert_array_equal(found.ranks[:, level], (p > followed[:, None]).sum(-1).numpy())
+        np.testing.assert_allclose(lens.followed[:, level], followed.numpy(), rtol=1e-4)
+        np.testing.assert_array_equal(lens.ranks[:, level], (p > followed[:, None]).sum(-1).numpy())
 
 
 @pytest.mark.parametrize("name", SPECS)
 def test_a_final_norm_comes_first_where_there_is_one(name):
     cache = recorded(name)
     encoder = cache.encoder
-    found = logit_lens(cache, [3, 7], top_k=1, follow=[11, 12])
+    lens = logit_lens(cache, [3, 7], top_k=1, follow=[11, 12])
     for level, state in enumerate(cache.states):
         with torch.no_grad():
             logits = encoder.logits("masked", encoder.final_norm(state), cache.batch.layout)
         p = logits.softmax(-1).numpy()
-        np.testing.assert_allclose(found.followed[:, level], p[[3, 7], [11, 12]], rtol=1e-9)
-    assert not found.by_decoder
+        np.testing.assert_allclose(lens.followed[:, level], p[[3, 7], [11, 12]], rtol=1e-9)
+    assert not lens.by_decoder
 
 
 def test_an_enhanced_mask_decoder_reads_the_levels_below_the_last_layer():
@@ -79,16 +81,16 @@ def test_an_enhanced_mask_decoder_reads_the_levels_below_the_last_layer():
     encoder = random_encoder(decoded_spec(tokenizer.vocabulary_size))
     encoding = masked(tokenizer.encode("the river bank"), [2], tokenizer)
     cache = ActivationCache.of(encoder, encoding)
-    found = logit_lens(cache, [2], top_k=4)
-    assert found.by_decoder
-    assert found.ids.shape == (1, 2, 4)
+    lens = logit_lens(cache, [2], top_k=4)
+    assert lens.by_decoder
+    assert lens.ids.shape == (1, 2, 4)
     reader = SimpleNamespace(spec=encoder.spec, tokenizer=tokenizer, name="the model")
     filled = of_encodings(reader, [encoding], top_k=4)(TorchEngine(encoder))
-    same_as_fill(found, filled[0])
+    same_as_fill(lens, filled[0])
     with torch.no_grad():
         state = decode_states(encoder, cache.states[0], cache.batch.layout, torch.tensor([2]))
         p = encoder.logits("enhanced", state, cache.batch.layout).softmax(-1)
-    np.testing.assert_allclose(found.probabilities[0, 0], p[0].topk(4).values.numpy(), rtol=1e-6)
+    np.testing.assert_allclose(lens.probabilities[0, 0], p[0].topk(4).values.numpy(), rtol=1e-6)
 
 
 def test_masking_a_token_is_writing_the_mask():

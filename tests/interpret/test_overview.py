@@ -57,7 +57,7 @@ def maps(view):
 
 @pytest.fixture(scope="module")
 def found(view):
-    return {one.kind: one for one in overview(view).findings}
+    return {finding.kind: finding for finding in overview(view).findings}
 
 
 def entropy_shares(maps):
@@ -105,7 +105,7 @@ def test_the_share_of_a_next_token_head_counts_tokens_and_its_mass_is_something_
 )
 def test_means_of_positional_heads_are_over_the_tokens_with_such_a_neighbor(model, text):
     view = model.attention(*text) if isinstance(text, tuple) else model.attention(text)
-    stated = [one for one in overview(view).findings if one.kind in ("previous", "next")]
+    stated = [finding for finding in overview(view).findings if finding.kind in ("previous", "next")]
     assert stated
     for one in stated:
         p = view.probabilities(one.layer, one.head)
@@ -302,21 +302,21 @@ def test_a_prediction_that_would_be_printed_as_zero_is_left_out(monkeypatch):
 def test_similarity_of_layers_needs_thirty_tokens(model, found):
     assert "cka" not in found
     view = model.attention(LONG)
-    one = next(one for one in overview(view).findings if one.kind == "cka")
+    finding = next(finding for finding in overview(view).findings if finding.kind == "cka")
     dense = cka([state.double().numpy() for state in view.cache.states])
-    np.testing.assert_allclose(one.matrix, dense.debiased)
-    assert one.value == dense.debiased[0, -1]
-    assert one.baseline == np.diag(dense.debiased, 1).min()
-    assert len(one.bars) == len(one.matrix) == 7
+    np.testing.assert_allclose(finding.matrix, dense.debiased)
+    assert finding.value == dense.debiased[0, -1]
+    assert finding.baseline == np.diag(dense.debiased, 1).min()
+    assert len(finding.bars) == len(finding.matrix) == 7
 
 
 def test_split_words(model):
     view = model.attention("Antidisestablishmentarianism is unputdownable.")
-    one = next(one for one in overview(view).findings if one.kind == "split")
-    assert one.value == pytest.approx(2 / 3)
-    assert "2 of 3 words" in one.sentence
-    assert "most of all “Antidisestablishmentari" in one.sentence
-    assert "".join(bar.label for bar in one.bars).casefold() == "antidisestablishmentarianism"
+    finding = next(finding for finding in overview(view).findings if finding.kind == "split")
+    assert finding.value == pytest.approx(2 / 3)
+    assert "2 of 3 words" in finding.sentence
+    assert "most of all “Antidisestablishmentari" in finding.sentence
+    assert "".join(bar.label for bar in finding.bars).casefold() == "antidisestablishmentarianism"
 
 
 def test_what_does_not_hold_is_left_out(model):
@@ -329,27 +329,29 @@ def test_what_does_not_hold_is_left_out(model):
 
 
 def test_findings_come_in_their_order_and_only_of_measured_layers(view):
-    assert [one.kind for one in overview(view).findings] == sorted(
-        (one.kind for one in overview(view).findings), key=ORDER.index
+    assert [finding.kind for finding in overview(view).findings] == sorted(
+        (finding.kind for finding in overview(view).findings), key=ORDER.index
     )
     fresh = FakeModel().attention("the river bank was muddy and the bank was")
     none = attention_findings(fresh, fresh.open_statistics())
     assert none.layers_measured == 0
-    assert {one.kind for one in none.findings} <= {"sense", "states", "split"}
+    assert {finding.kind for finding in none.findings} <= {"sense", "states", "split"}
     fresh.open_statistics().measure(layers=(1,))
     some = attention_findings(fresh, fresh.open_statistics())
     assert (some.layers, some.layers_measured) == (3, 1)
-    assert {one.layer for one in some.findings if one.head is not None} <= {1}
+    assert {finding.layer for finding in some.findings if finding.head is not None} <= {1}
 
 
 @pytest.mark.parametrize("name", SPECS)
 def test_every_kind_of_encoder(name):
     view = AttentionView(random_encoder(SPECS[name]), dense.random_text(40))
-    for one in overview(view).findings:
-        assert np.isfinite(one.value)
-        assert one.sentence.endswith(".")
-        linear = one.head is not None and one.kind != "effect" and view.kind(one.layer) == "kernel"
-        assert ("linear attention implies" in one.sentence) == linear
+    for finding in overview(view).findings:
+        assert np.isfinite(finding.value)
+        assert finding.sentence.endswith(".")
+        linear = (
+            finding.head is not None and finding.kind != "effect" and view.kind(finding.layer) == "kernel"
+        )
+        assert ("linear attention implies" in finding.sentence) == linear
 
 
 def test_it_can_be_stopped():
@@ -363,10 +365,12 @@ def test_it_can_be_stopped():
 def test_the_command_prints_the_sentences(capsys, found):
     look(TEXT, overview=True, json=True)
     printed = json.loads(capsys.readouterr().out)
-    assert [one["sentence"] for one in printed["findings"]] == [one.sentence for one in found.values()]
+    assert [finding["sentence"] for finding in printed["findings"]] == [
+        finding.sentence for finding in found.values()
+    ]
     look(TEXT, overview=True)
     shown = " ".join(capsys.readouterr().out.split())
-    for one in found.values():
-        assert f"- {one.sentence}" in shown
+    for finding in found.values():
+        assert f"- {finding.sentence}" in shown
     with pytest.raises(InvalidRequest, match="--layer 3"):
         look(TEXT, overview=True, layer=3)

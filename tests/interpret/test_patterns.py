@@ -69,14 +69,14 @@ def middles(length):
 def test_scores_are_those_of_whole_maps_in_float64(name):
     encoder, encoding = random_encoder(SPECS[name], dtype=torch.float64), sentences()
     cache = ActivationCache.of(encoder, encoding, global_tokens=lambda _: global_tokens(LENGTH))
-    found = head_patterns(cache, AttentionStatistics(cache))
-    assert found.segments == 3
+    patterns = head_patterns(cache, AttentionStatistics(cache))
+    assert patterns.segments == 3
     for layer, (p, _, keys) in enumerate(dense.maps(encoder, encoding, cache.globals_N)):
         for head in range(len(p)):
             seen = p[head] > 0
             assert (seen.sum(-1) == np.broadcast_to(keys, p.shape[:2])[head]).all()
-            wanted = scores_of(p[head], seen, encoding)
-            np.testing.assert_allclose(found.scores_LHP[layer, head], wanted, atol=2e-6)
+            expected = scores_of(p[head], seen, encoding)
+            np.testing.assert_allclose(patterns.scores_LHP[layer, head], expected, atol=2e-6)
 
 
 def test_small_blocks_of_rows_give_the_same(monkeypatch):
@@ -131,9 +131,9 @@ def test_uniform_attention_has_no_pattern():
 
 def test_segments_are_sentences_or_the_texts_of_a_pair():
     encoding = sentences()
-    wanted = [-1, *(0,) * 8, *(1,) * 11, *(2,) * 12, -1]
-    assert segments_of(encoding).tolist() == wanted
-    moved = shifted(np.array(wanted))
+    expected = [-1, *(0,) * 8, *(1,) * 11, *(2,) * 12, -1]
+    assert segments_of(encoding).tolist() == expected
+    moved = shifted(np.array(expected))
     assert moved[1:-1].tolist() == middles(LENGTH)[1:-1]
     assert moved[[0, -1]].tolist() == [-1, -1]
     assert sentence_ends("Mr. A. Fox ran. It hid! why? So it is. ") == [15, 23 + 5, 38]
@@ -143,9 +143,9 @@ def test_one_sentence_has_no_blocks_and_a_short_text_no_links():
     cache = ActivationCache.of(
         random_encoder(SPECS["post-norm"]), dense.text_of([3, 4, 5, 6], special=(0, 3))
     )
-    found = head_patterns(cache, AttentionStatistics(cache))
-    assert found.segments == 1
-    scores = found.of(0, 0)
+    patterns = head_patterns(cache, AttentionStatistics(cache))
+    assert patterns.segments == 1
+    scores = patterns.of(0, 0)
     assert (scores["block"], scores["distant"]) == (None, None)
     assert all(scores[name] is not None for name in SHAPES[:4])
 
@@ -162,16 +162,16 @@ def test_the_command_prints_what_python_finds(folder):
     import unmask
 
     ran = run_here("look", TEXT, "--patterns", "-m", folder, "--json")
-    said = json.loads(ran.out)
+    printed = json.loads(ran.out)
     view = unmask.load(folder).attention(TEXT)
-    found = head_patterns(view.cache, view.statistics())
-    assert (said["tokens"], said["segments"]) == (len(view), 3)
-    assert [(one["layer"], one["head"]) for one in said["heads"]] == [
+    patterns = head_patterns(view.cache, view.statistics())
+    assert (printed["tokens"], printed["segments"]) == (len(view), 3)
+    assert [(head["layer"], head["head"]) for head in printed["heads"]] == [
         (a, b) for a in range(3) for b in range(4)
     ]
-    for one in said["heads"]:
-        assert one["scores"] == pytest.approx(found.of(one["layer"], one["head"]))
-        assert one["pattern"] == found.named(one["layer"], one["head"])[0]
+    for head in printed["heads"]:
+        assert head["scores"] == pytest.approx(patterns.of(head["layer"], head["head"]))
+        assert head["pattern"] == patterns.named(head["layer"], head["head"])[0]
     table = run_here("look", TEXT, "--patterns", "-m", folder, "--layer", 1)
     assert sum(line.startswith("1.") for line in table.out.splitlines()) == 4
     assert not any(line.startswith("0.") for line in table.out.splitlines())

@@ -77,7 +77,7 @@ def test_the_table_holds_the_map(folder, tmp_path, options, cells, monkeypatch):
     ran = run_here("look", TEXT, *options, "--csv", path, "-m", folder, "--json")
     assert ran.code == 0, ran.err
     view = unmask.load(folder).attention(TEXT)
-    wanted = {
+    expected = {
         3: lambda: view.probabilities(1, 3),
         "mean": view.pooled,
         2: lambda: view.pooled(2, "max"),
@@ -87,10 +87,10 @@ def test_the_table_holds_the_map(folder, tmp_path, options, cells, monkeypatch):
     surfaces = [view.encoding.surface(token) for token in range(len(view))]
     assert head == ["position", "query", *surfaces]
     assert [row[:2] for row in rows] == [[str(i), one] for i, one in enumerate(surfaces)]
-    np.testing.assert_allclose(np.array([row[2:] for row in rows], dtype=float), wanted, atol=1e-6)
+    np.testing.assert_allclose(np.array([row[2:] for row in rows], dtype=float), expected, atol=1e-6)
     edges = json.loads(ran.out)["edges"]
-    for query, row in enumerate(wanted):
-        mine = [one for one in edges if one["query"] == query]
+    for query, row in enumerate(expected):
+        mine = [edge for edge in edges if edge["query"] == query]
         np.testing.assert_allclose([one["probability"] for one in mine], -np.sort(-row)[:3], atol=1e-6)
         np.testing.assert_allclose([row[one["key"]] for one in mine], -np.sort(-row)[:3], atol=1e-6)
 

@@ -30,15 +30,17 @@ def distances(points):
 def test_distances_and_shares_are_those_of_sklearn(tokens, width):
     PCA = pytest.importorskip("sklearn.decomposition").PCA
     states = drawn(tokens=tokens, width=width)
-    made = project(states)
+    projection = project(states)
     for level, x in enumerate(states):
-        wanted = PCA(3, svd_solver="full").fit(x)
-        np.testing.assert_allclose(made.explained_L3[level], wanted.explained_variance_ratio_, rtol=1e-10)
+        expected = PCA(3, svd_solver="full").fit(x)
+        np.testing.assert_allclose(
+            projection.explained_L3[level], expected.explained_variance_ratio_, rtol=1e-10
+        )
         # Levels are turned, which keeps every distance.
-        near = distances(wanted.transform(x))
-        np.testing.assert_allclose(distances(made.points_LN3[level]), near, atol=1e-5)
-    assert made.points_LN3.dtype == np.float32
-    assert made.fitted == tokens
+        near = distances(expected.transform(x))
+        np.testing.assert_allclose(distances(projection.points_LN3[level]), near, atol=1e-5)
+    assert projection.points_LN3.dtype == np.float32
+    assert projection.fitted == tokens
 
 
 @pytest.mark.parametrize(("tokens", "width"), [(60, 20), (12, 40)])
@@ -65,15 +67,15 @@ def test_levels_are_turned_as_near_to_the_next_as_scipy_can():
 
 def test_a_shared_basis_is_the_pca_of_all_levels_together():
     states = drawn()
-    made = project(states, basis="shared")
+    projection = project(states, basis="shared")
     centered = [x - x.mean(0) for x in states]
     values, vectors = np.linalg.eigh(np.concatenate(centered).T @ np.concatenate(centered))
     top = vectors[:, np.argsort(values)[::-1][:3]]
     top = top * np.sign(top[np.abs(top).argmax(0), range(3)])
     for level, x in enumerate(centered):
-        np.testing.assert_allclose(made.points_LN3[level], x @ top, atol=1e-5)
+        np.testing.assert_allclose(projection.points_LN3[level], x @ top, atol=1e-5)
         shares = ((x @ top) ** 2).sum(0) / (x**2).sum()
-        np.testing.assert_allclose(made.explained_L3[level], shares, rtol=1e-10)
+        np.testing.assert_allclose(projection.explained_L3[level], shares, rtol=1e-10)
 
 
 def test_special_tokens_are_projected_and_determine_nothing():
@@ -84,26 +86,26 @@ def test_special_tokens_are_projected_and_determine_nothing():
     loud = [x.copy() for x in states]
     for x in loud:
         x[special] *= 1000
-    made = project(loud, special_N=special)
-    np.testing.assert_allclose(made.points_LN3[:, ~special], plain.points_LN3, atol=1e-5)
-    np.testing.assert_allclose(made.explained_L3, plain.explained_L3)
-    assert np.abs(made.points_LN3[:, special]).max() > 100
-    assert made.fitted == 58
+    projection = project(loud, special_N=special)
+    np.testing.assert_allclose(projection.points_LN3[:, ~special], plain.points_LN3, atol=1e-5)
+    np.testing.assert_allclose(projection.explained_L3, plain.explained_L3)
+    assert np.abs(projection.points_LN3[:, special]).max() > 100
+    assert projection.fitted == 58
 
 
 def test_equal_tokens_are_one_point_without_variance():
     states = [np.full((6, 5), 0.1), *drawn(levels=1, tokens=6, width=5)]
-    made = project(states)
-    assert not made.points_LN3[0].any()
-    assert not made.explained_L3[0].any()
-    assert made.explained_L3[1].sum() > 0.5
+    projection = project(states)
+    assert not projection.points_LN3[0].any()
+    assert not projection.explained_L3[0].any()
+    assert projection.explained_L3[1].sum() > 0.5
 
 
 def test_two_dimensions_are_filled_with_zeros():
     x = np.random.default_rng(0).normal(size=(9, 2))
-    made = project([x])
-    assert not made.points_LN3[0, :, 2].any()
-    np.testing.assert_allclose(made.explained_L3[0].sum(), 1)
+    projection = project([x])
+    assert not projection.points_LN3[0, :, 2].any()
+    np.testing.assert_allclose(projection.explained_L3[0].sum(), 1)
 
 
 @pytest.mark.parametrize(
@@ -133,9 +135,9 @@ def test_a_state_that_is_not_finite_is_an_error():
 
 
 def test_it_tells_how_far_it_is_and_can_be_stopped():
-    told = []
-    project(drawn(), watch=lambda *given: told.append(given))
-    assert told == [("projecting", done, 3) for done in range(4)]
+    reports = []
+    project(drawn(), watch=lambda *given: reports.append(given))
+    assert reports == [("projecting", done, 3) for done in range(4)]
 
     def stop(what, done, total):
         if done == 1:
@@ -179,13 +181,13 @@ def test_umap_keeps_neighbors_together_and_is_the_same_every_time():
     centers = 8 * rng.normal(size=(3, 10))
     labels = np.repeat([0, 1, 2], 20)
     states = [centers[labels] + rng.normal(size=(60, 10)) for _ in range(2)]
-    made = project(states, method="umap")
-    assert made.explained_L3 is None
-    assert made.points_LN3.shape == (2, 60, 3)
-    for points in made.points_LN3:
+    projection = project(states, method="umap")
+    assert projection.explained_L3 is None
+    assert projection.points_LN3.shape == (2, 60, 3)
+    for points in projection.points_LN3:
         near = distances(points) + 1e9 * np.eye(60)
         assert (labels[near.argmin(1)] == labels).all()
-    np.testing.assert_array_equal(project(states, method="umap").points_LN3, made.points_LN3)
+    np.testing.assert_array_equal(project(states, method="umap").points_LN3, projection.points_LN3)
     with pytest.raises(InvalidRequest, match=f"at most {MOST_UMAP_TOKENS}"):
         project([np.ones((MOST_UMAP_TOKENS + 1, 4))], method="umap")
 
@@ -193,14 +195,14 @@ def test_umap_keeps_neighbors_together_and_is_the_same_every_time():
 def test_the_cloud_of_a_word_has_the_cosines_of_its_senses():
     model = FakeModel()
     sentences = [("left", "bank a b c"), ("right", "c b a bank")] * 4
-    given = word_sense_set(
+    sense_set = word_sense_set(
         "bank", [(sense, f"{text} {'a ' * at}") for at, (sense, text) in enumerate(sentences)]
     )
-    cloud = sense_cloud(model.encoder, model.tokenizer, given)
+    cloud = sense_cloud(model.encoder, model.tokenizer, sense_set)
     assert cloud.projection.points_LN3.shape == (len(model.spec.layers) + 1, 8, 3)
     from unmask.interpret.geometry.word_senses import encode_sentences, occurrence_states
 
-    vectors = occurrence_states(model.encoder, encode_sentences(model.tokenizer, given, None), given)
+    vectors = occurrence_states(model.encoder, encode_sentences(model.tokenizer, sense_set, None), sense_set)
     x = vectors[-1] / np.linalg.norm(vectors[-1], axis=1, keepdims=True)
     lost = distances(x) - distances(cloud.projection.points_LN3[-1])
     assert lost.min() > -1e-5, "a projection never makes a distance longer"

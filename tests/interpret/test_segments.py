@@ -36,14 +36,14 @@ def pair(tokens):
 def test_shares_are_those_of_whole_maps(name):
     encoding = pair(TOKENS)
     cache = ActivationCache.of(random_encoder(SPECS[name]), encoding)
-    found = segment_attention(cache)
+    shares = segment_attention(cache)
     rows = [encoding.sequence_ids == text for text in (0, 1)]
     columns = [*rows, encoding.special]
     for layer, (p, _, _) in enumerate(dense.maps(cache.encoder, encoding)):
         for one, row in enumerate(rows):
             expected = np.stack([p[:, row][:, :, column].sum(-1).mean(-1) for column in columns], axis=-1)
-            np.testing.assert_allclose(found[layer, : len(p), one], expected, atol=1e-5)
-    np.testing.assert_allclose(found[0].sum(-1), 1, atol=1e-6)
+            np.testing.assert_allclose(shares[layer, : len(p), one], expected, atol=1e-5)
+    np.testing.assert_allclose(shares[0].sum(-1), 1, atol=1e-6)
 
 
 def test_a_single_text_is_refused():

@@ -109,9 +109,9 @@ def compare(layer, p, norms, keys, encoding, top_k, *, rtol, atol, exact_edges=T
 )
 def test_every_statistic_is_that_of_the_whole_map(name, maps, cells):
     _, encoding, cache = recorded(name)
-    made = AttentionStatistics(cache, maps=maps, top_k=6)
-    made.measure(cells=cells)
-    for layer, (p, norms, keys) in zip(made.layers, whole_maps(name), strict=True):
+    statistics = AttentionStatistics(cache, maps=maps, top_k=6)
+    statistics.measure(cells=cells)
+    for layer, (p, norms, keys) in zip(statistics.layers, whole_maps(name), strict=True):
         compare(layer, p, norms, keys, encoding, 6, rtol=1e-6, atol=1e-9)
         np.testing.assert_allclose(layer.norm_HN, norms[:, 1], rtol=1e-6)  # row 1 is of no global token
 
@@ -119,8 +119,8 @@ def test_every_statistic_is_that_of_the_whole_map(name, maps, cells):
 @pytest.mark.parametrize("name", SPECS)
 def test_float32_is_as_close_as_it_can_be(name):
     _, encoding, cache = recorded(name, dtype=torch.float32)
-    made = attention_statistics(cache, maps=13)
-    for layer, (p, norms, keys) in zip(made.layers, whole_maps(name, dtype=torch.float32), strict=True):
+    statistics = attention_statistics(cache, maps=13)
+    for layer, (p, norms, keys) in zip(statistics.layers, whole_maps(name, dtype=torch.float32), strict=True):
         compare(layer, p, norms, keys, encoding, 8, rtol=1e-5, atol=2e-6, exact_edges=False)
 
 
@@ -128,8 +128,8 @@ def test_float32_is_as_close_as_it_can_be(name):
 @pytest.mark.parametrize("name", SPECS)
 def test_texts_of_a_few_tokens(name, length):
     _, encoding, cache = recorded(name, length)
-    made = attention_statistics(cache)
-    for layer, (p, norms, keys) in zip(made.layers, whole_maps(name, length), strict=True):
+    statistics = attention_statistics(cache)
+    for layer, (p, norms, keys) in zip(statistics.layers, whole_maps(name, length), strict=True):
         compare(layer, p, norms, keys, encoding, min(8, length), rtol=1e-6, atol=1e-9)
 
 
@@ -268,9 +268,9 @@ def test_an_error_in_a_thread_comes_out():
 
     with pytest.raises(NonFiniteResult, match="no number"):
         together([work, fail, work], lambda _: None, 2)
-    told = []
-    assert together([work, work, work], told.append, 2) == [5, 5, 5]
-    assert sum(told) == 3000
+    reports = []
+    assert together([work, work, work], reports.append, 2) == [5, 5, 5]
+    assert sum(reports) == 3000
 
 
 def test_threads_stand_still_while_the_caller_takes_its_time():

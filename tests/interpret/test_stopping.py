@@ -48,27 +48,27 @@ def small_blocks(monkeypatch):
 
 @pytest.mark.parametrize("name", ANALYSES)
 def test_it_is_heard_in_order_and_stops_at_once(name, cache):
-    told = []
-    ANALYSES[name](cache, lambda *said: told.append(said))
-    whats = [what for what, _, _ in told]
+    reports = []
+    ANALYSES[name](cache, lambda *said: reports.append(said))
+    whats = [what for what, _, _ in reports]
     for what in set(whats):
-        dones = [done for one, done, _ in told if one == what]
+        dones = [done for one, done, _ in reports if one == what]
         # Measured anew, with and without a part, work of one name begins again.
         assert name.startswith("ablate") or dones == sorted(dones)
-        assert dones[-1] == [total for one, _, total in told if one == what][-1]
-    assert len(told) >= (3 * LAYERS if name in WITH_ROWS else LAYERS)
+        assert dones[-1] == [total for one, _, total in reports if one == what][-1]
+    assert len(reports) >= (3 * LAYERS if name in WITH_ROWS else LAYERS)
 
-    for last in {1, len(told) // 2, len(told) - 1}:
-        heard = []
+    for last in {1, len(reports) // 2, len(reports) - 1}:
+        recorded = []
 
-        def stop(*said, heard=heard, last=last):
+        def stop(*said, heard=recorded, last=last):
             heard.append(said)
             if len(heard) == last:
                 raise Cancelled("enough")
 
         with pytest.raises(Cancelled):
             ANALYSES[name](cache, stop)
-        assert len(heard) == last
+        assert len(recorded) == last
     assert not any(block.attention.out._forward_pre_hooks for block in cache.encoder.layers)
 
 

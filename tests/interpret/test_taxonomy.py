@@ -78,9 +78,9 @@ def test_hand_made_heads_have_the_names_they_were_made_for():
         "punctuation": at_keys(COMMA), "diffuse": np.full((N, N), 1 / N), "mixed": peaked,
     }  # fmt: skip
     labels = labeled(*maps.values())
-    assert [one.label for one in labels] == list(maps)
-    assert [one.offset for one in labels[:4]] == [-1, 1, 0, -3]
-    assert all(one.offset_share == one.share == 1 for one in labels[:4])
+    assert [label.label for label in labels] == list(maps)
+    assert [label.offset for label in labels[:4]] == [-1, 1, 0, -3]
+    assert all(label.offset_share == label.share == 1 for label in labels[:4])
     assert labels[4].share == pytest.approx(0.8 + 0.2 / N)
     assert labels[7].share == pytest.approx(1)
     assert labels[8].confidence == pytest.approx(peaked[~SPECIAL].max(-1).mean())
@@ -98,9 +98,9 @@ def test_nine_queries_of_ten_make_a_head_positional():
 @pytest.mark.parametrize("name", ["rotary-windows", "windows-globals", "performer"])
 def test_labels_of_statistics(name):
     cache = recorded(name, 31)
-    made = attention_statistics(cache)
+    statistics = attention_statistics(cache)
     maps = dense.maps(cache.encoder, cache.encoding, cache.globals_N)
-    for layer, (p, _, _) in zip(made.layers, maps, strict=True):
+    for layer, (p, _, _) in zip(statistics.layers, maps, strict=True):
         for head, label in enumerate(label_heads(layer, cache.encoding.special)):
             offset, share = positional(p[head].argmax(-1))
             assert (label.offset, label.offset_share) == (offset, share)
@@ -175,21 +175,23 @@ def test_models_of_unlike_tokens_are_compared_by_what_they_share():
         encoder = random_encoder(spec, dtype=torch.float64)
         recordings.append(ActivationCache.of(encoder, tokenizer.encode(text)))
     a, b = recordings
-    found = compare_heads(a, b)
+    distances = compare_heads(a, b)
     of_a, of_b, count = module.align(a.encoding, b.encoding).groups()
     members = [np.eye(count)[of] for of in (of_a, of_b)]
     asking = [group for group in range(count - 1) if group in of_a and group in of_b]
-    assert found.of == found.queries == len(asking) >= 5
+    assert distances.of == distances.queries == len(asking) >= 5
     maps = [
         (m.T @ dense_rows(r) @ m / np.maximum(m.sum(0), 1)[:, None])[:, asking]
         for m, r in zip(members, recordings, strict=True)
     ]
     for x, p in enumerate(maps[0]):
         expected = [(jensenshannon(p, q, axis=-1) ** 2).mean() for q in maps[1]]
-        np.testing.assert_allclose(found.divergence[x], expected, atol=1e-6)
-    assert len(match_heads(found)) == 9
+        np.testing.assert_allclose(distances.divergence[x], expected, atol=1e-6)
+    assert len(match_heads(distances)) == 9
     turned = match_heads(compare_heads(b, a))
-    assert {(match.b, match.a) for match in turned} == {(match.a, match.b) for match in match_heads(found)}
+    assert {(match.b, match.a) for match in turned} == {
+        (match.a, match.b) for match in match_heads(distances)
+    }
 
 
 @examples(60)

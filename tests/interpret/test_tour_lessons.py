@@ -28,20 +28,24 @@ def recorded(name):
 def test_a_token_followed_through_a_layer_arrives_where_the_encoder_has_it(name):
     """Both residual orders, every position encoding and pattern; parts of a sum add up to 1."""
     one = recorded(name)
-    found = values.values(one, 1, 1, 6)
-    assert found.error < 1e-12
-    assert found.parts.sum() == pytest.approx(1)
-    assert found.head_parts.sum() + found.bias_part == pytest.approx(1)
-    np.testing.assert_allclose(found.contributions, found.shares * found.value_norms, atol=1e-12)
+    measured_values = values.values(one, 1, 1, 6)
+    assert measured_values.error < 1e-12
+    assert measured_values.parts.sum() == pytest.approx(1)
+    assert measured_values.head_parts.sum() + measured_values.bias_part == pytest.approx(1)
+    np.testing.assert_allclose(
+        measured_values.contributions, measured_values.shares * measured_values.value_norms, atol=1e-12
+    )
     norms = dense.maps(one.encoder, one.encoding)[1][1][1]
-    np.testing.assert_allclose(found.value_norms, norms[6] if norms.ndim == 2 else norms, atol=1e-10)
+    np.testing.assert_allclose(
+        measured_values.value_norms, norms[6] if norms.ndim == 2 else norms, atol=1e-10
+    )
 
 
 def test_values_are_the_formula():
     """A post-norm layer by hand: attention, residual, norm, feed-forward, residual."""
     one = recorded("post-norm")
     layer, head, query = 1, 2, 7
-    found = values.values(one, layer, head, query)
+    measured_values = values.values(one, layer, head, query)
     weights, at = dense.weights_of(one.encoder), f"layers.{layer}."
     x = one.states[layer].numpy()
     p = dense.maps(one.encoder, one.encoding)[layer][0]
@@ -54,24 +58,26 @@ def test_values_are_the_formula():
         if which == head:
             added = p[which, query][:, None] * (v @ out.T)
     attention = sum(outputs) + weights[at + "attention.out.bias"]
-    np.testing.assert_allclose(found.shares, p[head, query], atol=1e-12)
-    assert found.head_norm == pytest.approx(np.linalg.norm(outputs[head]))
+    np.testing.assert_allclose(measured_values.shares, p[head, query], atol=1e-12)
+    assert measured_values.head_norm == pytest.approx(np.linalg.norm(outputs[head]))
     np.testing.assert_allclose(
-        found.parts, added @ outputs[head] / (outputs[head] @ outputs[head]), atol=1e-12
+        measured_values.parts, added @ outputs[head] / (outputs[head] @ outputs[head]), atol=1e-12
     )
-    np.testing.assert_allclose(found.head_parts, [o @ attention / (attention @ attention) for o in outputs])
+    np.testing.assert_allclose(
+        measured_values.head_parts, [o @ attention / (attention @ attention) for o in outputs]
+    )
     total = x[query] + attention
-    assert found.before_norm == pytest.approx(np.linalg.norm(x[query]))
-    assert found.attention_norm == pytest.approx(np.linalg.norm(attention))
-    assert found.attention_part[layer] == pytest.approx(attention @ total / (total @ total))
+    assert measured_values.before_norm == pytest.approx(np.linalg.norm(x[query]))
+    assert measured_values.attention_norm == pytest.approx(np.linalg.norm(attention))
+    assert measured_values.attention_part[layer] == pytest.approx(attention @ total / (total @ total))
     spec = one.encoder.spec.layers[layer]
     between = plain.norm(total[None], spec.norm, weights, at + "attention_norm")
     fed = one.encoder.block(layer).feedforward(torch.from_numpy(between)).detach().numpy()[0]
-    assert found.feedforward_norm == pytest.approx(np.linalg.norm(fed))
+    assert measured_values.feedforward_norm == pytest.approx(np.linalg.norm(fed))
     after = between[0] + fed
-    assert found.feedforward_part[layer] == pytest.approx(fed @ after / (after @ after))
+    assert measured_values.feedforward_part[layer] == pytest.approx(fed @ after / (after @ after))
     a, b = (one.states[layer + step][query].numpy() for step in (0, 1))
-    assert found.kept_cosine[layer] == pytest.approx(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
+    assert measured_values.kept_cosine[layer] == pytest.approx(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
 
 
 def test_values_of_what_is_not_there_are_refused():
@@ -86,16 +92,16 @@ def test_the_cosine_is_the_sum_of_its_parts():
     caches = [
         ActivationCache.of(encoder, dense.random_text(length, seed)) for length, seed in ((N, 0), (11, 4))
     ]
-    found = prediction.matching(*caches)
-    a, b = (embed(one.final_ND, one.batch.layout, PooledVector(("mean",)))[0].numpy() for one in caches)
-    assert found.cosine == pytest.approx(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
-    assert found.query_parts.sum() == pytest.approx(found.cosine)
-    assert found.passage_parts.sum() == pytest.approx(found.cosine)
+    matched = prediction.matching(*caches)
+    a, b = (embed(cache.final_ND, cache.batch.layout, PooledVector(("mean",)))[0].numpy() for cache in caches)
+    assert matched.cosine == pytest.approx(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
+    assert matched.query_parts.sum() == pytest.approx(matched.cosine)
+    assert matched.passage_parts.sum() == pytest.approx(matched.cosine)
     # Leaving a token out of the mean, at the same scale, takes away its part.
     x = caches[0].final_ND.numpy()
     less = np.delete(x, 3, axis=0).sum(0) / N
     left = less @ b / np.linalg.norm(a) / np.linalg.norm(b)
-    assert found.cosine - found.query_parts[3] == pytest.approx(left)
+    assert matched.cosine - matched.query_parts[3] == pytest.approx(left)
 
 
 def test_a_prediction_rests_on_what_it_loses():
@@ -134,13 +140,13 @@ def test_a_prediction_rests_on_what_it_loses():
 def test_a_pronoun_and_its_noun_come_first():
     model = unmask.load("default")
     encoding = model.tokenizer.encode("The woman lost her keys in the garden, so she waited by the door.")
-    heard = record_text(model.encoder, encoding)
-    pair = handshake.clearest_pair(heard)
-    p = heard.probabilities(pair.layer)[pair.head, pair.query]
+    recorded = record_text(model.encoder, encoding)
+    pair = handshake.clearest_pair(recorded)
+    p = recorded.probabilities(pair.layer)[pair.head, pair.query]
     assert encoding.surface(pair.query) in {"she", "her"}
     assert encoding.surface(pair.key) == "woman"
     assert int(p.argmax()) == pair.key
-    one = handshake.clearest_pair(heard, 0, 3)
+    one = handshake.clearest_pair(recorded, 0, 3)
     assert (one.layer, one.head) == (0, 3)
 
 
@@ -148,9 +154,9 @@ def test_a_pronoun_and_its_noun_come_first():
 def test_the_first_pair_is_never_punctuation_where_there_are_words(text):
     model = unmask.load("unmask-mini")
     encoding = model.tokenizer.encode(text)
-    heard = record_text(model.encoder, encoding)
-    pair = handshake.clearest_pair(heard)
-    assert int(heard.probabilities(pair.layer)[pair.head, pair.query].argmax()) == pair.key
+    recorded = record_text(model.encoder, encoding)
+    pair = handshake.clearest_pair(recorded)
+    assert int(recorded.probabilities(pair.layer)[pair.head, pair.query].argmax()) == pair.key
     token = handshake.content_token(encoding)
     if text.startswith("The"):
         for place in (pair.query, pair.key, token):
@@ -161,14 +167,14 @@ def test_the_first_pair_is_never_punctuation_where_there_are_words(text):
 def test_words_move_whole():
     model = unmask.load("unmask-mini")
     encoding = model.tokenizer.encode("The unbelievable cat slept on the muddy windowsill.")
-    found = positions.shuffled(model.encoder, encoding, seed=1)
+    shuffled_text = positions.shuffled(model.encoder, encoding, seed=1)
     of = words(encoding).of_token
     assert len(encoding) > len(set(of.tolist())), "some word has several tokens"
-    moved = of[found.order]
+    moved = of[shuffled_text.order]
     starts = np.flatnonzero(np.diff(moved, prepend=-1))
     assert len(starts) == len(set(of.tolist())), "the tokens of a word stay side by side"
     for word in set(of.tolist()):
-        tokens = found.order[moved == word]
+        tokens = shuffled_text.order[moved == word]
         assert (np.diff(tokens) == 1).all(), "and in their order"
     swap = positions.swapped(model.encoder, encoding, 1, 3)
     assert sorted(swap.order.tolist()) == list(range(len(encoding)))

@@ -75,22 +75,22 @@ def encoded(tokenizer, *texts):
 
 def check_alignment(one, other, texts):
     """Every character and every token once, each token within its stretch."""
-    found = align(one, other)
+    alignment = align(one, other)
     for pair, text in enumerate(texts):
-        own = [segment for segment in found.segments if segment.in_pair == bool(pair)]
+        own = [segment for segment in alignment.segments if segment.in_pair == bool(pair)]
         assert [own[0].start, own[-1].end] == [0, len(text)]
         assert all(x.end == y.start for x, y in pairwise(own))
         assert all(segment.start < segment.end for segment in own)
     for encoding, side in ((one, "a"), (other, "b")):
-        runs = [getattr(segment, side) for segment in found.segments]
+        runs = [getattr(segment, side) for segment in alignment.segments]
         held = [token for first, end in runs for token in range(first, end)]
         assert held == np.flatnonzero(~encoding.special).tolist()
-        for segment in found.segments:
+        for segment in alignment.segments:
             for start, end in encoding.offsets[slice(*getattr(segment, side))]:
                 assert segment.start <= start <= end <= segment.end
-    groups_a, groups_b, count = found.groups()
+    groups_a, groups_b, count = alignment.groups()
     assert set(groups_a) - {count - 1} == set(groups_b) - {count - 1} == set(range(count - 1))
-    return found
+    return alignment
 
 
 @examples(150)
@@ -109,7 +109,10 @@ def test_an_alignment_covers_every_character_and_token_once(parts, more, paired,
 
 def test_white_space_at_the_end_of_a_text_and_before_its_pair_is_two_stretches():
     encoding = PIECES.encode("the river \n", " the bank")
-    found = [(one.in_pair, one.start, one.end, one.a) for one in align(encoding, encoding).segments]
+    found = [
+        (segment.in_pair, segment.start, segment.end, segment.a)
+        for segment in align(encoding, encoding).segments
+    ]
     assert found[2:5] == [(False, 4, 9, (2, 3)), (False, 9, 11, (0, 0)), (True, 0, 1, (0, 0))]
 
 
@@ -131,15 +134,15 @@ def test_published_tokenizers_side_by_side():
         made.append(Tokenizer.from_files(files, name.split("-")[0]))
     for text, pair in zip(TORTURE, reversed(TORTURE), strict=True):
         encodings = [tokenizer.encode(text, pair) for tokenizer in made]
-        for number, one in enumerate(encodings):
-            check_alignment(one, encodings[number - 1], [text, pair])
-            found = words(one)
-            assert set(found.of_token) == set(range(len(found)))
+        for number, encoding in enumerate(encodings):
+            check_alignment(encoding, encodings[number - 1], [text, pair])
+            grouped = words(encoding)
+            assert set(grouped.of_token) == set(range(len(grouped)))
     river = [
         align(made[0].encode("The muddy riverbank."), other.encode("The muddy riverbank.")) for other in made
     ]
-    for one in river:
-        spoken = ["The muddy riverbank."[s.start : s.end] for s in one.segments if s.a[0] < s.a[1]]
+    for encoding in river:
+        spoken = ["The muddy riverbank."[s.start : s.end] for s in encoding.segments if s.a[0] < s.a[1]]
         assert spoken[0] == "The"
         assert "".join(spoken).endswith("bank.")
 
@@ -152,31 +155,39 @@ def test_every_token_is_of_one_word_that_covers_it(parts, more, paired):
         encoding = encoded(tokenizer, *texts)
         if encoding is None:
             continue
-        found = words(encoding)
-        assert set(found.of_token) == set(range(len(found)))
-        assert (np.diff(found.first_tokens) > 0).all()
-        for token, word in enumerate(found.of_token):
-            assert found.special[word] == encoding.special[token]
-            assert found.in_pair[word] == (encoding.sequence_ids[token] == 1)
+        grouped = words(encoding)
+        assert set(grouped.of_token) == set(range(len(grouped)))
+        assert (np.diff(grouped.first_tokens) > 0).all()
+        for token, word in enumerate(grouped.of_token):
+            assert grouped.special[word] == encoding.special[token]
+            assert grouped.in_pair[word] == (encoding.sequence_ids[token] == 1)
             start, end = encoding.offsets[token]
-            assert encoding.special[token] or found.spans[word, 0] <= start <= end <= found.spans[word, 1]
-        plain = [surface for w in range(len(found)) if (surface := found.surface(w)) and not found.special[w]]
+            assert encoding.special[token] or grouped.spans[word, 0] <= start <= end <= grouped.spans[word, 1]
+        plain = [
+            surface for w in range(len(grouped)) if (surface := grouped.surface(w)) and not grouped.special[w]
+        ]
         assert all(surface in "\0".join(texts) for surface in plain)
 
 
 def test_tokens_of_a_word_are_one_word_and_joined_words_are_one():
-    found = words(BYTES.encode("Don't bank 日本 👩‍👩‍👧"))
-    surfaces = [found.surface(word) for word in range(len(found))]
+    grouped = words(BYTES.encode("Don't bank 日本 👩‍👩‍👧"))
+    surfaces = [grouped.surface(word) for word in range(len(grouped))]
     # One piece holds both ideographs, and one the space before the family and nothing else.
     assert surfaces == ["<s>", "Don't", "bank", "日本", " ", "👩‍👩‍👧", "</s>"]
-    found = words(PIECES.encode("the [MASK] bank"))
-    assert [found.surface(word) for word in range(len(found))] == ["[CLS]", "the", "[MASK]", "bank", "[SEP]"]
+    grouped = words(PIECES.encode("the [MASK] bank"))
+    assert [grouped.surface(word) for word in range(len(grouped))] == [
+        "[CLS]",
+        "the",
+        "[MASK]",
+        "bank",
+        "[SEP]",
+    ]
 
 
 def test_the_callers_own_words_are_kept():
     encoding = PIECES.encode_words(["the-river", "bank", "x.y"])
-    found = words(encoding)
-    assert [found.surface(word) for word in range(len(found))] == [
+    grouped = words(encoding)
+    assert [grouped.surface(word) for word in range(len(grouped))] == [
         "[CLS]",
         "the-river",
         "bank",
