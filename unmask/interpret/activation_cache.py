@@ -28,7 +28,7 @@ from unmask.spec.global_tokens import GlobalTokens, pack, trained_global_tokens
 from unmask.text import Encoding, PackedBatch
 
 Kind = Literal["softmax", "kernel"]
-"""What a layer's numbers are: probabilities of a softmax, or the weights that linear attention implies."""
+"""The numbers of a layer: probabilities of a softmax, or the weights that linear attention implies."""
 
 WHOLE = slice(None)
 
@@ -137,7 +137,7 @@ class ActivationCache:
         return one_of("head", head, self.heads(layer), f"layer {layer} has heads")
 
     def kind(self, layer: int) -> Kind:
-        """What the numbers of a layer are, see `Kind`."""
+        """The kind of the numbers of a layer."""
         return "softmax" if isinstance(self.mixer(layer), SoftmaxMixer) else "kernel"
 
     @property
@@ -210,7 +210,7 @@ def check_attention(encoder: object, purpose: str = "show") -> None:
 
 
 def states_of(encoder: Encoder, batch: PackedBatch, watch: Watch, name: str) -> tuple[list[Tensor], Tensor]:
-    """The residual stream, L + 1 tensors (T, D), and the output of the encoder; ``watch`` hears each layer.
+    """The residual stream, L + 1 tensors (T, D), and the output; ``watch`` is called after each layer.
 
     Raises:
         NonFiniteResult: a state of the text, which errors call ``name``, is infinite or not a number.

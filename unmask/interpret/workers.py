@@ -14,25 +14,25 @@ import torch
 
 T = TypeVar("T")
 Tick = Callable[[int], None]
-"""Hears how much was done since it was last called."""
+"""Called with the amount of work done since the last call."""
 
 
 AHEAD = 4
-"""How often a worker may tell something before the caller has heard it; then it waits, so that a caller that
+"""Reports of a worker that may wait for the caller; then the worker waits too, so that a caller that
 takes its time in ``tick`` has the cores to itself."""
 
 
 class _Stopped(Exception):
-    """Raised in a worker's ``tick`` when its results are wanted no more."""
+    """Raised in the ``tick`` of a worker whose results are no longer needed."""
 
 
 def together(works: Sequence[Callable[[Tick], T]], tick: Tick, workers: int) -> list[T]:
-    """What each of ``works`` returns, in their order.
+    """The results of ``works``, in their order.
 
     Args:
         works: each is given a ``tick`` to call now and then, which is where it may be stopped.
-        tick: called in this thread with what all of them tell; an exception out of it stops them all. While
-            it takes its time they soon stand still.
+        tick: called in this thread with the reports of all; an exception from it stops them all. While
+            it runs for long, they soon wait.
         workers: how many at once; 1 runs them in this thread, one after another.
     """
     workers = min(workers, len(works))
@@ -43,7 +43,7 @@ def together(works: Sequence[Callable[[Tick], T]], tick: Tick, workers: int) -> 
     stopping, room = threading.Event(), threading.Semaphore(AHEAD * workers)
 
     def begin() -> None:
-        # Of this thread alone, but it is also what threads yet to come would have: see below.
+        # For this thread alone, but new threads would inherit it too: see below.
         torch.set_num_threads(1)
         started.wait()
 
@@ -77,7 +77,7 @@ def together(works: Sequence[Callable[[Tick], T]], tick: Tick, workers: int) -> 
                     room.release()
         finally:
             stopping.set()
-            room.release(len(works))  # each that still waits for room finds that it is to stop
+            room.release(len(works))  # workers that still wait for room then stop
             pool.shutdown(cancel_futures=True)
     errors = (future.exception() for future in futures if not future.cancelled())
     for error in errors:

@@ -78,7 +78,7 @@ class RecordedText:
         return mixer
 
     def bias(self, layer: int) -> AttentionBias:
-        """What is added to the products of queries and keys."""
+        """The terms that are added to the products of queries and keys."""
         mixer = self.mixer(layer)
         if isinstance(mixer.position, RelativePositionBias):
             table_PH = self.distances[HookPoint.RELATIVE_BIAS, layer]

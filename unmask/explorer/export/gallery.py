@@ -25,7 +25,7 @@ SHADES = 16
 
 @dataclass(frozen=True)
 class Card:
-    """What the index shows of one page."""
+    """One page in the index."""
 
     file: str
     """The page's name in the folder."""
@@ -33,7 +33,7 @@ class Card:
     words: str
     """The beginning of the text."""
     sentence: str
-    """What was found; empty where nothing was."""
+    """Its first finding; empty where there is none."""
     about: str
     """The model, the tokens, and the head of the picture."""
     picture: str

@@ -15,7 +15,7 @@ from unmask.http.responses import JSON, Answer
 
 MOST_PATHS = 5000
 MOST_BYTES = 50_000_000
-"""What all answers of one file may take in it."""
+"""The most bytes of all answers of one file."""
 
 FRAME = '<meta name="unmask-source" content="frame" data-hash="{}" />'
 """Says to the page that its answers come through the page around it, and what is looked at first."""
@@ -80,7 +80,7 @@ def _with_texts(paths: Sequence[str]) -> list[str]:
 
 
 def _check(answer: Answer) -> None:
-    """What a view was refused is kept, so that it can say why; a text or a server that is gone is not."""
+    """Refusals are kept, so that a view can say why; those of a missing text or server are raised."""
     if answer.status < 400:
         return
     problem = json.loads(answer.data)["error"]

@@ -68,7 +68,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class ViewSelection:
-    """What is looked at when the page is opened."""
+    """The views, the head and the token that the page shows when it is opened."""
 
     views: tuple[str, ...] = OF_A_TEXT
     layer: int = 0
@@ -171,7 +171,7 @@ def _check(look: ViewSelection, described: Json) -> None:
 
 @dataclass(frozen=True)
 class _ExportRequests:
-    """What paths are made from."""
+    """The texts, the model and the selection that paths are made from."""
 
     get: Get
     reads: list[Json]
@@ -209,7 +209,7 @@ class _ExportRequests:
 
     @property
     def attentions(self) -> list[tuple[Weight, Special]]:
-        """What is kept of `heads`: of a short text every attention that the map offers, else as looked at."""
+        """The attentions of `heads` that are kept: of a short text all of the map, else the shown one."""
         offered = list(product(get_args(Weight), get_args(Special)))
         few = sum(self.described["heads"]) <= ALL_ATTENTIONS_HEADS
         if few and len(offered) * self._cells(TOKEN_CELL_BYTES, WORD_CELL_BYTES) <= ALL_HEADS_BYTES:
@@ -407,7 +407,7 @@ _BEYOND_SELECTION: dict[str, Callable[[_ExportRequests], Iterator[PageRequest]]]
     "compare": _compare,
     "tour": _tour,
 }
-"""What views ask for beyond the requests that name them in `PageRequest.saved_in`."""
+"""Requests of views beyond those that name them in `PageRequest.saved_in`."""
 
 
 def export(context: AppContext, request: Request) -> Answer:

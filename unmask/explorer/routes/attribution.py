@@ -41,7 +41,7 @@ PAIRS = re.compile(r"\d{1,7}:\d{1,7}(?:,\d{1,7}:\d{1,7}){0,511}")
 
 @dataclass(frozen=True)
 class TargetQuery:
-    """What a request asks of: the kind of target, a token (None: the whole text), a word's or class's id."""
+    """The target of a request: its kind, a token (None: the whole text), the id of a word or class."""
 
     kind: str
     token: int | None

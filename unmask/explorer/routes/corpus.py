@@ -205,7 +205,7 @@ def alike(session: TextSession, request: Request) -> Answer:
 
 
 def _statistics(context: AppContext, request: Request, place: ModelSlot) -> CorpusStatistics:
-    """What is known so far, which is at least of the texts that the page knows to be done."""
+    """The statistics so far; they cover at least the texts that the page knows to be done."""
     expected = request.number("texts", 0, 0, MOST_TEXTS)
     statistics = context.corpora.statistics(place.index)
     if statistics.totals.texts < expected:

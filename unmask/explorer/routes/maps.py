@@ -95,7 +95,7 @@ def edges_of(session: TextSession, layer: int, weight: Weight, special: Special)
 
 
 def sums_without_special(session: TextSession, layer: int, weight: Weight) -> RowSums:
-    """What the rows of a layer are divided by where special tokens are left out."""
+    """The sums that divide the rows of a layer where special tokens are left out."""
     lse_HN = edges_of(session, layer, weight, "hide").lse_HN
     return RowSums(lse_HN, np.ones(lse_HN.shape, dtype=np.float32))
 
@@ -279,7 +279,7 @@ def tile(session: TextSession, request: Request) -> Answer:
 
 
 def over_of(request: Request) -> Over | None:
-    """Which heads are asked for as one map; None: one head."""
+    """The heads that are requested as one map; None for a single head."""
     return request.choice("over", OVERS) if "over" in request.query else None
 
 
@@ -351,7 +351,7 @@ def _pooled(
 def _sums(
     session: TextSession, layer: int, weight: Weight, special: Special
 ) -> LayerStatistics | RowSums | None:
-    """What rows of a layer are divided by; None where it is not known before they are computed."""
+    """The sums that divide the rows of a layer; None where they are not known before the rows."""
     measured = session.layers[layer]
     if measured is None:
         session.prioritize(layer)
@@ -449,7 +449,7 @@ def _of_head(
 
 
 def _parts(session: TextSession, view: AttentionView, layer: int) -> tuple[str, ...]:
-    """What the scores of a layer are sums of; nothing where they are one thing only."""
+    """The terms of the scores of a layer; empty where the scores are a single term."""
     position = getattr(session.model.spec.layers[layer].mixer, "position", None)
     if view.kind(layer) != "softmax" or not isinstance(position, Alibi | Disentangled | RelativePositionBias):
         return ()

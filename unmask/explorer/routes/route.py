@@ -1,4 +1,4 @@
-"""What a route is: a method, a path with open parts, and a function that answers; what all routes share."""
+"""Routes, each a method, a path with open parts and a function that answers; the context they share."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from unmask.http.worker import Worker
 
 @dataclass(frozen=True)
 class AppContext:
-    """What all routes share: the models, the texts, and the worker that runs both."""
+    """The context of all routes: the models, the texts, and the worker that runs both."""
 
     models: Models
     texts: Texts
@@ -29,7 +29,7 @@ class AppContext:
     loader: PageLoader | None
     """Loads models that the page names; None where it may name none."""
     answer: Callable[[str], Answer]
-    """What the API answers to a GET of a path."""
+    """The answer of the API to a GET of a path."""
 
 
 Handler = Callable[[AppContext, Request], Answer]

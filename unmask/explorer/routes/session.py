@@ -219,7 +219,7 @@ def load(context: AppContext, request: Request) -> Answer:
 
 @contextmanager
 def _refused() -> Iterator[None]:
-    """What is wrong with a checkpoint is no fault of the server here."""
+    """Errors of a checkpoint are refusals here, not faults of the server."""
     try:
         yield
     except CheckpointError as error:

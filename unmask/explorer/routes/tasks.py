@@ -43,7 +43,7 @@ NEEDS_PAIR = (
     "its answer"
 )
 NAMES = {"next_sentence": ("follows", "does not follow"), "sentence_order": ("in order", "swapped")}
-"""What the classes of heads without labels of their own mean."""
+"""The meaning of the classes of heads that have no labels."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def classifiers(cache: ActivationCache) -> dict[str, Classifier]:
 
 
 def class_names(head: Classifier) -> tuple[str, ...]:
-    """What the classes of a classifier mean."""
+    """The names of the classes of a classifier."""
     return NAMES.get(head.role, label_names(head))
 
 

@@ -59,7 +59,7 @@ function render({ model, el }) {
 
 export default { render };
 """
-"""What runs in the notebook's page."""
+"""The script of the widget in the page of the notebook."""
 
 
 def explore(
@@ -77,7 +77,7 @@ def explore(
         pair: a second text, for models that read pairs.
         height: of the frame, in pixels.
 
-    While a cell runs the kernel hears no messages, so the page waits until it has ended.
+    While a cell runs the kernel receives no messages, so the page waits until it has ended.
 
     Raises:
         MissingExtra: anywidget is not installed.
@@ -104,7 +104,7 @@ def explore(
 
 
 def reply(api: "Api", message: Any) -> tuple[dict[str, Any], bytes] | None:
-    """What goes back for a message of the page, and its bytes; None where it is no question of ours."""
+    """The reply to a message of the page and its bytes; None where the message is not a request."""
     if not isinstance(message, dict) or message.get("unmask") != 1:
         return None
     method, path, body = message.get("method"), message.get("path"), message.get("body")

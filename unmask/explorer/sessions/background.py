@@ -166,7 +166,7 @@ class LengthScaling:
         )
 
     def _seconds_left(self, job: Job | None) -> float | None:
-        """What is left of the seconds given: later lengths take longer, so the pace so far says nothing."""
+        """The remaining seconds of the budget: later lengths take longer, so the pace predicts nothing."""
         if job is None or job.phase != "running":
             return None
         return round(max(0.0, self._budget - job.seconds), 1)
@@ -297,7 +297,7 @@ class Corpora:
         )
 
     def statistics(self, index: int) -> CorpusStatistics:
-        """What is known so far of the heads of a model.
+        """The statistics so far of the heads of a model.
 
         Raises:
             Refused: nothing is known yet.

@@ -53,7 +53,7 @@ class PageLoader:
     """The number format that it loads weights in."""
 
     def preview(self, name: str) -> "ModelPreview":
-        """What is known from the config and the headers of the weights; nothing is downloaded but those.
+        """A preview from the config and the headers of the weights; only these are downloaded.
 
         Raises:
             CheckpointError: there is no such checkpoint, it cannot be read, or the hub cannot be reached.
@@ -101,7 +101,7 @@ class PageLoader:
     def _stated(
         self, name: str, where: str, family: str, size: tuple[int, int, int], *, download: int, svg: str
     ) -> "ModelPreview":
-        """What is known, with the memory that this takes; ``size``: layers, width, parameters."""
+        """The preview with the memory that the model takes; ``size``: layers, width, parameters."""
         from unmask.bench.scaling.limits import free_bytes
 
         layers, width, count = size
@@ -164,7 +164,7 @@ def checked_name(name: object) -> str:
 
 
 def place_of(name: str) -> str:
-    """Where a name leads: a folder (also those of this package), the hub's cache, or the hub."""
+    """The place of a name: a folder (also those of this package), the cache of the hub, or the hub."""
     from unmask.weights.read.find import DEFAULT, SHIPPED
     from unmask.weights.read.hub import cached
 

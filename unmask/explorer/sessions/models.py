@@ -18,7 +18,7 @@ from unmask.weights.read.find import DEFAULT, SHIPPED
 
 @dataclass(frozen=True)
 class Candidate:
-    """What a model could be called by."""
+    """The parts of the name of a model."""
 
     name: str
     folder: Path | None = None
@@ -27,7 +27,7 @@ class Candidate:
 
 
 def candidate_of(name: str) -> Candidate:
-    """What the checkpoint of a name, as `unmask.load` takes it, will be called once it is loaded."""
+    """The name that a checkpoint, as `unmask.load` takes it, will have once it is loaded."""
     if name == DEFAULT:
         return Candidate(DEFAULT_NAME)
     folder = Path(name).expanduser()
@@ -119,12 +119,12 @@ class ModelSlot:
     def __init__(self, index: int, name: str, loader: Loader) -> None:
         self.index = index
         self.name = name
-        """What the page calls it: no two of one explorer are called alike, and it never changes."""
+        """Its name in the page, which is unique in an explorer and never changes."""
         self.phase = "waiting"
         self.problem: Problem | None = None
         self.model: AnyModel | None = None
         self.progress: Callable[[], float | None] = lambda: None
-        """How much of a download is there, from 0 to 1; None where nothing is downloaded."""
+        """The finished share of a download, from 0 to 1; None where nothing is downloaded."""
         self._loader = loader
         self._plain: Encoder | None = None
         self._settled = threading.Event()
@@ -163,7 +163,7 @@ class ModelSlot:
         self.phase, self.problem, self._loader = "waiting", None, loader
 
     def give_up(self) -> None:
-        """Let go of whoever waits for it."""
+        """Release all requests that wait for it."""
         self._settled.set()
 
     @cached_property
@@ -259,7 +259,7 @@ class Models:
 
 
 def no_attention(name: str) -> str:
-    """What an ELMo cannot show, and what it can."""
+    """The sentence that says which views show an ELMo."""
     return (
         f"the ELMo {name} has LSTM layers, which have no attention and predict no masked words; "
         "the views Tokens, Geometry (with word senses) and Compare show it"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from unmask.search.index import Index
 
 WHY: dict[str, bool | Why] = {"no": False, "shares": "shares", "yes": True}
-"""What a request asks for, as `Index.search` takes it."""
+"""The values of a request as arguments of `Index.search`."""
 
 INDEX_DTYPE = "float32"
 """The number format in which an index loads its models; one in another format gives other scores."""
@@ -121,7 +121,7 @@ class OpenedIndex:
         self._lock = threading.Lock()
 
     def described(self) -> SearchIndex:
-        """What the generation that was committed last holds.
+        """A description of the latest committed generation.
 
         Raises:
             CorruptIndex: a file is damaged or missing.

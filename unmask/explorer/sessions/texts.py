@@ -140,12 +140,12 @@ class TextSession:
 
     @property
     def layers(self) -> list[LayerStatistics | None]:
-        """What is known of each layer; None where it was not measured yet."""
+        """The statistics of each layer; None where it was not measured yet."""
         statistics = self._statistics
         return [None] * self.layer_count if statistics is None else list(statistics.layers)
 
     def statistics_now(self) -> AttentionStatistics | None:
-        """What is measured at this moment, which stays as it is; None before anything is."""
+        """A snapshot of the statistics; None before any layer is measured."""
         if self._statistics is None:
             return None
         now = copy(self._statistics)
@@ -209,7 +209,7 @@ class TextSession:
         return self._worker.ask(lambda: question(view))
 
     def analyse(self, key: Hashable, work: Callable[[AttentionView, Watch], Value]) -> Value:
-        """The result of an analysis that may take long, made once; other work goes on beside it."""
+        """The result of an analysis that may take long, made once; other work continues meanwhile."""
         view = self.view
         return self._analyses.once(key, lambda watch: work(view, watch))
 
@@ -310,7 +310,7 @@ def _bytes_needed(model: AnyModel, length: int, maps: int) -> int:
 
 
 KEPT_BYTES = 64 << 20
-"""What one text's kept answers may hold: 1,024 tiles of 256 x 256 codes."""
+"""The most bytes of the kept answers of a text: 1,024 tiles of 256 x 256 codes."""
 
 
 class Cache:
@@ -346,14 +346,14 @@ class Cache:
 
 
 TooLong = Literal["error", "cut"]
-"""What the page asks to be done with a text that the model cannot read whole."""
+"""The choice of the page for a text that is longer than the model reads."""
 
 HELD_TEXTS = 8
-"""Texts held unless said otherwise."""
+"""The default number of texts that are held."""
 AHEAD_SECONDS = 2.0
 """How long other models wait for the text that is read first."""
 HELD_BYTES = 2 << 30
-"""What they may hold together unless said otherwise: 2 GiB, three times 8,192 tokens of ModernBERT-base."""
+"""The default limit of their memory: 2 GiB, three times 8,192 tokens of ModernBERT-base."""
 
 
 class Texts:

@@ -46,7 +46,7 @@ PASSAGES = (
     "The river rose after the storm and flooded the fields.",
     "The key signature of a piece of music names its sharps and flats.",
 )
-"""What the chapter on search compares the reader's text with."""
+"""The passages that the chapter on search compares with the text of the reader."""
 POSITION_VARIANTS = (
     ("learned", learned, "variant/learned"),
     ("disentangled", disentangled, "variant/disentangled"),
@@ -310,7 +310,7 @@ def _collapse(models: Sequence[Model], text: str, choices: TourQuery) -> list[Ex
 
 
 def _prediction(models: Sequence[Model], text: str, choices: TourQuery) -> list[Experiment]:
-    """What the prediction of a masked word rests on."""
+    """The tokens that the prediction of a masked word depends on."""
     chosen = choose_model(models, predicts, MINI)
     encoding, model = chosen.read(text), chosen.model
     mask_id = model.tokenizer.mask_id

@@ -42,7 +42,7 @@ class PageRequest:
     """Views whose saved page holds the answer for the chosen text, head and token, and the defaults of all
     other parameters. `unmask.explorer.export.views` adds what a view asks for beyond that."""
     needs: ClassVar[Literal["can_fill", "can_classify"] | None] = None
-    """What a model must be able to do for the page to ask; a field of `ModelInfo`."""
+    """The ability of a model that the request needs; a field of `ModelInfo`."""
 
     @classmethod
     def route(cls) -> str:

@@ -207,7 +207,7 @@ def prediction_change(
 
 
 def word_probabilities(cache: ActivationCache, token: int) -> NDArray[np.float64]:
-    """What the MLM head predicts at a token, (V,); rows sum to 1.
+    """The prediction of the MLM head at a token, (V,), which sums to 1.
 
     Raises:
         InvalidRequest: the model does not predict words, or there is no such token.

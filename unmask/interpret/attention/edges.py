@@ -88,7 +88,7 @@ class LayerEdges:
     shares_HNk: Floats
     """Attention weights, or each key's part in ``sum_j p_ij n_j``; 0 where the key is -1."""
     left_out_HN: Floats
-    """What each query gives to the tokens that are left out, before the rest is divided by its sum."""
+    """The attention of each query to the tokens that are left out, before the rest is divided by its sum."""
     kept_HN: Floats
     """The rest: what the shares of a query are multiplied by to have them as they were."""
     received_HN: Floats

@@ -162,7 +162,7 @@ def grouped_weights(
 ) -> Tensor:
     """Attention of some groups to all groups, every head: (A, R, G), rows sum to 1.
 
-    ``tick`` hears after every block of rows how many layers are done.
+    ``tick`` is called after every block of rows with the number of finished layers.
     """
     cache, groups_N = of
     row_of_group = np.full(count, -1)

@@ -53,7 +53,7 @@ class HeadMeasures:
         self._room = like.new_empty(0)
 
     def _weigh(self, side: Side) -> Tensor:
-        """What runs of columns are summed with, (H, S, 3, cell): 1, places about the middle, norms."""
+        """The weights that sum runs of columns, (H, S, 3, cell): 1, places about the middle, norms."""
         norms_HN = side.norms_HN[self.heads]
         w = norms_HN.new_zeros(len(norms_HN), self.cells, 3, self.cell)
         w[:, :, 0] = 1
@@ -63,7 +63,7 @@ class HeadMeasures:
         return w
 
     def run(self, rows: int, tick: Callable[[int], None]) -> None:
-        """Measure all rows, ``rows`` at a time; ``tick`` hears how many cells of attention each block had."""
+        """Measure all rows, ``rows`` at a time; ``tick`` receives the cells of attention of each block."""
         for first, end in self.layer.stretches(0, self.layer.length, rows):
             side = self.layer.side(first)
             left, right = self.layer.band(side, first, end)
@@ -139,7 +139,7 @@ class HeadMeasures:
         return torch.stack(sums)
 
     def _keys(self, side: Side, tile: Tile, p_HRC: Tensor, weighted_HRS: Tensor) -> None:
-        """What keys receive."""
+        """The attention that keys receive."""
         inside = min(tile.end_column, self.layer.length) - tile.first_column
         columns = slice(tile.first_column, tile.first_column + inside)
         norm_sum_HR = weighted_HRS.sum(-1)

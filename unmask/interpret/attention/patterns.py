@@ -55,7 +55,7 @@ CLEAR = 0.3
 """The least score of a pattern that is said to be there: the threshold of Gu et al. 2025 for sinks."""
 
 NONE = "none"
-"""What a head without a clear pattern has."""
+"""The name for a head without a clear pattern."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,7 +159,7 @@ def _diagonals(layer: LayerStatistics) -> list[NDArray[np.float64]]:
 
 
 def _excess(value_H: NDArray[np.floating], even_H: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How far a share is from what uniform attention gives it to 1; 0 where that is 1 already."""
+    """The distance of a share from that of uniform attention, relative to 1; 0 where that is 1 already."""
     return np.where(even_H < 1, (value_H - even_H) / np.maximum(1 - even_H, 1e-12), 0.0)
 
 

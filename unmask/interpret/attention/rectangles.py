@@ -158,14 +158,14 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class RowSums:
-    """What rows are divided by, in place of the sums that were measured; see `LayerStatistics`."""
+    """The sums that divide rows, in place of those that were measured; see `LayerStatistics`."""
 
     lse_HN: NDArray[np.float64]
     norm_sum_HN: Floats
 
 
 Sums = LayerStatistics | RowSums
-"""What is known of rows."""
+"""The sums of rows, from either source."""
 
 
 class LayerCache:

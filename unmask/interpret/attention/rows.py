@@ -28,7 +28,7 @@ LARGE = 1024.0
 
 
 def out_matrix(mixer: SoftmaxMixer | LinearMixer) -> Tensor:
-    """What the output projection makes of each head's features, without its bias: (H, K, D), float64.
+    """The output projection of the features of each head, without its bias: (H, K, D), float64.
 
     Layers optimized for inference store their weights in a different order; these are evaluated feature by
     feature.
@@ -115,7 +115,7 @@ class RowBlock:
         return w_HRC / w_HRC.sum(-1, keepdim=True).clamp_min(torch.finfo(w_HRC.dtype).tiny)
 
     def columns(self, first: int, end: int, *, weighted: bool = False) -> NDArray[np.float32]:
-        """What the queries of the first head give keys from ``first`` up to ``end``, (R, C), seen or not."""
+        """The weights of the first head for keys from ``first`` up to ``end``, (R, C), allowed or not."""
         block_RC = (self.weighted_HRC if weighted else self.p_HRC)[0].float().cpu().numpy()
         columns_RC = np.zeros((len(block_RC), end - first), dtype=np.float32)
         start = max(first, self.first_column)
@@ -128,7 +128,7 @@ class RowBlock:
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """What rows of one kind are computed from."""
+    """The queries, keys and norms that rows of one kind are computed from."""
 
     q_HNK: Tensor
     """Queries divided by sqrt(K), unless positions are disentangled; features for linear attention."""
@@ -191,7 +191,7 @@ class LayerRows:
         return Side(q_HNK, k_HNK, norms_HN, pattern, bias, "softmax", of_globals)
 
     def side(self, row: int) -> Side:
-        """What a row is computed from."""
+        """The side that a row is computed from."""
         if self.of_globals is not None and self.globals_N is not None and self.globals_N[row]:
             return self.of_globals
         return self.ordinary

@@ -27,7 +27,7 @@ DOMINATES = 0.5
 """A share of what a head gives, by norms, above which one key dominates it."""
 
 SinkType = Literal["no-op", "broadcast", "neither"]
-"""What attention to a sink does.
+"""The effect of attention to a sink.
 
 ``no-op``: its value norm is below `SMALL_VALUE` of the median of the head, so the head writes almost nothing
 when it attends to it. ``broadcast``: the sink dominates what the head writes: the mean over queries of its
@@ -58,7 +58,7 @@ class HeadSink:
 
 @dataclass(frozen=True)
 class TokenSink:
-    """How much of a sink one token is over all heads measured."""
+    """The strength of one token as a sink, over all heads measured."""
 
     token: int
     adapted_rate: float

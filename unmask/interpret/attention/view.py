@@ -97,7 +97,7 @@ class AttentionView:
         return max(self.cache.heads(layer) for layer in range(self.layer_count))
 
     def kind(self, layer: int) -> Kind:
-        """What the numbers of a layer are: ``"softmax"`` probabilities, or ``"kernel"`` weights.
+        """The kind of the numbers of a layer: ``"softmax"`` probabilities, or ``"kernel"`` weights.
 
         Linear attention has no softmax; it mixes values by ``phi(q_i) phi(k_j)``, which is divided here by
         its sum over keys so that rows sum to 1 (the encoder itself may add its eps to that sum).

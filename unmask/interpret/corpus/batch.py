@@ -163,7 +163,7 @@ text looks like a line, a block or a link is measured in `unmask.interpret.atten
 
 @dataclass(frozen=True, eq=False)
 class BatchRelations:
-    """Which pairs of tokens of texts of one length stand in which relation."""
+    """The relations of all pairs of tokens, in texts of one length."""
 
     patterns_SNNP: NDArray[np.bool_]
     classes_SNNX: NDArray[np.bool_]
@@ -171,7 +171,7 @@ class BatchRelations:
 
     @cached_property
     def scoring(self) -> tuple[Tensor, NDArray[np.bool_]]:
-        """What a map is multiplied with to score a text, (S, N * N, P), and whether there is a score, (S, P).
+        """The weights that score a map of a text, (S, N * N, P), and whether there is a score, (S, P).
 
         The score of a pattern is the attention of a query to all keys in the relation, mean over the queries
         that have one; a text without such a query has none. ``edge`` is scored by its largest value instead,

@@ -38,7 +38,7 @@ class Example:
     text: str
     source: str
     score: float
-    """How much the head does it in this text, see `unmask.interpret.corpus.batch.BatchRelations`."""
+    """The score of the head in this text, see `unmask.interpret.corpus.batch.BatchRelations`."""
     query: tuple[int, int]
     """Characters of the query in the text."""
     key: tuple[int, int]
@@ -234,7 +234,7 @@ def measure_corpus(
 
 
 def _ends(count: int) -> list[int]:
-    """Where rounds end."""
+    """The numbers of texts at which rounds end."""
     ends, size = [0], FIRST_ROUND
     while ends[-1] < count:
         ends.append(min(count, ends[-1] + size))

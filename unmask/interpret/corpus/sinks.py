@@ -40,7 +40,7 @@ class Estimate:
 
 @dataclass(frozen=True, eq=False)
 class CorpusSinks:
-    """What each kind of token receives in every head of every text; made by `corpus_sinks`."""
+    """The attention to each kind of token in every head of every text; made by `corpus_sinks`."""
 
     epsilon: float
     truncated: int
@@ -64,7 +64,7 @@ class CorpusSinks:
         return self._mean(self.sink_SLHX[..., _kind(kind)], layer, head)
 
     def baseline(self, kind: str) -> Estimate:
-        """What uniform attention gives the kind."""
+        """The share that uniform attention gives the kind."""
         return _estimates(self.tokens_SX[:, [_kind(kind)]])[0]
 
     def _mean(self, of_SLH: NDArray[np.generic], layer: int | None, head: int | None) -> Estimate:
@@ -88,7 +88,7 @@ class Removal:
     kind: str
     texts: int
     tokens: float
-    """Tokens per text whose values were taken away."""
+    """Tokens per text whose values were removed."""
     divergence: Estimate
     """KL(with, without) of the predicted distribution over the vocabulary."""
     control: Estimate
@@ -166,7 +166,7 @@ def remove_values(
     seed: int = 0,
     watch: Watch | None = None,
 ) -> tuple[Removal, ...]:
-    """What the model's prediction of a masked word loses without the values of each kind of token.
+    """The change of the prediction of a masked word without the values of each kind of token.
 
     In each text one token that is neither special nor punctuation is masked, drawn at random. Then the
     encoder runs without the values of all tokens of a kind in all heads and layers, see `without_values`,
@@ -218,7 +218,7 @@ def remove_values(
 
 
 def kinds_of(encoding: Encoding) -> NDArray[np.bool_]:
-    """Which token is of which of `KINDS`, (N, X); one in each row."""
+    """The kind of each token, (N, X) in the order of `KINDS`; one in each row."""
     first_N, special_N, punctuation_N = column_classes(encoding)
     punctuation_N = punctuation_N & ~first_N
     other_N = ~(first_N | special_N | punctuation_N)

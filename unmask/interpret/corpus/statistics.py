@@ -57,7 +57,7 @@ class HeadTotals:
     score_LHPk: NDArray[np.float64]
     """Scores of the examples, see `BatchRelations.scoring`; for ``edge``, the largest attention weight."""
     text_LHPk: NDArray[np.int64]
-    """Which text of the corpus, or `NONE`."""
+    """The number of the text in the corpus, or `NONE`."""
     query_LHPk: NDArray[np.int64]
     """The query and the key of the strongest pair in the relation, as tokens of the text."""
     key_LHPk: NDArray[np.int64]
@@ -219,7 +219,7 @@ MAGIC = b"unmask corpus 1\n"
 """The number changes when the same texts would give other numbers, or other arrays."""
 
 FORMAT = json.dumps([PATTERNS, CLASSES, LABELS])
-"""What the axes of the arrays mean."""
+"""The meaning of the axes of the arrays."""
 
 
 def cache_file(folder: Path, identity: str, corpus_sha256: str) -> Path:

@@ -18,7 +18,7 @@ MOST_TEXTS = 50_000
 """Texts of one corpus at most: about a quarter of an hour of the default model on two cores."""
 
 SHIPPED = "sentences of public-domain books"
-"""What the corpus of the package is called."""
+"""The name of the corpus of the package."""
 
 
 @dataclass(frozen=True)

@@ -143,7 +143,7 @@ def _key(texts: Sequence[LinkedText], identity: str, shape: tuple[int, ...]) -> 
 
 
 def _resumed(cache: Path | None, key: str, right_LHM: NDArray[np.bool_], texts: int) -> NDArray[np.bool_]:
-    """Which texts are done, whose answers are written into ``right_LHM``; none if the file is another one."""
+    """The texts that are done, with answers written into ``right_LHM``; none if the file is another one."""
     done_S = np.zeros(texts, dtype=np.bool_)
     if cache is None or not cache.is_file():
         return done_S

@@ -223,7 +223,7 @@ def _without_head(replay: InterventionRun, layer: int, head: int, how: How) -> C
 
 
 def _edge_value(cache: ActivationCache, layer: int, head: int, query: int, key: int) -> tuple[Tensor, float]:
-    """What a query of a head gets of a key, ``p_ij v_j``, (K,), and the p."""
+    """The contribution of a key to a query of a head, ``p_ij v_j``, (K,), and the p."""
     (block,) = LayerRows(cache, layer).blocks(head, slice(query, query + 1))
     visible = block.first_column <= key < block.end_column
     p = float(block.p_HRC[0, 0, key - block.first_column]) if visible else 0.0
@@ -254,7 +254,7 @@ def without_values(
 
     Args:
         cache: the activation cache of the unchanged text.
-        tokens: whose values are taken away; none gives the states of the cache.
+        tokens: whose values are removed; none gives the states of the cache.
         layers: how many layers are run, from the first; None means all.
         watch: called after each layer.
 
@@ -286,7 +286,7 @@ def _with_input(cache: ActivationCache, layer: int, x_ND: Tensor) -> ActivationC
 
 
 def _values_of(cache: ActivationCache, layer: int, tokens_M: Tensor) -> Tensor:
-    """What every query gets of the tokens, ``sum_j p_ij v_j``, heads side by side: (N, H K)."""
+    """The contribution of the tokens to every query, ``sum_j p_ij v_j``, heads side by side: (N, H K)."""
     rows = LayerRows(cache, layer, norms=False)
     places = tokens_M.tolist()
     values_MHK = cache.projected(layer).v_NHK[places].to(rows.dtype)

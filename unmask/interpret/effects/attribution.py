@@ -122,7 +122,7 @@ class Attribution:
     is not included in any layer."""
     target: AttributionTarget
     unit: str
-    """What was explained: a word's "logit" or "log-probability in nats", as ``scale`` says; the "logit" or
+    """The explained number: a word's "logit" or "log-probability in nats", as ``scale`` says; the "logit" or
     "sum of logits" of classes; the "length" of an embedding, or its "cosine" with another vector."""
 
 

@@ -44,7 +44,7 @@ class Class:
     """The classifier, as in `Encoder.heads`."""
     index: int
     token: int | None = None
-    """Which token's, for classifiers of tokens alone."""
+    """The token, for classifiers of tokens alone."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class TargetScore:
 
     @property
     def unit(self) -> str:
-        """What the number of `of` is."""
+        """The unit of `of`."""
         match self.target:
             case Word():
                 return "log-probability in nats"
@@ -144,7 +144,7 @@ class TargetScore:
                 assert_never(self.target)
 
     def unit_of_value(self, scale: Scale) -> str:
-        """What the number of `value` is, whose gradient explains the target."""
+        """The unit of `value`, whose gradient explains the target."""
         match self.target:
             case Word():
                 return "logit" if scale == "logit" else self.unit
@@ -197,7 +197,7 @@ class TargetScore:
                 assert_never(target)
 
     def start(self) -> Tensor:
-        """How much the target reads of each token's last state, (N,), float64: 1 at a token, or a mean."""
+        """The weight of each last state in the target, (N,), float64: 1 at a token, or a mean."""
         match target := self.target:
             case TokenClasses():
                 reads = [self._predictor(target.role).spec.reads]
@@ -235,7 +235,7 @@ class TargetScore:
         return logits_V.to(torch.promote_types(logits_V.dtype, torch.float32))
 
     def _before(self) -> Tensor:
-        """What the embedding is compared with."""
+        """The vector that the embedding is compared with."""
         pooled_E = self._pooled(self.cache.final_ND)
         if isinstance(self.target, Embedding) and self.target.toward is not None:
             return torch.tensor(self.target.toward).to(pooled_E)
@@ -283,7 +283,7 @@ Change = Callable[[Tensor], Tensor]
 
 
 class Mixed(NamedTuple):
-    """What a layer's heads mixed, and how a score changes with it, (N, H, K) each.
+    """The mixed values of the heads of a layer, and the gradient of a score by them, (N, H, K) each.
 
     Of the enhanced mask decoder it is what one token got in each pass of the last layer, (passes, H, K).
     """
@@ -346,7 +346,7 @@ class InterventionRun:
         return number
 
     def mixed(self, layer: int) -> Tensor:
-        """What the heads of a layer mixed, (N, H, K)."""
+        """The mixed values of the heads of a layer, (N, H, K)."""
         recorded, record = _recorder(HookPoint.MIXED)
         with torch.no_grad():
             self.layer(layer, self.cache.states[layer], record)
@@ -366,7 +366,7 @@ class InterventionRun:
             hook.remove()
 
     def descend(self, score: TargetScore, scale: Scale, what: str, watch: Watch | None) -> Iterator[Mixed]:
-        """What each layer's heads mixed and its gradient, from the last layer down, one layer at a time.
+        """The mixed values of each layer and their gradient, from the last layer down, one layer at a time.
 
         Only one layer's graph exists at once. Where the enhanced mask decoder makes the score, its passes
         come first, as the last layer, whose ordinary run has no part in the score.

@@ -66,7 +66,7 @@ METADATA: dict[str, dict[str, Any]] = {
     ".pdf": {"CreationDate": None},
     ".png": {"Software": None},
 }
-"""What is left out of each format, so that the same figure is the same file."""
+"""Metadata that each format omits, so that the same figure is the same file."""
 
 
 @contextmanager

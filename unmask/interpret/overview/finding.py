@@ -119,7 +119,7 @@ class Names:
         return quoted(self.encoding.surface(token) or self.encoding.pieces[token])
 
     def word(self, token: int) -> str:
-        """The word of a token; one that occurs more than once is told from the others by its token."""
+        """The word of a token; one that occurs more than once is named with its token."""
         word = int(self.words.of_token[token])
         if self.words.special[word]:
             return self.token(token)
@@ -135,7 +135,7 @@ class Names:
         return self.encoding.surface(token).strip() or self.encoding.pieces[token]
 
     def same_as(self, word: int) -> str:
-        """What the occurrences of a word have in common: its characters in lower case."""
+        """The key of all occurrences of a word: its characters in lower case."""
         return self._surfaces[word].casefold()
 
     @cached_property

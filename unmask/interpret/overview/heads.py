@@ -29,10 +29,10 @@ SPREAD = 0.5
 """The entropy, as a share of the maximum, from which a head is called diffuse here."""
 
 STRONG_EDGE = 0.2
-"""The least attention of an edge that is told."""
+"""The least attention of an edge that is reported."""
 
 SAME_WORD = 0.2
-"""The least attention to other occurrences of a word for a head to be told."""
+"""The least attention to other occurrences of a word for a head to be reported."""
 
 WINDOW = 28
 """Tokens that edges of a head are given for."""
@@ -100,7 +100,7 @@ class MeasuredHeads:
         return hits / (self.tokens - abs(offset))
 
     def goes_to(self, head: Head) -> str:
-        """Where most of a head's attention goes, and how much."""
+        """The class of keys with most of the attention of a head, and its share."""
         masses = self.of(head).classes_HX[head[1]]
         most = int(masses.argmax())
         name = CLASSES[most]
@@ -108,7 +108,7 @@ class MeasuredHeads:
         return f"{percent(float(masses[most]))} of its attention goes to {where}"
 
     def caution(self, head: Head) -> str:
-        """What must be said of a head of linear attention."""
+        """The caution about a head of linear attention; empty for softmax."""
         if self.of(head).kind == "softmax":
             return ""
         return " These are the weights that linear attention implies; it has no softmax."
@@ -330,7 +330,7 @@ BARS = 5
 """Tokens whose shares are given."""
 
 TIMES_EVEN = 2
-"""How many times its even share a token must receive to be told."""
+"""How many times its even share a token must receive to be reported."""
 
 
 def sink(heads: MeasuredHeads, sinks: Sinks) -> Iterator[Finding]:
@@ -379,7 +379,7 @@ MEANS = {
 _OTHERS = (("diffuse", "are diffuse"), ("mixed", "have no single pattern"))
 
 CONTRAST = 0.05
-"""The least difference between the mean entropies of two layers that is told."""
+"""The least difference between the mean entropies of two layers that is reported."""
 
 
 def labels(heads: MeasuredHeads) -> Iterator[Finding]:

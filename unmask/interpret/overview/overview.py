@@ -20,7 +20,7 @@ ORDER = (
 """The order of findings by kind; the first that is about a head is the clearest one."""
 
 EMBEDDING = "the text's embedding"
-"""What sentences call the embedding of the whole text."""
+"""The name of the embedding of the whole text in sentences."""
 
 
 def overview(

@@ -22,7 +22,7 @@ from unmask.interpret.watch import Watch, unwatched
 from unmask.text import Encoding
 
 DRIFT = 0.05
-"""The least loss of cosine between two occurrences of a word that is told."""
+"""The least loss of cosine between two occurrences of a word that is reported."""
 
 CKA_ROWS = 512
 """Tokens for which layers are compared, evenly spread over the text."""
@@ -167,7 +167,7 @@ MOST_TOKENS = 2048
 """In a longer text, no head is ablated."""
 
 EFFECT = {"cosine": 1e-4, "nats": 1e-3}
-"""The least effect that is told, by unit."""
+"""The least effect that is reported, by unit."""
 
 
 def most_effective_head(

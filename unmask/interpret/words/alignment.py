@@ -128,7 +128,7 @@ def _special_parts(encoding: Encoding) -> tuple[list[int], ...]:
 
 
 Change = Literal["kept", "replaced", "inserted", "removed"]
-"""What became of a word."""
+"""The change of a word from the first text to the second."""
 
 
 @dataclass(frozen=True)

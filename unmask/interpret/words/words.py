@@ -56,7 +56,7 @@ class Words:
 
 
 class Maps(Protocol):
-    """What maps are read from, such as `unmask.interpret.AttentionView`."""
+    """A source of maps, such as `unmask.interpret.AttentionView`."""
 
     def __len__(self) -> int: ...
 

@@ -291,7 +291,7 @@ export interface HeadSink {
   type: string;
 }
 
-/** How much of a sink one token is over all heads measured. */
+/** The strength of one token as a sink, over all heads measured. */
 export interface TokenSink {
   token: number;
   adapted_rate: number;
