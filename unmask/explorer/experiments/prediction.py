@@ -151,11 +151,9 @@ def matching(query: ActivationCache, passage: ActivationCache) -> Matching:
 
 
 def _unit(x_D: NDArray[np.float64]) -> NDArray[np.float64]:
-    unit: NDArray[np.float64] = x_D / max(float(np.linalg.norm(x_D)), 1e-300)
-    return unit
+    return np.asarray(x_D / max(float(np.linalg.norm(x_D)), 1e-300))
 
 
 def _parts(x_ND: NDArray[np.float64], toward_D: NDArray[np.float64]) -> NDArray[np.float64]:
     length = max(float(np.linalg.norm(x_ND.mean(0))), 1e-300)
-    parts: NDArray[np.float64] = x_ND @ toward_D / (len(x_ND) * length)
-    return parts
+    return np.asarray(x_ND @ toward_D / (len(x_ND) * length))

@@ -100,8 +100,7 @@ def fields(encoder: Encoder, count: int, global_tokens: tuple[int, ...] = ()) ->
 
 def _through(attended_NN: NDArray[np.bool_], influences: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Influences after a layer: the union of the influences on all tokens that it attends to."""
-    reached: NDArray[np.bool_] = (attended_NN.astype(np.float32) @ influences.astype(np.float32)) > 0
-    return reached
+    return np.asarray((attended_NN.astype(np.float32) @ influences.astype(np.float32)) > 0)
 
 
 def _half_within(effect_N: NDArray[np.float64], target: int) -> float:

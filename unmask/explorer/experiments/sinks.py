@@ -93,5 +93,4 @@ def _received(recorded: RecordedText, *, weighted: bool) -> NDArray[np.float64]:
 def _moved(recorded: RecordedText, bare: RecordedText, token: int) -> NDArray[np.float64]:
     others = torch.arange(len(recorded)) != token
     a_ND, b_ND = recorded.states[-1][others], bare.states[-1]
-    moved: NDArray[np.float64] = ((a_ND - b_ND).norm(dim=-1) / a_ND.norm(dim=-1)).numpy()
-    return moved
+    return np.asarray(((a_ND - b_ND).norm(dim=-1) / a_ND.norm(dim=-1)).numpy())

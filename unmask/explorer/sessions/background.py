@@ -98,6 +98,13 @@ def name_of(key: Hashable) -> str:
     return str(key[0] if isinstance(key, tuple) else key)
 
 
+def _not_started() -> Job:
+    """A job in place of one that was not started yet."""
+    job = Job(lambda watch: None)
+    job.phase = "none"
+    return job
+
+
 @dataclass(frozen=True)
 class WallState:
     """The length-scaling measurement. ``phase``: none, waiting, running, done, stopped or failed; ``eta_s``:
@@ -121,7 +128,7 @@ class LengthScaling:
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
-        self._job: Job | None = None
+        self._job = _not_started()
         self._report: Any = None
         self._points: list[Any] = []
         self._lock = threading.Lock()
@@ -134,7 +141,7 @@ class LengthScaling:
             Refused: one is being measured already.
         """
         with self._lock:
-            if self._job is not None and self._job.phase in ("waiting", "running"):
+            if self._job.phase in ("waiting", "running"):
                 raise Refused(
                     409, "Busy", "a measurement is already running; stop it or wait for it to finish"
                 )
@@ -146,28 +153,27 @@ class LengthScaling:
 
     def stop(self) -> None:
         """Stop it; measured points are kept."""
-        if self._job is not None:
-            self._job.stop()
+        self._job.stop()
 
     def state(self) -> WallState:
         """Progress and results so far."""
         job = self._job
         return WallState(
-            phase="none" if job is None else job.phase,
-            what="" if job is None else job.what,
-            done=0 if job is None else job.done,
-            total=0 if job is None else job.total,
-            seconds=0.0 if job is None else round(job.seconds, 2),
+            phase=job.phase,
+            what=job.what,
+            done=job.done,
+            total=job.total,
+            seconds=round(job.seconds, 2),
             eta_s=self._seconds_left(job),
-            problem=None if job is None else job.problem,
+            problem=job.problem,
             ways=known_ways(),
             points=list(self._points),
             report=self._report,
         )
 
-    def _seconds_left(self, job: Job | None) -> float | None:
+    def _seconds_left(self, job: Job) -> float | None:
         """The remaining seconds of the budget: later lengths take longer, so the pace predicts nothing."""
-        if job is None or job.phase != "running":
+        if job.phase != "running":
             return None
         return round(max(0.0, self._budget - job.seconds), 1)
 
@@ -275,25 +281,23 @@ class Corpora:
     def state(self, index: int) -> CorpusState:
         """Progress of a model."""
         self._models.at(index)
-        run = self._runs.get(index)
-        statistics = None if run is None else run.statistics
-        job = None if run is None else run.job
-        eta = None if job is None else job.eta_seconds
+        run = self._runs.get(index) or _Run(_not_started())
+        statistics, job, eta = run.statistics, run.job, run.job.eta_seconds
         return CorpusState(
             model=index,
             name=self.corpus.name,
-            phase="none" if job is None else job.phase,
-            done=max(0 if job is None else job.done, 0 if statistics is None else statistics.totals.texts),
+            phase=job.phase,
+            done=max(job.done, 0 if statistics is None else statistics.totals.texts),
             texts=0 if statistics is None else statistics.totals.texts,
             total=len(self.corpus),
             tokens=0 if statistics is None else statistics.totals.queries,
             truncated=0 if statistics is None else statistics.truncated,
-            seconds=0.0 if job is None else round(job.seconds, 1),
+            seconds=round(job.seconds, 1),
             eta_s=None if eta is None else round(eta, 1),
             from_cache=statistics is not None and statistics.from_cache,
-            kept=None if run is None or run.cache is None else str(run.cache.parent),
-            note=None if run is None else run.note,
-            problem=None if job is None else job.problem,
+            kept=None if run.cache is None else str(run.cache.parent),
+            note=run.note,
+            problem=job.problem,
         )
 
     def statistics(self, index: int) -> CorpusStatistics:

@@ -33,8 +33,7 @@ def codes(p: NDArray[np.floating]) -> Codes:
         raise NonFiniteResult(NOT_FINITE)
     with np.errstate(divide="ignore"):
         exact = np.round(255 + 254 * np.log(p.astype(np.float32)) / -math.log(FLOOR))
-    coded: Codes = np.where(p >= FLOOR, np.clip(exact, 1, 255), 0).astype(np.uint8)
-    return coded
+    return np.asarray(np.where(p >= FLOOR, np.clip(exact, 1, 255), 0).astype(np.uint8))
 
 
 def levels(tokens: int) -> int:

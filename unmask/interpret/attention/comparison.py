@@ -241,8 +241,7 @@ def _words_of(before: ActivationCache, after: ActivationCache) -> tuple[Words, W
 def _level(cache: ActivationCache, level: int) -> NDArray[np.float64]:
     """States of a level, (N, D); the last is the output of the encoder."""
     x_ND = cache.final_ND if level == cache.layer_count else cache.states[level]
-    level_ND: NDArray[np.float64] = x_ND.double().cpu().numpy()
-    return level_ND
+    return np.asarray(x_ND.double().cpu().numpy())
 
 
 def _embedding(cache: ActivationCache, head: PooledVector) -> NDArray[np.float64]:
@@ -250,24 +249,21 @@ def _embedding(cache: ActivationCache, head: PooledVector) -> NDArray[np.float64
     with torch.no_grad():
         layers = cache.encoder.output if head.projections else None
         e_1E = embed(cache.final_ND, cache.batch.layout, head, layers)
-    embedding_1E: NDArray[np.float64] = e_1E.double().cpu().numpy()
-    return embedding_1E
+    return np.asarray(e_1E.double().cpu().numpy())
 
 
 def _word_states(x_ND: NDArray[np.float64], of: Words) -> NDArray[np.float64]:
     """The mean of the tokens of each word, (W, D)."""
     sums_WD = np.zeros((len(of), x_ND.shape[1]))
     np.add.at(sums_WD, of.of_token, x_ND)
-    means: NDArray[np.float64] = sums_WD / np.bincount(of.of_token, minlength=len(of))[:, None]
-    return means
+    return np.asarray(sums_WD / np.bincount(of.of_token, minlength=len(of))[:, None])
 
 
 def _cosine(x_PD: NDArray[np.float64], y_PD: NDArray[np.float64]) -> NDArray[np.float64]:
     lengths_P = np.linalg.norm(x_PD, axis=1) * np.linalg.norm(y_PD, axis=1)
     dots_P = (x_PD * y_PD).sum(1)
     cosine_P = np.divide(dots_P, lengths_P, out=np.zeros_like(dots_P), where=lengths_P > 0)
-    clipped_P: NDArray[np.float64] = np.clip(cosine_P, -1, 1)
-    return clipped_P
+    return np.asarray(np.clip(cosine_P, -1, 1))
 
 
 NO_GLOBAL_TOKENS = (
@@ -432,5 +428,4 @@ def attention_to(
 def _logits(cache: ActivationCache, role: str) -> NDArray[np.float64]:
     with torch.no_grad():
         logits_1C = cache.encoder.logits(role, cache.final_ND, cache.batch.layout)
-    values_C: NDArray[np.float64] = logits_1C[0].double().cpu().numpy()
-    return values_C
+    return np.asarray(logits_1C[0].double().cpu().numpy())

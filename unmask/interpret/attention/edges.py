@@ -197,5 +197,4 @@ def attention_output(cache: ActivationCache, layer: int, mixed_NHK: Tensor) -> T
 
 
 def _norms(x_ND: Tensor) -> Floats:
-    norms: Floats = torch.linalg.vector_norm(x_ND.float(), dim=-1).cpu().numpy()
-    return norms
+    return np.asarray(torch.linalg.vector_norm(x_ND.float(), dim=-1).cpu().numpy())

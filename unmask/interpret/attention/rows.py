@@ -255,8 +255,7 @@ class LayerRows:
         counts = self.counts(side, Tile(first, end, 0, self.length), slice(0, self.heads))
         if counts is None:
             return np.full((1, end - first), self.length, dtype=np.int32)
-        keys: NDArray[np.int32] = (counts > 0).sum(-1).int().cpu().numpy().reshape(-1, end - first)
-        return keys
+        return np.asarray((counts > 0).sum(-1).int().cpu().numpy().reshape(-1, end - first))
 
     def block(self, first: int, end: int, heads: slice = slice(None)) -> RowBlock:
         """Complete rows of queries of one side, see `stretches`."""

@@ -163,8 +163,7 @@ def palette(tone: Tone = "light") -> NDArray[np.uint8]:
     linear = (lab @ np.array(TO_LMS).T) ** 3 @ np.array(TO_RGB).T
     curved = 1.055 * np.clip(linear, 0.0031308, None) ** (1 / 2.4) - 0.055
     encoded = np.where(linear <= 0.0031308, 12.92 * linear, curved)
-    colors: NDArray[np.uint8] = np.floor(255 * np.clip(encoded, 0, 1) + 0.5).astype(np.uint8)
-    return colors
+    return np.asarray(np.floor(255 * np.clip(encoded, 0, 1) + 0.5).astype(np.uint8))
 
 
 def hex_color(color: NDArray[np.uint8]) -> str:

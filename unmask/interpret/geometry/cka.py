@@ -166,8 +166,7 @@ def _unbiased(products_P: FloatArray, a: _Layer, b: _Layer) -> FloatArray:
     trace_P = products_P - (a.diagonal_N * b.diagonal_N) @ mask_NP
     corner_P = a.rows_NP.sum(0) * b.rows_NP.sum(0) / ((n_P - 1) * (n_P - 2))
     cross_P = (a.rows_NP * b.rows_NP).sum(0)
-    value_P: FloatArray = (trace_P + corner_P - 2 * cross_P / (n_P - 2)) / (n_P * (n_P - 3))
-    return value_P
+    return np.asarray((trace_P + corner_P - 2 * cross_P / (n_P - 2)) / (n_P * (n_P - 3)))
 
 
 def _pair(a: _Layer, b: _Layer) -> tuple[float, float, float, float]:

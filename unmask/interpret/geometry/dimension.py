@@ -107,8 +107,7 @@ class Neighbors:
 
     def without(self, block: int) -> FloatArray:
         """Distances among the points outside ``block``."""
-        remaining_MK: FloatArray = self.r_GMK[block][self.blocks_M != block]
-        return remaining_MK
+        return np.asarray(self.r_GMK[block][self.blocks_M != block])
 
 
 def distinct(x_ND: FloatArray, tick: Callable[[], None] = nothing) -> NDArray[np.int64]:

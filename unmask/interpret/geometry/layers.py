@@ -95,15 +95,13 @@ def by_coordinate(x_ND: FloatArray) -> FloatArray:
     """The contribution of each coordinate to `mean_cosine`, (D,) (after Timkey and van Schijndel 2021)."""
     unit_MD = unit(x_ND)
     m = len(unit_MD)
-    added_D: FloatArray = (unit_MD.sum(0) ** 2 - (unit_MD**2).sum(0)) / max(1, m * (m - 1))
-    return added_D
+    return np.asarray((unit_MD.sum(0) ** 2 - (unit_MD**2).sum(0)) / max(1, m * (m - 1)))
 
 
 def unit(x_ND: FloatArray) -> FloatArray:
     """The non-zero rows, normalized."""
     length_N = np.linalg.norm(x_ND, axis=1)
-    rows: FloatArray = x_ND[length_N > 0] / length_N[length_N > 0, None]
-    return rows
+    return np.asarray(x_ND[length_N > 0] / length_N[length_N > 0, None])
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,14 +190,12 @@ def _measures(products: _Products, left_out: int | None) -> tuple[float, ...]:
 def _directions(products: _Products) -> FloatArray:
     """Orthonormal directions (D, C) with the largest share of the squared norm, largest first."""
     if products.gram_GDD is not None:
-        directions_DC: FloatArray = np.linalg.eigh(products.gram_GDD.sum(0))[1][:, ::-1]
-        return directions_DC
+        return np.asarray(np.linalg.eigh(products.gram_GDD.sum(0))[1][:, ::-1])
     return np.asarray(np.linalg.svd(products.x_ND, full_matrices=False)[2].T)
 
 
 def _eigenvalues(covariance_DD: FloatArray) -> FloatArray:
-    eigenvalues_D: FloatArray = np.maximum(np.linalg.eigvalsh(covariance_DD), 0)
-    return eigenvalues_D
+    return np.asarray(np.maximum(np.linalg.eigvalsh(covariance_DD), 0))
 
 
 def _anisotropy(x_ND: FloatArray, blocks_N: NDArray[np.int64]) -> Estimate:

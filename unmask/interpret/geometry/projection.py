@@ -244,5 +244,4 @@ def _umap(x_ND: FloatArray, start_N3: FloatArray, fit_F: NDArray[np.int64], seed
         n_jobs=1,
     )
     umap_N3 = np.asarray(reducer.fit_transform(x_ND.astype(np.float32)), dtype=np.float64)
-    centered_N3: FloatArray = umap_N3 - umap_N3[fit_F].mean(0)
-    return centered_N3
+    return np.asarray(umap_N3 - umap_N3[fit_F].mean(0))

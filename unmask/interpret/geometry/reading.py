@@ -56,8 +56,7 @@ class ReadTexts:
         covers = (
             (encoding.offsets[:, 0] < end) & (encoding.offsets[:, 1] > start) & (encoding.sequence_ids == 0)
         )
-        rows: NDArray[np.int64] = np.flatnonzero(covers) + self.offsets[text]
-        return rows
+        return np.asarray(np.flatnonzero(covers) + self.offsets[text])
 
     def mean_states(self, rows: Sequence[NDArray[np.int64]]) -> list[NDArray[np.float64]]:
         """The mean vector of each set of tokens at every depth: L + 1 arrays (M, D)."""

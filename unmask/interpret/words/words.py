@@ -130,8 +130,7 @@ def grouped_map(
         summed_RG = columns_summed(view.probabilities(layer, head, rows), group_of_N, groups)
         np.add.at(map_GG, group_of_N[rows], summed_RG)
     sizes_G = np.bincount(group_of_N, minlength=groups)
-    averaged: NDArray[np.float32] = (map_GG / np.maximum(sizes_G, 1)[:, None]).astype(np.float32)
-    return averaged
+    return np.asarray((map_GG / np.maximum(sizes_G, 1)[:, None]).astype(np.float32))
 
 
 def columns_summed(
@@ -172,8 +171,7 @@ def uncrossed(borders: NDArray[np.bool_], spans: NDArray[np.int64]) -> NDArray[n
 
 def stretch_of(starts: NDArray[np.int64], places: NDArray[np.int64]) -> NDArray[np.int64]:
     """The stretch that holds each character, given where they begin."""
-    stretches: NDArray[np.int64] = np.maximum(np.searchsorted(starts, places, side="right") - 1, 0)
-    return stretches
+    return np.asarray(np.maximum(np.searchsorted(starts, places, side="right") - 1, 0))
 
 
 @dataclass(frozen=True)
