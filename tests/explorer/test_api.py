@@ -370,8 +370,8 @@ def test_rollout(asking, text_id, dense):
 
 def test_fill_and_logit_lens_agree_with_the_library(asking, text_id, model):
     token = 3
-    answer = asking.json(f"texts/{text_id}")["tokens"][token]
-    masked = TEXT[: answer["start"]] + "[MASK]" + TEXT[answer["end"] :]
+    described = asking.json(f"texts/{text_id}")["tokens"][token]
+    masked = TEXT[: described["start"]] + "[MASK]" + TEXT[described["end"] :]
     (expected,) = model.fill(masked, top_k=4)
     answer = asking.json(f"texts/{text_id}/fill?token={token}&top=4")
     assert [prediction["id"] for prediction in answer["predictions"]] == [
@@ -379,7 +379,7 @@ def test_fill_and_logit_lens_agree_with_the_library(asking, text_id, model):
     ]
     for one, other in zip(answer["predictions"], expected.predictions, strict=True):
         assert one["probability"] == pytest.approx(other.probability, rel=1e-4)
-    assert (answer["own"]["id"], answer["was_mask"]) == (answer["id"], False)
+    assert (answer["own"]["id"], answer["was_mask"]) == (described["id"], False)
     lens = asking.json(f"texts/{text_id}/lens?token={token}&top=4")
     assert len(lens["levels"]) == LAYERS + 1
     assert lens["levels"][-1]["predictions"] == answer["predictions"]

@@ -149,8 +149,8 @@ def test_the_effect_of_a_head_on_the_embedding_of_a_text(asking):
     assert answer["token"] is None
     assert "the text's embedding" in answer["what"]
     assert answer["effect"] == pytest.approx(answer["before"] - answer["after"])
-    answer = asking.json(f"texts/{text_id}/ablate/1/2?token=3&how=zero&target=embedding")
-    assert answer["effect"] != answer["effect"]
+    of_token = asking.json(f"texts/{text_id}/ablate/1/2?token=3&how=zero&target=embedding")
+    assert of_token["effect"] != answer["effect"]
 
 
 def test_the_page_names_every_pattern():

@@ -89,11 +89,11 @@ def test_hits_are_those_of_the_index(searching, index, mode):
 
 
 def test_without_a_mode_all_views_are_fused_as_the_page_adds_them_up(searching):
-    answer = searching.json("index")
+    index = searching.json("index")
     answer = searching.json(search("muddy", why="shares"))
     assert answer["mode"] == "hybrid"
     for hit in answer["hits"]:
-        parts = [1 / (answer["rank_constant"] + one["rank"]) for one in hit["why"]]
+        parts = [1 / (index["rank_constant"] + one["rank"]) for one in hit["why"]]
         assert sum(parts) == pytest.approx(hit["score"], abs=1e-6)
 
 
