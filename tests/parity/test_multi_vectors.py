@@ -21,7 +21,7 @@ from unmask.errors import (
 )
 from unmask.spec import Dense, MultiVector, QueryExpansion, UnknownOutput
 from unmask.tasks.late_interaction import late_interaction, matches
-from unmask.tasks.late_texts import limit_of
+from unmask.tasks.late_texts import limit_of, read_texts
 from unmask.tasks.prompts import encoded_after
 
 st = pytest.importorskip("sentence_transformers")
@@ -356,8 +356,19 @@ def test_a_prompt_that_leaves_no_room_is_named(tmp_path):
 def test_an_expansion_out_of_the_reach_of_windows_is_refused(tmp_path):
     theirs = theirs_of(modern_bert(tmp_path / "encoder"), query_expansion={"strategy": "fixed", "length": 30})
     theirs.save_pretrained(str(tmp_path / "m"))
+    ours = unmask.load(tmp_path / "m")
     with pytest.raises(InvalidRequest, match="text 1 has 3 tokens and is expanded to 30"):
-        unmask.load(tmp_path / "m").multi_vectors(["muddy"], "query")
+        ours.multi_vectors(["muddy"], "query")
+    reader, options = ours.reader, {"max_tokens": None, "truncation": "error", "name": lambda _: "it"}
+
+    def expanded(length):
+        output = replace(reader.output, expansion=QueryExpansion(length))
+        (text,) = read_texts(reader.late_tokenizer, output, reader.spec, ["muddy"], "query", **options)
+        return text
+
+    assert len(expanded(11)) == 11  # the last of eight more sees the last of three
+    with pytest.raises(InvalidRequest, match="it has 3 tokens and is expanded to 12, and a layer reads only"):
+        expanded(12)
 
 
 def test_scores_are_theirs_and_shares_add_up():
