@@ -380,10 +380,16 @@ def test_fill_and_logit_lens_agree_with_the_library(asking, text_id, model):
     for one, other in zip(answer["predictions"], expected.predictions, strict=True):
         assert one["probability"] == pytest.approx(other.probability, rel=1e-4)
     assert (answer["own"]["id"], answer["was_mask"]) == (described["id"], False)
+    (every,) = model.fill(masked, top_k=model.spec.embedding.vocabulary)
+    assert answer["own"]["rank"] == 1 + [word.id for word in every.predictions].index(described["id"])
     lens = asking.json(f"texts/{text_id}/lens?token={token}&top=4")
     assert len(lens["levels"]) == LAYERS + 1
     assert lens["levels"][-1]["predictions"] == answer["predictions"]
     assert lens["levels"][-1]["own"] == answer["own"]
+    few = asking.json(f"texts/{text_id}/lens?token={token}&top=2")
+    assert [level["predictions"] for level in few["levels"]] == [
+        level["predictions"][:2] for level in lens["levels"]
+    ]
 
 
 def test_a_mask_in_the_text_is_not_masked_again(asking):
@@ -405,6 +411,9 @@ def test_effects_have_the_sign_that_is_said(asking, text_id):
             assert (answer["what"], answer["unit"]) == (meta["what"], meta["unit"])
             agree.append((answer["effect"], answer["estimate"]))
     assert np.corrcoef(np.array(agree).T)[0, 1] > 0.5, "an estimate points the way the measurement goes"
+    mean = asking.json(f"texts/{text_id}/ablate/{layer}/{head}?token=3&how=mean")
+    assert (mean["how"], mean["before"], mean["estimate"]) == ("mean", answer["before"], None)
+    assert mean["effect"] != pytest.approx(answer["effect"], rel=1e-3)
 
 
 def test_attribution(asking, text_id):

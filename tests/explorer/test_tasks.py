@@ -7,8 +7,11 @@ import unmask
 from tests.explorer.conftest import Asking
 from tests.support.explorable import FakeModel
 from unmask.explorer import Api
+from unmask.explorer.routes.tasks import _replaced
 from unmask.interpret.effects.attribution import attribution
 from unmask.interpret.effects.target import TokenClasses
+from unmask.tasks.long_texts import WindowedLogits
+from unmask.text.windows import windows
 
 TEXT = "Marie Curie was born in Warsaw and worked in Paris."
 QUESTION = "Where was Marie Curie born?"
@@ -91,6 +94,14 @@ def test_answers_stand_in_the_second_text(api, models):
     alone, nothing = predicted(api, QUESTION, 2)
     assert (nothing["spans"], alone) != ([], text_id)
     assert "second" in nothing["note"]
+
+
+def test_special_tokens_are_never_taken_for_replaced_ones():
+    encoding = unmask.load("default").tokenizer.encode("the river", "a bank")
+    read = WindowedLogits(encoding, windows(encoding, None), [np.ones((len(encoding), 1))])
+    found = _replaced(read)
+    assert [span.first for span in found.spans] == np.flatnonzero(~encoding.special).tolist()
+    assert [span.in_pair for span in found.spans] == [False, False, True, True]
 
 
 def test_bad_targets_get_one_sentence(api):

@@ -15,7 +15,7 @@ from tests.unit.test_tokenizer import TORTURE
 from unmask.errors import InvalidRequest, UnmaskError
 from unmask.interpret.words.alignment import align
 from unmask.interpret.words.words import MOST_GROUPS, grouped_map, vocabulary_fit, word_map, words
-from unmask.text import Tokenizer
+from unmask.text import Encoding, Tokenizer
 from unmask.text.borders import occurrences, word_borders
 
 PIECES, BYTES = of_pieces(), of_bytes()
@@ -27,6 +27,16 @@ PARTS = [
     "\ufe0f",
 ]  # fmt: skip
 TEXTS = st.lists(st.one_of(st.sampled_from(PARTS), st.characters(codec="utf-8")), min_size=1, max_size=14)
+
+
+def test_a_token_of_no_character_is_of_the_word_after_it():
+    spans = np.array([[0, 3], [3, 3], [4, 8], [8, 8]])
+    zeros = np.zeros(len(spans), dtype=np.int64)
+    encoding = Encoding.of_arrays(
+        "the bank", ids=zeros, token_type_ids=zeros, offsets=spans, special=zeros.astype(np.bool_),
+        sequence_ids=zeros, pieces=["the", "▁", "bank", "▁"],
+    )  # fmt: skip
+    assert words(encoding).of_token.tolist() == [0, 1, 1, 1]
 
 
 def split(text):

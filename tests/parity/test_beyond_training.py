@@ -9,6 +9,7 @@ import transformers
 
 import unmask
 from tests.contracts.test_transformers import write_vocabulary
+from tests.support.tiny import change_json
 from unmask.cli.inputs import LongestText
 from unmask.errors import BeyondTraining
 
@@ -64,6 +65,13 @@ def test_relative_positions_run_and_say_so(name, tmp_path):
         (states,) = model.hidden_states([LONG])
     assert states.shape == (14, 16)
     assert np.isfinite(states.numpy()).all()
+
+
+@pytest.mark.parametrize(("name", "most"), [("ModernBertModel", None), ("BertModel", 6)])
+def test_the_limit_of_a_tokenizer_is_the_models_where_positions_have_one(name, most, tmp_path):
+    written(name, (RELATIVE | LEARNED)[name], tmp_path)
+    change_json(tmp_path / "tokenizer_config.json", model_max_length=6)
+    assert unmask.load(tmp_path).max_tokens == most
 
 
 def test_a_command_names_the_longest_text_of_all_parts(tmp_path):

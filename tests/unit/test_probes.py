@@ -593,6 +593,20 @@ def test_tags_of_words_are_found_in_every_layer_that_has_them(exact, monkeypatch
     assert tagging.measure_tagging(exact, treebank, layer=2).layers == result.layers[2:3]
 
 
+def test_the_best_layer_is_chosen_on_dev(exact, monkeypatch):
+    figures = {0: (0.5, 0.9), 1: (0.8, 0.6), 2: (0.8, 0.7), 3: (0.7, 0.8)}
+    between = wilson_interval(0.5, 9)
+    monkeypatch.setattr(
+        tagging,
+        "_scores",
+        lambda model, read, classes, layers, **_: [
+            tagging.LayerScore(layer, *figures[layer], 1.0, between) for layer in layers
+        ],
+    )
+    result = tagging.measure_tagging(exact, toy_treebank())
+    assert (result.best_layer, result.accuracy) == (1, 0.6)  # of equal ones the first
+
+
 def test_shuffled_tags_are_not_found(exact):
     treebank = toy_treebank()
     draw = np.random.default_rng(1)

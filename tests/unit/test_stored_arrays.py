@@ -1,11 +1,14 @@
 """Weights read into numpy beside the same weights read into torch."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 import unmask
+from tests.support.tiny import WIDTH
 from unmask.base.checksums import CHECKSUMS
 from unmask.errors import CorruptCheckpoint
 from unmask.weights import find, read_checkpoint
@@ -57,6 +60,30 @@ def test_numbers_that_are_not_finite_are_refused_as_by_torch(folder, value):
         assert len(said) in (0, 2), "both refuse, or neither"
         assert len(set(said)) <= 1, "in the same words"
         assert bool(said) == (not np.isfinite(value) or dtype == "bfloat16")
+
+
+def test_layers_after_the_encoder_are_read_too(tiny_copy):
+    modules = json.loads((tiny_copy / "modules.json").read_text())
+    place = f"{len(modules)}_Dense"
+    (tiny_copy / place).mkdir()
+    modules.append({"idx": len(modules), "name": str(len(modules)), "path": place, "type": "a.Dense"})
+    (tiny_copy / "modules.json").write_text(json.dumps(modules))
+    config = {
+        "in_features": WIDTH,
+        "out_features": 4,
+        "activation_function": "torch.nn.modules.linear.Identity",
+    }
+    (tiny_copy / place / "config.json").write_text(json.dumps(config))
+    for value in (1.0, torch.nan):
+        tensors = {"linear.weight": torch.ones(4, WIDTH), "linear.bias": torch.full((4,), value)}
+        save_file(tensors, tiny_copy / place / "model.safetensors")
+        checkpoint = read_checkpoint(find(str(tiny_copy)))
+        if value == 1.0:
+            StoredArrays(checkpoint).check("float32")
+            continue
+        for read in (StoredArrays(checkpoint).check, lambda dtype, read=checkpoint: build(read, dtype=dtype)):
+            with pytest.raises(CorruptCheckpoint, match=r"linear\.bias"):
+                read("float32")
 
 
 def test_a_file_that_shrank_after_it_was_read_is_refused(folder):
