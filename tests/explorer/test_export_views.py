@@ -8,7 +8,8 @@ import pytest
 from tests.explorer.conftest import TEXT
 from unmask.errors import InvalidRequest
 from unmask.explorer.export import standalone_html as saved
-from unmask.explorer.export.views import ViewSelection, question_token, standalone, view_paths
+from unmask.explorer.export.standalone_html import saved_page
+from unmask.explorer.export.views import ViewSelection, question_token, view_paths
 from unmask.explorer.page import SAVED
 from unmask.http.errors import Refused
 
@@ -162,13 +163,13 @@ def test_the_digest_of_a_pair_names_both_texts(asking):
 def test_a_file_too_large_is_refused(get, texts, monkeypatch):
     monkeypatch.setattr(saved, "MOST_BYTES", 5000)
     with pytest.raises(Refused, match="look at less"):
-        standalone(get, [f"texts/{texts[0]}/heads"], "#v=3")
+        saved_page(get, [f"texts/{texts[0]}/heads"], "#v=3")
 
 
 def test_a_text_that_is_gone_is_refused(get):
     """A page without what it is about would be worse than none."""
     with pytest.raises(Refused, match="no longer held"):
-        standalone(get, ["texts/gone/heads"], "#v=3")
+        saved_page(get, ["texts/gone/heads"], "#v=3")
 
 
 def test_scripts_of_the_file_are_those_of_its_policy(get, texts):
@@ -176,7 +177,7 @@ def test_scripts_of_the_file_are_those_of_its_policy(get, texts):
     import base64
     import hashlib
 
-    page = standalone(get, [f"texts/{texts[0]}/heads"], "#v=3&weight=norm", "a </title> b").decode()
+    page = saved_page(get, [f"texts/{texts[0]}/heads"], "#v=3&weight=norm", "a </title> b").decode()
     (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]+)"', page)
     allowed = set(re.findall(r"'sha256-([^']+)'", policy))
     scripts = re.findall(r'<script type="module">(.*?)</script>', page, re.DOTALL)

@@ -141,7 +141,8 @@ def write_page(
     first words of the text.
     """
     from unmask.base.files import whole_file
-    from unmask.explorer.export.views import address, standalone, view_paths
+    from unmask.explorer.export.standalone_html import saved_page
+    from unmask.explorer.export.views import address, view_paths
 
     for read in reads:
         measure(api, read["id"], read["model"])
@@ -149,7 +150,7 @@ def write_page(
     hash_ = address(look, reads, cut=cut)
     paths = view_paths(get, [read["id"] for read in reads], look)
     with progress("answers", len(paths)) as done:
-        page = standalone(
+        page = saved_page(
             get, paths, hash_, f"{title or first_words(reads[0]['text'])} | unmask", progress=done
         )
     with whole_file(output) as partial_file:

@@ -12,6 +12,7 @@ from unmask.explorer.routes.session import SessionRequest, StampRequest, StateRe
 from unmask.explorer.sessions.provenance import one_line
 from unmask.http.errors import Refused
 from unmask.http.responses import JSON, Answer
+from unmask.tasks import Progress
 
 MOST_PATHS = 5000
 MOST_BYTES = 50_000_000
@@ -23,7 +24,14 @@ FRAME = '<meta name="unmask-source" content="frame" data-hash="{}" />'
 Get = Callable[[str], Answer]
 
 
-def saved_page(get: Get, paths: Sequence[str], hash_: str, title: str) -> bytes:
+def saved_page(
+    get: Get,
+    paths: Sequence[str],
+    hash_: str,
+    title: str = "unmask",
+    *,
+    progress: Progress | None = None,
+) -> bytes:
     """The page as one HTML file.
 
     Args:
@@ -32,13 +40,16 @@ def saved_page(get: Get, paths: Sequence[str], hash_: str, title: str) -> bytes:
             description, its state and its stamp, are kept too.
         hash_: what is looked at, as behind ``#`` in the address.
         title: of the file.
+        progress: called with (answers so far, paths) before each answer.
 
     Raises:
         Refused: a text is not held any more, or the answers are more than one file should hold.
     """
     answers: dict[str, dict[str, object]] = {}
     size = 0
-    for path in dict.fromkeys(_with_texts(paths)):
+    for number, path in enumerate(dict.fromkeys(_with_texts(paths)), start=1):
+        if progress is not None:
+            progress(min(number, len(paths)), len(paths))
         answer = get(path)
         _check(answer)
         text = _text(answer)

@@ -38,7 +38,6 @@ from unmask.http.responses import Answer, accepted, plain
 from unmask.interpret.attention.pooled import Over
 from unmask.interpret.attention.view import Weight
 from unmask.interpret.effects.attribution import Fusion
-from unmask.tasks import Progress
 
 VALUES_AT_ONCE = 65_536
 """Exact values in one request of the page: as many whole rows as that holds."""
@@ -77,30 +76,6 @@ class ViewSelection:
     """None: the first mask of the text, else its first token."""
     weight: Weight = "raw"
     special: Special = "show"
-
-
-def standalone(
-    get: Get,
-    paths: Sequence[str],
-    hash_: str,
-    title: str = "unmask",
-    *,
-    progress: Progress | None = None,
-) -> bytes:
-    """The page as one HTML file that holds the answers of ``paths``; see `saved_page`.
-
-    ``progress`` is called with (answers so far, paths).
-    """
-    answered = 0
-
-    def counted(path: str) -> Answer:
-        nonlocal answered
-        answered += 1
-        if progress is not None:
-            progress(min(answered, len(paths)), len(paths))
-        return get(path)
-
-    return saved_page(counted, paths, hash_, title)
 
 
 def address(look: ViewSelection, reads: Sequence[Json], *, cut: bool) -> str:
