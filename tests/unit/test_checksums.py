@@ -1,9 +1,11 @@
 """Checksums of saved folders: written last, compared at load, with a way out for a change on purpose."""
 
+import errno
 import hashlib
 import json
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,8 +15,8 @@ from tests.support.command import assert_one_sentence, run_here
 from tests.support.tiny import change_json
 from unmask.base import checksums
 from unmask.base.checksums import CHECKSUMS, check_files
-from unmask.base.files import whole_folder
-from unmask.errors import CorruptCheckpoint, InvalidRequest, not_finite
+from unmask.base.files import replaced_folder, whole_folder
+from unmask.errors import CorruptCheckpoint, InvalidRequest, OutputError, not_finite
 from unmask.weights import Source, read_checkpoint
 
 
@@ -170,6 +172,26 @@ def test_a_saved_folder_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypa
         (partial / "inner" / "file").write_text("content")
     assert len(order) == 5
     assert order[-2:] == ["named", str(tmp_path)]
+
+
+def test_a_folder_whose_replacement_fails_stays_as_it_was(tmp_path, monkeypatch):
+    path = tmp_path / "model"
+    path.mkdir()
+    (path / "a").write_text("old")
+    rename, refused = os.rename, []
+
+    def refusing(source, target):
+        if Path(source).name == "model" and Path(target) == path and not refused:
+            refused.append(source)
+            raise OSError(errno.EIO, "Input/output error")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", refusing)
+    with pytest.raises(OutputError, match="Input/output error"), replaced_folder(path) as new:
+        (new / "a").write_text("new")
+    assert refused
+    assert (path / "a").read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize(
