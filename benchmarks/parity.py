@@ -25,8 +25,8 @@ import transformers
 from scipy import stats
 
 import unmask
-from unmask.evaluate.protocols.protocol_runs import official_files, run_settings
 from unmask.evaluate.protocols.protocols import read_protocol
+from unmask.evaluate.protocols.runs import official_files, run_settings
 from unmask.training.finetune.examples import Counts, Preparation, labels_of
 from unmask.training.finetune.metrics import class_figures, number_figures
 from unmask.training.finetune.records import Labeled, read_labeled

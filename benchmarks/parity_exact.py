@@ -21,8 +21,8 @@ import transformers
 from parity import TASKS, Rows, start, trainer
 
 from unmask.base.checksums import CHECKSUMS
-from unmask.evaluate.protocols.protocol_runs import official_files, run_settings
 from unmask.evaluate.protocols.protocols import read_protocol
+from unmask.evaluate.protocols.runs import official_files, run_settings
 from unmask.training.data.labeled import LabeledBatches
 from unmask.training.finetune.records import read_labeled
 from unmask.training.finetune.run import finetune

@@ -21,7 +21,7 @@ from retrieval_pairs import DATA, document, held_out, rows
 import unmask
 from unmask.base.intervals import percentile_interval, samples
 from unmask.evaluate.retrieval.collection import Judgments, read_beir
-from unmask.evaluate.retrieval.figures import figures
+from unmask.evaluate.retrieval.retrieval import figures
 
 WEIGHTS = [round(0.1 * number, 1) for number in range(1, 10)]
 Ranking = Mapping[str, NDArray[np.float32]]

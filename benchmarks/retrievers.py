@@ -24,7 +24,7 @@ from retrieval_pairs import DATA, document, rows
 import unmask
 from unmask.base.intervals import percentile_interval, samples
 from unmask.evaluate.retrieval.collection import Judgments, read_beir
-from unmask.evaluate.retrieval.figures import figures
+from unmask.evaluate.retrieval.retrieval import figures
 from unmask.spec.embedding_head import MultiVector
 from unmask.tasks.multi_vectors import TokenVectors
 

@@ -12,10 +12,9 @@ from torch.nn import functional
 
 from benchmarks.ablation.plan import Plan
 from unmask.evaluate.probes.blimp import MinimalPair, measure_blimp, read_blimp, shares
-from unmask.evaluate.probes.labels import read_treebank
-from unmask.evaluate.probes.perplexity import measure_perplexity
-from unmask.evaluate.probes.tagging import measure_tagging
-from unmask.evaluate.probes.windows import documents, windows
+from unmask.evaluate.probes.perplexity import measure_perplexity, read_texts, text_windows
+from unmask.evaluate.probes.probing import measure_tagging
+from unmask.evaluate.probes.words import read_treebank
 from unmask.models.load import Model, load
 from unmask.tasks.batches import TOKENS_PER_PASS
 from unmask.text import PackedBatch, token_budget_batches
@@ -86,9 +85,9 @@ def measure(folder: Path, plan: Plan) -> Measured:
     masked = "masked" in model.encoder.heads
     made: dict[str, object] = {}
     if masked:
-        cut = windows(
+        cut = text_windows(
             model,
-            documents(Path(plan.data.held_out)),
+            read_texts(Path(plan.data.held_out)),
             tokens=plan.sizes.tokens,
             limit=plan.effort.windows,
         )

@@ -20,8 +20,8 @@ from benchmarks.claims import states
 from unmask.encoder.encoder import Encoder
 from unmask.errors import TextTooLong
 from unmask.evaluate.probes.classifiers import fit_linear
-from unmask.evaluate.probes.labels import PARTS, TaggedSentence, read_treebank
-from unmask.evaluate.probes.tagging import most_frequent_tags
+from unmask.evaluate.probes.probing import most_frequent_tags
+from unmask.evaluate.probes.words import PARTS, TaggedSentence, read_treebank
 from unmask.text import PackedBatch, Tokenizer
 
 SENTENCES = 1000

@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks.ablation.statistics import Mean, mean_of, paired
 from benchmarks.claims.experiments import CLAIMS, EXPERIMENTS, MARGIN, Claim, Comparison, Correlation, Table
 from benchmarks.claims.results import RESULTS, Result, read_all
-from unmask.bench.texts import spearman
+from unmask.bench.benchmark_model import spearman
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "claims.md"

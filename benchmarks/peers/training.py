@@ -28,9 +28,16 @@ from benchmarks.peers.our_training import (
 )
 from benchmarks.peers.trainer import NOT_PREDICTED, TrainerRun, unavailable
 from benchmarks.peers.workloads import mixed_lengths, of_lengths
-from unmask.bench.benchmark_model import BenchmarkModel, ModelInfo, described, shortened, write_random
+from unmask.bench.benchmark_model import (
+    BenchmarkModel,
+    ModelInfo,
+    described,
+    invented_lines,
+    lines_of,
+    shortened,
+    write_random,
+)
 from unmask.bench.machine import LeftOut, Machine, this_machine
-from unmask.bench.texts import invented_lines, lines_of
 from unmask.bench.timing import Seconds, Spread, ratio
 from unmask.cli.measure.options import SubjectOptions
 from unmask.errors import InvalidRequest, MissingExtra

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.peers.engine import Answers, PeerEngine
-from unmask.bench.texts import random_ids
+from unmask.bench.benchmark_model import random_ids
 from unmask.errors import InvalidRequest
 from unmask.text import Tokenizer
 

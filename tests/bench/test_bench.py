@@ -11,11 +11,10 @@ import torch
 from scipy.stats import spearmanr
 
 from tests.support.command import assert_one_sentence, run_here
-from unmask.bench.benchmark_model import benchmark_model, find_architecture, invented_words
+from unmask.bench.benchmark_model import benchmark_model, find_architecture, invented_words, spearman
 from unmask.bench.memory import peak_extra_bytes
 from unmask.bench.speed.accuracy import agreement
 from unmask.bench.speed.kernels import _batches, _pairs
-from unmask.bench.texts import spearman
 from unmask.bench.timing import Spread, interleaved, percentile, ratio
 from unmask.errors import InvalidRequest
 from unmask.kernels import Tile, allowed

@@ -13,14 +13,13 @@ import torch
 from scipy.optimize import nnls
 
 from tests.support.tiny import change_json
-from unmask.bench.scaling.compare import compare
+from unmask.bench.memory import parse_bytes
 from unmask.bench.scaling.curves import curves_of, expected_seconds, probed
 from unmask.bench.scaling.fit import LEAST_LENGTHS, Curve, at, fit, reach
-from unmask.bench.scaling.journal import Journal, journal_of
-from unmask.bench.scaling.limits import parse_bytes
 from unmask.bench.scaling.picture import draw, svg
 from unmask.bench.scaling.report import (
     ScalingPoint,
+    compare,
     duration,
     findings,
     from_plain,
@@ -28,7 +27,7 @@ from unmask.bench.scaling.report import (
     size,
     write_report,
 )
-from unmask.bench.scaling.run import run_scaling
+from unmask.bench.scaling.run import Journal, journal_of, run_scaling
 from unmask.bench.scaling.settings import PROBE_SHARE, ScalingSettings, lengths_of, ways_of
 from unmask.errors import InvalidRequest
 from unmask.families import FAMILIES, find_architecture

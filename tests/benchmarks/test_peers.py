@@ -25,7 +25,7 @@ from benchmarks.peers.workloads import Workload, mixed_lengths, of_lengths
 from tests.bench.test_bench import check_picture
 from tests.support.command import assert_one_sentence, run_here
 from tests.support.places import REPOSITORY
-from unmask.bench.texts import invented_lines
+from unmask.bench.benchmark_model import invented_lines
 from unmask.errors import InvalidRequest, MissingExtra
 from unmask.spec import PooledVector
 

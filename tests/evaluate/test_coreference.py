@@ -11,8 +11,7 @@ from tests.evaluate.test_dependencies import word_map
 from tests.support.command import assert_one_sentence, run_here
 from tests.support.explorable import CONFIG, folder_of
 from unmask.errors import InvalidRequest, InvalidText
-from unmask.evaluate.probes.chains import head_of, read_coreference
-from unmask.evaluate.probes.coreference import BASELINES, measure_coreference
+from unmask.evaluate.probes.coreference import BASELINES, head_of, measure_coreference, read_coreference
 
 FILE = """\
 #begin document (bn/one); part 000

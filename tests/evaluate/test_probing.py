@@ -11,10 +11,11 @@ import unmask
 from tests.support.command import assert_one_sentence, run_here
 from tests.support.explorable import CONFIG, folder_of
 from unmask.errors import InvalidRequest, InvalidText
-from unmask.evaluate.probes import classifiers, probing, states
+from unmask.evaluate.probes import classifiers, probing
+from unmask.evaluate.probes import words as labeled
 from unmask.evaluate.probes.classifiers import fit_linear, fit_mlp
-from unmask.evaluate.probes.labels import PARTS, TaggedSentence, read_labeled
 from unmask.evaluate.probes.probing import control_labels, measure_probes
+from unmask.evaluate.probes.words import PARTS, TaggedSentence, read_labeled
 from unmask.interpret.geometry.reading import random_baseline
 
 FORMS = ("the", "river", "bank", "was", "muddy", "text", "another", "xy", "abc", ".")
@@ -179,7 +180,7 @@ def test_the_encoder_runs_once_for_all_layers_that_fit(model, monkeypatch):
     assert runs == [[0, 1, 2, 3]] * 3 * 2, "once for each part and encoder"
     runs.clear()
     words = sum(len(one.words) for some in data.values() for one in some)
-    monkeypatch.setattr(states, "STATES_BYTES", 3 * 4 * words * model.width)
+    monkeypatch.setattr(labeled, "STATES_BYTES", 3 * 4 * words * model.width)
     apart = measure_probes(model, data, hidden=4, control=False)
     assert runs == [[0, 1, 2]] * 3 + [[3]] * 3 + [[0, 1, 2]] * 3 + [[3]] * 3
     assert apart.layers == together.layers

@@ -154,11 +154,11 @@ def test_names_of_nothing_are_refused_in_a_sentence(asking, path, body, status, 
 
 
 def test_what_does_not_fit_is_refused_before_it_is_loaded(asking, monkeypatch):
-    monkeypatch.setattr("unmask.bench.scaling.limits.free_bytes", lambda: 30_000_000)
+    monkeypatch.setattr("unmask.bench.memory.free_bytes", lambda: 30_000_000)
     assert asking.json("models/preview", "POST", {"name": "unmask-mini"})["free_bytes"] == 30_000_000
     problem = asking.problem("models", 400, "POST", {"name": "unmask-mini"})
     assert problem["sentence"].startswith("unmask-mini needs 28 MB for its weights and 30 MB are free")
-    monkeypatch.setattr("unmask.bench.scaling.limits.free_bytes", lambda: None)
+    monkeypatch.setattr("unmask.bench.memory.free_bytes", lambda: None)
     assert "free" not in asking.json("models/preview", "POST", {"name": "unmask-mini"})["sentence"]
 
 

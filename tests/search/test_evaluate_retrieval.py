@@ -12,8 +12,12 @@ from tests.support.command import assert_one_sentence, run_here
 from tests.support.places import REPOSITORY
 from tests.support.tiny import tiny_bert, write_checkpoint
 from unmask.errors import EmptyText, InvalidRequest
-from unmask.evaluate.retrieval.collection import read_beir
-from unmask.evaluate.retrieval.indexing import CollectionSettings, add_collection, collection_index
+from unmask.evaluate.retrieval.collection import (
+    CollectionSettings,
+    add_collection,
+    collection_index,
+    read_beir,
+)
 from unmask.evaluate.retrieval.retrieval import Measurement, evaluate_retrieval, measure
 from unmask.search.index import Index
 from unmask.search.passages import TokensIndexed, passages_of

@@ -9,7 +9,7 @@ import pytest
 
 from unmask.errors import InvalidRequest, InvalidText
 from unmask.evaluate.retrieval.collection import read_beir
-from unmask.evaluate.retrieval.figures import figures, without_same_id
+from unmask.evaluate.retrieval.retrieval import figures, without_same_id
 
 DOCUMENTS = {
     "d1": "the river",

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.command import assert_one_sentence, run_here
 from unmask.errors import InvalidRequest
-from unmask.evaluate.retrieval.indexing import collection_index
+from unmask.evaluate.retrieval.collection import collection_index
 from unmask.search import additions
 from unmask.search.adding import SegmentBuilder
 from unmask.search.additions import COMMIT_SECONDS, Addition

@@ -5,8 +5,8 @@ import pytest
 
 import unmask
 from tests.support.tiny import tiny_bert, write_checkpoint
-from unmask.evaluate.retrieval.figures import ranking
 from unmask.evaluate.retrieval.mteb import MtebCrossEncoder
+from unmask.evaluate.retrieval.retrieval import ranking
 from unmask.search.index import Index
 from unmask.tasks.classify import most_probable
 

@@ -21,13 +21,11 @@ from unmask.errors import InvalidRequest, InvalidText, NonFiniteResult, TextTooL
 from unmask.evaluate.probes import (
     blimp,
     classifiers,
-    labels,
     perplexity,
+    probing,
     scoring,
-    states,
-    tagging,
-    windows,
 )
+from unmask.evaluate.probes import words as labeled
 from unmask.text import Tokenizer
 
 TEXTS = ("The river bank was muddy, xyz!", "a text", "xy was a", "the river bank", "another texts abc")
@@ -252,7 +250,7 @@ def test_the_published_pairs_are_read():
 
 def test_windows_hold_every_token_and_character_once(exact):
     lines = ["the river bank, xyz", "Á muddy  text!", "a", "\u200dthe bank was muddy"]
-    made = windows.windows(exact, [lines, ["another text"]], tokens=7)
+    made = perplexity.text_windows(exact, [lines, ["another text"]], tokens=7)
     scored = [window.ids_N[window.scored_N].tolist() for window in made]
     inner = [one.ids[~one.special].tolist() for one in exact.tokenize([*lines, "another text"])]
     assert [*chain(*scored)] == [*chain(*inner)]
@@ -265,15 +263,15 @@ def test_windows_hold_every_token_and_character_once(exact):
     whole = [*lines, "another text"]
     assert sum(window.characters for window in made) == sum(map(len, whole))
     assert sum(window.bytes for window in made) == sum(len(line.encode()) for line in whole)
-    first = windows.windows(exact, [lines], tokens=7, limit=2)
+    first = perplexity.text_windows(exact, [lines], tokens=7, limit=2)
     assert [one.ids_N.tolist() for one in first] == [one.ids_N.tolist() for one in made[:2]]
 
 
 def test_windows_do_not_depend_on_how_many_lines_are_read_at_once(exact, monkeypatch):
     lines = ["the river", "a text was muddy", "xyz", "bank , bank"] * 5
-    whole = windows.windows(exact, [lines], tokens=9)
-    monkeypatch.setattr(windows, "LINES_AT_ONCE", 3)
-    assert [(w.ids_N.tolist(), w.characters) for w in windows.windows(exact, [lines], tokens=9)] == [
+    whole = perplexity.text_windows(exact, [lines], tokens=9)
+    monkeypatch.setattr(perplexity, "LINES_AT_ONCE", 3)
+    assert [(w.ids_N.tolist(), w.characters) for w in perplexity.text_windows(exact, [lines], tokens=9)] == [
         (w.ids_N.tolist(), w.characters) for w in whole
     ]
 
@@ -282,7 +280,7 @@ def test_bytes_of_a_vocabulary_of_bytes():
     files = {"tokenizer.json": (shared("tokenizers/roberta-base") / "tokenizer.json").read_bytes()}
     model = SimpleNamespace(tokenizer=Tokenizer.from_files(files, "roberta"), max_tokens=None)
     lines = ["日本 \U0001f600 naïve  café", "plain words"]
-    made = windows.windows(model, [lines], tokens=5)
+    made = perplexity.text_windows(model, [lines], tokens=5)
     assert len(made) == 4
     assert sum(window.characters for window in made) == sum(map(len, lines))
     assert sum(window.bytes for window in made) == sum(len(line.encode()) for line in lines)
@@ -295,32 +293,32 @@ def test_what_no_window_can_be_cut_from(exact):
         ({"limit": 0}, "limit is 0"),
     ):
         with pytest.raises(InvalidRequest, match=sentence):
-            windows.windows(exact, [["the river"]], **given)
+            perplexity.text_windows(exact, [["the river"]], **given)
     with pytest.raises(InvalidRequest, match="has no text"):
-        windows.windows(exact, [[]])
+        perplexity.text_windows(exact, [[]])
 
 
 def test_files_of_text(tmp_path):
     (tmp_path / "a.train.txt").write_text(" one \n\n \ntwo\n")
-    assert windows.text_file(tmp_path).name == "a.train.txt"
+    assert perplexity.text_file(tmp_path).name == "a.train.txt"
     with lzma.open(tmp_path / "b.test.jsonl.xz", "wt") as file:
         file.write('{"text": "one\\n two\\n\\n"}\n{"text": "three"}\n')
-    assert windows.text_file(tmp_path).name == "b.test.jsonl.xz"
-    assert list(windows.documents(tmp_path / "a.train.txt")) == [["one", "two"]]
-    assert list(windows.documents(tmp_path / "b.test.jsonl.xz")) == [["one", "two"], ["three"]]
+    assert perplexity.text_file(tmp_path).name == "b.test.jsonl.xz"
+    assert list(perplexity.read_texts(tmp_path / "a.train.txt")) == [["one", "two"]]
+    assert list(perplexity.read_texts(tmp_path / "b.test.jsonl.xz")) == [["one", "two"], ["three"]]
     (tmp_path / "c.test.txt").write_text("x")
     with pytest.raises(InvalidRequest, match="has several text files"):
-        windows.text_file(tmp_path)
+        perplexity.text_file(tmp_path)
     with pytest.raises(InvalidRequest, match="neither a folder nor a file"):
-        windows.text_file(tmp_path / "none")
+        perplexity.text_file(tmp_path / "none")
     (tmp_path / "empty").mkdir()
     with pytest.raises(InvalidRequest, match=r"has no file \*.txt or"):
-        windows.text_file(tmp_path / "empty")
+        perplexity.text_file(tmp_path / "empty")
 
 
 @pytest.fixture(scope="module")
 def text(exact):
-    return windows.windows(
+    return perplexity.text_windows(
         exact, [["the river bank was muddy , xyz !", "a text . a text . the river"] * 3], tokens=20
     )
 
@@ -380,12 +378,12 @@ def test_windows_of_one_length_have_masks_of_their_own(exact, text):
 
 
 def test_a_window_of_few_tokens_has_one_masked(exact):
-    (window,) = windows.windows(exact, [["the river"]], tokens=9)
+    (window,) = perplexity.text_windows(exact, [["the river"]], tokens=9)
     assert len(perplexity.draw_masks(window, 4, 0, 0).targets_M) == 1
 
 
 def test_bytes_are_counted_apart_from_characters(exact):
-    text = windows.windows(exact, [["ÁÁ muddy river bank"]], tokens=9)
+    text = perplexity.text_windows(exact, [["ÁÁ muddy river bank"]], tokens=9)
     result = perplexity.measure_perplexity(exact, text, source="here")
     assert result.nats_per_byte == pytest.approx(result.nats_per_character * 19 / 21)
 
@@ -421,8 +419,8 @@ TRAPS = "\n".join(
     ]
 )
 READ = [
-    labels.TaggedSentence(("I", "do", "n't"), ("PRON", "AUX", "PART")),
-    labels.TaggedSentence(("10 000", "#", "_"), ("NUM", "SYM", "PUNCT")),
+    labeled.TaggedSentence(("I", "do", "n't"), ("PRON", "AUX", "PART")),
+    labeled.TaggedSentence(("10 000", "#", "_"), ("NUM", "SYM", "PUNCT")),
 ]
 
 
@@ -431,7 +429,7 @@ READ = [
 def test_conllu_is_read_with_its_traps(end, last, tmp_path):
     path = tmp_path / "x.conllu"
     path.write_bytes((TRAPS + last).replace("\n", end).encode())
-    assert list(labels.read_conllu(path)) == READ
+    assert list(labeled.read_conllu(path)) == READ
 
 
 @pytest.mark.parametrize(
@@ -447,23 +445,23 @@ def test_what_is_no_conllu(line, sentence, tmp_path):
     path = tmp_path / "x.conllu"
     path.write_text(line + "\n")
     with pytest.raises(InvalidText, match=sentence):
-        list(labels.read_conllu(path))
+        list(labeled.read_conllu(path))
 
 
 def test_a_treebank_has_three_parts(tmp_path):
-    for part in labels.PARTS:
+    for part in labeled.PARTS:
         with lzma.open(tmp_path / f"en_x-ud-{part}.conllu.xz", "wt") as file:
             file.write(TRAPS)
-    assert labels.read_treebank(tmp_path, limit=1) == {part: READ[:1] for part in labels.PARTS}
-    assert labels.read_treebank(tmp_path)["dev"] == READ
+    assert labeled.read_treebank(tmp_path, limit=1) == {part: READ[:1] for part in labeled.PARTS}
+    assert labeled.read_treebank(tmp_path)["dev"] == READ
     (tmp_path / "en_y-ud-dev.conllu").write_text(TRAPS)
     with pytest.raises(InvalidRequest, match=r"one file \*dev.conllu .* it has: en_x-ud-dev.conllu.xz, en_y"):
-        labels.read_treebank(tmp_path)
+        labeled.read_treebank(tmp_path)
 
 
 def test_the_published_treebank_is_read():
-    read = labels.read_treebank(shared("data/ud_ewt"))
-    assert {part: len(read[part]) for part in labels.PARTS} == {"train": 12544, "dev": 2001, "test": 2077}
+    read = labeled.read_treebank(shared("data/ud_ewt"))
+    assert {part: len(read[part]) for part in labeled.PARTS} == {"train": 12544, "dev": 2001, "test": 2077}
     assert len({tag for one in read["train"] for tag in one.tags}) == 17
 
 
@@ -518,8 +516,8 @@ def test_dev_chooses_the_penalty_and_a_constant_feature_says_nothing():
 
 def test_states_are_those_of_first_tokens(folder, exact):
     sentences = [("The", "muddy", "xyz", "bank"), ("\u0001", "abc"), ("a",)]
-    read = states.read_words(exact, sentences, str)
-    found = states.word_states(exact, read, [0, 2, LAYERS])
+    read = labeled.read_words(exact, sentences, str)
+    found = labeled.word_states(exact, read, [0, 2, LAYERS])
     assert (read.count, read.missing, read.split) == (7, 1, 0)
     reference = AutoModel.from_pretrained(folder, add_pooling_layer=False).double().eval()
     expected = []
@@ -538,7 +536,7 @@ def test_a_sentence_beyond_the_model_is_read_in_parts(exact):
     long = ["the", "river", "bank", "xyz"] * 10
     with pytest.raises(TextTooLong):
         exact.tokenizer.encode_words(long, max_tokens=exact.max_tokens)
-    read = states.read_words(exact, [long, ["a"], ["x" * 30]], str)
+    read = labeled.read_words(exact, [long, ["a"], ["x" * 30]], str)
     assert (read.count, read.missing, read.split) == (42, 0, 1)
     assert all(len(one) <= exact.max_tokens for one in read.encodings)
     kept = [
@@ -567,16 +565,16 @@ def toy_treebank(model_words=tuple(TAG_OF), extra=()):
         made[part] = []
         for _ in range(count):
             words = tuple(draw.choice(model_words, size=5).tolist())
-            made[part].append(labels.TaggedSentence(words, tuple(TAG_OF[word] for word in words)))
+            made[part].append(labeled.TaggedSentence(words, tuple(TAG_OF[word] for word in words)))
     made["test"] += extra
     return made
 
 
 def test_tags_of_words_are_found_in_every_layer_that_has_them(exact, monkeypatch):
-    unseen = labels.TaggedSentence(("was",), ("X",))
+    unseen = labeled.TaggedSentence(("was",), ("X",))
     treebank = toy_treebank(extra=[unseen])
     told = []
-    result = tagging.measure_tagging(exact, treebank, progress=lambda *at: told.append(at))
+    result = probing.measure_tagging(exact, treebank, progress=lambda *at: told.append(at))
     assert [one.layer for one in result.layers] == list(range(LAYERS + 1))
     assert result.tags == ("AUX", "DET", "NOUN")
     assert result.words == {"train": 300, "dev": 50, "test": 61}
@@ -586,11 +584,11 @@ def test_tags_of_words_are_found_in_every_layer_that_has_them(exact, monkeypatch
     assert result.accuracy == result.layers[0].test_accuracy
     assert result.baseline_accuracy == 60 / 61
     assert told[-1] == (83, 83)
-    monkeypatch.setattr(states, "STATES_BYTES", 1)  # a run of the encoder for each layer
-    apart = tagging.measure_tagging(exact, treebank, progress=lambda *at: told.append(at))
+    monkeypatch.setattr(labeled, "STATES_BYTES", 1)  # a run of the encoder for each layer
+    apart = probing.measure_tagging(exact, treebank, progress=lambda *at: told.append(at))
     assert apart.layers == result.layers
     assert told[-1] == (83 * (LAYERS + 1), 83 * (LAYERS + 1))
-    assert tagging.measure_tagging(exact, treebank, layer=2).layers == result.layers[2:3]
+    assert probing.measure_tagging(exact, treebank, layer=2).layers == result.layers[2:3]
 
 
 def test_the_best_layer_is_chosen_on_dev(exact, monkeypatch):
@@ -612,23 +610,23 @@ def test_shuffled_tags_are_not_found(exact):
     draw = np.random.default_rng(1)
     for part, read in treebank.items():
         tags = iter(draw.permutation([tag for one in read for tag in one.tags]).tolist())
-        treebank[part] = [labels.TaggedSentence(o.words, tuple(next(tags) for _ in o.words)) for o in read]
-    assert tagging.measure_tagging(exact, treebank).accuracy < 0.7
+        treebank[part] = [labeled.TaggedSentence(o.words, tuple(next(tags) for _ in o.words)) for o in read]
+    assert probing.measure_tagging(exact, treebank).accuracy < 0.7
 
 
 def test_the_commonest_tag_of_a_form():
     train = [
-        labels.TaggedSentence(("run", "run", "run", "The"), ("VERB", "NOUN", "VERB", "DET")),
-        labels.TaggedSentence(("can", "can", "x"), ("VERB", "AUX", "VERB")),
+        labeled.TaggedSentence(("run", "run", "run", "The"), ("VERB", "NOUN", "VERB", "DET")),
+        labeled.TaggedSentence(("can", "can", "x"), ("VERB", "AUX", "VERB")),
     ]
-    test = [labels.TaggedSentence(("run", "can", "the", "new", "The"), ("VERB", "AUX", "DET", "VERB", "X"))]
+    test = [labeled.TaggedSentence(("run", "can", "the", "new", "The"), ("VERB", "AUX", "DET", "VERB", "X"))]
     # "can" is a tie, which the alphabet decides; "the" and "new" are unseen, so VERB.
-    assert tagging.most_frequent_tags(train, test) == 3 / 5
+    assert probing.most_frequent_tags(train, test) == 3 / 5
 
 
 def test_what_cannot_be_tagged(exact):
     treebank = toy_treebank()
     with pytest.raises(InvalidRequest, match=f"layer is 9; it can be 0 .* to {LAYERS}"):
-        tagging.measure_tagging(exact, treebank, layer=9)
+        probing.measure_tagging(exact, treebank, layer=9)
     with pytest.raises(InvalidRequest, match="dev part is empty"):
-        tagging.measure_tagging(exact, treebank | {"dev": []})
+        probing.measure_tagging(exact, treebank | {"dev": []})

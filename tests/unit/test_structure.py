@@ -83,7 +83,7 @@ SHELVES = {
         {"server"},
     ),
     "bench": (
-        {"machine", "memory", "benchmark_model", "texts", "timing"},
+        {"machine", "memory", "benchmark_model", "timing"},
         {"speed"},
         {"scaling"},
     ),

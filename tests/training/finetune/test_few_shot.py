@@ -16,7 +16,7 @@ import unmask
 from tests.support.tiny import MAX_TOKENS, change_json, tiny_bert, write_checkpoint
 from tests.training.finetune.test_finetune import Heard, place, table
 from unmask.errors import InvalidRequest, InvalidText, OutputError
-from unmask.evaluate.protocols.protocol_runs import data_settings
+from unmask.evaluate.protocols.runs import data_settings
 from unmask.evaluate.protocols.scores import classification_scores
 from unmask.training.finetune import few_shot
 from unmask.training.finetune.few_shot import few_texts, write_body

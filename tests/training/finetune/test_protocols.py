@@ -14,9 +14,9 @@ from tests.support.places import shared
 from tests.support.tiny import tiny_bert, write_tokenizer
 from unmask.errors import InvalidRequest, InvalidText
 from unmask.evaluate.protocols.glue import evaluate_glue
-from unmask.evaluate.protocols.protocol_report import average_report, markdown, task_report
-from unmask.evaluate.protocols.protocol_runs import TaskFiles, official_files, run_settings, trials
 from unmask.evaluate.protocols.protocols import Average, merged, nested, protocol_names, read_protocol
+from unmask.evaluate.protocols.report import average_report, markdown, task_report
+from unmask.evaluate.protocols.runs import TaskFiles, official_files, run_settings, trials
 from unmask.training.finetune.data_settings import DataSettings
 from unmask.training.finetune.records import read_labeled
 from unmask.training.finetune.run import FinetuneRun
@@ -466,7 +466,7 @@ def test_pairs_in_both_orders(place, tmp_path):
 
 
 def test_lower_is_better_where_it_is():
-    from unmask.evaluate.protocols.protocol_report import Trial
+    from unmask.evaluate.protocols.report import Trial
 
     task = read_protocol("run_glue").tasks["stsb"]
     from dataclasses import replace

@@ -15,7 +15,7 @@ from tests.support.command import assert_one_sentence, run_here
 from tests.training.finetune.test_finetune import place, table
 from unmask.base.intervals import samples
 from unmask.errors import InvalidRequest
-from unmask.evaluate.protocols.protocol_runs import data_settings
+from unmask.evaluate.protocols.runs import data_settings
 from unmask.evaluate.protocols.scores import classification_scores, entity_intervals, scored_entities
 from unmask.evaluate.protocols.squad import Answered, scored_answers, squad_scores
 from unmask.training.finetune.run import finetune

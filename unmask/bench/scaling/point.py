@@ -19,7 +19,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.bench.scaling.limits import allow_more, die_first, held_bytes
+from unmask.bench.memory import allow_more, die_first, held_bytes
 from unmask.bench.scaling.report import Outcome, ScalingPoint
 from unmask.bench.scaling.settings import CHOSEN
 

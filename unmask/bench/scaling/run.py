@@ -2,30 +2,37 @@
 
 Points are ordered by length, so that a run whose time ends has the short lengths of every implementation.
 An implementation that did not fit, or cannot run, is not tried at longer lengths. A point is started only if
-its time, extrapolated from the shorter ones, is within the budget.
+its time, extrapolated from the shorter ones, is within the budget. Points are kept in a journal as they are
+measured, one JSON line each, so that an interrupted run can resume.
 """
 
+import hashlib
+import json
+import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 
 import torch
 
-from unmask.bench.benchmark_model import BenchmarkModel, benchmark_model
+from unmask.base.files import unwritable
+from unmask.bench.benchmark_model import BenchmarkModel, benchmark_model, random_ids
 from unmask.bench.machine import Machine, this_machine
+from unmask.bench.memory import USED_SHARE, free_bytes
 from unmask.bench.scaling.curves import curves_of, expected_seconds, probe_length, probed
-from unmask.bench.scaling.journal import Journal
-from unmask.bench.scaling.limits import USED_SHARE, free_bytes
 from unmask.bench.scaling.point import IDS, Request, Tick, measure_in_subprocess
-from unmask.bench.scaling.report import ScalingCurves, ScalingPoint, ScalingReport, fitted
+from unmask.bench.scaling.report import ScalingCurves, ScalingPoint, ScalingReport, fitted, read_value
 from unmask.bench.scaling.settings import GRID_SHARE, ScalingSettings, lengths_of, ways_of
-from unmask.bench.texts import random_ids
+from unmask.errors import InvalidRequest
 from unmask.interpret.watch import Watch, unwatched
 from unmask.weights import Source, read_checkpoint
 from unmask.weights.read.fingerprint import fingerprint
+
+DECIDED = ("measured", "did not fit")
+"""Outcomes that a later run does not retry; others may change with more time or another library installed."""
 
 Measure = Callable[[Request, float, Tick], ScalingPoint]
 PROBE_REPEATS = 3
@@ -33,6 +40,81 @@ DISTURBED = 1.5
 """Ratio of the slowest to the fastest call of a point, above which the machine is considered busy."""
 PROBE_TIME_SHARE = 0.6
 """Fraction of the remaining time that one implementation's probe may take."""
+
+
+def journal_of(output: Path) -> Path:
+    """Where the points of the report ``output`` are kept until it is complete."""
+    return output.with_name(f"{output.name}.points")
+
+
+class Journal:
+    """The points of one run, in their own file.
+
+    Args:
+        path: the file; it is created with the first point.
+        what: everything that a point depends on; points of anything else are not resumed.
+        restart: discard existing points.
+
+    Raises:
+        InvalidRequest: the file holds points of other settings, or is not a journal.
+    """
+
+    def __init__(self, path: Path, what: object, *, restart: bool = False) -> None:
+        self.path = path
+        plain = json.dumps(what, sort_keys=True, default=str)
+        self._head = {"scaling": hashlib.sha256(plain.encode()).hexdigest()}
+        if restart:
+            self.remove()
+        self.points = self._points()
+
+    def _points(self) -> list[ScalingPoint]:
+        try:
+            lines = self.path.read_text(encoding="utf-8").splitlines()
+        except FileNotFoundError:
+            return []
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidRequest(f"cannot read {self.path}: {error}") from None
+        values = []
+        for line in lines:
+            with suppress(ValueError):  # a process killed while writing leaves a partial last line
+                values.append(json.loads(line))
+        if not values:
+            return []
+        if values[0] != self._head:
+            raise InvalidRequest(
+                f"{self.path} holds points of another model, machine or setting; name another file with "
+                "--output, or start again with --restart"
+            )
+        return [read_value(ScalingPoint, value, str(self.path)) for value in values[1:]]
+
+    def find(self, kernel: str, length: int) -> ScalingPoint | None:
+        """The point, if an earlier run has decided it."""
+        return next((one for one in self.points if (one.kernel, one.length) == (kernel, length)), None)
+
+    def add(self, point: ScalingPoint) -> None:
+        """Store a decided point; it is on disk when this returns.
+
+        Raises:
+            OutputError: it cannot be written.
+        """
+        if point.outcome not in DECIDED:
+            return
+        lines = [asdict(point)] if self.points else [self._head, asdict(point)]
+        try:
+            # The first point overwrites the file: it held no complete line, if anything.
+            with self.path.open("a" if self.points else "w", encoding="utf-8") as file:
+                file.writelines(f"\n{json.dumps(line)}\n" for line in lines)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise unwritable(self.path, error) from None
+        self.points.append(point)
+
+    def remove(self) -> None:
+        """Forget all points, and the file."""
+        self.points = []
+        with suppress(FileNotFoundError):
+            self.path.unlink()
 
 
 @dataclass

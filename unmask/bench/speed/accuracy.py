@@ -8,9 +8,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from unmask.bench.benchmark_model import BenchmarkModel, ModelInfo
+from unmask.bench.benchmark_model import (
+    BenchmarkModel,
+    ModelInfo,
+    ScoredPairs,
+    invented_lines,
+    lines_of,
+    spearman,
+    sts_b,
+)
 from unmask.bench.machine import LeftOut, Machine, sentence_of, this_machine
-from unmask.bench.texts import ScoredPairs, invented_lines, lines_of, spearman, sts_b
 from unmask.errors import InvalidRequest, UnmaskError
 from unmask.models.load import Model, load
 from unmask.tasks.progress import Progress

@@ -17,9 +17,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from unmask.bench.benchmark_model import BenchmarkModel, ModelInfo
+from unmask.bench.benchmark_model import BenchmarkModel, ModelInfo, random_ids
 from unmask.bench.machine import LeftOut, Machine, sentence_of, this_machine
-from unmask.bench.texts import random_ids
 from unmask.bench.timing import Seconds, Spread, interleaved, ratio
 from unmask.errors import InvalidRequest, UnmaskError
 from unmask.models.load import Model, load

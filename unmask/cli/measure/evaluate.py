@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from unmask.evaluate.probes.blimp import BlimpResult, Share
     from unmask.evaluate.probes.head_accuracy import Accuracy
     from unmask.evaluate.probes.perplexity import PerplexityResult
-    from unmask.evaluate.probes.probing import ProbingResult
-    from unmask.evaluate.probes.tagging import TaggingResult
+    from unmask.evaluate.probes.probing import ProbingResult, TaggingResult
 
 evaluate = App(
     name="evaluate",
@@ -84,14 +83,13 @@ def perplexity(
 ) -> None:
     """Masked words in running text: loss, perplexity, accuracy, nats per character and byte."""
     output.check()
-    from unmask.evaluate.probes.perplexity import measure_perplexity
+    from unmask.evaluate.probes.perplexity import measure_perplexity, read_texts, text_file, text_windows
     from unmask.evaluate.probes.scoring import check_masked
-    from unmask.evaluate.probes.windows import documents, text_file, windows
 
     path = text_file(data)
     loaded = run.load(model)
     check_masked(loaded)
-    cut = windows(loaded, documents(path), tokens=tokens, limit=limit)
+    cut = text_windows(loaded, read_texts(path), tokens=tokens, limit=limit)
     with progress("Scoring tokens", 0) as report:
         result = measure_perplexity(
             loaded, cut, source=path.name, measure=measure, score=score, seed=seed, progress=report
@@ -111,8 +109,8 @@ def tagging(
 ) -> None:
     """Part-of-speech tagging with a linear probe on frozen hidden states, layer by layer."""
     output.check()
-    from unmask.evaluate.probes.labels import read_treebank
-    from unmask.evaluate.probes.tagging import measure_tagging
+    from unmask.evaluate.probes.probing import measure_tagging
+    from unmask.evaluate.probes.words import read_treebank
 
     treebank = read_treebank(data, limit)
     loaded = run.load(model)
@@ -147,8 +145,8 @@ def probes(
 ) -> None:
     """Linear and non-linear probes of every layer, with control tasks and a random baseline."""
     output.check()
-    from unmask.evaluate.probes.labels import read_labeled
     from unmask.evaluate.probes.probing import measure_probes
+    from unmask.evaluate.probes.words import read_labeled
 
     parts = read_labeled(data, labels, limit)
     loaded = run.load(model)

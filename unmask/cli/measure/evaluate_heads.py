@@ -107,8 +107,7 @@ def coreference(
 ) -> None:
     """Attention heads and gold chains: is the most attended earlier mention an antecedent? No training."""
     output.check()
-    from unmask.evaluate.probes.chains import read_coreference
-    from unmask.evaluate.probes.coreference import measure_coreference
+    from unmask.evaluate.probes.coreference import measure_coreference, read_coreference
 
     documents = read_coreference(data, limit)
     loaded = run.load(model)

@@ -83,12 +83,12 @@ def retrieval(
 ) -> None:
     """Retrieval: nDCG, recall, MRR and MAP of an index of a test collection in BEIR's layout."""
     output.check()
-    from unmask.evaluate.retrieval.collection import read_beir
-    from unmask.evaluate.retrieval.indexing import (
+    from unmask.evaluate.retrieval.collection import (
         CollectionSettings,
         add_collection,
         collection_index,
         holds_files,
+        read_beir,
     )
     from unmask.evaluate.retrieval.retrieval import Measurement, check, measure
 

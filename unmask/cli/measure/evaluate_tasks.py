@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from unmask.base.intervals import Interval
-    from unmask.evaluate.protocols.protocol_report import ProtocolReport
+    from unmask.evaluate.protocols.report import ProtocolReport
     from unmask.evaluate.protocols.scores import ClassificationScores, ClassScores, EntityScores
     from unmask.evaluate.protocols.squad import SquadScores
     from unmask.models.model import Model
@@ -170,7 +170,7 @@ class ScoringOptions(RunOptions, OutputOptions):
 
         training = protocol is not None and train.check()
         self.check()
-        from unmask.evaluate.protocols.protocol_runs import data_settings
+        from unmask.evaluate.protocols.runs import data_settings
 
         if protocol is None or not training:
             self.finish(scored(self.load(self.model, adapter), data_settings(keys, data)), show)
@@ -195,8 +195,7 @@ class ScoringOptions(RunOptions, OutputOptions):
         protocol = read_protocol(train.protocol or "", kind)
         seeds = _seeds(train.seeds)
         set_threads(self.threads)
-        from unmask.evaluate.protocols.protocol import evaluate_trained
-        from unmask.evaluate.protocols.protocol_runs import data_settings
+        from unmask.evaluate.protocols.runs import data_settings, evaluate_trained
         from unmask.training.run.callbacks import ProgressPrinter
 
         named = {key: value for key, value in keys.items() if value is not None}
@@ -309,7 +308,7 @@ def _renamed(option: str | None) -> dict[str, str] | None:
 
 def _show_report(report: "ProtocolReport") -> None:
     """Every column over seeds, the average, and what was chosen."""
-    from unmask.evaluate.protocols.protocol_report import average_sentence
+    from unmask.evaluate.protocols.report import average_sentence
 
     screen = console()
     right = ("mean", "standard deviation", "median", "seeds")

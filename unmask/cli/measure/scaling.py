@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from unmask.bench.scaling.compare import Comparison
-    from unmask.bench.scaling.report import ScalingReport
+    from unmask.bench.scaling.report import Comparison, ScalingReport
 
 
 @Parameter(name="*")
@@ -68,9 +67,8 @@ class ScalingOptions(MeasureOptions):
 
         ``run``: further arguments of `unmask.bench.scaling.run.run_scaling`, and ``others`` of the settings.
         """
-        from unmask.bench.scaling.journal import journal_of
-        from unmask.bench.scaling.limits import parse_bytes
-        from unmask.bench.scaling.run import run_scaling
+        from unmask.bench.memory import parse_bytes
+        from unmask.bench.scaling.run import journal_of, run_scaling
         from unmask.bench.scaling.settings import ScalingSettings
 
         settings = ScalingSettings(
@@ -107,9 +105,8 @@ class ScalingOptions(MeasureOptions):
 
     def present(self, report: "ScalingReport", other: "ScalingReport | None" = None) -> None:
         """Write, draw and print a report, and its comparison with another one."""
-        from unmask.bench.scaling.compare import compare
         from unmask.bench.scaling.picture import draw
-        from unmask.bench.scaling.report import to_plain, write_report
+        from unmask.bench.scaling.report import compare, to_plain, write_report
 
         if self.output is not None:
             write_report(report, self.output)

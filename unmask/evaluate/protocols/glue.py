@@ -4,17 +4,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from unmask.errors import InvalidRequest
-from unmask.evaluate.protocols.protocol import (
+from unmask.evaluate.protocols.protocols import Protocol, read_protocol, tasks_of
+from unmask.evaluate.protocols.report import ProtocolReport, TaskReport
+from unmask.evaluate.protocols.runs import (
     How,
+    TaskFiles,
     made_report,
     named_model,
+    official_files,
     run_folder,
+    seeds_given,
     train_task,
     write_report,
 )
-from unmask.evaluate.protocols.protocol_report import ProtocolReport, TaskReport
-from unmask.evaluate.protocols.protocol_runs import TaskFiles, official_files, seeds_given
-from unmask.evaluate.protocols.protocols import Protocol, read_protocol, tasks_of
 from unmask.training.run.callbacks import Callback, listener
 from unmask.training.run.run import exclusive_lock
 from unmask.training.run.settings import Device

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.errors import EmptyText, InvalidRequest, MissingExtra
-from unmask.evaluate.retrieval.indexing import CollectionSettings, passage_mode
+from unmask.evaluate.retrieval.collection import CollectionSettings, passage_mode
 from unmask.models.load import Model
 from unmask.search.documents import Document
 from unmask.search.documents.rows import joined

@@ -102,7 +102,7 @@ class PageLoader:
         self, name: str, where: str, family: str, size: tuple[int, int, int], *, download: int, svg: str
     ) -> "ModelPreview":
         """The preview with the memory that the model takes; ``size``: layers, width, parameters."""
-        from unmask.bench.scaling.limits import free_bytes
+        from unmask.bench.memory import free_bytes
 
         layers, width, count = size
         memory, free = BYTES[self.dtype] * count, free_bytes()

@@ -1,4 +1,4 @@
-"""What a protocol has found: every figure of every run, means and deviations by named column; as a page."""
+"""The report of a protocol: every figure of every run, means and deviations by named column; as a page."""
 
 import statistics
 from collections.abc import Mapping, Sequence
