@@ -13,7 +13,7 @@ from tests.search.test_index import WORDS, documents, write_reader
 from tests.support.command import run_here
 from unmask.errors import InvalidRequest, MissingExtra, OutputError
 from unmask.search.documents import Document
-from unmask.search.export import opensearch, passages, pgvector, run
+from unmask.search.export import files, passages, run
 from unmask.search.index import Index
 
 QUERIES = ("river", "money and loans", "a file is read", "the stone bridge", "month of fish")
@@ -130,7 +130,7 @@ def of_bulk(folder, name):
     for file in sorted(folder.glob("bulk-*.ndjson")):
         content = file.read_bytes()
         assert content.endswith(b"\n")
-        assert len(content) <= opensearch.BULK_BYTES
+        assert len(content) <= files.BULK_BYTES
         lines = [json.loads(line) for line in content.split(b"\n")[:-1]]
         for action, fields in zip(lines[::2], lines[1::2], strict=True):
             assert action["index"]["_index"] == name
@@ -181,7 +181,7 @@ def test_the_copy_file_and_its_script(index, expected, tmp_path):
 
 
 def test_bulk_requests_are_split_by_size(index, expected, tmp_path, monkeypatch):
-    monkeypatch.setattr(opensearch, "BULK_BYTES", 3000)
+    monkeypatch.setattr(files, "BULK_BYTES", 3000)
     made = index.export(tmp_path / "os", "opensearch", name="notes")
     require_whole(of_bulk(tmp_path / "os", "notes"), expected)
     bodies = [file.read_bytes() for file in sorted((tmp_path / "os").glob("bulk-*.ndjson"))]
@@ -199,11 +199,11 @@ def test_bulk_requests_are_split_by_size(index, expected, tmp_path, monkeypatch)
 
 
 def test_a_passage_larger_than_a_request_is_alone(index, tmp_path, monkeypatch):
-    monkeypatch.setattr(opensearch, "BULK_BYTES", 10)
+    monkeypatch.setattr(files, "BULK_BYTES", 10)
     index.export(tmp_path / "os", "opensearch")
-    files = list((tmp_path / "os").glob("bulk-*.ndjson"))
-    assert len(files) == index.passages
-    assert all(file.read_bytes().count(b"\n") == 2 for file in files)
+    bodies = list((tmp_path / "os").glob("bulk-*.ndjson"))
+    assert len(bodies) == index.passages
+    assert all(body.read_bytes().count(b"\n") == 2 for body in bodies)
 
 
 def test_ids_are_the_same_after_the_index_is_compacted(model, tmp_path):
@@ -328,7 +328,7 @@ def test_the_command(index, expected, tmp_path):
 
 
 def test_every_column_of_copy_has_a_type():
-    assert list(pgvector.COLUMNS) == list(passages.ExportedPassage._fields)
+    assert list(files.COLUMNS) == list(passages.ExportedPassage._fields)
 
 
 def test_metadata_count_as_well(model, tmp_path):

@@ -9,7 +9,7 @@ import unicodedata
 import pytest
 
 from unmask.search.analysis import Analyzer
-from unmask.search.documents.files import find_files
+from unmask.search.documents.read import find_files
 from unmask.search.index import Index
 from unmask.search.settings import IndexSettings
 

@@ -1,18 +1,53 @@
-"""`BatchTask`: a model and a task as a picklable callable over batches, as engines for bulk work take it."""
+"""Tasks over batches of texts, the embedding of one among them, and the Arrow columns of their results."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, fields, is_dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.bulk.arrow import arrow_column, arrow_types
 from unmask.errors import InvalidRequest
+from unmask.spec import PoolingMode
+from unmask.tasks import embed
+from unmask.tasks.prompts import chosen_prompt
+from unmask.tasks.quantize import Precision, quantize
+from unmask.text import Truncation
 
 if TYPE_CHECKING:
     from unmask.models.load import Model
+
+
+def arrow_types(result: type, keys: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """The Arrow type of each field of a dataclass; ``keys`` has the keys of each field that is a mapping."""
+    hints = get_type_hints(result)
+    return {
+        column.name: _arrow_type(hints[column.name], keys.get(column.name, ())) for column in fields(result)
+    }
+
+
+def _arrow_type(hint: Any, keys: Sequence[str]) -> Any:
+    pyarrow = import_module("pyarrow")
+    if is_dataclass(hint):
+        assert isinstance(hint, type)
+        return pyarrow.struct(arrow_types(hint, {}))
+    if get_origin(hint) is tuple:
+        return pyarrow.list_(_arrow_type(get_args(hint)[0], ()))
+    if get_origin(hint) is Mapping:
+        return pyarrow.struct(dict.fromkeys(keys, _arrow_type(get_args(hint)[1], ())))
+    simple = {bool: pyarrow.bool_(), int: pyarrow.int64(), float: pyarrow.float64()}
+    return simple.get(hint, pyarrow.string())
+
+
+def arrow_column(values: NDArray[Any] | Sequence[Any], kind: Any) -> Any:
+    """Values as an Arrow array: vectors (S, E) as lists of fixed size, others with the given type."""
+    pyarrow = import_module("pyarrow")
+    if not isinstance(values, np.ndarray):
+        return pyarrow.array(values, type=kind)
+    flat = pyarrow.array(values.reshape(-1))
+    return pyarrow.FixedSizeListArray.from_arrays(flat, max(1, values.shape[1]))
 
 
 @dataclass(frozen=True)
@@ -149,3 +184,49 @@ def _values(column: Any) -> list[Any]:
 
 def _numbered(index: int) -> str:
     return f"row {index} of the batch"
+
+
+@dataclass(frozen=True)
+class BatchEmbedder(BatchTask):
+    """Embeds batches of texts, see `BatchTask`.
+
+    Args:
+        output_column: the column that is added.
+        truncation, pooling, normalize, prompt, prompt_name, truncate_dim, precision: see `Model.embed`.
+    """
+
+    output_column: str = "embedding"
+    truncation: Truncation = "error"
+    pooling: PoolingMode | None = None
+    normalize: bool | None = None
+    prompt: str | None = None
+    prompt_name: str | None = None
+    truncate_dim: int | None = None
+    precision: Precision = "float32"
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """See `BatchTask`."""
+        return (self.output_column,)
+
+    def check(self) -> None:
+        """See `BatchTask`."""
+        head = self.loaded.embedding_head(self.pooling, self.normalize, self.truncate_dim)
+        chosen_prompt(head, self.prompt, self.prompt_name, self.loaded.name)
+
+    def compute(self, rows: Mapping[str, Sequence[Any]], name: Callable[[int], str]) -> TaskOutput:
+        """See `BatchTask`."""
+        if not rows[self.column]:
+            return TaskOutput({self.output_column: np.empty((0, 0), np.float32)})
+        model = self.loaded
+        ready = embed.prepare(
+            model.reader,
+            rows[self.column],
+            model.embedding_head(self.pooling, self.normalize, self.truncate_dim),
+            prompt=self.prompt,
+            prompt_name=self.prompt_name,
+            truncation=self.truncation,
+            name=name,
+        )
+        embeddings_SE = quantize(ready(model.engine), self.precision)
+        return TaskOutput({self.output_column: embeddings_SE}, ready.tokens, ready.truncated)

@@ -10,8 +10,8 @@ from unmask.base.arguments import whole_number
 from unmask.errors import InvalidRequest, quoted
 from unmask.models.load import Model
 from unmask.search.options import Mode, Unit, View
+from unmask.search.ranking import FusionSettings
 from unmask.search.searcher import DEFAULT_FUSION, FUSED_DEPTH
-from unmask.search.views.fusion import FusionSettings
 from unmask.spec import PairScore
 
 RERANKED = 50

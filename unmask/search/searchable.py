@@ -14,12 +14,11 @@ from unmask.search.filters import Filter, accepting
 from unmask.search.models import ModelIdentity, load_again, view_of
 from unmask.search.options import Fusion, Mode, Unit, View, Why
 from unmask.search.queries import Query
-from unmask.search.ranking import Ranking, in_order
+from unmask.search.ranking import FusionSettings, Ranking, in_order
 from unmask.search.request import RERANKED, SearchRequest, check_candidates
 from unmask.search.searcher import DEFAULT_FUSION, Searcher
 from unmask.search.settings import IndexSettings
 from unmask.search.values import Explanation, Hit, Span
-from unmask.search.views.fusion import FusionSettings
 from unmask.spec import PairScore
 from unmask.tasks.pair_scores import activated
 from unmask.text import Truncation

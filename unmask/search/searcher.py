@@ -16,13 +16,11 @@ from unmask.search.ann import ApproximateSearch
 from unmask.search.contents import Contents
 from unmask.search.options import Mode, Unit, View
 from unmask.search.queries import Query
-from unmask.search.ranking import Ranking, ranked
+from unmask.search.ranking import FusionSettings, Ranking, fused, ranked
 from unmask.search.settings import IndexSettings
 from unmask.search.views.bm25 import Bm25
-from unmask.search.views.dense import Dense
-from unmask.search.views.fusion import FusionSettings, fused
 from unmask.search.views.sparse import Sparse
-from unmask.search.views.vectors import Vectors
+from unmask.search.views.vectors import Dense, Vectors
 from unmask.text import Truncation
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from unmask.base.arguments import check_choice
 from unmask.errors import InvalidRequest, InvalidText
 from unmask.models.load import Model
 from unmask.search.documents import Document, Skipped, read_documents
-from unmask.search.documents.files import BEIR_CORPUS, BEIR_JUDGMENTS, BEIR_QUERIES
+from unmask.search.documents.read import BEIR_CORPUS, BEIR_JUDGMENTS, BEIR_QUERIES
 from unmask.search.index import Index, Models, remove_if_empty
 from unmask.search.models import ModelIdentity, load_again
 from unmask.search.settings import PassageSettings

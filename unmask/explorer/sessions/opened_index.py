@@ -16,8 +16,8 @@ from unmask.http.errors import Refused, cannot
 from unmask.http.worker import Worker
 from unmask.search.models import ModelIdentity
 from unmask.search.options import Mode, Unit, Why
+from unmask.search.ranking import RANK_CONSTANT
 from unmask.search.values import Explanation
-from unmask.search.views.fusion import RANK_CONSTANT
 
 if TYPE_CHECKING:
     from unmask.search.index import Index

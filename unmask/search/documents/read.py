@@ -1,18 +1,32 @@
-"""Read documents from files and folders."""
+"""Read documents from files and folders: which files, in order, and each by its kind; PDF page by page."""
 
+import os
+import stat
+import unicodedata
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from unmask.base.arguments import listed, whole_number
+from unmask.base.files import KINDS
+from unmask.base.optional import require
 from unmask.errors import InvalidRequest, InvalidText
-from unmask.search.documents.files import DocumentFile, check_paths, find_files
 from unmask.search.documents.markup import decode_html, markdown_title
 from unmask.search.documents.pages import PageParser
-from unmask.search.documents.pdf import pdf_documents
 from unmask.search.documents.rows import NoTextColumn, row_documents
 from unmask.search.documents.values import MAX_DOCUMENT_BYTES, Document, Skipped
-from unmask.text.lines import DAMAGED, FileTooLong, content, decode, format_ending, opened
+from unmask.text.lines import COMPRESSED, DAMAGED, FileTooLong, content, decode, format_ending, opened
 from unmask.text.rows import is_object_list
+
+BEIR_CORPUS, BEIR_QUERIES, BEIR_JUDGMENTS = "corpus.jsonl", "queries.jsonl", "qrels"
+"""Names in a test collection in BEIR's layout, of which only the corpus holds documents."""
+
+NO_TEXT = "it has no text; run OCR first"
+PASSWORD_ERROR = 4
+"""PDFium's FPDF_ERR_PASSWORD."""
 
 TEXT = frozenset((".txt", ".text", ".rst", ".log", ".tex", ".org", ".adoc", ""))
 MARKDOWN = frozenset((".md", ".markdown"))
@@ -34,6 +48,173 @@ LONGEST_CHARACTER = 4
 """Bytes of a character in UTF-8."""
 BEGINNING = 4096
 """Bytes of a .json file that decide whether it is a list of rows."""
+
+
+@dataclass(frozen=True)
+class DocumentFile:
+    """A file to read."""
+
+    path: Path
+    name: str
+    """Its path relative to the folder that was given, with / between parts,
+    or the name of a file given itself."""
+    alone: bool
+    """Whether the file itself was given, not a folder that holds it."""
+
+
+def find_files(
+    paths: Sequence[Path],
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    *,
+    follow_links: bool = False,
+) -> Iterator[DocumentFile | Skipped]:
+    """The files of each path in the order of their names; hidden ones only if they are given themselves.
+
+    A pattern applies to a file whose relative path, or a folder or a name in it, matches. ``include`` limits
+    the files to those that match a pattern, and ``exclude`` leaves out those that do. Links that lead out of
+    a folder are skipped, unless ``follow_links``.
+    """
+    for path in paths:
+        if path.is_dir():
+            inside = None if follow_links else path.resolve()
+            for entry in _below(path, "", (_identity(path),), inside):
+                chosen = not include or _matches(entry.name, include)
+                if chosen and not _matches(entry.name, exclude):
+                    yield entry
+        else:
+            name, reason = printable(path.name), _not_a_file(path)
+            yield DocumentFile(path, name, alone=True) if reason is None else Skipped(name, reason)
+
+
+def check_paths(paths: Sequence[Path]) -> None:
+    """Check before any work that all paths exist."""
+    if not paths:
+        raise InvalidRequest("no file or folder was given; name at least one")
+    for path in paths:
+        if not path.exists():
+            raise InvalidRequest(f"there is no file or folder {path}; check the path")
+
+
+def printable(name: str) -> str:
+    """A file name as Unicode text: bytes that are not UTF-8 are written as ``\\xff``."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+def _below(
+    folder: Path, prefix: str, above: tuple[tuple[int, int], ...], inside: Path | None
+) -> Iterator[DocumentFile | Skipped]:
+    """The files of one folder; ``above`` identifies it and the folders that hold it.
+
+    Links that lead out of ``inside`` are skipped.
+    """
+    try:
+        entries = sorted(os.listdir(folder))
+    except OSError as error:
+        yield Skipped(prefix.rstrip("/") or str(folder), f"the folder cannot be read: {error.strerror}")
+        return
+    collection = _is_collection(entries)
+    for entry in entries:
+        if entry.startswith("."):
+            continue
+        path, name = folder / entry, prefix + printable(entry)
+        if collection and entry == BEIR_JUDGMENTS:
+            yield Skipped(name, f"it holds the judgments of the test collection beside {BEIR_CORPUS}")
+        elif collection and _plain(entry) == BEIR_QUERIES:
+            yield Skipped(name, f"it holds the queries of the test collection beside {BEIR_CORPUS}")
+        elif inside is not None and path.is_symlink() and not path.resolve().is_relative_to(inside):
+            yield Skipped(name, "it is a link that leaves the folder; give --follow-links to follow it")
+        elif not path.is_dir():
+            reason = _not_a_file(path)
+            yield DocumentFile(path, name, alone=False) if reason is None else Skipped(name, reason)
+        elif (identity := _identity(path)) in above:
+            yield Skipped(name, "it is a link to a folder that holds it")
+        else:
+            yield from _below(path, f"{name}/", (*above, identity), inside)
+
+
+def _is_collection(entries: Sequence[str]) -> bool:
+    plain = {_plain(entry) for entry in entries}
+    return BEIR_CORPUS in plain and BEIR_QUERIES in plain
+
+
+def _plain(name: str) -> str:
+    """The name without the ending of a compressed file."""
+    return next((name.removesuffix(end) for end in COMPRESSED if name.endswith(end)), name)
+
+
+def _identity(folder: Path) -> tuple[int, int]:
+    status = folder.stat()
+    return status.st_dev, status.st_ino
+
+
+def _not_a_file(path: Path) -> str | None:
+    """Why a path is no file that can be opened; None if it is one."""
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        return "it is a broken link" if path.is_symlink() else f"it cannot be read: {error.strerror}"
+    if stat.S_ISREG(mode):
+        return None
+    return f"it is {next(kind for holds, kind in KINDS if holds(mode))}, not a file"
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    # A disk may hold é as one character or as two.
+    parts = unicodedata.normalize("NFC", name).split("/")
+    paths = ["/".join(parts[:count]) for count in range(1, len(parts) + 1)]
+    wanted = [unicodedata.normalize("NFC", pattern).rstrip("/") for pattern in patterns]
+    return any(fnmatchcase(candidate, pattern) for pattern in wanted for candidate in (*paths, *parts))
+
+
+def pdf_documents(raw: bytes, name: str) -> Iterator[Document | Skipped]:
+    """The document of a PDF file, after what was skipped of it: pages that hold a picture and no text."""
+    require("search")
+    pdfium = import_module("pypdfium2")
+    try:
+        pdf = pdfium.PdfDocument(raw)
+    except pdfium.PdfiumError as error:
+        locked = getattr(error, "err_code", None) == PASSWORD_ERROR
+        yield Skipped(name, "it is encrypted; remove its password first" if locked else _damaged(error))
+        return
+    try:
+        texts = [_page_text(page) for page in pdf]
+        pictures = [not text and _has_picture(page) for text, page in zip(texts, pdf, strict=True)]
+        title = pdf.get_metadata_value("Title")
+    except pdfium.PdfiumError as error:
+        yield Skipped(name, _damaged(error))
+        return
+    finally:
+        pdf.close()
+    if not any(texts):
+        yield Skipped(name, NO_TEXT)
+        return
+    for number, picture in enumerate(pictures, start=1):
+        if picture:
+            yield Skipped(f"{name}, page {number}", NO_TEXT)
+    starts = [0]
+    for text in texts[:-1]:
+        starts.append(starts[-1] + len(text) + 1)
+    yield Document(name, "\n".join(texts), title.strip(), tuple(starts), "pdf")
+
+
+def _page_text(page: Any) -> str:
+    """The text of a page; words that a hyphen divides at the end of a line are joined."""
+    words: Any = page.get_textpage()
+    text: str = words.get_text_bounded()
+    words.close()
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    for mark in ("\ufffe", "\x02"):  # what PDFium writes for such a hyphen
+        text = text.replace(f"{mark}\n", "").replace(mark, "")
+    return text.replace("\0", "").strip()
+
+
+def _has_picture(page: Any) -> bool:
+    return any(True for _ in page.get_objects(filter=[import_module("pypdfium2.raw").FPDF_PAGEOBJ_IMAGE]))
+
+
+def _damaged(error: Exception) -> str:
+    return f"it is not a PDF file that can be read: {error}"
 
 
 def read_documents(

@@ -10,10 +10,8 @@ from unmask.base.files import check_can_write, whole_file, whole_folder
 from unmask.base.optional import require
 from unmask.errors import InvalidRequest, OutputError, quoted
 from unmask.search.contents import Contents
-from unmask.search.export.opensearch import write_opensearch
-from unmask.search.export.parquet import write_parquet
+from unmask.search.export.files import write_opensearch, write_parquet, write_pgvector
 from unmask.search.export.passages import Source
-from unmask.search.export.pgvector import write_pgvector
 from unmask.search.export.qdrant import write_qdrant_folder, write_qdrant_server
 from unmask.search.models import ModelIdentity
 from unmask.search.options import StoreFormat, View
