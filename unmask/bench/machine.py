@@ -83,7 +83,7 @@ def this_machine(device: torch.device) -> Machine:
         accelerator=torch.cuda.get_device_name(device) if device.type == "cuda" else None,
         system=platform.platform(),
         python=sys.version.split()[0],
-        versions={name: found for name in PACKAGES if (found := _version(name)) is not None},
+        versions={name: installed for name in PACKAGES if (installed := _version(name)) is not None},
         unmask=unmask.__version__,
         commit=_commit(),
         date_utc=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -145,8 +145,8 @@ def _processor() -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         lines = []
-    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(named, platform.processor() or platform.machine())
+    model_names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(model_names, platform.processor() or platform.machine())
 
 
 def _memory_gib() -> float | None:
@@ -169,8 +169,10 @@ def _commit() -> str | None:
         return None
 
     def git(*arguments: str) -> str:
-        done = subprocess.run(["git", "-C", root, *arguments], capture_output=True, text=True, check=True)
-        return done.stdout.strip()
+        completed = subprocess.run(
+            ["git", "-C", root, *arguments], capture_output=True, text=True, check=True
+        )
+        return completed.stdout.strip()
 
     try:
         changed = git("status", "--porcelain", "--untracked-files=no", "--", "unmask")

@@ -78,8 +78,8 @@ def parse_bytes(text: str) -> int:
     Raises:
         InvalidRequest: the text is none of these, or 0.
     """
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?\s*", text, re.IGNORECASE)
-    value = 0 if found is None else int(float(found[1]) * UNITS[found[2].upper()])
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?\s*", text, re.IGNORECASE)
+    value = 0 if match is None else int(float(match[1]) * UNITS[match[2].upper()])
     if value < 1:
         raise InvalidRequest(f"{text!r} is not an amount of memory; give bytes, or for example 500M or 8GiB")
     return value
@@ -92,27 +92,27 @@ def free_bytes(device: str = "cpu") -> int | None:
 
         return int(torch.cuda.mem_get_info(torch.device(device))[0])
     free = [_machine_free(), _container_free()]
-    known = [one for one in free if one is not None]
-    return min(known) if known else None
+    amounts = [amount for amount in free if amount is not None]
+    return min(amounts) if amounts else None
 
 
 def _machine_free() -> int | None:
     try:
-        found = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
+        match = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
     except OSError:
         return None
-    return int(found[1]) * 1024 if found else None
+    return int(match[1]) * 1024 if match else None
 
 
 def _container_free() -> int | None:
     """For this control group: the limit minus usage, not counting reclaimable file pages."""
     try:
         limit = (CGROUP / "memory.max").read_text().strip()
-        held = int((CGROUP / "memory.current").read_text())
-        found = re.search(r"^inactive_file (\d+)", (CGROUP / "memory.stat").read_text(), re.MULTILINE)
+        used = int((CGROUP / "memory.current").read_text())
+        reclaimable = re.search(r"^inactive_file (\d+)", (CGROUP / "memory.stat").read_text(), re.MULTILINE)
     except (OSError, ValueError):
         return None
-    return None if limit == "max" else max(0, int(limit) - held + (int(found[1]) if found else 0))
+    return None if limit == "max" else max(0, int(limit) - used + (int(reclaimable[1]) if reclaimable else 0))
 
 
 def held_bytes(device: str = "cpu") -> int | None:
@@ -139,13 +139,13 @@ def allow_more(more: int, device: str = "cpu") -> bool:
         share = (torch.cuda.memory_reserved(where) + more) / total
         torch.cuda.set_per_process_memory_fraction(min(1.0, share), where)
         return True
-    held = status_bytes("VmData")
-    if held is None:
+    current = status_bytes("VmData")
+    if current is None:
         return False
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    wanted = held + more
+    limit = current + more
     resource.setrlimit(
-        resource.RLIMIT_DATA, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard)
+        resource.RLIMIT_DATA, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard)
     )
     return True
 

@@ -51,7 +51,7 @@ def curves_of(
     memory = fit(sized, least=LEAST_BYTES, seed=seed) if enough else None
     resting = max(rests) if rests else None
     longest = _longest(memory, time, resting, memory_bytes, max_tokens)
-    shown = ScalingCurves(
+    curves = ScalingCurves(
         kernel=kernel,
         time=None if time is None else time.shown,
         memory=None if memory is None else memory.shown,
@@ -61,7 +61,7 @@ def curves_of(
         within=() if time is None else _within(time, max_tokens),
         probe=None,
     )
-    return Found(shown, time, memory)
+    return Found(curves, time, memory)
 
 
 def _too_few(lengths: int, points: Sequence[ScalingPoint]) -> str:
@@ -82,24 +82,26 @@ def _longest(
     shorter."""
     if memory is None or memory_bytes is None or resting is None:
         return None
-    found = reach(memory, max(0, memory_bytes - resting))
-    if max_tokens is not None and (found is None or found.value >= max_tokens):
+    reached = reach(memory, max(0, memory_bytes - resting))
+    if max_tokens is not None and (reached is None or reached.value >= max_tokens):
         seconds = None if time is None else at(time, max_tokens)
         return Longest(max_tokens, max_tokens, max_tokens, "positions", seconds)
-    if found is None:
+    if reached is None:
         return None
-    tokens = math.floor(found.value)
-    high = None if found.high is None else math.floor(found.high)
-    return Longest(tokens, math.floor(found.low), high, "memory", None if time is None else at(time, tokens))
+    tokens = math.floor(reached.value)
+    high = None if reached.high is None else math.floor(reached.high)
+    return Longest(
+        tokens, math.floor(reached.low), high, "memory", None if time is None else at(time, tokens)
+    )
 
 
 def _within(time: Fit, max_tokens: int | None) -> tuple[Within, ...]:
-    found = []
+    limits = []
     for seconds in WITHIN_SECONDS:
         tokens = reach(time, seconds)
         if tokens is not None and tokens.value >= 1 and (max_tokens is None or tokens.value <= max_tokens):
-            found.append(Within(seconds, tokens))
-    return tuple(found)
+            limits.append(Within(seconds, tokens))
+    return tuple(limits)
 
 
 def expected_seconds(before: Sequence[ScalingPoint], length: int) -> float:
@@ -121,7 +123,7 @@ def expected_seconds(before: Sequence[ScalingPoint], length: int) -> float:
 
 
 def probe_length(
-    found: Found, points: Sequence[ScalingPoint], max_tokens: int | None, seconds: float
+    curves: Found, points: Sequence[ScalingPoint], max_tokens: int | None, seconds: float
 ) -> tuple[int, str] | None:
     """Choose the length to probe, and say why it is not closer to the longest that fits (empty if it is
     close).
@@ -129,18 +131,18 @@ def probe_length(
     None if there is no curve, or not enough time for any useful length.
 
     Args:
-        found: the curves.
+        curves: the curves with the draws behind them.
         points: the points that the curves were fitted to.
         max_tokens: size of the position table.
         seconds: time for the probe, loading included.
     """
-    if found.time is None:
+    if curves.time is None:
         return None
     timed = [point for point in points if point.repeats]
     measured, last = {point.length for point in timed}, timed[-1].length
     loading = max(point.process_seconds - sum(point.repeats) for point in timed[:LEAST_LENGTHS])
-    affordable = found.time.shown.curve.reaches(max(0.0, seconds - loading) / (2 * SLACK))
-    target, why = _wanted(found.shown.longest, last, max_tokens)
+    affordable = curves.time.shown.curve.reaches(max(0.0, seconds - loading) / (2 * SLACK))
+    target, why = _wanted(curves.shown.longest, last, max_tokens)
     if affordable < target:
         target, why = affordable, f"a longer text would take more than the remaining {seconds:,.0f} s"
     if target <= last:
@@ -165,11 +167,11 @@ def _wanted(longest: Longest | None, last: int, max_tokens: int | None) -> tuple
     return (target if max_tokens is None else min(target, float(max_tokens))), why
 
 
-def probed(found: Found, point: ScalingPoint, why: str) -> ScalingCurves:
+def probed(curves: Found, point: ScalingPoint, why: str) -> ScalingCurves:
     """The curves together with the probe and what they had predicted for it."""
-    longest = found.shown.longest
-    seconds = None if found.time is None else at(found.time, point.length)
-    size = None if found.memory is None else at(found.memory, point.length)
+    longest = curves.shown.longest
+    seconds = None if curves.time is None else at(curves.time, point.length)
+    size = None if curves.memory is None else at(curves.memory, point.length)
     spread = point.seconds
     fitted = {"measured": True, "did not fit": False}.get(point.outcome)
     expected = longest is None or point.length <= longest.tokens
@@ -181,14 +183,14 @@ def probed(found: Found, point: ScalingPoint, why: str) -> ScalingCurves:
         ),
         share_of_longest=point.length / longest.tokens if longest is not None and longest.tokens else None,
         why=why,
-        beyond_measured=found.time is not None and point.length > max(found.time.shown.lengths),
+        beyond_measured=curves.time is not None and point.length > max(curves.time.shown.lengths),
         predicted_seconds=seconds,
         predicted_bytes=size,
         seconds_error=None if spread is None else _error(spread.median, seconds),
         bytes_error=None if point.peak_bytes is None else _error(point.peak_bytes, size),
         fits_as_predicted=None if fitted is None else fitted == expected,
     )
-    return replace(found.shown, probe=probe)
+    return replace(curves.shown, probe=probe)
 
 
 def _error(measured: float, predicted: IntervalEstimate | None) -> float | None:

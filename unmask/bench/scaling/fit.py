@@ -44,13 +44,13 @@ class Curve:
 
     def reaches(self, value: float) -> float:
         """The largest length at which the curve is not above ``value``; 0 if none, infinity if all are."""
-        left = value - self.constant
-        if left < 0:
+        above = value - self.constant
+        if above < 0:
             return 0.0
         if self.line == 0 and self.square == 0:
             return math.inf
         # This form of the root has no cancellation and also holds for c = 0.
-        return 2 * left / (self.line + math.sqrt(self.line**2 + 4 * self.square * left))
+        return 2 * above / (self.line + math.sqrt(self.line**2 + 4 * self.square * above))
 
     @property
     def square_over_line(self) -> float:
@@ -134,11 +134,11 @@ def fit(measured: Sequence[tuple[int, Sequence[float]]], *, least: float = 0.0, 
     moved_PS += scale_P[:, None] * random.choice(wide_P, moved_PS.shape)
     draws = _least_squares(tokens_P, np.maximum(moved_PS, 0.0), scale_P)
     shown = FittedCurve(
-        constant=_estimate(curve.constant, [one.constant for one in draws]),
-        line=_estimate(curve.line, [one.line for one in draws]),
-        square=_estimate(curve.square, [one.square for one in draws]),
-        square_over_line=_crossing(curve.square_over_line, [one.square_over_line for one in draws]),
-        square_over_rest=_crossing(curve.square_over_rest, [one.square_over_rest for one in draws]),
+        constant=_estimate(curve.constant, [draw.constant for draw in draws]),
+        line=_estimate(curve.line, [draw.line for draw in draws]),
+        square=_estimate(curve.square, [draw.square for draw in draws]),
+        square_over_line=_crossing(curve.square_over_line, [draw.square_over_line for draw in draws]),
+        square_over_rest=_crossing(curve.square_over_rest, [draw.square_over_rest for draw in draws]),
         largest_residual=float(np.abs(residual_P).max()),
         lengths=tuple(int(tokens) for tokens in tokens_P),
     )
@@ -152,14 +152,14 @@ def _check(tokens_P: NDArray[np.float64], y_P: NDArray[np.float64]) -> None:
         raise ValueError("measured values must be finite, not negative and not all 0")
 
 
-def at(found: Fit, tokens: float) -> IntervalEstimate:
+def at(fitted: Fit, tokens: float) -> IntervalEstimate:
     """The curve's value at a length, with the interval of its draws."""
-    return _estimate(found.shown.curve(tokens), [one(tokens) for one in found.draws])
+    return _estimate(fitted.shown.curve(tokens), [draw(tokens) for draw in fitted.draws])
 
 
-def reach(found: Fit, value: float) -> IntervalEstimate | None:
+def reach(fitted: Fit, value: float) -> IntervalEstimate | None:
     """The largest length at which the curve is not above ``value``; None if the curve never gets there."""
-    return _crossing(found.shown.curve.reaches(value), [one.reaches(value) for one in found.draws])
+    return _crossing(fitted.shown.curve.reaches(value), [draw.reaches(value) for draw in fitted.draws])
 
 
 def _least_squares(

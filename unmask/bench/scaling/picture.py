@@ -111,11 +111,13 @@ def svg(report: ScalingReport, theme: Theme = "light") -> str:
     top = TOP + LEGEND_LINE * ((len(report.curves) + 1) // 2)
     height = top + PANEL + BOTTOM
     title = f"Time and memory over length: {report.measured.title}"
-    said = f"{len(report.points)} points, {len(report.curves)} attention implementations, fitted curves."
+    description = (
+        f"{len(report.points)} points, {len(report.curves)} attention implementations, fitted curves."
+    )
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" '
         f'font-family="system-ui, sans-serif" font-size="12">',
-        f"<title>{escape(title)}</title><desc>{escape(said)}</desc>",
+        f"<title>{escape(title)}</title><desc>{escape(description)}</desc>",
         f'<rect width="{WIDTH}" height="{height}" fill="{inks["paper"]}"/>',
         _text(20, 26, report.measured.title, inks["ink"], size=14, weight="600"),
         *_legend(report, inks),
@@ -141,10 +143,10 @@ def _one(
     for number, curves in enumerate(report.curves):
         color = COLORS[number % len(COLORS)]
         look = (SHAPES[number % len(SHAPES)], color)
-        found = panel.curve(curves)
-        if found is not None:
-            yield from _curve(axes, found, color)
-            yield from _crossing(axes, found, color, inks)
+        curve = panel.curve(curves)
+        if curve is not None:
+            yield from _curve(axes, curve, color)
+            yield from _crossing(axes, curve, color, inks)
         points = [point for point in report.points if point.kernel == curves.kernel]
         for point in points:
             yield from _point(axes, panel, point, look)
@@ -185,14 +187,14 @@ def _grid(axes: _Axes, panel: _Panel, inks: dict[str, str]) -> Iterator[str]:
     yield _text(right, bottom + 33, "tokens", inks["faint"], size=10.5, anchor="end")
 
 
-def _curve(axes: _Axes, found: FittedCurve, color: str) -> Iterator[str]:
+def _curve(axes: _Axes, fitted: FittedCurve, color: str) -> Iterator[str]:
     """Solid where it was measured, dashed beyond."""
-    first, last = min(found.lengths), max(found.lengths)
+    first, last = min(fitted.lengths), max(fitted.lengths)
     for begin, end, dash in ((first, last, ""), (last, axes.lengths[1], ' stroke-dasharray="4 4"')):
         places = []
         for step in range(STEPS + 1):
             tokens = begin * (end / begin) ** (step / STEPS)
-            value = found.curve(tokens)
+            value = fitted.curve(tokens)
             if axes.values[0] <= value <= axes.values[1]:
                 places.append(f"{axes.x(tokens):.1f},{axes.y(value):.1f}")
         if len(places) > 1:
@@ -202,12 +204,12 @@ def _curve(axes: _Axes, found: FittedCurve, color: str) -> Iterator[str]:
             )
 
 
-def _crossing(axes: _Axes, found: FittedCurve, color: str, inks: dict[str, str]) -> Iterator[str]:
+def _crossing(axes: _Axes, fitted: FittedCurve, color: str, inks: dict[str, str]) -> Iterator[str]:
     """A ring where the quadratic term starts to dominate, if that is in the panel."""
-    where = found.square_over_rest
+    where = fitted.square_over_rest
     if where is None or not axes.lengths[0] <= where.value <= axes.lengths[1]:
         return
-    value = found.curve(where.value)
+    value = fitted.curve(where.value)
     if axes.values[0] <= value <= axes.values[1]:
         note = f"the quadratic term dominates from {where.value:,.0f} tokens on"
         yield (

@@ -97,13 +97,13 @@ def _end(child: "subprocess.Popen[bytes]") -> None:
 def _point(
     request: Request, lines: list[dict[str, object]], ending: tuple[int, bool, str], process: float
 ) -> ScalingPoint:
-    found: dict[str, object] = {}
+    reported: dict[str, object] = {}
     for line in lines:
-        found |= line
+        reported |= line
     code, late, last = ending
     repeats = tuple(float(str(line["seconds"])) for line in lines if "seconds" in line)
-    outcome, note = _ending(found, code, late, last, bool(repeats))
-    ran, peak, resting = found.get("ran"), found.get("peak_bytes"), found.get("resting_bytes")
+    outcome, note = _ending(reported, code, late, last, bool(repeats))
+    ran, peak, resting = reported.get("ran"), reported.get("peak_bytes"), reported.get("resting_bytes")
     return ScalingPoint(
         kernel=request.way,
         length=request.length,
@@ -117,11 +117,13 @@ def _point(
     )
 
 
-def _ending(found: dict[str, object], code: int, late: bool, last: str, timed: bool) -> tuple[Outcome, str]:
+def _ending(
+    reported: dict[str, object], code: int, late: bool, last: str, timed: bool
+) -> tuple[Outcome, str]:
     """How the process ended: by its own report, by the time budget, or by a signal."""
-    if "outcome" in found:
-        outcome: Outcome = found["outcome"]  # type: ignore[assignment]
-        return outcome, str(found["note"])
+    if "outcome" in reported:
+        outcome: Outcome = reported["outcome"]  # type: ignore[assignment]
+        return outcome, str(reported["note"])
     if late:
         return ("measured", "") if timed else ("no time", "the time budget of this run ended during it")
     if code == -signal.SIGKILL:
@@ -129,7 +131,7 @@ def _ending(found: dict[str, object], code: int, late: bool, last: str, timed: b
     if code < 0:
         name = signal.Signals(-code).name
         # A library that cannot handle a failed allocation aborts.
-        kind: Outcome = "did not fit" if "resting_bytes" in found and "alloc" in last.lower() else "failed"
+        kind: Outcome = "did not fit" if "resting_bytes" in reported and "alloc" in last.lower() else "failed"
         return kind, f"the process ended by {name}{f': {last}' if last else ''}"
     return "failed", last or f"the process exited with code {code} and no message"
 
@@ -138,13 +140,13 @@ def _lines(out: IO[bytes]) -> list[dict[str, object]]:
     """Complete JSON objects among the lines; libraries print other lines, and a killed process a partial
     one."""
     out.seek(0)
-    found = []
+    objects = []
     for line in out.read().decode("utf-8", "replace").splitlines():
         with suppress(ValueError):
             value = json.loads(line)
             if isinstance(value, dict):
-                found.append(value)
-    return found
+                objects.append(value)
+    return objects
 
 
 def _last_line(err: IO[bytes]) -> str:
@@ -184,20 +186,20 @@ def _measure(request: Request, load: Load) -> None:
     say(resting_bytes=resting)
     if request.memory_bytes is not None and resting is not None:
         if resting >= request.memory_bytes:
-            held = f"{resting / 2**20:,.0f} MiB of {request.memory_bytes / 2**20:,.0f}"
-            say(outcome="did not fit", note=f"the loaded model alone holds {held}")
+            sizes = f"{resting / 2**20:,.0f} MiB of {request.memory_bytes / 2**20:,.0f}"
+            say(outcome="did not fit", note=f"the loaded model alone holds {sizes}")
             return
         allow_more(request.memory_bytes - resting, request.device)
     ids_N = np.resize(np.array(request.ids, dtype=np.int64), request.length)
     peak = peak_extra_bytes(lambda: call(ids_N), device)
     say(peak_bytes=peak, ran=sorted(ran))
-    spent, done, clock = 0.0, 0, time.perf_counter
-    while done < request.repeats or (spent < QUICK_SECONDS and done < QUICK_REPEATS):
+    spent, repeats, clock = 0.0, 0, time.perf_counter
+    while repeats < request.repeats or (spent < QUICK_SECONDS and repeats < QUICK_REPEATS):
         start = clock()
         call(ids_N)
         seconds = clock() - start
         say(seconds=seconds)
-        spent, done = spent + seconds, done + 1
+        spent, repeats = spent + seconds, repeats + 1
         if spent >= request.seconds:
             break
     say(outcome="measured", note="")
@@ -217,10 +219,10 @@ def loaded(request: Request) -> tuple[Call, set[str]]:
     planned = model.encoder.plan
 
     def plan(*arguments: Any) -> Any:
-        found = planned(*arguments)
-        kernel = getattr(found, "kernel", None)
+        layer_plan = planned(*arguments)
+        kernel = getattr(layer_plan, "kernel", None)
         ran.add("linear attention" if kernel is None else kernel.capability.name)
-        return found
+        return layer_plan
 
     # Every way to run a layer asks for its plan; the plan of a short text may be remembered.
     setattr(model.encoder, "plan", plan)  # noqa: B010

@@ -147,14 +147,14 @@ class ScalingReport:
 
     def curves_of(self, kernel: str) -> ScalingCurves:
         """The curves of one implementation."""
-        return next(one for one in self.curves if one.kernel == kernel)
+        return next(curves for curves in self.curves if curves.kernel == kernel)
 
 
 def to_plain(report: ScalingReport) -> dict[str, Any]:
     """The report as JSON values; each point also has the median, lowest and highest seconds."""
     value = asdict(report)
-    for point, given in zip(value["points"], report.points, strict=True):
-        point["seconds"] = None if given.seconds is None else asdict(given.seconds)
+    for point, measured in zip(value["points"], report.points, strict=True):
+        point["seconds"] = None if measured.seconds is None else asdict(measured.seconds)
     return value
 
 
@@ -164,9 +164,9 @@ def from_plain(value: object, where: str = "the report") -> ScalingReport:
     Raises:
         InvalidRequest: it is not a length-scaling report, or is one of another version.
     """
-    made = read_value(ScalingReport, value, where)
-    assert isinstance(made, ScalingReport)
-    return made
+    report = read_value(ScalingReport, value, where)
+    assert isinstance(report, ScalingReport)
+    return report
 
 
 def write_report(report: ScalingReport, path: Path) -> None:
@@ -212,12 +212,12 @@ def read_value(kind: Any, value: object, where: str) -> Any:
     if get_origin(kind) in (Union, UnionType):
         if value is None and NoneType in get_args(kind):
             return None
-        kind = next(one for one in get_args(kind) if one is not NoneType)
+        kind = next(member for member in get_args(kind) if member is not NoneType)
     origin, inner = get_origin(kind), get_args(kind)
     if is_dataclass(kind) and isinstance(kind, type):
         return _read_fields(kind, value, where)
     if origin is tuple and isinstance(value, list):
-        return tuple(read_value(inner[0], one, f"{where}[{place}]") for place, one in enumerate(value))
+        return tuple(read_value(inner[0], item, f"{where}[{place}]") for place, item in enumerate(value))
     if not _is_plain(kind, value):
         raise InvalidRequest(f"{where} is {value!r}, so this is not a report that unmask scaling wrote")
     return float(value) if kind is float else value  # type: ignore[arg-type]
@@ -270,8 +270,8 @@ def size(value: float) -> str:
 
 def findings(report: ScalingReport) -> tuple[str, ...]:
     """The results as sentences, one or more for each implementation, and notes."""
-    said = [sentence for curves in report.curves for sentence in _of_way(report, curves)]
-    return (*said, *(f"Note: {note}." for note in report.notes))
+    sentences = [sentence for curves in report.curves for sentence in _of_way(report, curves)]
+    return (*sentences, *(f"Note: {note}." for note in report.notes))
 
 
 def way_title(report: ScalingReport, kernel: str) -> str:
@@ -286,51 +286,53 @@ def _of_way(report: ScalingReport, curves: ScalingCurves) -> list[str]:
     title = way_title(report, curves.kernel)
     if curves.time is None:
         return [f"{title}: no curve: {curves.why_not}."]
-    said = [f"{title}: a call takes {_formula(curves.time, duration)}; {_off(curves.time)}."]
-    said.append(f"{title}: {_square(curves.time)}.")
+    sentences = [f"{title}: a call takes {_formula(curves.time, duration)}; {_off(curves.time)}."]
+    sentences.append(f"{title}: {_square(curves.time)}.")
     if curves.memory is not None:
         holds = _formula(curves.memory, size)
-        said.append(f"{title}: memory above the loaded model is {holds}; {_off(curves.memory)}.")
+        sentences.append(f"{title}: memory above the loaded model is {holds}; {_off(curves.memory)}.")
     if curves.longest is not None:
-        said.append(f"{title}: {_longest(report, curves, curves.longest)}.")
+        sentences.append(f"{title}: {_longest(report, curves, curves.longest)}.")
     if curves.within:
-        parts = [f"{duration(one.seconds)} up to {one.tokens.value:,.0f} tokens" for one in curves.within]
-        said.append(f"{title}: a call stays within {', '.join(parts)}.")
+        parts = [
+            f"{duration(within.seconds)} up to {within.tokens.value:,.0f} tokens" for within in curves.within
+        ]
+        sentences.append(f"{title}: a call stays within {', '.join(parts)}.")
     if curves.probe is not None:
-        said.append(f"{title}: {_probe(curves.probe)}.")
-    return said
+        sentences.append(f"{title}: {_probe(curves.probe)}.")
+    return sentences
 
 
-def _formula(found: FittedCurve, write: Callable[[float], str]) -> str:
-    curve = found.curve
+def _formula(fit: FittedCurve, write: Callable[[float], str]) -> str:
+    curve = fit.curve
     terms = ((curve.constant, ""), (curve.line, " x N"), (curve.square, " x N²"))
-    shown = [f"{write(value)}{power}" for value, power in terms if value > 0]
-    return " + ".join(shown) or "too little to measure"
+    terms_shown = [f"{write(value)}{power}" for value, power in terms if value > 0]
+    return " + ".join(terms_shown) or "too little to measure"
 
 
-def _off(found: FittedCurve) -> str:
-    return f"the fit is within {found.largest_residual:.0%} at {len(found.lengths)} lengths"
+def _off(fit: FittedCurve) -> str:
+    return f"the fit is within {fit.largest_residual:.0%} at {len(fit.lengths)} lengths"
 
 
-def _square(found: FittedCurve) -> str:
-    last = max(found.lengths)
-    if found.square_over_line is None or found.square_over_rest is None:
+def _square(fit: FittedCurve) -> str:
+    last = max(fit.lengths)
+    if fit.square_over_line is None or fit.square_over_rest is None:
         return f"no quadratic term is visible up to {last:,} tokens: time grows linearly with length"
-    if found.line.value == 0:
+    if fit.line.value == 0:
         return (
             f"no linear term is visible; the quadratic term dominates from "
-            f"{_tokens(found.square_over_rest)} on{_beyond(found.square_over_rest.value, last)}"
+            f"{_tokens(fit.square_over_rest)} on{_beyond(fit.square_over_rest.value, last)}"
         )
-    sure = "" if found.square_is_seen else " (not certain: the interval of the quadratic term includes 0)"
+    sure = "" if fit.square_is_seen else " (not certain: the interval of the quadratic term includes 0)"
     return (
-        f"the quadratic term exceeds the linear one at {_tokens(found.square_over_line)} and dominates from "
-        f"{_tokens(found.square_over_rest)} on{_beyond(found.square_over_rest.value, last)}{sure}"
+        f"the quadratic term exceeds the linear one at {_tokens(fit.square_over_line)} and dominates from "
+        f"{_tokens(fit.square_over_rest)} on{_beyond(fit.square_over_rest.value, last)}{sure}"
     )
 
 
-def _tokens(found: IntervalEstimate) -> str:
-    high = "unbounded" if found.high is None else f"{found.high:,.0f}"
-    return f"{found.value:,.0f} tokens (95 %: {found.low:,.0f} to {high})"
+def _tokens(estimate: IntervalEstimate) -> str:
+    high = "unbounded" if estimate.high is None else f"{estimate.high:,.0f}"
+    return f"{estimate.value:,.0f} tokens (95 %: {estimate.low:,.0f} to {high})"
 
 
 def _beyond(tokens: float, last: int) -> str:
@@ -420,8 +422,8 @@ def compare(left: ScalingReport, right: ScalingReport) -> Comparison:
         InvalidRequest: the reports are of different encoders, or share no point.
     """
     encoders = [
-        (one.measured.name, one.measured.layers, one.measured.width, one.measured.parameter_count)
-        for one in (left, right)
+        (report.measured.name, report.measured.layers, report.measured.width, report.measured.parameter_count)
+        for report in (left, right)
     ]
     if encoders[0] != encoders[1]:
         raise InvalidRequest(
@@ -463,18 +465,18 @@ def _cards(left: ScalingReport, right: ScalingReport) -> tuple[tuple[str, str, s
             "date": machine.date_utc[:10],
         }
 
-    one, other = said(left), said(right)
-    return tuple((name, one[name], other[name]) for name in one)
+    left_card, other = said(left), said(right)
+    return tuple((name, left_card[name], other[name]) for name in left_card)
 
 
 def _crossings(left: ScalingReport, right: ScalingReport) -> tuple[Crossing, ...]:
     others = {curves.kernel: curves for curves in right.curves}
-    found = []
+    crossings = []
     for one in left.curves:
         other = others.get(one.kernel)
         if other is None or one.time is None or other.time is None:
             continue
-        found.append(
+        crossings.append(
             Crossing(
                 kernel=one.kernel,
                 left=one.time.square_over_rest,
@@ -483,4 +485,4 @@ def _crossings(left: ScalingReport, right: ScalingReport) -> tuple[Crossing, ...
                 right_longest=None if other.longest is None else other.longest.tokens,
             )
         )
-    return tuple(found)
+    return tuple(crossings)

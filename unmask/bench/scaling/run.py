@@ -89,7 +89,9 @@ class Journal:
 
     def find(self, kernel: str, length: int) -> ScalingPoint | None:
         """The point, if an earlier run has decided it."""
-        return next((one for one in self.points if (one.kernel, one.length) == (kernel, length)), None)
+        return next(
+            (point for point in self.points if (point.kernel, point.length) == (kernel, length)), None
+        )
 
     def add(self, point: ScalingPoint) -> None:
         """Store a decided point; it is on disk when this returns.
@@ -200,11 +202,11 @@ def run_scaling(
     """
     with _begun(settings, watch, journal=journal, restart=restart, measure=measure, clock=clock) as run:
         _grid(run)
-        shown, unprobed = _probe(run)
+        curves, unprobed = _probe(run)
         run.watch("done", run.total, run.total)
         if run.journal is not None and all(point.outcome != "no time" for point in run.points):
             run.journal.remove()
-        by_name = {one.kernel: one for one in shown}
+        by_name = {drawn_curves.kernel: drawn_curves for drawn_curves in curves}
         return ScalingReport(
             protocol="scaling",
             measured=run.chosen.record,
@@ -218,7 +220,7 @@ def run_scaling(
             repeats=settings.repeats,
             seed=settings.seed,
             points=tuple(fitted(point, by_name[point.kernel]) for point in run.points),
-            curves=tuple(shown),
+            curves=tuple(curves),
             notes=(*_notes(run), *unprobed),
         )
 
@@ -255,17 +257,17 @@ def _begun(
         threads = settings.threads or torch.get_num_threads()
         ids = random_ids(checkpoint.tokenizer, IDS, settings.seed)
         what = [*_what(settings, chosen, threads), fingerprint(checkpoint, ())]
-        kept = None if journal is None else Journal(journal, what, restart=restart)
+        points = None if journal is None else Journal(journal, what, restart=restart)
         yield _Run(
             settings=settings,
             chosen=chosen,
-            ids=tuple(int(one) for one in ids),
+            ids=tuple(int(id_) for id_ in ids),
             threads=threads,
             memory_bytes=memory if free is None else int(USED_SHARE * free),
             ways=ways_of(settings, checkpoint.spec, lengths[-1]),
             lengths=lengths,
             limit=limit,
-            journal=kept,
+            journal=points,
             watch=watch,
             measure=measure,
             clock=clock,
@@ -275,24 +277,24 @@ def _begun(
 
 def _what(settings: ScalingSettings, chosen: BenchmarkModel, threads: int) -> list[object]:
     """What a point depends on besides the checkpoint; not the time budget and the selection of points."""
-    kept = {key: getattr(settings, key) for key in ("memory_bytes", "dtype", "device", "seed", "repeats")}
+    values = {key: getattr(settings, key) for key in ("memory_bytes", "dtype", "device", "seed", "repeats")}
     here = this_machine(torch.device("cpu"))
     where = (here.processor, here.cores, here.unmask, here.commit, version("torch"))
-    return [kept, asdict(chosen.record), threads, where]
+    return [values, asdict(chosen.record), threads, where]
 
 
 def _grid(run: _Run) -> None:
     """Measure every implementation at every length, into ``run.points``."""
     planned = [(length, way) for length in run.lengths for way in run.ways]
     for number, (length, way) in enumerate(planned):
-        kept = None if run.journal is None else run.journal.find(way, length)
-        point = kept or _skipped(run, way, length)
+        decided = None if run.journal is None else run.journal.find(way, length)
+        point = decided or _skipped(run, way, length)
         if point is None:
-            left = run.began + GRID_SHARE * run.settings.seconds - run.clock()
-            share = max(0.0, left / (len(planned) - number))
+            seconds_left = run.began + GRID_SHARE * run.settings.seconds - run.clock()
+            share = max(0.0, seconds_left / (len(planned) - number))
             point = run.run_one(run.request(way, length, share, run.settings.repeats), number)
         run.points.append(point)
-        if kept is None and run.journal is not None:
+        if decided is None and run.journal is not None:
             run.journal.add(point)
 
 
@@ -300,18 +302,18 @@ def _probe(run: _Run) -> tuple[list[ScalingCurves], list[str]]:
     """The curves of every implementation with their probes, and notes on those without time for a probe."""
     curves = [curves_of(way, run.of(way), run.memory_bytes, run.limit, run.settings.seed) for way in run.ways]
     shown, unprobed = [], []
-    for number, found in enumerate(curves):
-        left = run.deadline - run.clock()
-        share = left if number == len(curves) - 1 else PROBE_TIME_SHARE * left
-        wanted = probe_length(found, run.of(found.kernel), run.limit, share)
-        if wanted is None:
-            shown.append(found.shown)
-            if found.shown.time is not None:
-                unprobed.append(f"{found.kernel}: no time was left for a probe; give more --seconds")
+    for number, fits in enumerate(curves):
+        seconds_left = run.deadline - run.clock()
+        share = seconds_left if number == len(curves) - 1 else PROBE_TIME_SHARE * seconds_left
+        chosen = probe_length(fits, run.of(fits.kernel), run.limit, share)
+        if chosen is None:
+            shown.append(fits.shown)
+            if fits.shown.time is not None:
+                unprobed.append(f"{fits.kernel}: no time was left for a probe; give more --seconds")
             continue
-        length, why = wanted
-        request = run.request(found.kernel, length, share / 3, PROBE_REPEATS)
-        shown.append(probed(found, run.run_one(request, len(run.points) + number), why))
+        length, why = chosen
+        request = run.request(fits.kernel, length, share / 3, PROBE_REPEATS)
+        shown.append(probed(fits, run.run_one(request, len(run.points) + number), why))
     return shown, unprobed
 
 
@@ -321,12 +323,12 @@ def _skipped(run: _Run, way: str, length: int) -> ScalingPoint | None:
     ended = next((point for point in before if not point.measured), None)
     if ended is not None:
         return ScalingPoint(way, length, ended.outcome, f"not tried: see {ended.length:,} tokens")
-    left = run.began + GRID_SHARE * run.settings.seconds - run.clock()
+    seconds_left = run.began + GRID_SHARE * run.settings.seconds - run.clock()
     cost = expected_seconds(before, length)
-    if left <= 0 or cost > left:
+    if seconds_left <= 0 or cost > seconds_left:
         takes = f"it would take about {cost:,.0f} s and " if before else ""
         return ScalingPoint(
-            way, length, "no time", f"not started: {takes}{max(0.0, left):,.0f} s were left for it"
+            way, length, "no time", f"not started: {takes}{max(0.0, seconds_left):,.0f} s were left for it"
         )
     return None
 
@@ -337,8 +339,8 @@ def _notes(run: _Run) -> list[str]:
         notes.append(f"the position table ends at {limit:,} tokens, so no longer text is measured")
     beyond = [length for length in run.settings.lengths if limit is not None and length > limit]
     if beyond:
-        asked = ", ".join(f"{length:,}" for length in sorted(beyond))
-        notes.append(f"left out, because the position table ends at {limit:,} tokens: {asked}")
+        requested = ", ".join(f"{length:,}" for length in sorted(beyond))
+        notes.append(f"left out, because the position table ends at {limit:,} tokens: {requested}")
     spreads = [spread for point in run.points if (spread := point.seconds) is not None]
     wide = sum(spread.highest > DISTURBED * spread.lowest for spread in spreads)
     if wide > len(spreads) / 4:

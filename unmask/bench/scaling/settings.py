@@ -74,11 +74,11 @@ class ScalingSettings:
         device_named(self.device)
         if any(length < 1 for length in self.lengths):
             raise InvalidRequest(f"a length is {min(self.lengths)}; it must be at least 1")
-        known = (*known_ways(), *self.others)
-        unknown = [way for way in self.ways if way not in known]
+        names = (*known_ways(), *self.others)
+        unknown = [way for way in self.ways if way not in names]
         if unknown:
             raise InvalidRequest(
-                f"there is no attention implementation {unknown[0]!r}; there are {', '.join(known)}"
+                f"there is no attention implementation {unknown[0]!r}; there are {', '.join(names)}"
             )
 
 
@@ -98,13 +98,13 @@ def lengths_of(settings: ScalingSettings, limit: int | None) -> tuple[int, ...]:
         InvalidRequest: every requested length is beyond the limit.
     """
     if settings.lengths:
-        kept = sorted({length for length in settings.lengths if limit is None or length <= limit})
-        if not kept:
+        within = sorted({length for length in settings.lengths if limit is None or length <= limit})
+        if not within:
             raise InvalidRequest(
                 f"the position table ends at {limit} tokens, and the shortest length is "
                 f"{min(settings.lengths)}; name shorter ones with --lengths"
             )
-        return tuple(kept)
+        return tuple(within)
     end = settings.longest or LONGEST
     end = end if limit is None else min(end, limit)
     first = SHORTEST
@@ -125,19 +125,19 @@ def ways_of(settings: ScalingSettings, spec: EncoderSpec, longest: int) -> tuple
     needs = _needs(settings, spec, longest)
     if not needs:
         return (CHOSEN,)
-    taken = {name for need in needs if (name := _name(need, None)) is not None}
+    used = {name for need in needs if (name := _name(need, None)) is not None}
     ways = [CHOSEN]
     for group in BESIDE:
         able = [name for name in group if all(_name(need, name) for need in needs)]
         # A kernel that ``chosen`` uses in every layer would be measured twice.
-        ways += [name for name in able[:1] if taken != {name}]
+        ways += [name for name in able[:1] if used != {name}]
     return tuple(ways)
 
 
 def _needs(settings: ScalingSettings, spec: EncoderSpec, longest: int) -> Sequence[AttentionRequest]:
     """The attention requests of the layers at the longest length; empty where attention is linear."""
     dtype = "float32" if settings.dtype == "int8" else settings.dtype
-    found = {
+    requests = {
         AttentionRequest(
             device=settings.device.partition(":")[0],
             dtype=dtype,
@@ -149,7 +149,7 @@ def _needs(settings: ScalingSettings, spec: EncoderSpec, longest: int) -> Sequen
         for layer in spec.layers
         if not isinstance(layer.mixer, LinearAttention)
     }
-    return tuple(found)
+    return tuple(requests)
 
 
 def _name(need: AttentionRequest, kernel: str | None) -> str | None:

@@ -34,9 +34,9 @@ class Agreement:
     cosine_mean: float
 
 
-def agreement(found: NDArray[np.float32], reference: NDArray[np.float32]) -> Agreement:
+def agreement(outputs: NDArray[np.float32], reference: NDArray[np.float32]) -> Agreement:
     """Agreement of rows (S, E) with reference rows, computed in float64."""
-    left, right = found.astype(np.float64), reference.astype(np.float64)
+    left, right = outputs.astype(np.float64), reference.astype(np.float64)
     lengths = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
     cosines = (left * right).sum(1) / np.maximum(lengths, np.finfo(np.float64).tiny)
     return Agreement(

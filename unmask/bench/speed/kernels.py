@@ -222,13 +222,13 @@ def _batches(
         ramp = [mean + step * (2 * i + 1 - RAGGED_SEQUENCES) // 2 for i in range(RAGGED_SEQUENCES)]
         ramp[-1] += mean * RAGGED_SEQUENCES - sum(ramp)
         layouts["ragged"] = np.random.default_rng(seed).permutation(ramp).tolist()
-    made = []
+    batches = []
     for name, lengths in layouts.items():
         total = sum(lengths)
         marked = None if globals_T is None else globals_T[:total]
         q, k, v = (x[:total] for x in qkv)
-        made.append(_Batch(name, SequenceLayout.of_lengths(lengths, marked), (q, k, v)))
-    return made
+        batches.append(_Batch(name, SequenceLayout.of_lengths(lengths, marked), (q, k, v)))
+    return batches
 
 
 def _case(
@@ -301,11 +301,11 @@ def _waited(run: Callable[[], Tensor], device: torch.device) -> Callable[[], Non
 
 def _masked(batch: _Batch, pattern: SlidingWindow) -> Callable[[], None]:
     q_HTK, k_HTK, v_HTK = (x_THK.transpose(0, 1)[None] for x_THK in batch.qkv)
-    seen = allowed(Tile.whole(batch.layout.token_count), pattern, q_HTK.device)
+    allowed_NN = allowed(Tile.whole(batch.layout.token_count), pattern, q_HTK.device)
 
     def run() -> Tensor:
         with torch.inference_mode():
-            return torch.nn.functional.scaled_dot_product_attention(q_HTK, k_HTK, v_HTK, attn_mask=seen)
+            return torch.nn.functional.scaled_dot_product_attention(q_HTK, k_HTK, v_HTK, attn_mask=allowed_NN)
 
     return _waited(run, q_HTK.device)
 
@@ -375,9 +375,11 @@ def _pairs(batch: _Batch, pattern: AttentionPattern) -> int:
         length, context = rows.stop - rows.start, MaskContext.of(batch.layout, sequence, heads)
         for first in range(0, length, CHECKED_ROWS):
             tile = Tile(first, min(first + CHECKED_ROWS, length), 0, length)
-            seen = allowed(tile, pattern, device, context)
-            if seen is None:
+            allowed_pairs = allowed(tile, pattern, device, context)
+            if allowed_pairs is None:
                 total += heads * (tile.end_row - first) * length
             else:
-                total += int(seen.sum()) * (heads if seen.ndim == 2 or len(seen) == 1 else 1)
+                total += int(allowed_pairs.sum()) * (
+                    heads if allowed_pairs.ndim == 2 or len(allowed_pairs) == 1 else 1
+                )
     return total

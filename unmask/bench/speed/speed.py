@@ -172,7 +172,7 @@ def _load(
         except UnmaskError as error:
             left_out.append(LeftOut(dtype, "", sentence_of(error)))
     if not models:
-        raise InvalidRequest("; ".join(f"{one.name}: {one.reason}" for one in left_out))
+        raise InvalidRequest("; ".join(f"{skipped.name}: {skipped.reason}" for skipped in left_out))
     return models, left_out
 
 

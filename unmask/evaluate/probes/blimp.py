@@ -95,14 +95,14 @@ def read_blimp(folder: Path, limit: int | None = None) -> list[MinimalPair]:
         raise InvalidRequest(f"limit is {limit}; it must be at least 1 (--limit)")
     files = files_in(folder, [".jsonl"])
     files = [path for path in files if plain_name(path) == JOINED] or files
-    taken: dict[str, list[MinimalPair]] = defaultdict(list)
+    pairs_of: dict[str, list[MinimalPair]] = defaultdict(list)
     for path in files:
         for pair in _pairs(path):
-            if limit is None or len(taken[pair.paradigm]) < limit:
-                taken[pair.paradigm].append(pair)
-    if not taken:
+            if limit is None or len(pairs_of[pair.paradigm]) < limit:
+                pairs_of[pair.paradigm].append(pair)
+    if not pairs_of:
         raise InvalidRequest(f"{folder} holds no pair of sentences; name another folder")
-    return [pair for pairs in taken.values() for pair in pairs]
+    return [pair for pairs in pairs_of.values() for pair in pairs]
 
 
 def _pairs(path: Path) -> Iterator[MinimalPair]:
@@ -112,16 +112,16 @@ def _pairs(path: Path) -> Iterator[MinimalPair]:
                 record = json.loads(line.text)
             except (ValueError, RecursionError) as error:
                 raise InvalidText(f"{line} is not JSON: {error}") from None
-            found = {name: _value(record, keys, str(line)) for name, keys in KEYS.items()}
+            values = {name: _value(record, keys, str(line)) for name, keys in KEYS.items()}
             # The release spells one of its four fields in two ways.
-            yield MinimalPair(**found | {"field": found["field"].replace("/", "_")})
+            yield MinimalPair(**values | {"field": values["field"].replace("/", "_")})
 
 
 def _value(record: Any, keys: Sequence[str], where: str) -> str:
-    found = [record[key] for key in keys if key in record] if isinstance(record, dict) else []
-    if not found or not isinstance(found[0], str):
+    values = [record[key] for key in keys if key in record] if isinstance(record, dict) else []
+    if not values or not isinstance(values[0], str):
         raise InvalidText(f"{where} has no string under {' or '.join(keys)}, so it is not a BLiMP pair")
-    return found[0]
+    return values[0]
 
 
 def shares(
@@ -150,7 +150,7 @@ def shares(
 
 def _share(name: str, paradigms: Sequence[Sequence[int]]) -> Share:
     number, right, ties = (sum(column) for column in zip(*paradigms, strict=True))
-    accuracy = sum(one[1] / one[0] for one in paradigms) / len(paradigms)
+    accuracy = sum(counts[1] / counts[0] for counts in paradigms) / len(paradigms)
     # For a group of paradigms, all pairs are treated as draws with one probability; if paradigms have equally
     # many pairs, the interval is never too narrow.
     between = wilson_interval(accuracy, number)
@@ -185,8 +185,10 @@ def measure_blimp(
     texts = [text for pair in pairs for text in (pair.good, pair.bad)]
     start = time.perf_counter()
     encodings = model.tokenize(texts, name=lambda index: f"a sentence of {pairs[index // 2].paradigm}")
-    sentences = [Sentence(one.ids, ~one.special) for one in encodings]
-    scores = [one.total for one in pseudo_log_likelihoods(model, sentences, score=score, progress=progress)]
+    sentences = [Sentence(encoding.ids, ~encoding.special) for encoding in encodings]
+    scores = [
+        answer.total for answer in pseudo_log_likelihoods(model, sentences, score=score, progress=progress)
+    ]
     seconds = time.perf_counter() - start
     good, bad = scores[::2], scores[1::2]
     (overall,) = shares(pairs, good, bad, lambda _: "all")
@@ -201,7 +203,7 @@ def measure_blimp(
         fields=shares(pairs, good, bad, lambda pair: pair.field),
         terms=shares(pairs, good, bad, lambda pair: pair.term),
         paradigms=paradigms,
-        complete=len(paradigms) == PARADIGMS and all(one.pairs == PAIRS_OF_EACH for one in paradigms),
+        complete=len(paradigms) == PARADIGMS and all(share.pairs == PAIRS_OF_EACH for share in paradigms),
         seconds=seconds,
         sentences_per_second=len(texts) / seconds,
     )

@@ -137,7 +137,7 @@ def fit_mlp(
             nn.Linear(x_MD.shape[1], hidden), nn.ReLU(), nn.Linear(hidden, class_count)
         ).to(x_MD.dtype)
     steps = torch.optim.AdamW(network.parameters(), lr=MLP_RATE, weight_decay=MLP_DECAY, fused=True)
-    best, kept, rounds = -1.0, network, 0
+    best, best_network, rounds = -1.0, network, 0
     passes = -(-STEPS_OF_ROUND * MLP_ROWS // len(x_MD))
     for number in range(1, ROUNDS + 1):
         order = torch.cat([torch.randperm(len(x_MD), generator=draw) for _ in range(passes)])
@@ -149,7 +149,7 @@ def fit_mlp(
             steps.step()
         on_dev = float(MlpProbe(network, number).right(dev_MD, dev_M).double().mean())
         if on_dev > best:
-            best, kept, rounds = on_dev, copy.deepcopy(network), number
+            best, best_network, rounds = on_dev, copy.deepcopy(network), number
         elif number >= rounds + PATIENCE:
             break
-    return MlpProbe(kept, rounds)
+    return MlpProbe(best_network, rounds)

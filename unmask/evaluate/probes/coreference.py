@@ -95,15 +95,15 @@ def read_coreference(path: Path, limit: int | None = None) -> list[Document]:
     """
     if limit is not None and limit < 1:
         raise InvalidRequest(f"limit is {limit}; it must be at least 1 (--limit)")
-    found = []
+    documents = []
     for file in files_in(path, ENDINGS):
-        for one in _documents(file):
-            found.append(one)
-            if len(found) == limit:
-                return found
-    if not found:
+        for document in _documents(file):
+            documents.append(document)
+            if len(documents) == limit:
+                return documents
+    if not documents:
         raise InvalidRequest(f"{path} holds no document with words; name another file (--data)")
-    return found
+    return documents
 
 
 def _documents(path: Path) -> Iterator[Document]:
@@ -163,17 +163,17 @@ class _Reading:
 
     def document(self) -> Document:
         self.end_sentence()
-        left = [chain for chain, starts in self.open.items() if starts]
-        if left:
-            raise InvalidText(f"a mention of chain {left[0]} is never closed in {self.name}")
+        unclosed = [chain for chain, starts in self.open.items() if starts]
+        if unclosed:
+            raise InvalidText(f"a mention of chain {unclosed[0]} is never closed in {self.name}")
         tags = tuple(self.tags)
-        made = [Mention(chain, start, end, head_of(tags, start, end)) for chain, start, end in self.spans]
+        mentions = [Mention(chain, start, end, head_of(tags, start, end)) for chain, start, end in self.spans]
         return Document(
             self.name,
             tuple(self.words),
             tags,
             tuple(zip(self.borders, self.borders[1:], strict=False)),
-            tuple(sorted(made, key=lambda one: (one.head, one.start, one.chain))),
+            tuple(sorted(mentions, key=lambda mention: (mention.head, mention.start, mention.chain))),
         )
 
 
@@ -264,15 +264,15 @@ def measure_coreference(
         Cancelled: ``watch`` stopped the work.
     """
     begin = time.perf_counter()
-    cut = [_windows(model, one) for one in documents]
-    windows = [(number, one) for number, (found, _) in enumerate(cut) for one in found]
+    cut = [_windows(model, document) for document in documents]
+    windows = [(number, window) for number, (parts, _) in enumerate(cut) for window in parts]
     identity = model.content_digest() if cache is not None else ""
-    texts = [one.text for _, one in windows]
+    texts = [window.text for _, window in windows]
     right_LHM = right_answers(model.encoder, texts, cache=cache, identity=identity, watch=watch)
     layers, heads, count = right_LHM.shape
-    document_M = np.repeat([number for number, _ in windows], [len(one.text) for _, one in windows])
+    document_M = np.repeat([number for number, _ in windows], [len(window.text) for _, window in windows])
     pronoun_M, chance_M, baselines_AM = (
-        np.concatenate([getattr(one, name) for _, one in windows], axis=-1)
+        np.concatenate([getattr(window, name) for _, window in windows], axis=-1)
         for name in ("pronoun_M", "chance_M", "baselines_AM")
     )
     every_M = np.ones(count, dtype=np.bool_)
@@ -292,12 +292,12 @@ def measure_coreference(
         heads=heads,
         documents=len(documents),
         windows=len(windows),
-        mentions=sum(len(one.mentions) for one in documents),
-        outside=sum(one.outside for _, one in windows),
+        mentions=sum(len(document.mentions) for document in documents),
+        outside=sum(window.outside for _, window in windows),
         too_long=sum(too_long for _, too_long in cut),
         kinds=tuple(
-            _score(name, one, compared, (layers, heads), float(chance_M[of].mean()))
-            for (name, of), one, compared in zip(kinds.items(), answers, compare_all(answers), strict=True)
+            _score(name, answer, compared, (layers, heads), float(chance_M[of].mean()))
+            for (name, of), answer, compared in zip(kinds.items(), answers, compare_all(answers), strict=True)
         ),
         seconds=time.perf_counter() - begin,
     )
@@ -317,12 +317,12 @@ class _Window:
 def _windows(model: Model, document: Document) -> tuple[list[_Window], int]:
     """The windows of a document, and how many of its sentences are too long."""
     longest = MOST_TOKENS if model.max_tokens is None else min(MOST_TOKENS, model.max_tokens)
-    found: list[_Window] = []
+    windows: list[_Window] = []
     start = end = tokens = too_long = 0
 
     def close() -> None:
         if end > start:
-            found.append(_window(model, document, start, end))
+            windows.append(_window(model, document, start, end))
 
     for first, last in document.sentences:
         words = document.words[first:last]
@@ -339,42 +339,45 @@ def _windows(model: Model, document: Document) -> tuple[list[_Window], int]:
             start, tokens = first, 0
         end, tokens = last, tokens + len(encoding) - special
     close()
-    return found, too_long
+    return windows, too_long
 
 
 def _window(model: Model, document: Document, start: int, end: int) -> _Window:
     encoding = model.tokenizer.encode_words(document.words[start:end], name=document.name)
     assert encoding.words is not None
     has_token = set(encoding.words.tolist())
-    inside = [one for one in document.mentions if start <= one.start and one.end <= end]
-    inside = [one for one in inside if one.head - start in has_token]
-    before = {one.chain for one in document.mentions if one.end <= start}
-    asked, candidates, accepted, baselines, outside = [], [], [], [], 0
+    inside = [mention for mention in document.mentions if start <= mention.start and mention.end <= end]
+    inside = [mention for mention in inside if mention.head - start in has_token]
+    before = {mention.chain for mention in document.mentions if mention.end <= start}
+    scored, candidates, accepted, baselines, outside = [], [], [], [], 0
     for mention in inside:
-        earlier = [one for one in inside if one.head < mention.head]
-        right = {one.head - start for one in earlier if one.chain == mention.chain}
+        earlier = [other for other in inside if other.head < mention.head]
+        right = {other.head - start for other in earlier if other.chain == mention.chain}
         if not right:
             outside += mention.chain in before
             continue
-        places = sorted({one.head - start for one in earlier})
+        places = sorted({other.head - start for other in earlier})
         form = document.words[mention.head].lower()
         same = [word for word in places if document.words[start + word].lower() == form]
-        asked.append(mention)
+        scored.append(mention)
         candidates.append(np.isin(np.arange(end - start), places))
         accepted.append(np.isin(np.arange(end - start), list(right)))
         baselines.append([places[-1] in right, (same or places)[-1] in right])
-    shape = (len(asked), end - start)
+    shape = (len(scored), end - start)
     candidates_MW, accepted_MW = (
-        np.array(one, dtype=np.bool_).reshape(shape) for one in (candidates, accepted)
+        np.array(rows, dtype=np.bool_).reshape(shape) for rows in (candidates, accepted)
     )
     text = LinkedText(
         encoding,
-        source_M=np.array([one.head - start for one in asked], dtype=np.int64),
-        backward_M=np.zeros(len(asked), dtype=np.bool_),
+        source_M=np.array([mention.head - start for mention in scored], dtype=np.int64),
+        backward_M=np.zeros(len(scored), dtype=np.bool_),
         candidates_MW=candidates_MW,
         accepted_MW=accepted_MW,
     )
-    pronoun = [one.end - one.start == 1 and document.tags[one.head].startswith(PRONOUNS) for one in asked]
+    pronoun = [
+        mention.end - mention.start == 1 and document.tags[mention.head].startswith(PRONOUNS)
+        for mention in scored
+    ]
     return _Window(
         text,
         np.array(pronoun, dtype=np.bool_),
@@ -388,8 +391,8 @@ def _score(
     kind: str, answers: Answers, compared: Comparison | None, shape: tuple[int, int], chance: float
 ) -> MentionScore:
     value, low, high = (
-        tuple(map(tuple, one.reshape(shape).tolist()))
-        for one in accuracies(answers.heads_SA, answers.asked_S)
+        tuple(map(tuple, values_A.reshape(shape).tolist()))
+        for values_A in accuracies(answers.heads_SA, answers.asked_S)
     )
     mentions = int(answers.asked_S.sum())
     best = None if compared is None else divmod(compared.head.number, shape[1])

@@ -102,14 +102,14 @@ def read_trees(path: Path, limit: int | None = None) -> list[Tree]:
     """
     if limit is not None and limit < 1:
         raise InvalidRequest(f"limit is {limit}; it must be at least 1 (--limit)")
-    found = []
+    trees = []
     for sentence in conllu_sentences(path):
-        found.append(_tree(sentence))
-        if len(found) == limit:
+        trees.append(_tree(sentence))
+        if len(trees) == limit:
             break
-    if not found:
+    if not trees:
         raise InvalidRequest(f"{path} holds no sentence; name another file (--data)")
-    return found
+    return trees
 
 
 def _tree(sentence: ConlluSentence) -> Tree:
@@ -146,7 +146,7 @@ def agreements(sentence: ConlluSentence, heads: Sequence[int]) -> list[tuple[str
     features = [_features(text) for text in sentence.column("feats")]
     relations, tags = sentence.column("deprel"), sentence.column("upos")
     lemmas = sentence.column("lemma")
-    found = []
+    links = []
     for subject, (head, relation) in enumerate(zip(heads, relations, strict=True)):
         if relation.partition(":")[0] != "nsubj" or head < 0:
             continue
@@ -167,14 +167,14 @@ def agreements(sentence: ConlluSentence, heads: Sequence[int]) -> list[tuple[str
             tags[word] in ("NOUN", "PROPN") and features[word].get("Number") not in (None, number)
             for word in between
         )
-        found.append((AGREEMENT, subject, verb))
+        links.append((AGREEMENT, subject, verb))
         if attracted:
-            found.append((ATTRACTED, subject, verb))
-    return found
+            links.append((ATTRACTED, subject, verb))
+    return links
 
 
 def _features(text: str) -> dict[str, str]:
-    pairs = (one.partition("=") for one in text.split("|"))
+    pairs = (feature.partition("=") for feature in text.split("|"))
     return {name: value for name, _, value in pairs if value}
 
 
@@ -207,28 +207,30 @@ def measure_dependencies(
         Cancelled: ``watch`` stopped the work.
     """
     start = time.perf_counter()
-    asked = [_Asked.of(model, tree, number) for number, tree in enumerate(trees, 1)]
-    kept = [one for one in asked if one is not None]
-    texts = [one.text for one in kept]
+    questions = [_Asked.of(model, tree, number) for number, tree in enumerate(trees, 1)]
+    scored = [question for question in questions if question is not None]
+    texts = [question.text for question in scored]
     identity = model.content_digest() if cache is not None else ""
     right_LHM = right_answers(model.encoder, texts, cache=cache, identity=identity, watch=watch)
     layers, heads, _ = right_LHM.shape
-    pairs = [(kind, text) for text, one in enumerate(kept) for kind in one.kinds]
+    pairs = [(kind, text) for text, question in enumerate(scored) for kind in question.kinds]
     kind_M = np.array([kind for kind, _ in pairs], dtype=object)
     text_M = np.array([text for _, text in pairs], dtype=np.int64)
     # The questions of a text are all its links forward, then all of them backward.
-    ahead = np.concatenate([np.repeat([True, False], len(one.kinds)) for one in kept])
+    ahead = np.concatenate([np.repeat([True, False], len(question.kinds)) for question in scored])
     right_AM = np.concatenate([right_LHM[..., ahead], right_LHM[..., ~ahead]]).reshape(-1, len(pairs))
-    offset_M = np.concatenate([one.offset_M for one in kept])
+    offset_M = np.concatenate([question.offset_M for question in scored])
     by_offset_AM = np.array(OFFSETS)[:, None] == offset_M
-    order = sorted(Counter(kind_M.tolist()).items(), key=lambda one: (one[0] != ALL, -one[1], one[0]))
+    order = sorted(
+        Counter(kind_M.tolist()).items(), key=lambda counted: (counted[0] != ALL, -counted[1], counted[0])
+    )
     answers = [
-        Answers.of(text_M[of], len(kept), right_AM[:, of], by_offset_AM[:, of])
+        Answers.of(text_M[of], len(scored), right_AM[:, of], by_offset_AM[:, of])
         for of in (kind_M == kind for kind, _ in order)
     ]
     scores = [
-        _score(kind, one, compared, layers, heads)
-        for (kind, _), one, compared in zip(order, answers, compare_all(answers), strict=True)
+        _score(kind, answer, compared, layers, heads)
+        for (kind, _), answer, compared in zip(order, answers, compare_all(answers), strict=True)
     ]
     return DependencyResult(
         model=model.name,
@@ -237,9 +239,9 @@ def measure_dependencies(
         data=data,
         layers=layers,
         heads=heads,
-        sentences=len(kept),
-        too_long=len(asked) - len(kept),
-        without_token=sum(one.missing for one in kept),
+        sentences=len(scored),
+        too_long=len(questions) - len(scored),
+        without_token=sum(question.missing for question in scored),
         relations=tuple(scores),
         seconds=time.perf_counter() - start,
     )
@@ -264,8 +266,8 @@ class _Asked:
         except TextTooLong:
             return None
         has_W = _has_token(encoding, len(tree.words))
-        links = [one for one in tree.links if has_W[one[1]] and has_W[one[2]]]
-        word_M, head_M = (np.array([one[place] for one in links], dtype=np.int64) for place in (1, 2))
+        links = [link for link in tree.links if has_W[link[1]] and has_W[link[2]]]
+        word_M, head_M = (np.array([link[place] for link in links], dtype=np.int64) for place in (1, 2))
         words_W = np.arange(len(tree.words))
         candidates_MW = has_W & (words_W != word_M[:, None])
         text = LinkedText(
@@ -287,8 +289,12 @@ def _has_token(encoding: Encoding, words: int) -> NDArray[np.bool_]:
 def _score(
     kind: str, answers: Answers, compared: Comparison | None, layers: int, heads: int
 ) -> RelationScore:
-    values = [one.reshape(2, layers, heads) for one in accuracies(answers.heads_SA, answers.asked_S)]
-    value, low, high = ({name: _rows(one[at]) for at, name in enumerate(DIRECTIONS)} for one in values)
+    values = [
+        values_A.reshape(2, layers, heads) for values_A in accuracies(answers.heads_SA, answers.asked_S)
+    ]
+    value, low, high = (
+        {name: _rows(values_dLH[at]) for at, name in enumerate(DIRECTIONS)} for values_dLH in values
+    )
     links = int(answers.asked_S.sum())
     of_offset = answers.baselines_SA.sum(0) / links
     best = None

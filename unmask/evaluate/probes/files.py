@@ -28,11 +28,11 @@ def files_in(folder: Path, endings: Sequence[str]) -> list[Path]:
         raise InvalidRequest(
             f"{folder} is neither a folder nor a file; name the folder with the data (--data)"
         )
-    found = sorted(path for path in folder.iterdir() if plain_name(path).endswith(tuple(endings)))
-    if not found:
-        wanted = " or ".join(f"*{ending}" for ending in endings)
-        raise InvalidRequest(f"{folder} has no file {wanted} (plain or compressed); name another folder")
-    return found
+    matching = sorted(path for path in folder.iterdir() if plain_name(path).endswith(tuple(endings)))
+    if not matching:
+        patterns = " or ".join(f"*{ending}" for ending in endings)
+        raise InvalidRequest(f"{folder} has no file {patterns} (plain or compressed); name another folder")
+    return matching
 
 
 @contextmanager

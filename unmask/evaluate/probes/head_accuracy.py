@@ -109,26 +109,26 @@ def compare_all(kinds: Sequence[Answers]) -> list[Comparison | None]:
 
     The first, third, fifth ... text choose; the others measure.
     """
-    found = [_compare(one) for one in kinds]
-    tested = [one for one in found if one is not None]
-    corrected = iter(holm([one.p for one in tested]))
+    comparisons = [_compare(kind) for kind in kinds]
+    tested = [comparison for comparison in comparisons if comparison is not None]
+    corrected = iter(holm([comparison.p for comparison in tested]))
     made: list[Comparison | None] = []
-    for one in found:
-        if one is None:
+    for comparison in comparisons:
+        if comparison is None:
             made.append(None)
             continue
         p = next(corrected)
-        made.append(replace(one, p_holm=p, better=one.difference.value > 0 and p < LEVEL))
+        made.append(replace(comparison, p_holm=p, better=comparison.difference.value > 0 and p < LEVEL))
     return made
 
 
 def holm(p: Sequence[float]) -> list[float]:
     """P-values corrected for their number (Holm 1979), in the given order."""
-    found, largest = [0.0] * len(p), 0.0
-    for rank, number in enumerate(sorted(range(len(p)), key=lambda one: p[one])):
+    corrected, largest = [0.0] * len(p), 0.0
+    for rank, number in enumerate(sorted(range(len(p)), key=lambda index: p[index])):
         largest = max(largest, min(1.0, (len(p) - rank) * p[number]))
-        found[number] = largest
-    return found
+        corrected[number] = largest
+    return corrected
 
 
 def _compare(kind: Answers) -> Comparison | None:
@@ -151,7 +151,7 @@ def _compare(kind: Answers) -> Comparison | None:
 
 
 def _accuracy(right_S: NDArray[np.int64], asked_S: NDArray[np.int64]) -> Accuracy:
-    value, low, high = (float(one[0]) for one in accuracies(right_S[:, None], asked_S))
+    value, low, high = (float(values[0]) for values in accuracies(right_S[:, None], asked_S))
     return Accuracy(value, Interval(low, high))
 
 
@@ -159,10 +159,10 @@ def sign_flip(difference_S: NDArray[np.int64]) -> float:
     """P of a sum at least this large if the sign of each text's difference were a coin's; two-sided."""
     moved_S = difference_S[difference_S != 0]
     observed, as_large = abs(int(moved_S.sum())), 0
-    draw, left = np.random.default_rng(0), FLIPS
-    while left and len(moved_S):
-        some = min(left, max(1, FLIPS_AT_ONCE // len(moved_S)))
+    draw, remaining = np.random.default_rng(0), FLIPS
+    while remaining and len(moved_S):
+        some = min(remaining, max(1, FLIPS_AT_ONCE // len(moved_S)))
         signs_bS = draw.integers(0, 2, (some, len(moved_S)), dtype=np.int8) * 2 - 1
         as_large += int((np.abs(signs_bS @ moved_S) >= observed).sum())
-        left -= some
+        remaining -= some
     return (1 + as_large) / (1 + FLIPS) if len(moved_S) else 1.0

@@ -62,12 +62,12 @@ def text_file(path: Path) -> Path:
     Raises:
         InvalidRequest: there is none, or there are several.
     """
-    found = files_in(path, ENDINGS)
-    found = found if len(found) == 1 else [one for one in found if "test" in one.name]
-    if len(found) != 1:
-        held = ", ".join(one.name for one in files_in(path, ENDINGS))
-        raise InvalidRequest(f"{path} has several text files ({held}); name one of them (--data)")
-    return found[0]
+    files = files_in(path, ENDINGS)
+    files = files if len(files) == 1 else [file for file in files if "test" in file.name]
+    if len(files) != 1:
+        names = ", ".join(file.name for file in files_in(path, ENDINGS))
+        raise InvalidRequest(f"{path} has several text files ({names}); name one of them (--data)")
+    return files[0]
 
 
 def read_texts(path: Path) -> Iterator[list[str]]:
@@ -116,21 +116,21 @@ def text_windows(
         raise InvalidRequest(
             f"a window has {size} tokens and the model reads at most {longest}; ask for fewer"
         )
-    made: list[Window] = []
+    windows: list[Window] = []
     for lines in texts:
         for window in _cut(model, lines, size):
-            made.append(window)
-            if len(made) == limit:
-                return made
-    if not made:
+            windows.append(window)
+            if len(windows) == limit:
+                return windows
+    if not windows:
         raise InvalidRequest("the file has no text; name another one (--data)")
-    return made
+    return windows
 
 
 def _cut(model: Model, lines: Sequence[str], size: int) -> Iterator[Window]:
-    """Windows of one document. The rows of ``held`` are ids, characters and bytes that are not in a window
+    """Windows of one document. The rows of ``pending`` are ids, characters and bytes that are not in a window
     yet."""
-    held = np.zeros((3, 0), dtype=np.int64)
+    pending = np.zeros((3, 0), dtype=np.int64)
     for start in range(0, len(lines), LINES_AT_ONCE):
         some = lines[start : start + LINES_AT_ONCE]
         encodings = model.tokenizer.encode_batch(some, name=partial(_line, some))
@@ -140,12 +140,12 @@ def _cut(model: Model, lines: Sequence[str], size: int) -> Iterator[Window]:
             raise InvalidRequest(
                 f"a window of {size} tokens leaves no room for text; ask for more (--tokens)"
             )
-        held = np.concatenate([held, *map(_counted, encodings)], axis=1)
+        pending = np.concatenate([pending, *map(_counted, encodings)], axis=1)
         last = start + LINES_AT_ONCE >= len(lines)
-        whole = held.shape[1] if last else held.shape[1] // room * room
+        whole = pending.shape[1] if last else pending.shape[1] // room * room
         for begin in range(0, whole, room):
-            yield _packed_window(held[:, begin : min(begin + room, whole)], before, after)
-        held = held[:, whole:]
+            yield _packed_window(pending[:, begin : min(begin + room, whole)], before, after)
+        pending = pending[:, whole:]
 
 
 def _line(lines: Sequence[str], index: int) -> str:
@@ -158,22 +158,22 @@ def _around(encoding: Encoding) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return encoding.ids[: inner[0]], encoding.ids[inner[-1] + 1 :]
 
 
-def _packed_window(held: NDArray[np.int64], before: NDArray[np.int64], after: NDArray[np.int64]) -> Window:
-    scored_N = np.zeros(len(before) + held.shape[1] + len(after), dtype=np.bool_)
-    scored_N[len(before) : len(before) + held.shape[1]] = True
-    ids_N = np.concatenate([before, held[0], after])
-    return Window(ids_N, scored_N, int(held[1].sum()), int(held[2].sum()))
+def _packed_window(tokens: NDArray[np.int64], before: NDArray[np.int64], after: NDArray[np.int64]) -> Window:
+    scored_N = np.zeros(len(before) + tokens.shape[1] + len(after), dtype=np.bool_)
+    scored_N[len(before) : len(before) + tokens.shape[1]] = True
+    ids_N = np.concatenate([before, tokens[0], after])
+    return Window(ids_N, scored_N, int(tokens[1].sum()), int(tokens[2].sum()))
 
 
 def _counted(encoding: Encoding) -> NDArray[np.int64]:
     """Ids of a line without special tokens, and the characters and bytes from each token to the next."""
-    text, kept = encoding.text, ~encoding.special
-    starts = np.maximum.accumulate(encoding.offsets[kept, 0])
+    text, scored = encoding.text, ~encoding.special
+    starts = np.maximum.accumulate(encoding.offsets[scored, 0])
     starts[0] = 0
     bounds = [*starts.tolist(), len(text)]
     characters = np.diff(bounds)
     byte_counts = [len(text[start:end].encode()) for start, end in pairwise(bounds)]
-    return np.stack([encoding.ids[kept], characters, np.array(byte_counts)]).astype(np.int64)
+    return np.stack([encoding.ids[scored], characters, np.array(byte_counts)]).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -251,15 +251,15 @@ def measure_perplexity(
     start = time.perf_counter()
     if measure == "masked":
         questions = [draw_masks(window, mask_id, seed, number) for number, window in enumerate(windows)]
-        given = _ask(model, questions, progress)
-        targets_M = np.concatenate([one.targets_M for one in questions])
+        predictions = _ask(model, questions, progress)
+        targets_M = np.concatenate([question.targets_M for question in questions])
     else:
         sentences = [Sentence(window.ids_N, window.scored_N) for window in windows]
-        given = pseudo_log_likelihoods(model, sentences, score=score, progress=progress)
-        targets_M = np.concatenate([one.ids_N[one.scored_N] for one in sentences])
+        predictions = pseudo_log_likelihoods(model, sentences, score=score, progress=progress)
+        targets_M = np.concatenate([sentence.ids_N[sentence.scored_N] for sentence in sentences])
     seconds = time.perf_counter() - start
     text_T = np.concatenate([window.ids_N[window.scored_N] for window in windows])
-    loss = -float(np.concatenate([one.log_p_M for one in given]).mean())
+    loss = -float(np.concatenate([answer.log_p_M for answer in predictions]).mean())
     if loss > LARGEST_LOSS:
         raise NonFiniteResult(
             f"the loss is {loss:.0f} nats, and its perplexity exceeds the range of float64; check the model"
@@ -278,20 +278,20 @@ def measure_perplexity(
         scored=len(targets_M),
         loss=loss,
         perplexity=math.exp(loss),
-        accuracy=float(np.concatenate([one.first_M for one in given]).mean()),
+        accuracy=float(np.concatenate([answer.first_M for answer in predictions]).mean()),
         nats_per_character=loss * len(text_T) / sum(window.characters for window in windows),
         nats_per_byte=loss * len(text_T) / sum(window.bytes for window in windows),
         unigram_loss=unigram_loss,
         unigram_accuracy=unigram_accuracy,
         seconds=seconds,
-        intervals=_intervals(given),
+        intervals=_intervals(predictions),
     )
 
 
-def _intervals(given: Sequence[Answer]) -> dict[str, Interval]:
-    words = np.array([len(one.first_M) for one in given], dtype=np.float64)
-    loss = ratio_interval(np.array([-one.total for one in given]), words)
-    right = np.array([one.first_M.sum() for one in given], dtype=np.float64)
+def _intervals(predictions: Sequence[Answer]) -> dict[str, Interval]:
+    words = np.array([len(answer.first_M) for answer in predictions], dtype=np.float64)
+    loss = ratio_interval(np.array([-answer.total for answer in predictions]), words)
+    right = np.array([answer.first_M.sum() for answer in predictions], dtype=np.float64)
     perplexity = Interval(math.exp(loss.low), math.exp(min(loss.high, LARGEST_LOSS)))
     return {"loss": loss, "perplexity": perplexity, "accuracy": ratio_interval(right, words)}
 
@@ -307,12 +307,12 @@ def draw_masks(window: Window, mask_id: int, seed: int, number: int) -> Question
 
 
 def _ask(model: Model, questions: Sequence[Question], progress: Progress | None) -> list[Answer]:
-    given: list[Answer] = []
+    predictions: list[Answer] = []
     for start in range(0, len(questions), WINDOWS_AT_ONCE):
-        given += answers(model, questions[start : start + WINDOWS_AT_ONCE], TOKENS_PER_PASS)
+        predictions += answers(model, questions[start : start + WINDOWS_AT_ONCE], TOKENS_PER_PASS)
         if progress is not None:
-            progress(len(given), len(questions))
-    return given
+            progress(len(predictions), len(questions))
+    return predictions
 
 
 def unigram(text_T: NDArray[np.int64], targets_M: NDArray[np.int64], vocabulary: int) -> tuple[float, float]:

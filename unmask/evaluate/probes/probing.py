@@ -115,14 +115,14 @@ def measure_tagging(
             raise InvalidRequest(f"the treebank's {part} part is empty; give at least one sentence")
     start = time.perf_counter()
     tags = sorted({tag for sentence in treebank["train"] for tag in sentence.tags})
-    read = {part: read_part(model, part, treebank[part]) for part in PARTS}
+    tokenized = {part: read_part(model, part, treebank[part]) for part in PARTS}
     classes = {part: _classes(treebank[part], tags) for part in PARTS}
     words_S = np.array([len(sentence.words) for sentence in treebank["test"]])
-    groups = layer_groups(chosen, read.values(), model.width)
-    advance = counter(progress, len(groups) * sum(len(read[part].encodings) for part in PARTS))
+    groups = layer_groups(chosen, tokenized.values(), model.width)
+    advance = counter(progress, len(groups) * sum(len(tokenized[part].encodings) for part in PARTS))
     scores: list[LayerScore] = []
     for group in groups:
-        scores += _scores(model, read, classes, group, words_S=words_S, advance=advance)
+        scores += _scores(model, tokenized, classes, group, words_S=words_S, advance=advance)
     best = max(scores, key=lambda score: score.dev_accuracy)
     return TaggingResult(
         model=model.name,
@@ -134,9 +134,9 @@ def measure_tagging(
         baseline_accuracy=most_frequent_tags(treebank["train"], treebank["test"]),
         tags=tuple(tags),
         sentences={part: len(treebank[part]) for part in PARTS},
-        words={part: read[part].count for part in PARTS},
-        split_sentences=sum(read[part].split for part in PARTS),
-        words_without_token=sum(read[part].missing for part in PARTS),
+        words={part: tokenized[part].count for part in PARTS},
+        split_sentences=sum(tokenized[part].split for part in PARTS),
+        words_without_token=sum(tokenized[part].missing for part in PARTS),
         seconds=time.perf_counter() - start,
         intervals={"accuracy": best.test_interval},
     )
@@ -352,12 +352,12 @@ def control_labels(words: Sequence[str], counts: Mapping[str, int], seed: int = 
     """
     names = sorted(counts)
     ends = np.array(list(accumulate(counts[name] for name in names)))
-    found = {}
+    label_of = {}
     for word in set(words):
         digest = hashlib.sha256(f"{seed} {word}".encode("utf-8", "surrogatepass")).digest()
         place = int.from_bytes(digest[:8], "big") / 2**64 * ends[-1]
-        found[word] = names[int(np.searchsorted(ends, place, side="right"))]
-    return [found[word] for word in words]
+        label_of[word] = names[int(np.searchsorted(ends, place, side="right"))]
+    return [label_of[word] for word in words]
 
 
 @dataclass(frozen=True, eq=False)
@@ -390,24 +390,26 @@ class _Task:
         counts = Counter(tag for sentence in parts["train"] for tag in sentence.tags)
         labels = tuple(sorted(counts))
         number = {label: index for index, label in enumerate(labels)}
-        own, control = {}, {}
+        labels_of, control = {}, {}
         for part in PARTS:
             tags = [tag for sentence in parts[part] for tag in sentence.tags]
             words = [word for sentence in parts[part] for word in sentence.words]
-            own[part] = torch.tensor([number.get(tag, -1) for tag in tags])
+            labels_of[part] = torch.tensor([number.get(tag, -1) for tag in tags])
             control[part] = torch.tensor([number[tag] for tag in control_labels(words, counts, seed)])
         lengths = [len(sentence.words) for sentence in parts["test"]]
         sentence_W = np.repeat(np.arange(len(lengths)), lengths)
-        return cls(model, hidden, seed, advance, read, labels, own, control, sentence_W)
+        return cls(model, hidden, seed, advance, read, labels, labels_of, control, sentence_W)
 
     def right(self, engine: Engine, layers: Sequence[int], *, control: bool) -> dict[int, dict[str, Tensor]]:
         """For each layer which test words each of its probes gets right; see `_answers`."""
-        found = {}
+        right_of = {}
         for group in layer_groups(layers, self.read.values(), self.model.width):
             states = {part: word_states(self.model, self.read[part], group, engine=engine) for part in PARTS}
             for number, layer in enumerate(group):
-                found[layer] = self._answers({part: states[part][number] for part in PARTS}, control=control)
-        return found
+                right_of[layer] = self._answers(
+                    {part: states[part][number] for part in PARTS}, control=control
+                )
+        return right_of
 
     def _answers(self, x: Mapping[str, Tensor], *, control: bool) -> dict[str, Tensor]:
         """Which test words the probes of a layer get right, by ``linear``, ``mlp`` and their controls.
@@ -418,17 +420,17 @@ class _Task:
         deviation_D = torch.where(deviation_D > 1e-6 * mean_D.abs() + 1e-12, deviation_D, torch.inf)
         for states in x.values():
             states.sub_(mean_D).div_(deviation_D)
-        found = {}
+        right_of = {}
         for suffix, classes in (("", self.own), *((("_control", self.control),) if control else ())):
-            given: dict[str, Any] = {"class_count": len(self.labels)}
+            arguments: dict[str, Any] = {"class_count": len(self.labels)}
             data = (x["train"], classes["train"], x["dev"], classes["dev"])
-            mlp = fit_mlp(*data, **given, hidden=self.hidden, seed=self.seed)
-            found["mlp" + suffix] = mlp.right(x["test"], classes["test"])
+            mlp = fit_mlp(*data, **arguments, hidden=self.hidden, seed=self.seed)
+            right_of["mlp" + suffix] = mlp.right(x["test"], classes["test"])
             self.advance(1)
-            linear = fit_linear(x["train"].clone(), *data[1:], **given)  # which overwrites its rows
-            found["linear" + suffix] = linear.logits(x["test"]).argmax(-1) == classes["test"]
+            linear = fit_linear(x["train"].clone(), *data[1:], **arguments)  # which overwrites its rows
+            right_of["linear" + suffix] = linear.logits(x["test"]).argmax(-1) == classes["test"]
             self.advance(1)
-        return found
+        return right_of
 
     def layer(
         self, layer: int, trained: Mapping[str, Tensor], untrained: Mapping[str, Tensor] | None
@@ -442,15 +444,15 @@ class _Task:
             "mlp_selectivity": ("mlp", "mlp_control"),
             "random_gap": ("random_mlp", "random_linear"),
         }
-        for name, (one, other) in pairs.items():
-            if one in columns and other in columns:
-                columns[name] = columns[one] - columns[other]
+        for name, (first, other) in pairs.items():
+            if first in columns and other in columns:
+                columns[name] = columns[first] - columns[other]
         sentences = int(self.sentence_W[-1]) + 1
         asked_S = np.bincount(self.sentence_W, minlength=sentences)
         right_SA = np.stack(
             [np.bincount(self.sentence_W, column, sentences) for column in columns.values()], axis=1
         )
         each = zip(columns, *accuracies(right_SA, asked_S), strict=True)
-        made = {name: Accuracy(float(v), Interval(float(low), float(high))) for name, v, low, high in each}
+        by_name = {name: Accuracy(float(v), Interval(float(low), float(high))) for name, v, low, high in each}
         names = [name for name in LayerProbes.__dataclass_fields__ if name != "layer"]
-        return LayerProbes(layer, **{name: made.get(name) for name in names})  # type: ignore[arg-type]
+        return LayerProbes(layer, **{name: by_name.get(name) for name in names})  # type: ignore[arg-type]

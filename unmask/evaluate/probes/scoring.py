@@ -88,27 +88,27 @@ def answers(
     Raises:
         NonFiniteResult: a log probability is not finite.
     """
-    found: list[Answer | None] = [None] * len(questions)
+    by_index: list[Answer | None] = [None] * len(questions)
 
     def packed(chosen: NDArray[np.int64]) -> PackedBatch:
         return PackedBatch.of_ids([questions[index].ids_N for index in chosen])
 
-    for chosen, batch in batches([len(one.ids_N) for one in questions], packed, tokens_per_pass):
+    for chosen, batch in batches([len(question.ids_N) for question in questions], packed, tokens_per_pass):
         some = [questions[index] for index in chosen]
         log_p_M, first_M = _run(model, batch, some)
-        ends = np.cumsum([len(one.targets_M) for one in some])[:-1]
+        ends = np.cumsum([len(question.targets_M) for question in some])[:-1]
         for index, log_p, first in zip(chosen, np.split(log_p_M, ends), np.split(first_M, ends), strict=True):
-            found[index] = Answer(log_p, first)
-    return [one for one in found if one is not None]
+            by_index[index] = Answer(log_p, first)
+    return [answer for answer in by_index if answer is not None]
 
 
 def _run(
     model: Model, batch: PackedBatch, some: Sequence[Question]
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     rows_M = np.concatenate(
-        [one.places_M + start for one, start in zip(some, batch.layout.offsets[:-1], strict=True)]
+        [question.places_M + start for question, start in zip(some, batch.layout.offsets[:-1], strict=True)]
     )
-    targets_M = np.concatenate([one.targets_M for one in some])
+    targets_M = np.concatenate([question.targets_M for question in some])
     logits_MV = torch.from_numpy(model.engine.logits(batch, "masked", rows_M))
     asked_M = logits_MV.gather(1, torch.from_numpy(targets_M)[:, None])[:, 0]
     log_p_M = (asked_M - logits_MV.logsumexp(-1)).double().numpy()
@@ -148,20 +148,20 @@ def pseudo_log_likelihoods(
     mask_id = check_masked(model)
     continues_V = Vocabulary.of(model.tokenizer).continues_V if score == "within_word" else None
     first_of: dict[bytes, int] = {}
-    same_as = [first_of.setdefault(_key(one), index) for index, one in enumerate(sentences)]
+    same_as = [first_of.setdefault(_key(sentence), index) for index, sentence in enumerate(sentences)]
     # Longest first, as in `token_budget_batches`; equal lengths keep their order, so pairs stay neighbors.
     order = sorted(first_of.values(), key=lambda index: -len(sentences[index].ids_N))
-    found: dict[int, Answer] = {}
+    by_index: dict[int, Answer] = {}
     done, total = 0, sum(int(sentences[index].scored_N.sum()) for index in order)
     for part in _parts(order, sentences, tokens_per_pass * PASSES_AT_ONCE):
         copies = [list(_copies(sentences[index], mask_id, continues_V)) for index in part]
-        given = iter(answers(model, [copy for some in copies for copy in some], tokens_per_pass))
+        copy_answers = iter(answers(model, [copy for some in copies for copy in some], tokens_per_pass))
         for index, some in zip(part, copies, strict=True):
-            found[index] = _joined([next(given) for _ in some])
+            by_index[index] = _joined([next(copy_answers) for _ in some])
             done += len(some)
         if progress is not None:
             progress(done, total)
-    return [found[index] for index in same_as]
+    return [by_index[index] for index in same_as]
 
 
 def _key(sentence: Sentence) -> bytes:
@@ -199,5 +199,5 @@ def _joined(parts: Sequence[Answer]) -> Answer:
     if not parts:
         return Answer(np.zeros(0), np.zeros(0, dtype=np.bool_))
     return Answer(
-        np.concatenate([one.log_p_M for one in parts]), np.concatenate([one.first_M for one in parts])
+        np.concatenate([part.log_p_M for part in parts]), np.concatenate([part.first_M for part in parts])
     )

@@ -252,7 +252,7 @@ def layer_groups(layers: Sequence[int], words: Iterable[ReadWords], width: int) 
         words: all words whose states are held together.
         width: D, the width of a state.
     """
-    at_once = max(1, STATES_BYTES // (4 * width * sum(one.count for one in words)))
+    at_once = max(1, STATES_BYTES // (4 * width * sum(part.count for part in words)))
     return [layers[first : first + at_once] for first in range(0, len(layers), at_once)]
 
 
@@ -278,16 +278,18 @@ def word_states(
     """
     states_LMD = torch.zeros(len(layers), words.count, model.width)
     starts = np.cumsum([0, *map(len, words.firsts)])
-    lengths = np.array([len(one) for one in words.encodings], dtype=np.int64)
+    lengths = np.array([len(encoding) for encoding in words.encodings], dtype=np.int64)
     for chosen in token_budget_batches(lengths, TOKENS_PER_PASS):
         some = [words.encodings[index] for index in chosen]
-        batch = PackedBatch.of_ids([one.ids for one in some], [one.token_type_ids for one in some])
-        asked, rows = [], []
+        batch = PackedBatch.of_ids(
+            [encoding.ids for encoding in some], [encoding.token_type_ids for encoding in some]
+        )
+        firsts, rows = [], []
         for index, offset in zip(chosen, batch.layout.offsets[:-1], strict=True):
             has = words.firsts[index] >= 0
-            asked.append(words.firsts[index][has] + offset)
+            firsts.append(words.firsts[index][has] + offset)
             rows.append(starts[index] + np.flatnonzero(has))
-        places, into = (torch.from_numpy(np.concatenate(one)) for one in (asked, rows))
+        places, into = (torch.from_numpy(np.concatenate(numbers)) for numbers in (firsts, rows))
         states = torch.from_numpy((engine or model.engine).hidden_states(batch, "all"))
         for number, layer in enumerate(layers):
             states_LMD[number, into] = states[layer, places].float()

@@ -57,29 +57,29 @@ def evaluate_glue(
         InvalidRequest: a task, its data or a seed is impossible, or ``output`` has runs with other settings.
         Stopped: SIGINT or SIGTERM was received.
     """
-    found = protocol if isinstance(protocol, Protocol) else read_protocol(protocol, "glue")
+    chosen = protocol if isinstance(protocol, Protocol) else read_protocol(protocol, "glue")
     out = Path(output)
-    wanted = tasks_of(found, tasks)
-    files, skipped = _files(found, wanted, Path(data), strict=tasks is None)
+    names = tasks_of(chosen, tasks)
+    files, skipped = _files(chosen, names, Path(data), strict=tasks is None)
     steps = seeds_given(seeds) if seeds is not None else None
-    _refuse_missing_intermediate(found, files, Path(data), intermediate)
+    _refuse_missing_intermediate(chosen, files, Path(data), intermediate)
     reports: dict[str, TaskReport] = {}
     starts = {} if intermediate is None else {"": named_model(intermediate)}
     out.mkdir(parents=True, exist_ok=True)
-    with listener(callback) as told, exclusive_lock(out):
-        how = How(named_model(model), out, steps, device, keep_models, told)
+    with listener(callback) as receiver, exclusive_lock(out):
+        how = How(named_model(model), out, steps, device, keep_models, receiver)
         for task in files:
-            start = _start(found, task, data=Path(data), starts=starts, reports=reports, how=how)
+            start = _start(chosen, task, data=Path(data), starts=starts, reports=reports, how=how)
             if task not in reports:
-                reports[task] = train_task(found, task, files[task], how, start=start)
-        ordered = {task: reports[task] for task in found.tasks if task in reports}
-        report = made_report(found, model, ordered, skipped)
+                reports[task] = train_task(chosen, task, files[task], how, start=start)
+        ordered = {task: reports[task] for task in chosen.tasks if task in reports}
+        report = made_report(chosen, model, ordered, skipped)
         write_report(report, out)
     return report
 
 
 def _files(
-    protocol: Protocol, wanted: Sequence[str], data: Path, *, strict: bool
+    protocol: Protocol, tasks: Sequence[str], data: Path, *, strict: bool
 ) -> tuple[dict[str, TaskFiles], dict[str, str]]:
     """The files of each task, and the tasks without theirs.
 
@@ -88,29 +88,29 @@ def _files(
     """
     if not data.is_dir():
         raise InvalidRequest(f"{data} is not a folder; name the one with the files of GLUE")
-    found: dict[str, TaskFiles] = {}
+    files_of: dict[str, TaskFiles] = {}
     skipped = {}
-    for task in wanted:
+    for task in tasks:
         files = official_files(protocol.tasks[task], data)
         if isinstance(files, str):
             skipped[task] = f"{data} has no {files}"
         else:
-            found[task] = files
-    if skipped and (strict or not found):
+            files_of[task] = files
+    if skipped and (strict or not files_of):
         missing = ", ".join(f"{task} ({why.partition(' has no ')[2]})" for task, why in skipped.items())
         raise InvalidRequest(
             f"{data} lacks files of {missing}; add them, or name other tasks"
-            + (f", such as {','.join(found)}" if found else "")
+            + (f", such as {','.join(files_of)}" if files_of else "")
         )
-    return found, skipped
+    return files_of, skipped
 
 
 def _refuse_missing_intermediate(
-    protocol: Protocol, files: Mapping[str, TaskFiles], data: Path, given: str | None
+    protocol: Protocol, files: Mapping[str, TaskFiles], data: Path, intermediate: str | None
 ) -> None:
     for task in files:
         before = protocol.tasks[task].intermediate
-        if before and given is None:
+        if before and intermediate is None:
             missing = official_files(protocol.tasks[before], data)
             if isinstance(missing, str):
                 raise InvalidRequest(
@@ -136,7 +136,7 @@ def _start(
         files = official_files(protocol.tasks[before], data)
         assert isinstance(files, TaskFiles)
         report = reports[before] = train_task(protocol, before, files, how, keep=True)
-        trial = next(one for one in report.trials if one.values == report.chosen)
+        trial = next(entry for entry in report.trials if entry.values == report.chosen)
         choose = protocol.tasks[before].choose
         seed = max(trial.figures, key=lambda seed: trial.figures[seed][choose])
         starts[before] = f"{run_folder(before, trial.values, seed)}/model"

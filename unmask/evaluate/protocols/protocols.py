@@ -119,13 +119,13 @@ class Protocol:
 
 def protocol_names(kind: Kind | None = None) -> tuple[str, ...]:
     """The names of all protocols of a kind, such as "glue/run_glue"; None for those of every kind."""
-    found = []
+    names = []
     for path in sorted(_folder().glob("*/*.toml")):
         if path.stem == "data" or (kind is not None and path.parent.name != kind):
             continue
         name = f"{path.parent.name}/{path.stem}"
-        found += [f"{name}-{variant}" for variant in _table(path).get("variants", {})] or [name]
-    return tuple(found)
+        names += [f"{name}-{variant}" for variant in _table(path).get("variants", {})] or [name]
+    return tuple(names)
 
 
 def read_protocol(name: str | Path, kind: Kind = "glue") -> Protocol:
@@ -143,7 +143,7 @@ def read_protocol(name: str | Path, kind: Kind = "glue") -> Protocol:
     full = str(name) if "/" in str(name) else f"{kind}/{name}"
     names = protocol_names(kind)
     if full not in names:
-        variants = [one for one in names if one.startswith(f"{full}-")]
+        variants = [variant for variant in names if variant.startswith(f"{full}-")]
         raise InvalidRequest(
             f"the protocol {str(name)!r} has one variant for each size of a model; name one of: "
             f"{', '.join(variants)}"
@@ -160,26 +160,26 @@ def read_protocol(name: str | Path, kind: Kind = "glue") -> Protocol:
 
 def merged(*tables: Mapping[str, Any]) -> dict[str, Any]:
     """The keys of all tables; later ones count, and tables within them are merged in the same way."""
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for table in tables:
         for key, value in table.items():
-            inner = found.get(key)
+            inner = result.get(key)
             if isinstance(inner, Mapping) and isinstance(value, Mapping):
-                found[key] = merged(inner, value)
+                result[key] = merged(inner, value)
             else:
-                found[key] = value
-    return found
+                result[key] = value
+    return result
 
 
 def nested(values: Mapping[str, Any]) -> dict[str, Any]:
     """Values by dotted key as tables within tables."""
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for key, value in values.items():
         inner = value
         for part in reversed(key.split(".")):
             inner = {part: inner}
-        found = merged(found, inner)
-    return found
+        result = merged(result, inner)
+    return result
 
 
 def _folder() -> Path:
@@ -192,29 +192,29 @@ def _table(path: Path) -> dict[str, Any]:
 
 def _read(path: Path, variant: str, name: str, kind: Kind) -> Protocol:
     def read(table: Mapping[str, Any]) -> Protocol:
-        given = dict(table)
-        variants = given.pop("variants", {})
+        values = dict(table)
+        variants = values.pop("variants", {})
         if variants and not variant:
             raise InvalidRequest(
                 f"it has the variants {', '.join(variants)}, which are chosen by name; leave one, under [run]"
             )
         if variant:
-            given = merged(given, dict(variants)[variant])
-        data = given.pop("data", None)
+            values = merged(values, dict(variants)[variant])
+        data = values.pop("data", None)
         official = _table(path.parent / data) if isinstance(data, str) else {}
-        tasks = given.get("tasks", {})
+        tasks = values.get("tasks", {})
         for task in tasks:
             if data is not None and task not in official:
                 raise InvalidRequest(f"tasks.{task} is none of the tasks of {data}: {', '.join(official)}")
-        known = {one.name for one in fields(Protocol)} - {"name", "kind"}
-        if odd := [key for key in given if key not in known]:
+        keys = {entry.name for entry in fields(Protocol)} - {"name", "kind"}
+        if odd := [key for key in values if key not in keys]:
             raise InvalidRequest(
-                f"it has no key {odd[0]!r}; it can hold data, variants, {', '.join(sorted(known))}"
+                f"it has no key {odd[0]!r}; it can hold data, variants, {', '.join(sorted(keys))}"
             )
-        given["tasks"] = {}
-        protocol = read_table(Protocol, {**given, "name": name, "kind": kind}, "")
-        made = {task: _task(merged(official.get(task, {}), own), task) for task, own in tasks.items()}
-        return Protocol(**{**_values(protocol), "tasks": made})
+        values["tasks"] = {}
+        protocol = read_table(Protocol, {**values, "name": name, "kind": kind}, "")
+        task_of = {task: _task(merged(official.get(task, {}), own), task) for task, own in tasks.items()}
+        return Protocol(**{**_values(protocol), "tasks": task_of})
 
     return read_toml(path, read)
 
@@ -224,7 +224,7 @@ def _task(table: Mapping[str, Any], name: str) -> ProtocolTask:
 
 
 def _values(protocol: Protocol) -> dict[str, Any]:
-    return {one.name: getattr(protocol, one.name) for one in fields(protocol)}
+    return {entry.name: getattr(protocol, entry.name) for entry in fields(protocol)}
 
 
 def tasks_of(protocol: Protocol, wanted: Sequence[str] | None) -> tuple[str, ...]:

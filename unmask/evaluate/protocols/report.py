@@ -28,8 +28,10 @@ class Column:
 
     def value(self, seed: int) -> str:
         """The value of a seed with its interval, as tables have it."""
-        one = self.intervals.get(seed)
-        return f"{self.values[seed]:.4f}" + ("" if one is None else f" ({one.low:.4f} to {one.high:.4f})")
+        interval = self.intervals.get(seed)
+        return f"{self.values[seed]:.4f}" + (
+            "" if interval is None else f" ({interval.low:.4f} to {interval.high:.4f})"
+        )
 
 
 @dataclass(frozen=True)
@@ -113,15 +115,15 @@ def columns_of(
 
     ``figures`` and ``intervals`` are by seed and name.
     """
-    found = {}
+    columns = {}
     for name, key in task.metrics.items():
         parts = {"": task.dev_name, **{f"{part}/": part for part in task.also}}
         for prefix, part in parts.items():
             title = " ".join(filter(None, (task.title, part, name)))
             values = {seed: some[prefix + key] for seed, some in figures.items()}
             around = {seed: some[prefix + key] for seed, some in intervals.items() if prefix + key in some}
-            found[title] = column(values, around)
-    return found
+            columns[title] = column(values, around)
+    return columns
 
 
 def task_report(
@@ -164,13 +166,13 @@ def average_report(protocol: Protocol, tasks: Mapping[str, TaskReport]) -> Avera
 
 def note_of(protocol: Protocol, tasks: Mapping[str, TaskReport]) -> str:
     """What kind of scores these are, and what was chosen on the data that they are of."""
-    said = [DEV]
+    sentences = [DEV]
     if any(len(task.trials) > 1 for task in tasks.values()):
-        said.append("The combination of the grid was chosen on the same data, so they are optimistic.")
+        sentences.append("The combination of the grid was chosen on the same data, so they are optimistic.")
     metrics = [protocol.run, *(task.run for task in protocol.tasks.values())]
-    if any("metric" in one.get("evaluation", {}) for one in metrics):
-        said.append("The evaluation that counts in each run was chosen on the same data too.")
-    return " ".join(said)
+    if any("metric" in settings.get("evaluation", {}) for settings in metrics):
+        sentences.append("The evaluation that counts in each run was chosen on the same data too.")
+    return " ".join(sentences)
 
 
 def markdown(report: ProtocolReport) -> str:
@@ -181,11 +183,12 @@ def markdown(report: ProtocolReport) -> str:
         "|---|---|---|---|---|---|",
     ]
     for task in report.tasks.values():
-        for name, one in task.columns.items():
-            deviation = "" if one.standard_deviation is None else f"{one.standard_deviation:.4f}"
-            each = ", ".join(f"{seed}: {one.value(seed)}" for seed in one.values)
+        for name, metric in task.columns.items():
+            deviation = "" if metric.standard_deviation is None else f"{metric.standard_deviation:.4f}"
+            each = ", ".join(f"{seed}: {metric.value(seed)}" for seed in metric.values)
             lines.append(
-                f"| {name} | {one.mean:.4f} | {deviation} | {one.median:.4f} | {len(one.values)} | {each} |"
+                f"| {name} | {metric.mean:.4f} | {deviation} | {metric.median:.4f} | {len(metric.values)} "
+                f"| {each} |"
             )
     lines.append("")
     if report.average is not None:
@@ -208,7 +211,7 @@ def markdown(report: ProtocolReport) -> str:
         ("Not verified", report.unverified),
     ):
         if some:
-            lines += ["", f"## {title}", "", *(f"- {one}" for one in some)]
+            lines += ["", f"## {title}", "", *(f"- {line}" for line in some)]
     return "\n".join(lines) + "\n"
 
 

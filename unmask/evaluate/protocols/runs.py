@@ -79,14 +79,14 @@ def official_file(folder: Path, name: str) -> Path | None:
 
 def official_files(task: ProtocolTask, folder: Path) -> TaskFiles | str:
     """The files of a task in the data folder, or the name of one that is missing."""
-    found = {}
+    paths = {}
     for name in (task.train, task.dev, *task.also.values()):
         path = official_file(folder, name)
         if path is None:
             return name
-        found[name] = path.resolve()
-    also = {part: found[name] for part, name in task.also.items()}
-    return TaskFiles(found[task.train], found[task.dev], also)
+        paths[name] = path.resolve()
+    also = {part: paths[name] for part, name in task.also.items()}
+    return TaskFiles(paths[task.train], paths[task.dev], also)
 
 
 def skipped_lines(task: ProtocolTask, files: TaskFiles) -> dict[str, int]:
@@ -139,16 +139,16 @@ def run_settings(
     Raises:
         InvalidRequest: the protocol has a value that no run can have.
     """
-    one = protocol.tasks[task]
+    definition = protocol.tasks[task]
     dev = [] if files.dev is None else [str(files.dev)]
     table = merged(
         protocol.run,
-        {"data": one.data},
-        one.run,
+        {"data": definition.data},
+        definition.run,
         nested(values),
         {
             "name": f"{task}-{seed}",
-            "task": one.task,
+            "task": definition.task,
             "model": {"start_from": model, "ignore_tensors": list(ignore_tensors)},
             "data": {"train": [str(files.train)], "dev": dev},
             "seed": seed,
@@ -184,22 +184,22 @@ def scored_run(
         InvalidRequest: the run in the folder was made with other settings, data or first weights.
     """
     folder = base / settings.out
-    found = _finished(settings, base, files)
-    if found is not None and (not keep_model or (folder / "model" / "config.json").is_file()):
+    finished = _finished(settings, base, files)
+    if finished is not None and (not keep_model or (folder / "model" / "config.json").is_file()):
         callback.say(f"{settings.out}: already finished")
         callback.say(UNCHANGED)
-        return found
+        return finished
     inputs = _inputs(settings, base, files)
     result = finetune(settings, base=base, callback=callback)
     assert isinstance(result, FinetuneResult)
     gc.collect()  # the parts of a run refer to each other, so its memory is not free before
     figures = {name.removeprefix("dev/"): value for name, value in result.dev.items()}
-    between = {name.removeprefix("dev/"): one for name, one in result.intervals.items()}
+    between = {name.removeprefix("dev/"): interval for name, interval in result.intervals.items()}
     for part, path in files.also.items():
         data = replace(settings.data, dev=(str(path),))
         also, around = labeled_figures(result.folder, settings.task, data, base)
         figures |= {f"{part}/{name}": value for name, value in also.items()}
-        between |= {f"{part}/{name}": one for name, one in around.items()}
+        between |= {f"{part}/{name}": interval for name, interval in around.items()}
     scored = ScoredRun(folder, result.steps, result.best_step, figures, between)
     table = {"steps": scored.steps, "best_step": scored.best_step, "figures": figures}
     table["intervals"] = written_intervals(between)
@@ -213,8 +213,8 @@ def _inputs(settings: FinetuneSettings, base: Path, files: TaskFiles) -> dict[st
     """The digests of what is trained and scored on, by their names in errors."""
     names = [str(path) for path in files.also.values()]
     records = read_labeled(names, settings.data, base)
-    found = digest_of(replace(one, where="") for one in records)
-    return inputs_of(settings, base) | {"texts or labels of the further dev files": found}
+    digest = digest_of(replace(record, where="") for record in records)
+    return inputs_of(settings, base) | {"texts or labels of the further dev files": digest}
 
 
 def _finished(settings: FinetuneSettings, base: Path, files: TaskFiles) -> ScoredRun | None:
@@ -222,13 +222,13 @@ def _finished(settings: FinetuneSettings, base: Path, files: TaskFiles) -> Score
     try:
         table = json.loads((folder / SCORES).read_bytes())
         between = read_intervals(table.get("intervals", {}))
-        found = ScoredRun(folder, table["steps"], table["best_step"], table["figures"], between)
+        run = ScoredRun(folder, table["steps"], table["best_step"], table["figures"], between)
         stored, before = table["settings"], table["inputs"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
     refuse_changes(settings, stored, folder, FREE)
     check_unchanged(before, _inputs(settings, base, files))
-    return found
+    return run
 
 
 def data_settings(table: Mapping[str, Any], path: Path) -> DataSettings:
@@ -239,8 +239,8 @@ def data_settings(table: Mapping[str, Any], path: Path) -> DataSettings:
     """
     if not path.exists():
         raise InvalidRequest(f"{path} does not exist; name a file with labeled data")
-    given = {key: value for key, value in table.items() if value is not None}
-    return read_table(DataSettings, {**given, "train": [str(path)], "dev": [str(path)]}, "data")
+    keys = {key: value for key, value in table.items() if value is not None}
+    return read_table(DataSettings, {**keys, "train": [str(path)], "dev": [str(path)]}, "data")
 
 
 def seeds_given(seeds: Sequence[int]) -> tuple[int, ...]:
@@ -249,12 +249,12 @@ def seeds_given(seeds: Sequence[int]) -> tuple[int, ...]:
     Raises:
         InvalidRequest: there is none, one twice, or a negative one.
     """
-    found = tuple(seeds)
-    if not found or min(found) < 0 or len(set(found)) != len(found):
+    numbers = tuple(seeds)
+    if not numbers or min(numbers) < 0 or len(set(numbers)) != len(numbers):
         raise InvalidRequest(
-            f"seeds is {', '.join(map(str, found)) or 'empty'}; give different numbers of at least 0"
+            f"seeds is {', '.join(map(str, numbers)) or 'empty'}; give different numbers of at least 0"
         )
-    return found
+    return numbers
 
 
 @dataclass(frozen=True)
@@ -286,14 +286,14 @@ def train_task(
         keep: keep the models, whatever ``how`` says.
     """
     seeds = how.seeds or protocol.seeds_of(task)
-    one, combinations = protocol.tasks[task], trials(protocol, task)
-    done: list[Trial] = []
+    definition, combinations = protocol.tasks[task], trials(protocol, task)
+    finished: list[Trial] = []
     for number, values in enumerate(combinations):
         runs: dict[int, ScoredRun] = {}
         for place, seed in enumerate(seeds):
             count, of = number * len(seeds) + place + 1, len(combinations) * len(seeds)
             what = f", {trial_name(values)}" if values else ""
-            how.callback.say(f"{one.title}, run {count} of {of}: seed {seed}{what}")
+            how.callback.say(f"{definition.title}, run {count} of {of}: seed {seed}{what}")
             settings = run_settings(
                 protocol,
                 task,
@@ -305,24 +305,26 @@ def train_task(
                 device=how.device,
                 ignore_tensors=() if start else how.ignore_tensors,
             )
-            kept = how.keep_models or keep
-            runs[seed] = scored_run(settings, how.out, files, how.callback, keep_model=kept)
+            keep_model = how.keep_models or keep
+            runs[seed] = scored_run(settings, how.out, files, how.callback, keep_model=keep_model)
         figures = {seed: run.figures for seed, run in runs.items()}
-        done.append(
+        finished.append(
             Trial(
                 values,
                 figures,
                 {seed: run.steps for seed, run in runs.items()},
                 {seed: run.best_step for seed, run in runs.items()},
-                columns_of(one, figures, {seed: run.intervals for seed, run in runs.items()})
+                columns_of(definition, figures, {seed: run.intervals for seed, run in runs.items()})
                 if files.dev is not None
                 else {},
             )
         )
     if files.dev is None:
-        return TaskReport(one.title, start or how.model, tuple(seeds), {}, done[0].values, None, tuple(done))
-    report = task_report(one, start or how.model, seeds, done)
-    return replace(report, skipped_lines=skipped_lines(one, files))
+        return TaskReport(
+            definition.title, start or how.model, tuple(seeds), {}, finished[0].values, None, tuple(finished)
+        )
+    report = task_report(definition, start or how.model, seeds, finished)
+    return replace(report, skipped_lines=skipped_lines(definition, files))
 
 
 def run_folder(task: str, values: Mapping[str, Any], seed: int) -> str:
@@ -405,7 +407,7 @@ def evaluate_trained(
     for path in (train, dev):
         if path is not None and not path.exists():
             raise InvalidRequest(f"{path} does not exist; name a file with labeled data")
-    ((task, one),) = protocol.tasks.items()
+    ((task, definition),) = protocol.tasks.items()
     if protocol.grid_of(task) and dev is None:
         raise InvalidRequest(
             f"{protocol.name} has a grid, and no dev data are given that choose in it; add them"
@@ -413,31 +415,33 @@ def evaluate_trained(
     numbers = seeds_given(seeds) if seeds is not None else None
     files = TaskFiles(train.resolve(), None if dev is None else dev.resolve())
     output.mkdir(parents=True, exist_ok=True)
-    with listener(callback) as told, exclusive_lock(output):
-        how = How(named_model(model), output, numbers, device, True, told, ignore_tensors)
+    with listener(callback) as receiver, exclusive_lock(output):
+        how = How(named_model(model), output, numbers, device, True, receiver, ignore_tensors)
         trained = train_task(protocol, task, files, how)
         scores = {
             seed: score(output / run_folder(task, trained.chosen, seed) / "model") for seed in trained.seeds
         }
         figures = {seed: flat(some) for seed, some in scores.items()}
         between = {seed: getattr(some, "intervals", {}) for seed, some in scores.items()}
-        found = replace(trained, columns=columns_of(one, figures, between), scores=figures)
-        report = made_report(protocol, model, {task: found}, {}, note=GIVEN)
+        report_of_task = replace(trained, columns=columns_of(definition, figures, between), scores=figures)
+        report = made_report(protocol, model, {task: report_of_task}, {}, note=GIVEN)
         write_report(report, output)
     return report
 
 
 def flat(scores: Any, before: str = "") -> dict[str, float]:
     """All numbers of a result, by their names within each other, such as ``has_answer.f1``."""
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     table = (
-        {one.name: getattr(scores, one.name) for one in fields(scores)} if is_dataclass(scores) else scores
+        {entry.name: getattr(scores, entry.name) for entry in fields(scores)}
+        if is_dataclass(scores)
+        else scores
     )
     for name, value in table.items():
         if name == "intervals":
             continue  # they are about texts, and a report compares seeds
         if is_dataclass(value) or isinstance(value, Mapping):
-            found |= flat(value, f"{before}{name}.")
+            numbers |= flat(value, f"{before}{name}.")
         elif isinstance(value, int | float):
-            found[f"{before}{name}"] = float(value)
-    return found
+            numbers[f"{before}{name}"] = float(value)
+    return numbers

@@ -99,7 +99,7 @@ def prepared_examples(
     labels = label_names(head) if TASKS[task].has_labels else ()
     if labels:
         _refuse_unknown(model.name, task, records, data, labels)
-    limits = [one for one in (data.max_tokens, model.max_tokens) if one is not None]
+    limits = [limit for limit in (data.max_tokens, model.max_tokens) if limit is not None]
     preparation = Preparation(settings, labels, model.tokenizer, model.spec, min(limits, default=None))
     counts = Counts()
     return preparation, head, preparation.examples(records, counts), counts
@@ -112,8 +112,8 @@ def labeled_figures(
     confidence interval of each."""
     model = load(folder)
     preparation, _, examples, _ = prepared_examples(model, task, data, base)
-    found = predicted(model.engine, preparation, examples)
-    return found.figures(), dict(intervals(found.scores, len(examples), task))
+    predictions = predicted(model.engine, preparation, examples)
+    return predictions.figures(), dict(intervals(predictions.scores, len(examples), task))
 
 
 def classification_scores(
@@ -139,9 +139,9 @@ def classification_scores(
         )
     _, _, examples, counts = prepared_examples(model, "classification", data, base or Path())
     labels = label_names(head)
-    found = classify(head, read_examples(model.engine, "sequence", examples, progress=progress))
-    p_SC = np.array([[one.scores[label] for label in labels] for one in found])
-    gold_S = np.array([int(one.gold) for one in examples])
+    results = classify(head, read_examples(model.engine, "sequence", examples, progress=progress))
+    p_SC = np.array([[result.scores[label] for label in labels] for result in results])
+    gold_S = np.array([int(example.gold) for example in examples])
     found_S = p_SC.argmax(-1)
     figures = class_figures(gold_S, found_S, labels)
     count = len(labels)
@@ -189,23 +189,25 @@ def entity_scores(
     _, _, examples, _ = prepared_examples(model, "tagging", data, base or Path())
     tagged = tag(head, read_examples(model.engine, "tokens", examples, progress=progress))
     gold = [[scheme.labels[number] for number in example.gold] for example in examples]
-    found = [one.labels(len(labels)) for one, labels in zip(tagged, gold, strict=True)]
-    scores = scored_entities(gold, found, model=model.name, source=", ".join(data.dev))
-    return replace(scores, intervals=entity_intervals(gold, found))
+    predicted_labels = [tagging.labels(len(labels)) for tagging, labels in zip(tagged, gold, strict=True)]
+    scores = scored_entities(gold, predicted_labels, model=model.name, source=", ".join(data.dev))
+    return replace(scores, intervals=entity_intervals(gold, predicted_labels))
 
 
 def scored_entities(
     gold: Sequence[Sequence[str]], found: Sequence[Sequence[str]], *, model: str = "", source: str = ""
 ) -> EntityScores:
     """Scores of predicted labels beside gold ones, sentence by sentence."""
-    theirs, ours = [entities_of(one) for one in gold], [entities_of(one) for one in found]
+    theirs, ours = [entities_of(labels) for labels in gold], [entities_of(labels) for labels in found]
     figures = entity_figures(theirs, ours)
     types = {}
     for kind in sorted({kind for some in (*theirs, *ours) for kind, *_ in some}):
-        of_kind = [[[one for one in some if one[0] == kind] for some in part] for part in (theirs, ours)]
-        right = sum(len(set(one) & set(other)) for one, other in zip(*of_kind, strict=True))
-        wanted, given = (sum(map(len, part)) for part in of_kind)
-        types[kind] = _scores(right, given, wanted)
+        of_kind = [
+            [[entity for entity in some if entity[0] == kind] for some in part] for part in (theirs, ours)
+        ]
+        right = sum(len(set(entities) & set(other)) for entities, other in zip(*of_kind, strict=True))
+        gold_count, predicted_count = (sum(map(len, part)) for part in of_kind)
+        types[kind] = _scores(right, predicted_count, gold_count)
     words = sum(map(len, gold))
     right = sum(sum(map(str.__eq__, *pair)) for pair in zip(gold, found, strict=True))
     return EntityScores(
@@ -234,9 +236,9 @@ def read_answers(
     return examples, read_examples(model.engine, "span", examples, progress=progress)
 
 
-def _scores(right: int, given: int, wanted: int) -> ClassScores:
+def _scores(right: int, predicted: int, gold: int) -> ClassScores:
     return ClassScores(
-        right / max(1, given), right / max(1, wanted), 2 * right / max(1, given + wanted), wanted, given
+        right / max(1, predicted), right / max(1, gold), 2 * right / max(1, predicted + gold), gold, predicted
     )
 
 
@@ -244,12 +246,12 @@ def _refuse_unknown(
     name: str, task: Task, records: Sequence[Labeled], data: DataSettings, labels: Sequence[str]
 ) -> None:
     for record in records:
-        for one in [record.label] if task == "classification" else record.label:
-            if label_name(one, data) not in labels:
-                known = ", ".join(labels[:12]) + (" and more" if len(labels) > 12 else "")
+        for label in [record.label] if task == "classification" else record.label:
+            if label_name(label, data) not in labels:
+                listed = ", ".join(labels[:12]) + (" and more" if len(labels) > 12 else "")
                 raise InvalidText(
-                    f"{record.where} has the label {label_name(one, data)!r}, and {name} predicts {known}; "
-                    "give --rename-labels OLD=NEW, or use a model with these labels"
+                    f"{record.where} has the label {label_name(label, data)!r}, and {name} predicts "
+                    f"{listed}; give --rename-labels OLD=NEW, or use a model with these labels"
                 )
 
 
@@ -275,9 +277,9 @@ def entity_intervals(gold: Sequence[Sequence[str]], found: Sequence[Sequence[str
 
 def mean_intervals(columns: Mapping[str, Sequence[float]]) -> dict[str, Interval]:
     """Those of the means of some values, over the texts that have them."""
-    found = {}
+    intervals_of = {}
     for name, values in columns.items():
         if len(values):
             means = sample_counts(len(values)) @ np.asarray(values, dtype=np.float64) / len(values)
-            found[name] = percentile_interval(means.tolist())
-    return found
+            intervals_of[name] = percentile_interval(means.tolist())
+    return intervals_of

@@ -97,18 +97,18 @@ def squad_scores(
         raise InvalidRequest(f"threshold is {threshold}; it must be finite")
     if max_answer_tokens < 1:
         raise InvalidRequest(f"max_answer_tokens is {max_answer_tokens}; it must be at least 1")
-    examples, read = read_answers(model, data, base or Path(), progress)
-    said = []
-    for example, one in zip(examples, read, strict=True):
-        found = answer([one], no_answer=True, null_threshold=1.0, max_answer_tokens=max_answer_tokens)
-        best = found.answers[0] if found.answers else None
-        assert found.null_score is not None
+    examples, logits = read_answers(model, data, base or Path(), progress)
+    answered = []
+    for example, windows in zip(examples, logits, strict=True):
+        result = answer([windows], no_answer=True, null_threshold=1.0, max_answer_tokens=max_answer_tokens)
+        best = result.answers[0] if result.answers else None
+        assert result.null_score is not None
         with np.errstate(divide="ignore"):
-            null = np.log(found.null_score) - (np.log(best.score) if best is not None else -np.inf)
+            null = np.log(result.null_score) - (np.log(best.score) if best is not None else -np.inf)
         gold = tuple(text for text, _ in example.gold.answers)
-        said.append(Answered(gold, "" if best is None else best.text, float(null)))
+        answered.append(Answered(gold, "" if best is None else best.text, float(null)))
     return scored_answers(
-        said,
+        answered,
         threshold=threshold,
         model=model.name,
         source=", ".join(data.dev),
@@ -131,8 +131,8 @@ def scored_answers(
     """The scores of answers, as evaluate-v2.0.py computes them; and as evaluate-v1.1.py, for answers that are
     more than articles and punctuation."""
     about, settings = (model, source), settings or {}
-    scored = [_of_span(one) for one in said]
-    if all(one.gold for one in said):
+    scored = [_of_span(question) for question in said]
+    if all(question.gold for question in said):
         whole = _mean(scored)
         return SquadScores(
             *about,
@@ -143,13 +143,13 @@ def scored_answers(
             settings=settings,
             intervals=whole.intervals,
         )
-    kept = [
-        _of_nothing(one) if one.null_difference > threshold else pair
-        for one, pair in zip(said, scored, strict=True)
+    counted = [
+        _of_nothing(question) if question.null_difference > threshold else pair
+        for question, pair in zip(said, scored, strict=True)
     ]
-    whole = _mean(kept)
+    whole = _mean(counted)
     has, lacks = (
-        _mean([pair for one, pair in zip(said, kept, strict=True) if bool(one.gold) is wanted])
+        _mean([pair for question, pair in zip(said, counted, strict=True) if bool(question.gold) is wanted])
         for wanted in (True, False)
     )
     best = [_best(said, [pair[place] for pair in scored]) for place in (0, 1)]
@@ -168,16 +168,16 @@ def scored_answers(
     )
 
 
-def _of_span(one: Answered) -> tuple[float, float]:
+def _of_span(answered: Answered) -> tuple[float, float]:
     """Exact match and F1 of the best span, each the best over the accepted answers."""
     # The script for 2.0 leaves out answers of which nothing remains; without any, the empty answer is right.
-    gold = [text for text in one.gold if normalized(text)] or [""]
-    exact = max(float(normalized(one.text) == normalized(text)) for text in gold)
-    return exact, max(word_overlap(one.text, text) for text in gold)
+    gold = [text for text in answered.gold if normalized(text)] or [""]
+    exact = max(float(normalized(answered.text) == normalized(text)) for text in gold)
+    return exact, max(word_overlap(answered.text, text) for text in gold)
 
 
-def _of_nothing(one: Answered) -> tuple[float, float]:
-    right = float(not one.gold)
+def _of_nothing(answered: Answered) -> tuple[float, float]:
+    right = float(not answered.gold)
     return right, right
 
 
@@ -189,17 +189,17 @@ def _mean(scores: Sequence[tuple[float, float]]) -> AnswerScores:
     return AnswerScores(float(exact.mean()), float(overlap.mean()), len(scores), between)
 
 
-def _best(said: Sequence[Answered], scores: Sequence[float]) -> tuple[float, float]:
+def _best(answered: Sequence[Answered], scores: Sequence[float]) -> tuple[float, float]:
     """The best mean score, in percent, and the first threshold with which it is reached.
 
     As in evaluate-v2.0.py: at first every question has no answer; then, in ascending order of their
     difference, the questions get their span.
     """
-    total = best = float(sum(not one.gold for one in said))
+    total = best = float(sum(not question.gold for question in answered))
     threshold = 0.0
-    for number in sorted(range(len(said)), key=lambda number: said[number].null_difference):
-        one = said[number]
-        total += scores[number] if one.gold else -bool(one.text)
+    for number in sorted(range(len(answered)), key=lambda number: answered[number].null_difference):
+        question = answered[number]
+        total += scores[number] if question.gold else -bool(question.text)
         if total > best:
-            best, threshold = total, one.null_difference
-    return 100 * best / len(said), threshold
+            best, threshold = total, question.null_difference
+    return 100 * best / len(answered), threshold

@@ -62,7 +62,7 @@ class Judged:
         if split not in self.split_paths:
             raise InvalidRequest(f"{self.name} has no split {split!r}; it has: {', '.join(self.splits)}")
         path = self.split_paths[split]
-        found: dict[str, dict[str, int]] = {}
+        judgments: dict[str, dict[str, int]] = {}
         for name, row in tsv_rows(path):
             if any(column not in row for column in COLUMNS):
                 raise InvalidText(
@@ -72,12 +72,12 @@ class Judged:
             if query not in self.queries:
                 raise InvalidRequest(f"{name} judges the query {query!r}, which the queries do not hold")
             try:
-                found.setdefault(query, {})[document] = int(grade)
+                judgments.setdefault(query, {})[document] = int(grade)
             except ValueError:
                 raise InvalidText(f"{name} has the score {grade!r}; give a whole number") from None
-        if not found:
+        if not judgments:
             raise InvalidText(f"{path} holds no judgments; name another split")
-        return found
+        return judgments
 
 
 def read_beir(folder: Path) -> Judged:
@@ -143,30 +143,30 @@ class CollectionSettings:
             "chunking": "late" if passages == "late" else "windows",
         }
 
-    def require(self, path: Path, made: PassageSettings) -> None:
+    def require(self, path: Path, passages: PassageSettings) -> None:
         """Refuse an index that was made with other passages.
 
         Raises:
             InvalidRequest: names what differs.
         """
         pairs = (
-            ("passages", passage_mode(made), self.passages),
-            ("passage_tokens", made.max_tokens, self.passage_tokens),
-            ("overlap_tokens", made.overlap_tokens, self.overlap_tokens),
+            ("passages", passage_mode(passages), self.passages),
+            ("passage_tokens", passages.max_tokens, self.passage_tokens),
+            ("overlap_tokens", passages.overlap_tokens, self.overlap_tokens),
         )
-        for name, own, wanted in pairs:
-            if wanted is not None and wanted != own:
+        for name, used, requested in pairs:
+            if requested is not None and requested != used:
                 raise InvalidRequest(
-                    f"the index {path} was made with {name} {own} and {wanted} is asked for; name a new "
+                    f"the index {path} was made with {name} {used} and {requested} is asked for; name a new "
                     f"folder, or leave {name} out"
                 )
 
 
-def passage_mode(made: PassageSettings) -> PassageMode:
+def passage_mode(passages: PassageSettings) -> PassageMode:
     """How the documents of an index became passages."""
-    if made.whole:
+    if passages.whole:
         return "whole"
-    return "late" if made.chunking == "late" else "window"
+    return "late" if passages.chunking == "late" else "window"
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,8 +247,8 @@ def _place(folder: str | Path | None) -> Iterator[Path]:
     if folder is not None:
         yield Path(folder)
         return
-    with TemporaryDirectory(prefix="unmask-retrieval-") as made:
-        yield Path(made) / "index"
+    with TemporaryDirectory(prefix="unmask-retrieval-") as temporary:
+        yield Path(temporary) / "index"
 
 
 def _check_documents(index: Index, judged: Judged) -> None:
@@ -259,8 +259,8 @@ def _check_documents(index: Index, judged: Judged) -> None:
     """
     if not len(index):
         return
-    known = {one.id for one in judged.corpus() if isinstance(one, Document)}
-    others = [id for id in index.ids if id not in known]
+    ids = {document.id for document in judged.corpus() if isinstance(document, Document)}
+    others = [id for id in index.ids if id not in ids]
     if others:
         raise InvalidRequest(
             f"the index {index.path} has {len(others):,} documents that {judged.name} does not have, such as "

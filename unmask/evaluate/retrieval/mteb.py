@@ -210,18 +210,18 @@ class MtebSearch:
 
         A query that is too long is truncated, and one without words finds nothing.
         """
-        found = {}
+        scores_of = {}
         for row in queries:
             query = str(row["id"])
             among = None if top_ranked is None else top_ranked.get(query, ())
-            found[query] = self._found(str(row["text"]), top_k, among)
-        return found
+            scores_of[query] = self._found(str(row["text"]), top_k, among)
+        return scores_of
 
     def _found(self, text: str, top_k: int, among: Collection[str] | None) -> dict[str, float]:
         bounded = self.reranker is not None or self.mode == "multi_vector"
         candidates = self.candidates if bounded else None
         try:
-            (found,) = self._index.rank_documents(
+            (ranking,) = self._index.rank_documents(
                 [text],
                 top_k if candidates is None else min(top_k, candidates),
                 self.mode,
@@ -232,15 +232,17 @@ class MtebSearch:
             )
         except EmptyText:
             return {}
-        return dict(found)
+        return dict(ranking)
 
     @property
     def mteb_model_meta(self) -> Any:
         """What mteb records; each way of searching has a name of its own, since mteb keeps results by it."""
         models = [*self._index.settings.models.values()]
-        names = [one.name for one in models] + ([] if self.reranker is None else [self.reranker.name])
+        names = [model.name for model in models] + ([] if self.reranker is None else [self.reranker.name])
         settings = [self.mode, passage_mode(self._index.settings.passages)]
-        name = "-".join([*filter(None, ["+".join(one.split("/")[-1] for one in names)]), *settings])
+        name = "-".join(
+            [*filter(None, ["+".join(full_name.split("/")[-1] for full_name in names)]), *settings]
+        )
         return _meta(name, models[0].revision if len(models) == 1 == len(names) else None)
 
 
@@ -249,5 +251,5 @@ def _meta(name: str, revision: str | None, **values: Any) -> Any:
         kind = import_module("mteb.models.model_meta").ModelMeta
     except ImportError:
         raise MissingExtra("mteb is needed to be driven by it: pip install mteb") from None
-    named = name if "/" in name else f"unmask/{name}"  # mteb's names are organization/model
-    return kind.create_empty({"name": named, "revision": revision, **values})
+    full_name = name if "/" in name else f"unmask/{name}"  # mteb's names are organization/model
+    return kind.create_empty({"name": full_name, "revision": revision, **values})

@@ -74,7 +74,7 @@ class Figures:
     """The figures of each query."""
 
     def __getitem__(self, name: str) -> float:
-        return {one.name: one.value for one in self.figures}[name]
+        return {figure.name: figure.value for figure in self.figures}[name]
 
 
 def figures(run: Run, judgments: Judgments, cutoffs: Sequence[int] = CUTOFFS) -> Figures:
@@ -91,27 +91,27 @@ def figures(run: Run, judgments: Judgments, cutoffs: Sequence[int] = CUTOFFS) ->
         )
     ranked = {query: ranking(run.get(query, {})) for query in judgments}
     measures = import_module("ir_measures")
-    wanted = {
+    measure_of = {
         **{f"nDCG@{cutoff}": measures.nDCG @ cutoff for cutoff in cutoffs},
         **{f"recall@{cutoff}": measures.R @ cutoff for cutoff in cutoffs},
         **{f"MRR@{cutoff}": measures.RR @ cutoff for cutoff in cutoffs},
         "MAP": measures.AP,
     }
-    names = {str(measure): name for name, measure in wanted.items()}
+    names = {str(measure): name for name, measure in measure_of.items()}
     # Ranks instead of scores: libraries break ties in different ways, and compare scores in float32.
     strict = {
         query: {document: float(-rank) for rank, document in enumerate(documents)}
         for query, documents in ranked.items()
         if documents
     }
-    per_query = {query: dict.fromkeys(wanted, 0.0) for query in judgments}
+    per_query = {query: dict.fromkeys(measure_of, 0.0) for query in judgments}
     grades = {query: dict(grades) for query, grades in judgments.items()}
-    for one in measures.iter_calc(list(wanted.values()), grades, strict):
-        per_query[one.query_id][names[str(one.measure)]] = float(one.value)
+    for result in measures.iter_calc(list(measure_of.values()), grades, strict):
+        per_query[result.query_id][names[str(result.measure)]] = float(result.value)
     return Figures(
         queries=len(judgments),
         without_results=len(judgments) - len(strict),
-        figures=_means(per_query, list(wanted)),
+        figures=_means(per_query, list(measure_of)),
         ties_at={cutoff: _ties(run, ranked, cutoff) for cutoff in cutoffs},
         per_query=per_query,
     )
@@ -136,11 +136,11 @@ def without_same_id(run: Run) -> dict[str, dict[str, float]]:
 def _means(per_query: Mapping[str, Mapping[str, float]], names: Sequence[str]) -> tuple[Figure, ...]:
     values_QM = np.array([[values[name] for name in names] for values in per_query.values()])
     drawn = np.array([values_QM[chosen].mean(axis=0) for chosen in samples(len(values_QM))])
-    found = []
+    means = []
     for place, name in enumerate(names):
         interval = percentile_interval(drawn[:, place].tolist())
-        found.append(Figure(name, float(values_QM[:, place].mean()), interval.low, interval.high))
-    return tuple(found)
+        means.append(Figure(name, float(values_QM[:, place].mean()), interval.low, interval.high))
+    return tuple(means)
 
 
 def _ties(run: Run, ranked: Mapping[str, Sequence[str]], cutoff: int) -> int:
@@ -210,7 +210,9 @@ class RetrievalResult:
 
     def of(self, mode: Mode, *, reranked: bool = False) -> ModeFigures:
         """The figures of a mode."""
-        return next(one for one in self.modes if (one.mode, one.reranker is not None) == (mode, reranked))
+        return next(
+            entry for entry in self.modes if (entry.mode, entry.reranker is not None) == (mode, reranked)
+        )
 
 
 @dataclass(frozen=True)
@@ -271,9 +273,9 @@ def evaluate_retrieval(
     judged = data if isinstance(data, Judged) else read_beir(Path(data))
     measurement = measurement or Measurement()
     check(measurement, judged)
-    with collection_index(judged, model, index, settings) as made:
-        measurement.modes_of(made)
-        return measure(add_collection(made, judged, progress=progress), measurement)
+    with collection_index(judged, model, index, settings) as opened:
+        measurement.modes_of(opened)
+        return measure(add_collection(opened, judged, progress=progress), measurement)
 
 
 def check(measurement: Measurement, judged: Judged) -> None:
@@ -304,22 +306,22 @@ def measure(
     split = _split(judged, measurement.split)
     judgments = judged.judgments(split)
     searched = _Searches(index, {query: judged.queries[query] for query in judgments}, measurement, progress)
-    modes = [one for mode in searched.modes for one in searched.figures(mode, judgments)]
+    modes = [entry for mode in searched.modes for entry in searched.figures(mode, judgments)]
     counts = index.token_counts()
-    made = index.settings.passages
+    passages = index.settings.passages
     return RetrievalResult(
         data=judged.name,
         split=split,
         models=tuple(
-            UsedModel(view, one.name, one.revision, one.sha256, index.model(view).dtype)
-            for view, one in index.settings.models.items()
+            UsedModel(view, identity.name, identity.revision, identity.sha256, index.model(view).dtype)
+            for view, identity in index.settings.models.items()
         ),
-        passage_mode=passage_mode(made),
-        passage_tokens=made.max_tokens,
-        overlap_tokens=made.overlap_tokens,
+        passage_mode=passage_mode(passages),
+        passage_tokens=passages.max_tokens,
+        overlap_tokens=passages.overlap_tokens,
         documents=len(index),
         passages=index.passages,
-        truncated_documents=sum(one.dropped > 0 for one in counts.values()),
+        truncated_documents=sum(count.dropped > 0 for count in counts.values()),
         tokens=sum(counts.values(), TokensIndexed()),
         skipped=indexed.added.skipped,
         missing_documents=sum(document not in index for document in _relevant(judgments)),
@@ -370,16 +372,16 @@ class _Searches:
         began = time.monotonic()
         run = {query: self._found(query, depth, mode, reranker, candidates) for query in self._queries}
         seconds = time.monotonic() - began
-        kept = without_same_id(run) if self._measurement.drop_same_id else run
-        found = figures(kept, judgments, tuple(self._measurement.cutoffs))
+        scored_run = without_same_id(run) if self._measurement.drop_same_id else run
+        results = figures(scored_run, judgments, tuple(self._measurement.cutoffs))
         return ModeFigures(
             mode,
             None if reranker is None else reranker.name,
             depth,
-            found.figures,
-            found.without_results,
-            found.ties_at,
-            found.per_query,
+            results.figures,
+            results.without_results,
+            results.ties_at,
+            results.per_query,
             round(seconds, 3),
         )
 
@@ -396,15 +398,15 @@ class _Searches:
             candidates=candidates,
         )
         try:
-            (found,) = rank()
+            (ranking,) = rank()
         except TextTooLong:
             self.truncated.add(query)
-            (found,) = rank(truncation="end")
+            (ranking,) = rank(truncation="end")
         self._done += 1
         if self._progress is not None:
             stages = 1 if self._measurement.reranker is None else 2
             self._progress(self._done, len(self._queries) * len(self.modes) * stages)
-        return dict(found)
+        return dict(ranking)
 
 
 def _split(judged: Judged, split: str | None) -> str:

@@ -1,8 +1,8 @@
 """Exact search over vectors: one for each passage, or one for each token.
 
 Vectors of tokens are compared by MaxSim (ColBERT, Khattab & Zaharia 2020): the score of a passage is the sum
-over the vectors of the query of the largest dot product with a vector of the passage. These vectors are stored
-in float16 and multiplied in float32, both by torch: numpy converts float16 several times as slowly.
+over the vectors of the query of the largest dot product with a vector of the passage. These vectors are
+stored in float16 and multiplied in float32, both by torch: numpy converts float16 several times as slowly.
 
 Axes: Q vectors of the query; N vectors of passages; E features; P passages.
 """
