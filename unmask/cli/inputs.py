@@ -92,25 +92,25 @@ class Inputs:
 
     def _source(self, name: str, reread: bool, beside: Path | None) -> _Source:
         if name == STANDARD_INPUT:
-            shown, stream = "<stdin>", standard_input()
+            title, stream = "<stdin>", standard_input()
         else:
             with _readable(name):
                 refuse_device(name)
                 if stat.S_ISREG(os.stat(name).st_mode):
                     return _Source(name, None)
-                shown, stream = name, self._stack.enter_context(open(name, "rb"))  # noqa: SIM115 - closed with the stack
+                title, stream = name, self._stack.enter_context(open(name, "rb"))  # noqa: SIM115 - closed with the stack
         if _is_regular(stream):
-            return _Source(shown, stream, stream.tell())
+            return _Source(title, stream, stream.tell())
         if not reread:
             self.rereadable = False
-            return _Source(shown, stream)
+            return _Source(title, stream)
         try:
             copy = tempfile.TemporaryFile(dir=beside)  # noqa: SIM115 - closed with the stack
             self._stack.enter_context(copy)
             shutil.copyfileobj(stream, copy)
         except OSError as error:
-            raise OutputError(f"cannot copy {shown} to the output folder: {error.strerror}") from None
-        return _Source(shown, copy)
+            raise OutputError(f"cannot copy {title} to the output folder: {error.strerror}") from None
+        return _Source(title, copy)
 
     @property
     def sources(self) -> list[str]:

@@ -72,17 +72,17 @@ class Columns:
         return self.options[column not in (self.text, "text")]
 
 
-def format_of(name: str, asked: Format | None, allowed: tuple[Format, ...]) -> Format:
+def format_of(name: str, requested: Format | None, allowed: tuple[Format, ...]) -> Format:
     """The format of a file: the given one, or that of its ending.
 
     Raises:
         InvalidRequest: the command does not read it.
     """
-    form = asked or format_by_name(name)
-    if form == "json" and asked is None and "squad" in allowed:
+    form = requested or format_by_name(name)
+    if form == "json" and requested is None and "squad" in allowed:
         form = "squad"
     if form not in allowed:
-        reason = f"--format is {form}" if asked else f"{name} is taken for a file of format {form}"
+        reason = f"--format is {form}" if requested else f"{name} is taken for a file of format {form}"
         raise InvalidRequest(f"{reason}, and this command reads {', '.join(allowed)}; set --format to one")
     return form
 
@@ -125,7 +125,7 @@ def text_of(item: Item) -> str:
     return item.value
 
 
-def text_reader(asked: Format | None, field: str | None, blank: Blank) -> Read:
+def text_reader(requested: Format | None, field: str | None, blank: Blank) -> Read:
     """Reads one text for each line or row of streams, whose names tell their formats unless one is given.
 
     Raises:
@@ -133,7 +133,7 @@ def text_reader(asked: Format | None, field: str | None, blank: Blank) -> Read:
     """
 
     def read(stream: BinaryIO, name: str) -> Iterator[Line]:
-        form = format_of(name, asked, ("lines", *TABLES))
+        form = format_of(name, requested, ("lines", *TABLES))
         for item in item_reader(form, Columns(field), blank)(stream, name):
             assert isinstance(item, Item)
             yield replace(item, text=text_of(item))

@@ -203,8 +203,8 @@ class RunOptions(ModelOptions):
         try:
             return self.load(model)
         except HoldsElmo:
-            asked = (self.kernel, self.compat, self.adapter, self.backend, self.special_tokens)
-            if asked != (None, "published", None, None, None) or self.dtype == "int8":
+            options = (self.kernel, self.compat, self.adapter, self.backend, self.special_tokens)
+            if options != (None, "published", None, None, None) or self.dtype == "int8":
                 raise InvalidRequest(
                     f"{model} is an ELMo, which has no --kernel, --compat, --adapter, --backend, "
                     "--special-tokens or --dtype int8; leave them out"

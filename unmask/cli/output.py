@@ -151,8 +151,8 @@ def json_line(value: object) -> str:
 def plain(value: object) -> Any:
     """The value as JSON types."""
     if is_dataclass(value) and not isinstance(value, type):
-        named = {"kind": type(value).__name__} if type(value).__module__.startswith("unmask.spec") else {}
-        return named | {f.name: plain(getattr(value, f.name)) for f in fields(value)}
+        kind = {"kind": type(value).__name__} if type(value).__module__.startswith("unmask.spec") else {}
+        return kind | {f.name: plain(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, PurePath):

@@ -188,17 +188,17 @@ def _models(
         )
     (first, source), *others = sources.items()
     loaders: dict[str, Callable[[], Model]] = {first: partial(run.load_with, source, adapters.get(None))}
-    named = {name: adapter_name for name, adapter_name in adapters.items() if name is not None}
-    if named:
+    adapter_of = {name: adapter_name for name, adapter_name in adapters.items() if name is not None}
+    if adapter_of:
         if run.backend == "native" or run.dtype == "int8":
             option = "--backend native" if run.backend == "native" else "--dtype int8"
             raise InvalidRequest(
                 f"{option} is given, and adapters that share a model's weights run in torch; leave it out, "
                 "or serve one --adapter without a name"
             )
-        shared = cache(partial(_with_adapters, source, named, run))
+        shared = cache(partial(_with_adapters, source, adapter_of, run))
         loaders[first] = lambda: shared().model()
-        for name in named:
+        for name in adapter_of:
             if name in sources:
                 raise InvalidRequest(
                     f"a model and an adapter are named {name}; give one another name: --adapter NAME=ADAPTER"
@@ -237,7 +237,7 @@ def _adapters(options: list[str]) -> dict[str | None, str]:
 
 def _named(options: list[str], what: str = "model") -> dict[str, str]:
     """Each model or index by its name, in the given order."""
-    named: dict[str, str] = {}
+    path_of: dict[str, str] = {}
     plural = "indexes" if what == "index" else f"{what}s"
     for option in options:
         name, equals, source = option.partition("=")
@@ -247,12 +247,12 @@ def _named(options: list[str], what: str = "model") -> dict[str, str]:
                 name = Path(option).resolve().name
         if not name.strip() or not source.strip():
             raise InvalidRequest(f"--{what} is {option!r}; give one, or NAME={what.upper()}")
-        if name in named:
+        if name in path_of:
             raise InvalidRequest(
                 f"two {plural} are named {name}; give one another name: --{what} NAME={what.upper()}"
             )
-        named[name] = source
-    return named
+        path_of[name] = source
+    return path_of
 
 
 def _keys(path: Path | None) -> list[str]:

@@ -93,15 +93,15 @@ class Guard:
             raise Refused(403, "ForeignOrigin", f"another web site may not use the {self._service}")
         if not path.startswith("/api/"):
             return
-        given = headers.get(TOKEN_HEADER)
-        if given is None:
+        token = headers.get(TOKEN_HEADER)
+        if token is None:
             raise Refused(
                 401,
                 "TokenMissing",
                 "this page was opened without its launch token; open the address that "
                 f'"{self._command}" printed',
             )
-        if not hmac.compare_digest(given.encode("latin-1"), self._token):
+        if not hmac.compare_digest(token.encode("latin-1"), self._token):
             raise Refused(
                 401,
                 "TokenWrong",

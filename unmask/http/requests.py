@@ -38,40 +38,40 @@ class Request:
 
     def number(self, name: str, default: int | None, low: int, high: int) -> int:
         """An integer of the query from ``low`` to ``high``; required if there is no default."""
-        given = self.query.get(name)
-        if given is None and default is not None:
+        value = self.query.get(name)
+        if value is None and default is not None:
             return default
-        if given is None or not re.fullmatch(r"[0-9]{1,9}", given) or not low <= int(given) <= high:
-            said = "is missing" if given is None else f"is {given!r}"
-            raise InvalidRequest(f"{name} {said}; it must be a whole number from {low} to {high}")
-        return int(given)
+        if value is None or not re.fullmatch(r"[0-9]{1,9}", value) or not low <= int(value) <= high:
+            problem = "is missing" if value is None else f"is {value!r}"
+            raise InvalidRequest(f"{name} {problem}; it must be a whole number from {low} to {high}")
+        return int(value)
 
     def share(self, name: str, default: float) -> float:
         """A number of the query between 0 and 1."""
-        given = self.query.get(name)
-        if given is None:
+        value = self.query.get(name)
+        if value is None:
             return default
-        if not re.fullmatch(r"[0-9]*\.?[0-9]{1,12}", given) or not 0 <= float(given) <= 1:
-            raise InvalidRequest(f"{name} is {given!r}; it must be a number from 0 to 1")
-        return float(given)
+        if not re.fullmatch(r"[0-9]*\.?[0-9]{1,12}", value) or not 0 <= float(value) <= 1:
+            raise InvalidRequest(f"{name} is {value!r}; it must be a number from 0 to 1")
+        return float(value)
 
     def choice(self, name: str, allowed: tuple[Choice, ...]) -> Choice:
         """A query value that must be one of ``allowed``; the first of them by default."""
-        given = self.query.get(name, allowed[0])
-        if given not in allowed:
-            raise InvalidRequest(f"{name} is {given!r}; it must be one of {', '.join(allowed)}")
-        return given
+        value = self.query.get(name, allowed[0])
+        if value not in allowed:
+            raise InvalidRequest(f"{name} is {value!r}; it must be one of {', '.join(allowed)}")
+        return value
 
     def range(self, name: str, tokens: int) -> slice:
         """A range ``start:stop`` of tokens, not empty and inside the text; all tokens by default."""
-        given = self.query.get(name)
-        if given is None:
+        value = self.query.get(name)
+        if value is None:
             return slice(0, tokens)
-        match = _RANGE.fullmatch(given)
+        match = _RANGE.fullmatch(value)
         start, stop = (int(match[1]), int(match[2])) if match else (0, 0)
         if not start < stop <= tokens:
             raise InvalidRequest(
-                f"{name} must be a range start:stop with 0 <= start < stop <= {tokens}, not {given!r}"
+                f"{name} must be a range start:stop with 0 <= start < stop <= {tokens}, not {value!r}"
             )
         return slice(start, stop)
 
@@ -89,12 +89,12 @@ def json_object(body: bytes) -> dict[str, Any]:
         Refused: it is not one.
     """
     try:
-        given = json.loads(body)
+        value = json.loads(body)
     except (ValueError, RecursionError):
         raise Refused(400, "BadRequest", "the body is not valid JSON") from None
-    if not isinstance(given, dict):
+    if not isinstance(value, dict):
         raise Refused(400, "BadRequest", "the body must be a JSON object")
-    return given
+    return value
 
 
 def index(name: str, given: str, count: int) -> int:
@@ -131,11 +131,11 @@ async def read_body(request: "WebRequest", *, limit: int = MAX_BODY_BYTES, kind:
         raise Refused(408, "BodyTooSlow", sentence) from None
     except ClientDisconnect:
         raise Refused(400, "BadRequest", "the body ends before its announced length") from None
-    said = request.headers.get("content-type", "").partition(";")[0].strip()
+    content_type = request.headers.get("content-type", "").partition(";")[0].strip()
     # A form on another page can post without a preflight request, but of neither of these types.
-    if request.method == "POST" and said != kind:
-        wanted = "JSON" if kind == JSON else kind
-        raise Refused(415, "BadRequest", f"the body must be {wanted}, with its content type saying so")
+    if request.method == "POST" and content_type != kind:
+        title = "JSON" if kind == JSON else kind
+        raise Refused(415, "BadRequest", f"the body must be {title}, with its content type saying so")
     return bytes(body)
 
 

@@ -45,9 +45,9 @@ class TimedProtocol(H11Protocol):
         waits until the client has confirmed the first, which it does after 40 ms. asyncio says so only for
         sockets that name their protocol, which those of `socket.create_server` do not.
         """
-        own = transport.get_extra_info("socket")
-        if own is not None and own.family in (socket.AF_INET, socket.AF_INET6):
-            own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection = transport.get_extra_info("socket")
+        if connection is not None and connection.family in (socket.AF_INET, socket.AF_INET6):
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         super().connection_made(transport)
         # Whatever is not read yet pauses writing, so that its time can be limited.
         transport.set_write_buffer_limits(high=0)

@@ -177,9 +177,9 @@ class Job:
             raise Cancelled("this work was stopped")
 
     def _weigh(self) -> None:
-        held = resident_bytes()
-        if held is not None and self._held_bytes is not None:
-            self.peak_bytes = max(self.peak_bytes or 0, held - self._held_bytes)
+        resident = resident_bytes()
+        if resident is not None and self._held_bytes is not None:
+            self.peak_bytes = max(self.peak_bytes or 0, resident - self._held_bytes)
 
 
 class Worker:
@@ -219,7 +219,7 @@ class Worker:
             return
         self._run_threads()
         with self._lock:
-            self._started = [one for one in self._started if not one.ended.is_set()]
+            self._started = [job for job in self._started if not job.ended.is_set()]
             self._started.append(job)
         self._jobs.put(job)
 

@@ -260,7 +260,7 @@ class SegmentBuilder:
 
     def _cut(self, documents: Sequence[Document]) -> tuple[list[CutDocument], list[tuple[str, str]]]:
         settings = self._settings.passages
-        found, skipped = [], []
+        cut, skipped = [], []
         for document, encoding in zip(documents, self._encodings(documents), strict=True):
             if isinstance(encoding, TextError):
                 skipped.append((document.id, str(encoding)))
@@ -275,8 +275,8 @@ class SegmentBuilder:
             if settings.whole and len(encoding) > settings.max_tokens:
                 read = truncated(encoding, settings.max_tokens)
             counts = TokensIndexed.of(read, None if settings.whole else passages)
-            found.append(self._with_parts(CutDocument(document, read, tuple(passages), counts)))
-        return found, skipped
+            cut.append(self._with_parts(CutDocument(document, read, tuple(passages), counts)))
+        return cut, skipped
 
     def _with_parts(self, cut: CutDocument) -> CutDocument:
         """The document with what the model of one vector reads of its passages.

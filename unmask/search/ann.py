@@ -135,11 +135,11 @@ class _Part:
 
     def search(self, query_E: Floats, k: int) -> tuple[Floats, Rows]:
         """Scores and rows of candidates, among which the ``k`` nearest are as far as they were found."""
-        wanted, live = max(CANDIDATES, 4 * k), int(self._live.sum())
-        if self._graph is None or 2 * wanted >= live or 2 * live < len(self._live):
+        count, live = max(CANDIDATES, 4 * k), int(self._live.sum())
+        if self._graph is None or 2 * count >= live or 2 * live < len(self._live):
             candidates = np.flatnonzero(self._live)
         else:
-            candidates = self._proposed(self._graph, query_E, wanted)
+            candidates = self._proposed(self._graph, query_E, count)
         scores = [
             self._scores(query_E, candidates[start : start + AT_ONCE])
             for start in range(0, len(candidates), AT_ONCE)

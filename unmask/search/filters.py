@@ -75,8 +75,8 @@ def _one_of(key: str, value: Any) -> Accept:
     return lambda metadata: key in metadata and any(_equal(metadata[key], value) for value in allowed)
 
 
-def _parsed(text: str, known: Sequence[str]) -> tuple[str, Accept]:
-    key, sign, wanted = _parts(text, known)
+def _parsed(text: str, keys: Sequence[str]) -> tuple[str, Accept]:
+    key, sign, wanted = _parts(text, keys)
 
     def accept(metadata: Mapping[str, Any]) -> bool:
         if key not in metadata:
@@ -94,10 +94,10 @@ def _parsed(text: str, known: Sequence[str]) -> tuple[str, Accept]:
     return key, accept
 
 
-def _parts(text: str, known: Sequence[str]) -> tuple[str, str, str]:
+def _parts(text: str, keys: Sequence[str]) -> tuple[str, str, str]:
     """The key, the operator and the value of a condition."""
     if isinstance(text, str):
-        for key in sorted(known, key=len, reverse=True):  # a key may hold an operator
+        for key in sorted(keys, key=len, reverse=True):  # a key may hold an operator
             match = REST.fullmatch(text.strip().removeprefix(key))
             if match is not None and text.strip().startswith(key):
                 return key, match[1], match[2]

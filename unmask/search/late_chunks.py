@@ -74,9 +74,9 @@ def late_chunks(
     parts: list[Window] = []
     owners: list[int] = []
     for document, (encoding, _) in enumerate(documents):
-        own = windows(encoding, model.max_tokens, overlap_tokens, "a document")
-        parts += own
-        owners += [document] * len(own)
+        own_windows = windows(encoding, model.max_tokens, overlap_tokens, "a document")
+        parts += own_windows
+        owners += [document] * len(own_windows)
     encodings = [part.encoding for part in parts]
     for chosen, batch in text_batches(model.spec, encodings, "first", tokens_per_pass):
         states_TD = model.engine.hidden_states(batch)

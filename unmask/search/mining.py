@@ -127,15 +127,17 @@ def mine(
         written = without = 0
         for start in range(0, len(queries), QUERIES_PER_PART):
             block = queries[start : start + QUERIES_PER_PART]
-            wanted = [[place[text] for text in positives[query]] for query in block]
+            positive_places = [[place[text] for text in positives[query]] for query in block]
             path = work / f"negatives-{start:09d}.json"
             if not path.exists():
                 query_QE = _unit(model.embed_query(block, truncation="end", pooling=settings.pooling))
-                _write_json(path, _block(query_QE, parts, wanted, most=most, start=start, settings=settings))
+                _write_json(
+                    path, _block(query_QE, parts, positive_places, most=most, start=start, settings=settings)
+                )
             nearest_of_queries: list[Nearest] = json.loads(path.read_text())
             say(f"queries: {start + len(block):,} of {len(queries):,}")
             for query, positives_of_query, (places_C, scores_C, own_scores) in zip(
-                block, wanted, nearest_of_queries, strict=True
+                block, positive_places, nearest_of_queries, strict=True
             ):
                 without += not len(places_C)
                 for positive_place, score in zip(positives_of_query, own_scores, strict=True):
@@ -239,7 +241,7 @@ Nearest = tuple[list[int], list[float], list[float]]
 def _block(
     query_QE: Floats,
     parts: Sequence[Floats],
-    wanted: Sequence[Sequence[int]],
+    positive_places: Sequence[Sequence[int]],
     *,
     most: int,
     start: int,
@@ -250,14 +252,14 @@ def _block(
     Args:
         query_QE: their vectors.
         parts: the vectors of all documents.
-        wanted: the places of the positive documents of each query.
+        positive_places: the places of the positive documents of each query.
         most: the nearest documents that are looked at.
         start: the number of the first query.
         settings: which of these are negatives.
     """
     scores_QC, places_QC = nearest(query_QE, parts, most)
     block_rows = []
-    for row, positives_of_query in enumerate(wanted):
+    for row, positives_of_query in enumerate(positive_places):
         own_scores = [float(query_QE[row] @ _row(parts, place)) for place in positives_of_query]
         draw = np.random.Generator(np.random.PCG64DXSM([settings.seed, MINING_STREAM, start + row]))
         candidate_places = candidates(

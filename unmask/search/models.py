@@ -100,9 +100,9 @@ def models_by_view(
             raise InvalidRequest(
                 f"{models[view].name} and {loaded.name} both give the view {view}; give one of them"
             )
-        named = loaded.checkpoint.source.folder if isinstance(source, Model) else source
+        source_name = loaded.checkpoint.source.folder if isinstance(source, Model) else source
         models[view] = loaded
-        identities[view] = ModelIdentity.of(loaded, sources[number] if sources else named)
+        identities[view] = ModelIdentity.of(loaded, sources[number] if sources else source_name)
     return models, identities
 
 

@@ -205,8 +205,8 @@ def passage_encodings(encoding: Encoding, passages: Sequence[Passage]) -> list[E
 
 
 def _passage(spans: NDArray[np.int64], first: int, end: int) -> Passage:
-    held = spans[first:end]
-    return Passage(int(held[:, 0].min()), int(held[:, 1].max()), end - first, first)
+    tokens = spans[first:end]
+    return Passage(int(tokens[:, 0].min()), int(tokens[:, 1].max()), end - first, first)
 
 
 def _last(holds: NDArray[np.bool_]) -> int:

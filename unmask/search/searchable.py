@@ -44,8 +44,8 @@ class SearchableIndex:
     def matches(self, query: str, hit: Hit) -> tuple[Span, ...]:
         """The characters of a hit's document whose terms are those of the query, within the passage."""
         analyzer = self.settings.analyzer or Analyzer()
-        wanted = set(analyzer.asked(query))
-        terms = [term for term in analyzer.terms(hit.text) if term.term in wanted]
+        query_terms = set(analyzer.asked(query))
+        terms = [term for term in analyzer.terms(hit.text) if term.term in query_terms]
         return tuple((hit.start + term.start, hit.start + term.end) for term in terms)
 
     def model(self, view: View) -> Model:
@@ -210,10 +210,10 @@ class SearchableIndex:
             InvalidRequest: there is no such mode, or the index lacks its view.
         """
         check_choice("truncation", truncation, get_args(Truncation))
-        wanted = None if among is None else self._contents.among(among)
+        allowed = None if among is None else self._contents.among(among)
         chosen = self.mode(mode)
         check_candidates(candidates, [chosen], self.settings.views, reranker)
-        request = SearchRequest(k, chosen, "document", wanted, reranker, candidates)
+        request = SearchRequest(k, chosen, "document", allowed, reranker, candidates)
         ids, document_P = self._contents.ids, self._contents.document_P
         ranked = []
         for text in listed("queries", queries):

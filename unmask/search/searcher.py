@@ -89,7 +89,9 @@ class Searcher:
         """
         if approximate:
             eligible_P = self._proposed(query, depth) & self.contents.live_P
-            return (found := self._view(query, "dense", depth, unit, eligible_P)), {"dense": found}
+            return (dense_ranking := self._view(query, "dense", depth, unit, eligible_P)), {
+                "dense": dense_ranking
+            }
         eligible_P = self.contents.live_P if among is None else among & self.contents.live_P
         if mode == "hybrid":
             reach = max(FUSED_DEPTH, depth, candidates or 0)
@@ -116,19 +118,21 @@ class Searcher:
         fusion: FusionSettings = DEFAULT_FUSION,
     ) -> tuple[Ranking, Mapping[View, Ranking]]:
         """One ranking of several; passages for many vectors are those that the other views found."""
-        found: dict[View, Ranking] = {}
+        by_view: dict[View, Ranking] = {}
         for view in views:
             if view != "multi_vector":
-                found[view] = self._view(query, view, reach, unit, eligible_P)
+                by_view[view] = self._view(query, view, reach, unit, eligible_P)
         if "multi_vector" in views:
-            seen = [ranking.passages for ranking in found.values()]
-            eligible = _mask(np.concatenate(seen), len(eligible_P)) if seen else eligible_P
-            found["multi_vector"] = self._view(query, "multi_vector", reach, unit, eligible)
-        if len(found) == 1:
-            (only,) = found.values()
-            return Ranking(only.passages[:depth], only.scores[:depth]), found
-        points = [fusion.points(view, ranking.scores) for view, ranking in found.items()]
-        rankings = [ranking.passages for ranking in found.values()]
+            ranked_passages = [ranking.passages for ranking in by_view.values()]
+            eligible = (
+                _mask(np.concatenate(ranked_passages), len(eligible_P)) if ranked_passages else eligible_P
+            )
+            by_view["multi_vector"] = self._view(query, "multi_vector", reach, unit, eligible)
+        if len(by_view) == 1:
+            (only,) = by_view.values()
+            return Ranking(only.passages[:depth], only.scores[:depth]), by_view
+        points = [fusion.points(view, ranking.scores) for view, ranking in by_view.items()]
+        rankings = [ranking.passages for ranking in by_view.values()]
         if unit == "passage":
             best = fused(zip(rankings, points, strict=True))
         else:
@@ -136,7 +140,7 @@ class Searcher:
         scores_P = np.zeros(len(eligible_P), dtype=np.float32)
         passages = np.array(sorted(best), dtype=np.int64)
         scores_P[passages] = [best[passage] for passage in passages.tolist()]
-        return ranked(self.contents, scores_P, _mask(passages, len(scores_P)), "passage", depth), found
+        return ranked(self.contents, scores_P, _mask(passages, len(scores_P)), "passage", depth), by_view
 
     def _fused_documents(
         self, rankings: Sequence[NDArray[np.int64]], points: Sequence[NDArray[np.float64]]
@@ -144,13 +148,15 @@ class Searcher:
         """Fused scores of documents, each by the passage that has the best rank in any view."""
         documents = [self.contents.document_P[passages] for passages in rankings]
         scores = fused(zip(documents, points, strict=True))
-        shown: dict[int, tuple[int, int, int]] = {}
+        best_of: dict[int, tuple[int, int, int]] = {}
         for number, (passages, documents_of_view) in enumerate(zip(rankings, documents, strict=True)):
             for rank, (passage, document) in enumerate(
                 zip(passages.tolist(), documents_of_view.tolist(), strict=True)
             ):
-                shown[document] = min(shown.get(document, (rank, number, passage)), (rank, number, passage))
-        return {shown[document][2]: score for document, score in scores.items()}
+                best_of[document] = min(
+                    best_of.get(document, (rank, number, passage)), (rank, number, passage)
+                )
+        return {best_of[document][2]: score for document, score in scores.items()}
 
     def _view(self, query: Query, view: View, depth: int, unit: Unit, eligible_P: Mask) -> Ranking:
         match view:

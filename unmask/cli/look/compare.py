@@ -132,15 +132,15 @@ def _show(comparison: Comparison, both: "tuple[ComparedTokens, ...]") -> None:
                 "guessed first"
             )
     if comparison.second is None:
-        shown = table(None, "token", "loss", "rank", "guesses", right=("loss", "rank"))
+        grid = table(None, "token", "loss", "rank", "guesses", right=("loss", "rank"))
         for token in comparison.first.tokens:
-            shown.add_row(safe(token.piece), f"{token.loss:.2f}", str(token.rank), _guesses(token))
+            grid.add_row(safe(token.piece), f"{token.loss:.2f}", str(token.rank), _guesses(token))
     else:
         right = ("loss", "loss B", "gain")
-        shown = table(None, "text", "loss", "guesses", "loss B", "guesses B", "gain", right=right)
+        grid = table(None, "text", "loss", "guesses", "loss B", "guesses B", "gain", right=right)
         for stretch in both:
             first, second = stretch.losses
-            shown.add_row(
+            grid.add_row(
                 safe(comparison.text[stretch.start : stretch.end]),
                 f"{first:.2f}",
                 _guesses(stretch.first[0]),
@@ -148,7 +148,7 @@ def _show(comparison: Comparison, both: "tuple[ComparedTokens, ...]") -> None:
                 _guesses(stretch.second[0]),
                 f"{first - second:+.2f}",
             )
-    screen.print(shown)
+    screen.print(grid)
     print_legend(LEGEND)
 
 

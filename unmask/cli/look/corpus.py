@@ -216,14 +216,14 @@ def _show_head(result: HeadReport) -> None:
     if not result.examples:
         screen.print("no text has such a query and key")
         return
-    shown = table(None, "score", "weight", "query → key", "text", "from", right=("score", "weight"))
+    grid = table(None, "score", "weight", "query → key", "text", "from", right=("score", "weight"))
     for example in result.examples:
         key = example.text[slice(*example.key)] or example.key_piece
         pair = f"{safe(example.text[slice(*example.query)])} → {safe(key)}"
-        shown.add_row(
+        grid.add_row(
             f"{example.score:.3f}", f"{example.weight:.3f}", pair, safe(example.text), safe(example.source)
         )
-    screen.print(shown)
+    screen.print(grid)
     note = (
         "score: the largest weight in the text"
         if result.pattern == "edge"
@@ -327,9 +327,9 @@ def _show_sinks(result: SinksReport) -> None:
     )
     right = ("share", "95 % interval", "uniform", "sinks")
     layers = tuple(f"layer {layer}" for layer in range(len(result.kinds[0].by_layer)))
-    shown = table(None, "tokens", *right, *layers, right=(*right, *layers))
+    grid = table(None, "tokens", *right, *layers, right=(*right, *layers))
     for kind in result.kinds:
-        shown.add_row(
+        grid.add_row(
             kind.kind,
             f"{kind.share.value:.3f}",
             _interval(kind.share),
@@ -337,7 +337,7 @@ def _show_sinks(result: SinksReport) -> None:
             f"{kind.sinks.value:.3f}",
             *(f"{layer.value:.3f}" for layer in kind.by_layer),
         )
-    screen.print(shown)
+    screen.print(grid)
     print_legend(LEGEND.format(epsilon=result.epsilon))
     if not result.removals:
         return

@@ -99,8 +99,8 @@ class _Writer:
                 )
             return {}
         try:
-            read = json_.loads(self._record.read_text(encoding="utf-8"))
-            return {fingerprint: Card(**card) for fingerprint, card in read["pages"].items()}
+            record = json_.loads(self._record.read_text(encoding="utf-8"))
+            return {fingerprint: Card(**card) for fingerprint, card in record["pages"].items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             raise OutputError(
                 f"{self._record} is damaged; remove it, and all pages are written again"
@@ -123,15 +123,19 @@ class _Writer:
         """What a page depends on: the text and how it is read, the weights, the package and its page."""
         from unmask.explorer.page import STATIC
 
-        asked: dict[str, object] = {
+        settings: dict[str, object] = {
             **vars(listed_text),
             "name": None,
             "model": listed_text.model or self.model,
         }
-        asked["weights"] = self._weights(listed_text.model or self.model)
-        asked |= {"run": {**vars(self.run), "threads": None}, "cut": self.cut, "unmask": unmask.__version__}
-        asked["page"] = (STATIC / "index.html").read_text(encoding="utf-8")
-        return hashlib.sha256(json_.dumps(asked, sort_keys=True).encode()).hexdigest()
+        settings["weights"] = self._weights(listed_text.model or self.model)
+        settings |= {
+            "run": {**vars(self.run), "threads": None},
+            "cut": self.cut,
+            "unmask": unmask.__version__,
+        }
+        settings["page"] = (STATIC / "index.html").read_text(encoding="utf-8")
+        return hashlib.sha256(json_.dumps(settings, sort_keys=True).encode()).hexdigest()
 
     def _weights(self, name: str) -> str:
         """A digest of a model's contents, which may change under the same name."""
@@ -160,17 +164,17 @@ class _Writer:
 
         too_long = "cut" if self.cut else "error"
         try:
-            read = api.ask(
+            session = api.ask(
                 "texts", {"text": listed_text.text, "pair": listed_text.pair, "too_long": too_long}
             )
-            measure(api, read["id"], read["model"])
-            finding = _finding(api, read["id"])
+            measure(api, session["id"], session["model"])
+            finding = _finding(api, session["id"])
             look = _look(listed_text, finding)
             fingerprint = self._fingerprint(listed_text)
             title = listed_text.title or first_words(listed_text.text)
             file = f"{_slug(title)}-{fingerprint[:8]}.html"
-            write_page(api, [read], look, self.folder / file, cut=self.cut, title=title)
-            codes = _codes(api, read, look)
+            write_page(api, [session], look, self.folder / file, cut=self.cut, title=title)
+            codes = _codes(api, session, look)
         except UnmaskError as error:
             raise InvalidRequest(f"{listed_text.name}: {error}") from None
         where = f"layer {look.layer}, head {look.head}"
@@ -181,7 +185,7 @@ class _Writer:
                 listed_text.text if listed_text.pair is None else f"{listed_text.text} / {listed_text.pair}"
             ),
             sentence=finding["sentence"] if finding else "",
-            about=f"{read['model']}, {read['kept_tokens']:,} tokens; the picture is {where}",
+            about=f"{session['model']}, {session['kept_tokens']:,} tokens; the picture is {where}",
             picture=map_picture(codes, f"Attention of {where}"),
             sha256=_sha256(self.folder / file),
         )
@@ -279,14 +283,14 @@ def _look(listed_text: GalleryText, finding: dict[str, Any] | None) -> "ViewSele
     return ViewSelection(views, finding["layer"], finding["head"], finding["query"])
 
 
-def _codes(api: "Api", read: dict[str, Any], look: "ViewSelection") -> Any:
+def _codes(api: "Api", session: dict[str, Any], look: "ViewSelection") -> Any:
     """The map of the head, whole: the tile of the last zoom level."""
     from unmask.explorer.routes.maps import TileRequest
     from unmask.explorer.wire.binary import unpack
     from unmask.explorer.wire.tiles import levels
 
-    level = levels(len(read["tokens"])) - 1
-    path = str(TileRequest(read["id"], look.layer, look.head, level, 0, 0))
+    level = levels(len(session["tokens"])) - 1
+    path = str(TileRequest(session["id"], look.layer, look.head, level, 0, 0))
     arrays, _ = unpack(api.answer("GET", path).data)
     return arrays["codes"]
 
@@ -347,10 +351,10 @@ def _of_json(path: Path) -> Iterator[GalleryText]:
 
 
 def _checked(row: Mapping[str, Any], name: str) -> GalleryText:
-    known = [field.name for field in fields(GalleryText) if field.name != "name"]
-    unknown = [key for key in row if key not in known]
+    keys = [field.name for field in fields(GalleryText) if field.name != "name"]
+    unknown = [key for key in row if key not in keys]
     if unknown:
-        raise InvalidText(f"{name} has a key {unknown[0]!r}; there are {', '.join(known)}")
+        raise InvalidText(f"{name} has a key {unknown[0]!r}; there are {', '.join(keys)}")
     for key in ("text", "pair", "title", "view", "model"):
         value = row.get(key)
         if value is not None and not (isinstance(value, str) and value.strip()):

@@ -135,24 +135,28 @@ def geometry(
     from unmask.interpret.geometry import project, random_baseline, read_texts
 
     with progress("Measuring layers", 0) as report:
-        read, used = _read((loaded,), words, points)
-        mask = None if special else read[0].special_T
+        texts_read, used = _read((loaded,), words, points)
+        mask = None if special else texts_read[0].special_T
         layers = measure(
-            read[0].states, special_N=mask, points=points, seed=seed, watch=lambda _, i, of: report(i, of)
+            texts_read[0].states,
+            special_N=mask,
+            points=points,
+            seed=seed,
+            watch=lambda _, i, of: report(i, of),
         )
         if projection is not None:
             projected = project(
-                read[0].states,
+                texts_read[0].states,
                 method=method,
                 basis=basis,
-                special_N=read[0].special_T,
+                special_N=texts_read[0].special_T,
                 seed=seed,
                 watch=lambda _, i, of: report(i, of),
             )
-            write_projection(projection, projected, read[0])
+            write_projection(projection, projected, texts_read[0])
         twin = None
         if random:
-            twin_states = read_texts(random_baseline(loaded.encoder, seed), read[0].encodings).states
+            twin_states = read_texts(random_baseline(loaded.encoder, seed), texts_read[0].encodings).states
             twin = measure(twin_states, special_N=mask, points=points, seed=seed, shuffled=False)
     left += len(words) - used
     result = GeometryReport(loaded.name, loaded.revision, used, left, special, seed, layers, twin)
@@ -249,7 +253,7 @@ def _aligned(a: "ReadTexts", b: "ReadTexts") -> tuple[list[object], list[object]
         for word in encoding.text.split():
             start = encoding.text.index(word, place)
             place = start + len(word)
-            both = [read.tokens_of((number, start, place)) for read in (a, b)]
+            both = [texts.tokens_of((number, start, place)) for texts in (a, b)]
             if all(map(len, both)):
                 rows_a.append(both[0])
                 rows_b.append(both[1])
@@ -363,11 +367,11 @@ def check_projection_file(path: Path) -> None:
     check_can_write(path)
 
 
-def write_projection(path: Path, projection: "Projection", read: "ReadTexts") -> None:
+def write_projection(path: Path, projection: "Projection", texts: "ReadTexts") -> None:
     """Write the points (L + 1, N, 3), the shares of variance (none of UMAP), and of each token its piece, its
     chunk and whether it is special."""
-    pieces = np.array([piece for encoding in read.encodings for piece in encoding.pieces])
-    chunks = np.repeat(np.arange(len(read.encodings)), [len(encoding) for encoding in read.encodings])
+    pieces = np.array([piece for encoding in texts.encodings for piece in encoding.pieces])
+    chunks = np.repeat(np.arange(len(texts.encodings)), [len(encoding) for encoding in texts.encodings])
     explained = np.empty((0, 3)) if projection.explained_L3 is None else projection.explained_L3
     with whole_file(path) as partial:
         try:
@@ -381,7 +385,7 @@ def write_projection(path: Path, projection: "Projection", read: "ReadTexts") ->
                         explained=explained,
                         piece=pieces,
                         chunk=chunks,
-                        special=read.special_T,
+                        special=texts.special_T,
                     )
             else:
                 described = {
@@ -391,7 +395,7 @@ def write_projection(path: Path, projection: "Projection", read: "ReadTexts") ->
                     "explained": explained.tolist(),
                     "piece": pieces.tolist(),
                     "chunk": chunks.tolist(),
-                    "special": read.special_T.tolist(),
+                    "special": texts.special_T.tolist(),
                 }
                 partial.write_text(json.dumps(described), encoding="utf-8")
         except OSError as error:

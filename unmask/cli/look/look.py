@@ -185,7 +185,7 @@ def look(
         "--pool": pool is not None,
         "--global-words or --global-sentences": any(chosen),
     }
-    _check_views([name for name, asked in views.items() if asked], layer, head)
+    _check_views([name for name, chosen in views.items() if chosen], layer, head)
     check_picture(picture, csv, has_map=head is not None or pool is not None)
     if top < 1:
         raise InvalidRequest(f"--top is {top}; it must be at least 1")
@@ -358,15 +358,15 @@ def _show_edges(result: Look) -> None:
         whose = "all layers" if result.layer is None else f"layer {result.layer}"
         whose += f", {result.pool} over heads"
     screen.print(f"{whose}: which keys each token attends to most{what}")
-    shown = table(None, "", "query", "keys", right=("",))
+    grid = table(None, "", "query", "keys", right=("",))
     for query, token in enumerate(result.tokens):
         keys = "   ".join(
             f"{safe(result.tokens[edge.key].surface)} ({edge.key}) {edge.probability:.3f}"
             for edge in result.edges
             if edge.query == query
         )
-        shown.add_row(str(query), safe(token.surface), keys)
-    screen.print(shown)
+        grid.add_row(str(query), safe(token.surface), keys)
+    screen.print(grid)
 
 
 def check_picture(path: Path | None, csv: Path | None, *, has_map: bool) -> None:

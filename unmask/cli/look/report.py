@@ -92,8 +92,8 @@ def report(
     result = Report(
         path=output,
         bytes=size,
-        models=tuple(read["model"] for read in reads),
-        tokens=tuple(read["kept_tokens"] for read in reads),
+        models=tuple(session["model"] for session in reads),
+        tokens=tuple(session["kept_tokens"] for session in reads),
         answers=answers,
         views=look.views,
         seconds=round(time.monotonic() - began, 3),
@@ -144,11 +144,11 @@ def write_page(
     from unmask.explorer.export.standalone_html import saved_page
     from unmask.explorer.export.views import address, view_paths
 
-    for read in reads:
-        measure(api, read["id"], read["model"])
+    for session in reads:
+        measure(api, session["id"], session["model"])
     get = partial(api.answer, "GET")
     hash_ = address(look, reads, cut=cut)
-    paths = view_paths(get, [read["id"] for read in reads], look)
+    paths = view_paths(get, [session["id"] for session in reads], look)
     with progress("answers", len(paths)) as done:
         page = saved_page(
             get, paths, hash_, f"{title or first_words(reads[0]['text'])} | unmask", progress=done

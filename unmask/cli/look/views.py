@@ -372,9 +372,9 @@ def show_patterns(view: "AttentionView", loaded: "Model", layer: int | None, *, 
     screen = console()
     kind = "texts" if view.encoding.pair is not None else "sentences"
     screen.print(f"[bold]{safe(result.model)}[/bold]; {result.tokens} tokens, {result.segments} {kind}\n")
-    shown = table(None, "head", "pattern", *SHAPES, right=SHAPES)
+    grid = table(None, "head", "pattern", *SHAPES, right=SHAPES)
     for each in result.heads:
         scores = ("-" if score is None else f"{score:.2f}" for score in each.scores.values())
-        shown.add_row(f"{each.layer}.{each.head}", each.pattern, *scores)
-    screen.print(shown)
+        grid.add_row(f"{each.layer}.{each.head}", each.pattern, *scores)
+    screen.print(grid)
     print_legend(PATTERNS_LEGEND.format(clear=CLEAR, distant=DISTANT))

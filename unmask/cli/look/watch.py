@@ -77,7 +77,7 @@ def watch(
         "--replacement": replacement is not None,
         "--generator": generator is not None,
     }
-    asked_for = [name for name, asked in views.items() if asked]
+    asked_for = [name for name, chosen in views.items() if chosen]
     if len(asked_for) > 1:
         raise InvalidRequest(f"{' and '.join(asked_for)} are different views; give one of them")
     loaded = run.load(model)
@@ -110,8 +110,8 @@ def _show(
     if json:
         kind = {MaskedView: "masked", MaskEpochs: "epochs", ReplacedView: "replaced"}.get(type(view), "pairs")
         means = {name: getattr(view, name) for name in MEANS[kind]}
-        named = {"model": loaded.name, "revision": loaded.revision, "view": kind}
-        print_json({**named, **means, kind: view})
+        facts = {"model": loaded.name, "revision": loaded.revision, "view": kind}
+        print_json({**facts, **means, kind: view})
     elif isinstance(view, MaskedView):
         _show_masked(view)
     elif isinstance(view, MaskEpochs):
@@ -124,7 +124,7 @@ def _show(
 
 def _show_masked(view: "MaskedView") -> None:
     console().print(safe(" ".join(token.corrupted_piece for token in view.tokens)))
-    shown = table(
+    grid = table(
         None,
         *("token", "word", "became", "loss", "frequency", "p", "rank", "predictions"),
         right=("token", "loss", "frequency", "p", "rank"),
@@ -138,8 +138,8 @@ def _show_masked(view: "MaskedView") -> None:
             f"{target.probability:.4f}",
             str(target.rank),
         )
-        shown.add_row(str(target.token), safe(target.piece), safe(became), *numbers, safe(guesses))
-    console().print(shown)
+        grid.add_row(str(target.token), safe(target.piece), safe(became), *numbers, safe(guesses))
+    console().print(grid)
     console().print(
         f"Mean loss {view.loss:.2f} nats over {counted(len(view.targets), 'target')} of "
         f"{counted(len(view.tokens), 'token')}; by "
@@ -151,14 +151,14 @@ def _show_masked(view: "MaskedView") -> None:
 
 def _show_epochs(view: "MaskEpochs") -> None:
     for row in (view.static, view.dynamic):
-        shown = table(f"{row.kind} masks", "epoch", "predicted so far", "targets", right=("epoch",))
+        grid = table(f"{row.kind} masks", "epoch", "predicted so far", "targets", right=("epoch",))
         for number, (targets, ever) in enumerate(zip(row.epochs, row.ever, strict=True), 1):
             if number > MOST_SHOWN:
                 break
             first = view.first_token
             words = " ".join(f"{token}:{view.pieces[token - first]}" for token in targets)
-            shown.add_row(str(number), f"{100 * ever:.0f} %", safe(words))
-        console().print(shown)
+            grid.add_row(str(number), f"{100 * ever:.0f} %", safe(words))
+        console().print(grid)
     count = len(view.expected)
     console().print(
         f"After {count} epochs: {100 * view.static.ever[-1]:.0f} % of the tokens were predicted with "
@@ -169,14 +169,14 @@ def _show_epochs(view: "MaskEpochs") -> None:
 
 
 def _show_replaced(view: "ReplacedView") -> None:
-    shown = table(
+    grid = table(
         None, "token", "read", "original", "p(replaced)", "loss", right=("token", "p(replaced)", "loss")
     )
     for token in view.tokens:
         original = "" if not token.target else token.piece if token.replaced else "sampled right"
         numbers = (f"{token.probability:.4f}", f"{token.loss:.3f}")
-        shown.add_row(str(token.token), safe(token.corrupted_piece), safe(original), *numbers)
-    console().print(shown)
+        grid.add_row(str(token.token), safe(token.corrupted_piece), safe(original), *numbers)
+    console().print(grid)
     console().print(
         f"Replaced by: {view.source}. Mean loss {view.loss:.3f} nats, {100 * view.accuracy:.0f} % right; one "
         f"answer for all tokens has {view.constant_loss:.3f} nats and "
@@ -185,14 +185,14 @@ def _show_replaced(view: "ReplacedView") -> None:
 
 
 def _show_pairs(view: "SentencePairView") -> None:
-    shown = table(None, "order", "p(second follows first)", right=("p(second follows first)",))
-    shown.add_row("as given", f"{view.given.probability:.4f}")
-    shown.add_row("swapped", f"{view.swapped.probability:.4f}")
+    grid = table(None, "order", "p(second follows first)", right=("p(second follows first)",))
+    grid.add_row("as given", f"{view.given.probability:.4f}")
+    grid.add_row("swapped", f"{view.swapped.probability:.4f}")
     others = [pair.probability for pair in view.unrelated]
-    shown.add_row(
+    grid.add_row(
         f"first, then an unrelated sentence (mean of {len(others)})", f"{sum(others) / len(others):.4f}"
     )
-    console().print(shown)
+    console().print(grid)
     console().print(
         f"Head: {view.task}; chance in training {view.chance:g}. Unrelated sentences: {min(others):.4f} to "
         f"{max(others):.4f}."

@@ -165,9 +165,9 @@ def number_of(value: float | None, form: str) -> str:
 
 def _speed(report: "SpeedReport") -> "Table":
     right = ("samples", "tokens", "tokens/s", "seconds", "largest batch", "time per token to even")
-    shown = table(None, "dtype", "size", "setting", *right, right=right)
+    grid = table(None, "dtype", "size", "setting", *right, right=right)
     for row in report.rows:
-        shown.add_row(
+        grid.add_row(
             row.dtype,
             row.size,
             row.setting,
@@ -178,7 +178,7 @@ def _speed(report: "SpeedReport") -> "Table":
             number_of(row.batch_sequences, ",d"),
             spread_of(row.time_per_token_to_even),
         )
-    return shown
+    return grid
 
 
 def _kernels(report: "KernelsReport") -> "Table":
@@ -192,9 +192,9 @@ def _kernels(report: "KernelsReport") -> "Table":
         "vs. masked SDPA",
         "vs. rectangular",
     )
-    shown = table(None, "kernel", "dtype", "batch", *right, right=right)
+    grid = table(None, "kernel", "dtype", "batch", *right, right=right)
     for row in report.rows:
-        shown.add_row(
+        grid.add_row(
             row.kernel,
             row.dtype,
             row.batch,
@@ -207,15 +207,15 @@ def _kernels(report: "KernelsReport") -> "Table":
             spread_of(row.times_as_fast_as_masked),
             spread_of(row.time_per_token_to_rectangular),
         )
-    return shown
+    return grid
 
 
 def _accuracy(report: "AccuracyReport") -> "Table":
     right = ("cosine mean", "1st percentile", "min", "largest difference", "STS-B Spearman")
-    shown = table(None, "dtype", *right, right=right)
+    grid = table(None, "dtype", *right, right=right)
     for row in report.rows:
         agreement = row.agreement
-        shown.add_row(
+        grid.add_row(
             row.dtype,
             f"{agreement.cosine_mean:.6f}",
             f"{agreement.cosine_percentile_1:.6f}",
@@ -223,4 +223,4 @@ def _accuracy(report: "AccuracyReport") -> "Table":
             f"{agreement.largest_difference:.1e}",
             number_of(row.sts_b_spearman, ".4f"),
         )
-    return shown
+    return grid

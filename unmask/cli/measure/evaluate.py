@@ -53,30 +53,30 @@ def dependencies(
 def _show_dependencies(result: "DependencyResult") -> None:
     screen = console()
     right = ("links", "accuracy", "95 % interval", "baseline", "difference", "p")
-    shown = table(
+    grid = table(
         None, "relation", "links", "best head", "accuracy", "95 % interval", "offset", "baseline",
         "difference", "p", "", right=right,
     )  # fmt: skip
     few = []
-    for one in result.relations:
-        compared = one.comparison
-        if compared is None or one.head is None:
-            few.append(f"{one.relation} {one.links}")
+    for relation in result.relations:
+        compared = relation.comparison
+        if compared is None or relation.head is None:
+            few.append(f"{relation.relation} {relation.links}")
             continue
-        layer, head, direction = one.head
-        shown.add_row(
-            safe(one.relation),
-            f"{one.links:,}",
+        layer, head, direction = relation.head
+        grid.add_row(
+            safe(relation.relation),
+            f"{relation.links:,}",
             f"{layer}.{head} {direction}",
             f"{compared.head.measured.value:.3f}",
             interval(compared.head.measured),
-            f"{one.offset:+d}",
+            f"{relation.offset:+d}",
             f"{compared.baseline.measured.value:.3f}",
             f"{compared.difference.value:+.3f} ({interval(compared.difference)})",
             f"{compared.p_holm:.4f}",
             "better" if compared.better else "",
         )
-    screen.print(shown)
+    screen.print(grid)
     screen.print(
         safe(
             f"{result.model}, {result.dtype}, on {result.data}: {result.sentences:,} sentences, "
@@ -130,17 +130,17 @@ def coreference(
 def _show_coreference(result: "CoreferenceResult") -> None:
     screen = console()
     right = ("mentions", "accuracy", "95 % interval", "nearest", "same head", "chance", "difference", "p")
-    shown = table(None, "mentions of", "best head", *right, "", right=right)
-    for one in result.kinds:
-        compared = one.comparison
-        baselines = (*(f"{value:.3f}" for value in one.baselines.values()), f"{one.chance:.3f}")
-        if compared is None or one.head is None:
-            shown.add_row(one.kind, "too few", f"{one.mentions:,}", "", "", *baselines, "", "", "")
+    grid = table(None, "mentions of", "best head", *right, "", right=right)
+    for kind in result.kinds:
+        compared = kind.comparison
+        baselines = (*(f"{value:.3f}" for value in kind.baselines.values()), f"{kind.chance:.3f}")
+        if compared is None or kind.head is None:
+            grid.add_row(kind.kind, "too few", f"{kind.mentions:,}", "", "", *baselines, "", "", "")
             continue
-        shown.add_row(
-            one.kind,
-            f"{one.head[0]}.{one.head[1]}",
-            f"{one.mentions:,}",
+        grid.add_row(
+            kind.kind,
+            f"{kind.head[0]}.{kind.head[1]}",
+            f"{kind.mentions:,}",
             f"{compared.head.measured.value:.3f}",
             interval(compared.head.measured),
             *baselines,
@@ -148,7 +148,7 @@ def _show_coreference(result: "CoreferenceResult") -> None:
             f"{compared.p_holm:.4f}",
             "better" if compared.better else "",
         )
-    screen.print(shown)
+    screen.print(grid)
     screen.print(
         safe(
             f"{result.model}, {result.dtype}, on {result.data}: {result.documents:,} documents in "
@@ -335,16 +335,16 @@ def _show_blimp(result: "BlimpResult") -> None:
 
 def _shares(title: str, shares: "Sequence[Share]") -> "Table":
     right = ("pairs", "accuracy", "95 % interval", "ties (wrong)")
-    made = table(None, title, *right, right=right)
-    for one in shares:
-        made.add_row(
-            safe(one.name),
-            f"{one.pairs:,}",
-            f"{one.accuracy:.4f}",
-            f"{one.low:.4f} to {one.high:.4f}",
-            f"{one.ties:,}",
+    grid = table(None, title, *right, right=right)
+    for share in shares:
+        grid.add_row(
+            safe(share.name),
+            f"{share.pairs:,}",
+            f"{share.accuracy:.4f}",
+            f"{share.low:.4f} to {share.high:.4f}",
+            f"{share.ties:,}",
         )
-    return made
+    return grid
 
 
 def _show_perplexity(result: "PerplexityResult") -> None:
@@ -352,8 +352,8 @@ def _show_perplexity(result: "PerplexityResult") -> None:
     screen = console()
     screen.print(safe(f"{result.model}, {result.dtype}, on {result.source}: {result.measure}, {how}"))
     right = ("value", "95 % interval")
-    made = table(None, "metric", *right, right=right)
-    shown = {
+    grid = table(None, "metric", *right, right=right)
+    metrics = {
         "loss, nats per token": ("loss", 4),
         "perplexity": ("perplexity", 3),
         "accuracy": ("accuracy", 4),
@@ -370,27 +370,27 @@ def _show_perplexity(result: "PerplexityResult") -> None:
         ("unigram loss (add-one, counts of this text)", f"{result.unigram_loss:.4f}"),
         ("unigram accuracy (most frequent token)", f"{result.unigram_accuracy:.4f}"),
     ):
-        key, places = shown.get(name, ("", 0))
+        key, places = metrics.get(name, ("", 0))
         between = result.intervals.get(key)
         ends = "" if between is None else f"{between.low:,.{places}f} to {between.high:,.{places}f}"
-        made.add_row(name, value, ends)
-    screen.print(made)
+        grid.add_row(name, value, ends)
+    screen.print(grid)
 
 
 def _show_tagging(result: "TaggingResult") -> None:
     screen = console()
     right = ("dev", "test", "95 % interval", "penalty")
-    made = table(None, "layer", *right, right=right)
-    for one in result.layers:
-        best = " (best on dev)" if one.layer == result.best_layer else ""
-        made.add_row(
-            f"{one.layer}{best}",
-            f"{one.dev_accuracy:.4f}",
-            f"{one.test_accuracy:.4f}",
-            f"{one.test_interval.low:.4f} to {one.test_interval.high:.4f}",
-            f"{one.strength:g}",
+    grid = table(None, "layer", *right, right=right)
+    for layer in result.layers:
+        best = " (best on dev)" if layer.layer == result.best_layer else ""
+        grid.add_row(
+            f"{layer.layer}{best}",
+            f"{layer.dev_accuracy:.4f}",
+            f"{layer.test_accuracy:.4f}",
+            f"{layer.test_interval.low:.4f} to {layer.test_interval.high:.4f}",
+            f"{layer.strength:g}",
         )
-    screen.print(made)
+    screen.print(grid)
     counts = ", ".join(f"{part} {count:,}" for part, count in result.words.items())
     screen.print(
         safe(
@@ -416,10 +416,10 @@ def _show_probes(result: "ProbingResult") -> None:
     shown_columns = {
         title: name for title, name in columns.items() if getattr(result.layers[0], name) is not None
     }
-    shown = table(None, "layer", *shown_columns, right=tuple(shown_columns))
-    for one in result.layers:
-        shown.add_row(str(one.layer), *(_cell(getattr(one, name)) for name in shown_columns.values()))
-    screen.print(shown)
+    grid = table(None, "layer", *shown_columns, right=tuple(shown_columns))
+    for layer in result.layers:
+        grid.add_row(str(layer.layer), *(_cell(getattr(layer, name)) for name in shown_columns.values()))
+    screen.print(grid)
     screen.print(
         f"baselines: the most frequent label {result.majority:.4f}, "
         f"that of each word form {result.by_form:.4f}"

@@ -94,14 +94,14 @@ def retrieval(
 
     judged = read_beir(data)
     settings = CollectionSettings(new.passages, new.passage_tokens, new.overlap_tokens)
-    wanted = Measurement(
+    measurement = Measurement(
         modes=mode or (),
         reranker=None if reranker is None else run.of_another_model().load(reranker),
         candidates=candidates,
         split=split,
         drop_same_id=drop_same_id,
     )
-    check(wanted, judged)
+    check(measurement, judged)
     exists = new.index is not None and holds_files(new.index)
     names = new.model or [] if exists else model_names(new.model or ())
     with collection_index(
@@ -112,11 +112,11 @@ def retrieval(
         sources=names,
         loader=lambda identity: replace(run, revision=identity.revision).load(identity.source),
     ) as index:
-        wanted.modes_of(index)
+        measurement.modes_of(index)
         with progress("indexing passages", 0) as report:
             indexed = add_collection(index, judged, progress=report)
         with progress("searching", 0) as report:
-            result = measure(indexed, wanted, progress=report)
+            result = measure(indexed, measurement, progress=report)
     output.finish(result, _show)
 
 
@@ -124,16 +124,18 @@ def _show(result: "RetrievalResult") -> None:
     screen = console()
     right = ("value", "95 % interval")
     for mode in result.modes:
-        made = table(_heading(mode), "figure", *right, right=right)
-        for one in mode.figures:
-            made.add_row(one.name, f"{one.value:.4f}", f"{one.low:.4f} to {one.high:.4f}")
-        screen.print(made)
+        grid = table(_heading(mode), "figure", *right, right=right)
+        for figure in mode.figures:
+            grid.add_row(figure.name, f"{figure.value:.4f}", f"{figure.low:.4f} to {figure.high:.4f}")
+        screen.print(grid)
         ties = ", ".join(f"{count:,} at {cutoff}" for cutoff, count in mode.ties_at.items() if count)
         if ties:
             screen.print(f"queries with equal scores across the cutoff, ordered by document id: {ties}")
         if mode.without_results:
             screen.print(f"queries for which nothing was found: {mode.without_results:,}")
-    models = ", ".join(f"{one.name} ({one.view}, {one.dtype})" for one in result.models) or "BM25 alone"
+    models = (
+        ", ".join(f"{model.name} ({model.view}, {model.dtype})" for model in result.models) or "BM25 alone"
+    )
     screen.print(
         safe(
             f"{models}, on {result.data} ({result.split}): {result.queries:,} queries, "

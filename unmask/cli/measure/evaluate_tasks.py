@@ -69,8 +69,8 @@ class TrainOptions:
         """
         options = {"--train": self.train, "--dev": self.dev, "--seeds": self.seeds, "--runs": self.runs}
         if self.protocol is None:
-            if named := [name for name, value in options.items() if value is not None]:
-                raise InvalidRequest(f"{named[0]} is given without --protocol; name the protocol too")
+            if given_names := [name for name, value in options.items() if value is not None]:
+                raise InvalidRequest(f"{given_names[0]} is given without --protocol; name the protocol too")
             return False
         if missing := [name for name in ("--train", "--runs") if options[name] is None]:
             raise InvalidRequest(f"--protocol is given without {missing[0]}; name it too")
@@ -312,14 +312,20 @@ def _show_report(report: "ProtocolReport") -> None:
 
     screen = console()
     right = ("mean", "standard deviation", "median", "seeds")
-    made = table(None, "metric", *right, f"by seed ({LEVEL} interval)", right=right)
+    grid = table(None, "metric", *right, f"by seed ({LEVEL} interval)", right=right)
     for task in report.tasks.values():
-        for name, one in task.columns.items():
-            each = ", ".join(f"{seed}: {one.value(seed)}" for seed in one.values)
-            deviation = "" if one.standard_deviation is None else f"{one.standard_deviation:.4f}"
-            row = (safe(name), f"{one.mean:.4f}", deviation, f"{one.median:.4f}", str(len(one.values)))
-            made.add_row(*row, safe(each))
-    screen.print(made)
+        for name, column in task.columns.items():
+            each = ", ".join(f"{seed}: {column.value(seed)}" for seed in column.values)
+            deviation = "" if column.standard_deviation is None else f"{column.standard_deviation:.4f}"
+            row = (
+                safe(name),
+                f"{column.mean:.4f}",
+                deviation,
+                f"{column.median:.4f}",
+                str(len(column.values)),
+            )
+            grid.add_row(*row, safe(each))
+    screen.print(grid)
     if report.average is not None:
         screen.print(safe(average_sentence(report.average)))
     for task in report.tasks.values():
@@ -335,14 +341,14 @@ def _show_squad(result: "SquadScores") -> None:
     """All questions, those with and without an answer, and the best thresholds."""
     screen = console()
     right = ("exact match", f"{LEVEL} interval", "F1", f"{LEVEL} interval ", "number")
-    made = table(None, "questions", *right, right=right)
+    grid = table(None, "questions", *right, right=right)
     rows = {"all": result, "with an answer": result.has_answer, "without an answer": result.no_answer}
-    for name, one in rows.items():
-        if one is not None:
-            exact, overlap = (_between(one.intervals.get(key), 2) for key in ("exact_match", "f1"))
-            row = (f"{one.exact_match:.2f}", exact, f"{one.f1:.2f}", overlap, f"{one.questions:,}")
-            made.add_row(name, *row)
-    screen.print(made)
+    for name, scores in rows.items():
+        if scores is not None:
+            exact, overlap = (_between(scores.intervals.get(key), 2) for key in ("exact_match", "f1"))
+            row = (f"{scores.exact_match:.2f}", exact, f"{scores.f1:.2f}", overlap, f"{scores.questions:,}")
+            grid.add_row(name, *row)
+    screen.print(grid)
     if result.threshold is not None:
         screen.print(f"threshold {result.threshold:g}")
     if (best := result.best_threshold) is not None:
@@ -375,10 +381,10 @@ def _show_classes(result: "ClassificationScores") -> None:
     screen = console()
     screen.print(_classes("label", result.classes, result.intervals))
     names = [safe(name) for name in result.classes]
-    made = table("gold (rows) and predicted", "", *names, right=tuple(names))
+    grid = table("gold (rows) and predicted", "", *names, right=tuple(names))
     for name, row in zip(names, result.confusion, strict=True):
-        made.add_row(name, *(f"{count:,}" for count in row))
-    screen.print(made)
+        grid.add_row(name, *(f"{count:,}" for count in row))
+    screen.print(grid)
     between = result.intervals
     fit = ", ".join(f"{name} {_with(value, between.get(name))}" for name, value in result.calibration.items())
     accuracy, macro, matthews = (
@@ -397,12 +403,12 @@ def _classes(
     title: str, classes: "Mapping[str, ClassScores]", intervals: "Mapping[str, Interval]"
 ) -> "Table":
     right = ("precision", "recall", "F1", f"{LEVEL} interval", "gold", "predicted")
-    made = table(None, title, *right, right=right)
-    for name, one in classes.items():
-        figures = (f"{value:.4f}" for value in (one.precision, one.recall, one.f1))
+    grid = table(None, title, *right, right=right)
+    for name, scores in classes.items():
+        figures = (f"{value:.4f}" for value in (scores.precision, scores.recall, scores.f1))
         between = _between(intervals.get(f"f1[{name}]"), 4)
-        made.add_row(safe(name), *figures, between, f"{one.gold:,}", f"{one.predicted:,}")
-    return made
+        grid.add_row(safe(name), *figures, between, f"{scores.gold:,}", f"{scores.predicted:,}")
+    return grid
 
 
 def _between(interval: "Interval | None", places: int) -> str:

@@ -51,8 +51,8 @@ def kernels(
     if model is not None:
         _show_model(model, json)
         return
-    asked = (device, dtype, pattern, position, longest, head_width)
-    if all(one is None for one in asked) and not (gradients or dropout or log_sum_exp):
+    options = (device, dtype, pattern, position, longest, head_width)
+    if all(option is None for option in options) and not (gradients or dropout or log_sum_exp):
         _list_all(json)
         return
     for name, number in (("--longest", longest), ("--head-width", head_width)):
@@ -84,11 +84,11 @@ def _show_choice(request: "AttentionRequest", json: bool) -> None:
     if json:
         print_json({"request": request, "chosen": chosen, "verdicts": verdicts})
         return
-    shown = table(None, "kernel", "for this request")
+    grid = table(None, "kernel", "for this request")
     for name, verdict in verdicts.items():
-        shown.add_row(name, verdict)
+        grid.add_row(name, verdict)
     screen = console()
-    screen.print(shown)
+    screen.print(grid)
     import torch
 
     if request.device == "cuda" and not torch.cuda.is_available():
@@ -156,11 +156,11 @@ def _list_all(json: bool) -> None:
     screen = console(width=100)
     for record in records:
         screen.print(f"[bold]{record.name}[/bold]")
-        shown = table(None, "", "")
-        shown.show_header = False
+        grid = table(None, "", "")
+        grid.show_header = False
         for name, value in _facts(record, devices):
-            shown.add_row(f"  {name}", value)
-        screen.print(shown)
+            grid.add_row(f"  {name}", value)
+        screen.print(grid)
         screen.print()
     _show_inference("inference on this CPU", _inference())
     screen.print()
@@ -180,33 +180,33 @@ def _inference(spec: "EncoderSpec | None" = None) -> dict[str, dict[str, str | N
     from unmask.errors import InvalidRequest
 
     library = connected()
-    found: dict[str, dict[str, str | None]] = {}
+    reasons: dict[str, dict[str, str | None]] = {}
     for dtype in INFERENCE_DTYPES:
         try:
             chosen = running(spec, dtype)
         except InvalidRequest as refusal:
-            found[dtype] = {"backend": "nothing", "reason": str(refusal)}
+            reasons[dtype] = {"backend": "nothing", "reason": str(refusal)}
             continue
         if chosen.backend == "native" and isinstance(library, Library):
-            shown = f"native ({library.level})"
+            native_title = f"native ({library.level})"
         else:
-            shown = "torch, packed for oneDNN" if chosen.packed else "torch, module by module"
-        found[dtype] = {"backend": shown, "reason": chosen.reason}
+            native_title = "torch, packed for oneDNN" if chosen.packed else "torch, module by module"
+        reasons[dtype] = {"backend": native_title, "reason": chosen.reason}
         if chosen.except_for is not None:
-            found[dtype]["in_torch"] = chosen.except_for
-    return found
+            reasons[dtype]["in_torch"] = chosen.except_for
+    return reasons
 
 
 def _show_inference(title: str, engines: dict[str, dict[str, str | None]]) -> None:
     screen = console(width=100)
     screen.print(f"[bold]{title}[/bold]", highlight=False)
-    shown = table(None, "", "")
-    shown.show_header = False
+    grid = table(None, "", "")
+    grid.show_header = False
     for dtype, engine in engines.items():
         why = f": {engine['reason']}" if engine["reason"] else ""
         but = f"; {engine['in_torch']} in torch" if engine.get("in_torch") else ""
-        shown.add_row(f"  {dtype}", f"{engine['backend']}{why}{but}")
-    screen.print(shown)
+        grid.add_row(f"  {dtype}", f"{engine['backend']}{why}{but}")
+    screen.print(grid)
 
 
 def _show_model(model: str, json: bool) -> None:
@@ -227,7 +227,7 @@ def _facts(record: "Capability", devices: set[str]) -> Iterator[tuple[str, str]]
     yield "dtypes", ", ".join(sorted(record.dtypes))
     yield "attention", ", ".join(sorted(kind.__name__ for kind in record.patterns))
     yield "score terms", ", ".join(sorted(kind.__name__ for kind in record.positions))
-    has = [FEATURE_NAMES[one] for one in FEATURE_NAMES if getattr(record, one)]
+    has = [FEATURE_NAMES[feature] for feature in FEATURE_NAMES if getattr(record, feature)]
     yield "supports", ", ".join(has) or "none of gradients, dropout, log-sum-exp, dilation"
     yield "preferred lengths", _lengths(record)
     yield "head widths", _widths(record)

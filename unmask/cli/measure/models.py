@@ -90,20 +90,22 @@ def _shipped_adapters() -> tuple[AdapterRow, ...]:
     from unmask.spec import ROLES
     from unmask.weights.adapters.adapter import SHIPPED_ADAPTERS, find_adapter
 
-    found = [find_adapter(name) for name in SHIPPED_ADAPTERS]
+    adapters = [find_adapter(name) for name in SHIPPED_ADAPTERS]
     return tuple(
-        AdapterRow(one.name, str(ROLES[one.role].command), tuple(one.config.get("id2label", {}).values()))
-        for one in found
+        AdapterRow(
+            adapter.name, str(ROLES[adapter.role].command), tuple(adapter.config.get("id2label", {}).values())
+        )
+        for adapter in adapters
     )
 
 
 def _show_adapters(rows: tuple[AdapterRow, ...]) -> None:
     screen = console(width=100)
     screen.print("[bold]adapters[/bold] of default, which come with unmask")
-    shown = table(None, "  --adapter", "command", "labels")
+    grid = table(None, "  --adapter", "command", "labels")
     for row in rows:
-        shown.add_row(f"  {row.name}", f"unmask {row.command}", ", ".join(map(safe, row.labels)))
-    screen.print(shown)
+        grid.add_row(f"  {row.name}", f"unmask {row.command}", ", ".join(map(safe, row.labels)))
+    screen.print(grid)
     screen.print()
 
 
@@ -113,12 +115,12 @@ def _show(rows: list[ModelRow]) -> None:
     numbers = ("layers", "width", "heads", "parameters", "positions")
     for (family, paper, license), group in groupby(rows, lambda row: (row.family, row.paper, row.license)):
         screen.print(f"[bold]{family}[/bold], {safe(paper)}, {safe(license)}")
-        shown = table(None, "  name", *numbers, "here", right=numbers)
-        shown.columns[0].min_width = NAME_WIDTH
-        for column, width in zip(shown.columns[1:], NUMBER_WIDTHS, strict=False):
+        grid = table(None, "  name", *numbers, "here", right=numbers)
+        grid.columns[0].min_width = NAME_WIDTH
+        for column, width in zip(grid.columns[1:], NUMBER_WIDTHS, strict=False):
             column.min_width = width
         for row in group:
             sizes = (row.layers, row.width, row.heads, f"{row.parameter_count:,}", row.max_tokens or "any")
-            shown.add_row(f"  {row.name}", *map(str, sizes), HERE.get(row.here or "", ""))
-        screen.print(shown)
+            grid.add_row(f"  {row.name}", *map(str, sizes), HERE.get(row.here or "", ""))
+        screen.print(grid)
         screen.print()

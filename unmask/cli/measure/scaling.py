@@ -164,7 +164,7 @@ def _points(report: "ScalingReport") -> "Table":
     from unmask.bench.scaling.report import duration, size
 
     right = ("tokens", "median", "lowest to highest", "curve", "peak memory", "memory curve")
-    made = table(None, "kernel", *right, "kernels that ran, or why not", right=right)
+    grid = table(None, "kernel", *right, "kernels that ran, or why not", right=right)
     for point in report.points:
         seconds = point.seconds
         cells = ["", "", "", "", ""]
@@ -176,8 +176,8 @@ def _points(report: "ScalingReport") -> "Table":
             cells[3] = size(point.peak_bytes)
             cells[4] = "" if point.fitted_bytes is None else size(point.fitted_bytes)
         last = ", ".join(point.ran) if point.measured else f"{point.outcome}: {point.note}"
-        made.add_row(safe(point.kernel), f"{point.length:,}", *cells, safe(last))
-    return made
+        grid.add_row(safe(point.kernel), f"{point.length:,}", *cells, safe(last))
+    return grid
 
 
 def _show_comparison(comparison: "Comparison") -> None:
@@ -192,14 +192,17 @@ def _show_comparison(comparison: "Comparison") -> None:
     rows = table(None, "kernel", *right_side, right=right_side)
     for row in comparison.rows:
         times = f"{row.times.median:.2f} ({row.times.lowest:.2f} to {row.times.highest:.2f})"
-        sizes = ("" if one is None else size(one) for one in (row.left_bytes, row.right_bytes))
+        sizes = ("" if amount is None else size(amount) for amount in (row.left_bytes, row.right_bytes))
         calls = (duration(row.left.median), duration(row.right.median))
         rows.add_row(safe(row.kernel), f"{row.length:,}", *calls, times, *sizes)
     screen.print(rows)
-    for one in comparison.crossings:
+    for crossing in comparison.crossings:
         ends = [
             f"{'no quadratic term' if cross is None else f'{cross.value:,.0f} tokens'}"
             f"{'' if longest is None else f', longest {longest:,}'}"
-            for cross, longest in ((one.left, one.left_longest), (one.right, one.right_longest))
+            for cross, longest in (
+                (crossing.left, crossing.left_longest),
+                (crossing.right, crossing.right_longest),
+            )
         ]
-        screen.print(safe(f"{one.kernel}: the quadratic term dominates from {ends[0]} | {ends[1]}"))
+        screen.print(safe(f"{crossing.kernel}: the quadratic term dominates from {ends[0]} | {ends[1]}"))

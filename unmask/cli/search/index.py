@@ -342,11 +342,11 @@ def _report(opened: "Index", added: "Added | None", deleted: int, *, pruned: boo
             _list("not among these inputs, and kept (--prune deletes them)", list(added.missing))
     if deleted:
         print(f"{counted(deleted, 'document')} deleted")
-    shown = table(None, "", "")
+    grid = table(None, "", "")
     for name, value in totals.items():
-        shown.add_row(name, f"{value:,}" if isinstance(value, int) else safe(str(value)))
-    shown.add_row("views", ", ".join(opened.settings.views))
-    console().print(shown)
+        grid.add_row(name, f"{value:,}" if isinstance(value, int) else safe(str(value)))
+    grid.add_row("views", ", ".join(opened.settings.views))
+    console().print(grid)
 
 
 def _list_skipped(added: "Added") -> None:

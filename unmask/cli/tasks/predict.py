@@ -146,7 +146,7 @@ class Source:
 
 def source_of(
     file: str | None,
-    asked: Format | None,
+    requested: Format | None,
     formats: tuple[Format, ...],
     columns: Columns,
     blank: Blank = "error",
@@ -157,7 +157,7 @@ def source_of(
         InvalidRequest: the format does not exist, or the columns do not fit it.
     """
     name = file or STANDARD_INPUT
-    form = format_of("" if name == STANDARD_INPUT else name, asked, formats)
+    form = format_of("" if name == STANDARD_INPUT else name, requested, formats)
     return Source(name, form, item_reader(form, columns, blank))
 
 
@@ -213,8 +213,8 @@ class Job(Generic[Result]):
         """The lines of a prediction, with their line ends."""
         if not self.json:
             return self.lines(item, result)
-        named = {"model": loaded.name, "revision": loaded.revision, **self.facts, **(item.place or {})}
-        return json_line({**named, **self.details(item, result)})
+        facts = {"model": loaded.name, "revision": loaded.revision, **self.facts, **(item.place or {})}
+        return json_line({**facts, **self.details(item, result)})
 
     def show(self, loaded: "Model", item: Item, result: Result) -> None:
         """Print a prediction."""

@@ -126,15 +126,15 @@ def _source(text: str | None, other: str | None, file: str | None) -> str | None
             raise InvalidRequest("give two texts, or --file FILE or - for lines with two texts each")
 
 
-def _pairs(name: str, asked: Format | None, fields: tuple[str, str] | None, blank: Blank) -> Source:
+def _pairs(name: str, requested: Format | None, fields: tuple[str, str] | None, blank: Blank) -> Source:
     """The pairs of a file or of standard input, of which neither text is blank.
 
     Raises:
         InvalidRequest: the columns of a table are not named.
     """
-    if fields is None and asked not in (None, "lines"):
-        raise InvalidRequest(f"--format is {asked}, which has columns; name two of them with --fields")
-    form = asked or format_by_name("" if name == STANDARD_INPUT else name)
+    if fields is None and requested not in (None, "lines"):
+        raise InvalidRequest(f"--format is {requested}, which has columns; name two of them with --fields")
+    form = requested or format_by_name("" if name == STANDARD_INPUT else name)
     if fields is None:
         form, columns = "lines", Columns(None, tabs=True, options=("--fields", "--fields"))
     else:

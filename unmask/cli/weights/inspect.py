@@ -100,15 +100,15 @@ def _show(inspection: "Inspection", screen: Console) -> None:
         ("\n[bold]architecture[/bold]", describe_spec(inspection.spec)),
         ("\n[bold]tensors[/bold]", _tensors(inspection)),
     ):
-        shown = table(None, "", "")
-        shown.show_header = False
-        shown.columns[0].no_wrap = False
-        shown.columns[0].max_width = 28
+        grid = table(None, "", "")
+        grid.show_header = False
+        grid.columns[0].no_wrap = False
+        grid.columns[0].max_width = 28
         for name, value in rows:
-            shown.add_row(safe(name), safe(value))
+            grid.add_row(safe(name), safe(value))
         if title:
             screen.print(title)
-        screen.print(shown)
+        screen.print(grid)
 
 
 def _facts(inspection: "Inspection") -> Iterator[tuple[str, str]]:
@@ -166,11 +166,11 @@ def _some(names: tuple[str, ...]) -> str:
 
 
 def _show_tensors(inspection: "Inspection", screen: Console) -> None:
-    shown = table("", "tensor", "shape", "dtype", "use")
+    grid = table("", "tensor", "shape", "dtype", "use")
     for tensor in inspection.tensors:
         use = tensor.ours or f"ignored: {tensor.reason}"
-        shown.add_row(safe(tensor.name), " x ".join(map(str, tensor.shape)), tensor.dtype, safe(use))
-    screen.print(shown)
+        grid.add_row(safe(tensor.name), " x ".join(map(str, tensor.shape)), tensor.dtype, safe(use))
+    screen.print(grid)
 
 
 def check_options(picture: Path | None, against: str | None, *, tensors: bool) -> None:
@@ -221,7 +221,7 @@ def show_architecture(
     names = (name,) if against is None else (name, against)
     every = [first, *(find_architecture_of(other, None, compat) for other in names[1:])]
     if picture is not None:
-        specs, outputs = [one.spec for one in every], [each.output for each in every]
+        specs, outputs = [entry.spec for entry in every], [each.output for each in every]
         _draw(picture, specs, [each.name for each in every], outputs)
     if len(every) == 2:
         comparison = compare_architectures(*every)
@@ -263,15 +263,15 @@ def _draw(
 
 def _show_comparison(comparison: "ArchitectureComparison") -> None:
     screen = console(width=110)
-    shown = table(None, "", "", safe(comparison.a), safe(comparison.b))
-    for column in shown.columns[2:]:
+    grid = table(None, "", "", safe(comparison.a), safe(comparison.b))
+    for column in grid.columns[2:]:
         column.min_width = 24
         column.max_width = 40
     for row in comparison.rows:
         style = "bold" if row.differs else ""
         mark = "≠" if row.differs else ""
-        shown.add_row(safe(row.name), mark, _words(row.a), _words(row.b), style=style)
-    screen.print(shown)
+        grid.add_row(safe(row.name), mark, _words(row.a), _words(row.b), style=style)
+    screen.print(grid)
     count = sum(row.differs for row in comparison.rows)
     screen.print(
         f"\n{count} of {len(comparison.rows)} rows differ (≠); - is not known here or does not apply"
@@ -293,8 +293,8 @@ def _show_published(architecture: "Architecture") -> None:
         f"{safe(architecture.paper or '')}: as published; it is not on this "
         "machine, and nothing was downloaded"
     )
-    shown = table(None, "", "")
-    shown.show_header = False
+    grid = table(None, "", "")
+    grid.show_header = False
     for name, value in describe_spec(architecture.spec):
-        shown.add_row(safe(name), safe(value))
-    screen.print(shown)
+        grid.add_row(safe(name), safe(value))
+    screen.print(grid)

@@ -163,8 +163,8 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
     # A disk may hold é as one character or as two.
     parts = unicodedata.normalize("NFC", name).split("/")
     paths = ["/".join(parts[:count]) for count in range(1, len(parts) + 1)]
-    wanted = [unicodedata.normalize("NFC", pattern).rstrip("/") for pattern in patterns]
-    return any(fnmatchcase(candidate, pattern) for pattern in wanted for candidate in (*paths, *parts))
+    normalized = [unicodedata.normalize("NFC", pattern).rstrip("/") for pattern in patterns]
+    return any(fnmatchcase(candidate, pattern) for pattern in normalized for candidate in (*paths, *parts))
 
 
 def pdf_documents(raw: bytes, name: str) -> Iterator[Document | Skipped]:

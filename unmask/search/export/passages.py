@@ -87,14 +87,14 @@ class Source:
             vectors = segment.arrays["dense/vectors"]
             rows: list[int] = []
             passages: list[ExportedPassage] = []
-            held = 0
+            bytes_held = 0
             for row, passage, size in self._passages(first, np.flatnonzero(live_P)):
                 rows.append(row)
                 passages.append(passage)
-                held += size
-                if held >= BLOCK_BYTES:
+                bytes_held += size
+                if bytes_held >= BLOCK_BYTES:
                     yield Block(passages, np.asarray(vectors[rows], np.float32))
-                    rows, passages, held = [], [], 0
+                    rows, passages, bytes_held = [], [], 0
             if rows:
                 yield Block(passages, np.asarray(vectors[rows], np.float32))
             first += len(live_P)

@@ -92,9 +92,9 @@ def _bm25(segments: Sequence[Arrays], live: Sequence[Mask]) -> dict[str, Pieces]
     terms = sorted(set().union(*spellings))
     rank = {term: number for number, term in enumerate(terms)}
     keys, passages, counts, lengths, first = [], [], [], [], 0
-    for arrays, mask, own in zip(segments, live, spellings, strict=True):
+    for arrays, mask, segment_terms in zip(segments, live, spellings, strict=True):
         live_postings, numbers = _live_postings(arrays, mask, first, "bm25")
-        ranks = np.array([rank[term] for term in own], dtype=np.int64)
+        ranks = np.array([rank[term] for term in segment_terms], dtype=np.int64)
         keys.append(np.repeat(ranks, np.diff(arrays["bm25/postings"]))[live_postings])
         passages.append(numbers)
         counts.append(arrays["bm25/counts"][live_postings])

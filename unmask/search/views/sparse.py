@@ -65,14 +65,14 @@ class Sparse:
 
     def explain(self, ids: Ids, weights: Floats, passage: int) -> list[tuple[int, float]]:
         """What each word adds to the score of a passage: ids and products, largest first."""
-        found = []
+        shares = []
         for start, arrays in self._placed():
             for id, weight in zip(ids.tolist(), weights.tolist(), strict=True):
                 passages, weights_N = _postings(arrays, id)
                 at = np.flatnonzero(passages == passage - start)
                 if len(at):
-                    found.append((id, weight * float(weights_N[at[0]])))
-        return sorted(found, key=lambda weight: (-weight[1], weight[0]))
+                    shares.append((id, weight * float(weights_N[at[0]])))
+        return sorted(shares, key=lambda weight: (-weight[1], weight[0]))
 
     def _placed(self) -> list[tuple[int, Mapping[str, NDArray[Any]]]]:
         starts = np.cumsum([0, *self._sizes]).tolist()
