@@ -595,13 +595,13 @@ def test_the_best_layer_is_chosen_on_dev(exact, monkeypatch):
     figures = {0: (0.5, 0.9), 1: (0.8, 0.6), 2: (0.8, 0.7), 3: (0.7, 0.8)}
     between = wilson_interval(0.5, 9)
     monkeypatch.setattr(
-        tagging,
+        probing,
         "_scores",
         lambda model, read, classes, layers, **_: [
-            tagging.LayerScore(layer, *figures[layer], 1.0, between) for layer in layers
+            probing.LayerScore(layer, *figures[layer], 1.0, between) for layer in layers
         ],
     )
-    result = tagging.measure_tagging(exact, toy_treebank())
+    result = probing.measure_tagging(exact, toy_treebank())
     assert (result.best_layer, result.accuracy) == (1, 0.6)  # of equal ones the first
 
 
