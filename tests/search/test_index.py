@@ -398,7 +398,7 @@ def test_public_names():
 
 
 def test_bm25_alone_needs_no_model(tmp_path, monkeypatch):
-    monkeypatch.setattr("unmask.search.models.load", None)  # loading anything would fail
+    monkeypatch.setattr("unmask.search.settings.load", None)  # loading anything would fail
     made = Index.create(tmp_path / "index", [], passage_tokens=8)
     added = made.add([*documents(), Document("blank", " \n"), Document("broken", "a \ud800 b")])
     assert made.settings.views == made.settings.modes == ("bm25",)

@@ -141,7 +141,7 @@ def test_another_model_is_refused(index, tmp_path):
 
 
 def test_an_index_without_a_model(folder, tmp_path, monkeypatch):
-    for module in ("unmask", "unmask.models.load", "unmask.search.models", "unmask.search.searchable"):
+    for module in ("unmask", "unmask.models.load", "unmask.search.settings", "unmask.search.searchable"):
         monkeypatch.setattr(f"{module}.load", None)  # loading anything would fail
     ran = run_here("index", folder, "-o", tmp_path / "words", "--model", "none")
     assert ran.code == 0, ran.err

@@ -27,7 +27,7 @@ COMMANDS = {
 @pytest.fixture
 def loads(monkeypatch):
     """How models would be loaded; nothing goes on after that."""
-    import_module("unmask.search.models")  # what is first imported meanwhile would keep the stand-in
+    import_module("unmask.search.settings")  # what is first imported meanwhile would keep the stand-in
     calls = []
 
     class Reached(BaseException):

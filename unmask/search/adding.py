@@ -17,7 +17,6 @@ from unmask.models.load import Model
 from unmask.search.contents import ContentsBuilder
 from unmask.search.documents.values import Document
 from unmask.search.late_chunks import late_chunks
-from unmask.search.models import tokens_of_prompt
 from unmask.search.options import View
 from unmask.search.passages import (
     Passage,
@@ -27,7 +26,7 @@ from unmask.search.passages import (
     passages_of,
     words_of,
 )
-from unmask.search.settings import IndexSettings
+from unmask.search.settings import IndexSettings, tokens_of_prompt
 from unmask.search.views.bm25 import Bm25Builder
 from unmask.search.views.sparse import SparseBuilder
 from unmask.search.views.vectors import VectorsBuilder

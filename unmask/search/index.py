@@ -13,11 +13,18 @@ from unmask.search.contents import Contents
 from unmask.search.documents.values import Document
 from unmask.search.export.run import Exported, export
 from unmask.search.late_chunks import check_late_chunks
-from unmask.search.models import ModelIdentity, load_again, longest_passage, models_by_view
 from unmask.search.options import Chunking, Stemmer, StoreFormat
 from unmask.search.passages import TokensIndexed
 from unmask.search.searchable import SearchableIndex
-from unmask.search.settings import IndexSettings, PassageSettings, passage_tokens_of
+from unmask.search.settings import (
+    IndexSettings,
+    ModelIdentity,
+    PassageSettings,
+    load_again,
+    longest_passage,
+    models_by_view,
+    passage_tokens_of,
+)
 from unmask.search.store import Check, Store, writing
 from unmask.search.values import Added
 from unmask.tasks import Progress

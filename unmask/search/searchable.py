@@ -11,13 +11,11 @@ from unmask.search.analysis import Analyzer
 from unmask.search.contents import Contents
 from unmask.search.explain import Explainer
 from unmask.search.filters import Filter, accepting
-from unmask.search.models import ModelIdentity, load_again, view_of
 from unmask.search.options import Fusion, Mode, Unit, View, Why
 from unmask.search.queries import Query
 from unmask.search.ranking import FusionSettings, Ranking, in_order
-from unmask.search.request import RERANKED, SearchRequest, check_candidates
-from unmask.search.searcher import DEFAULT_FUSION, Searcher
-from unmask.search.settings import IndexSettings
+from unmask.search.searcher import DEFAULT_FUSION, RERANKED, Searcher, SearchRequest, check_candidates
+from unmask.search.settings import IndexSettings, ModelIdentity, load_again, view_of
 from unmask.search.values import Explanation, Hit, Span
 from unmask.spec import PairScore
 from unmask.tasks.pair_scores import activated

@@ -3,13 +3,16 @@
 Axes: P passages; Q vectors of the query.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.base.arguments import whole_number
+from unmask.errors import InvalidRequest, quoted
 from unmask.models.load import Model
 from unmask.search.analysis import Analyzer
 from unmask.search.ann import ApproximateSearch
@@ -21,6 +24,7 @@ from unmask.search.settings import IndexSettings
 from unmask.search.views.bm25 import Bm25
 from unmask.search.views.sparse import Sparse
 from unmask.search.views.vectors import Dense, Vectors
+from unmask.spec import PairScore
 from unmask.text import Truncation
 
 if TYPE_CHECKING:
@@ -40,6 +44,9 @@ APPROXIMATE_FACTOR = 4
 
 ROUNDING = 1e-5
 """Relative error of float32 products; passages this close to the last rank are computed again in float64."""
+
+RERANKED = 50
+"""Hits of the first stage that a reranker scores."""
 
 
 class Searcher:
@@ -231,3 +238,64 @@ def _mask(passages: NDArray[np.int64], count: int) -> Mask:
     mask = np.zeros(count, dtype=np.bool_)
     mask[passages] = True
     return mask
+
+
+@dataclass(frozen=True, eq=False)
+class SearchRequest:
+    """The arguments of one search; see `Index.search`."""
+
+    k: int
+    mode: Mode
+    unit: Unit
+    among: NDArray[np.bool_] | None
+    reranker: Model | None
+    candidates: int | None
+    approximate: bool = False
+    fusion: FusionSettings = DEFAULT_FUSION
+
+    def __post_init__(self) -> None:
+        whole_number("k", self.k, 1)
+        if self.candidates is not None:
+            whole_number("candidates", self.candidates, self.k)
+        reranker = self.reranker
+        scores_pairs = isinstance(reranker, Model) and isinstance(reranker.checkpoint.head, PairScore)
+        if reranker is not None and not scores_pairs:
+            raise InvalidRequest(
+                f"reranker is {quoted(reranker)}; give a loaded cross-encoder, which scores pairs of texts"
+            )
+
+
+def check_candidates(
+    candidates: int | None,
+    modes: Collection[Mode],
+    views: Collection[View],
+    reranker: Model | None,
+    *,
+    fused: int | None = FUSED_DEPTH,
+) -> None:
+    """Refuse candidates that no search would use.
+
+    Args:
+        candidates: see `Index.search`.
+        modes: those of the searches.
+        views: those of the index.
+        reranker: what scores the candidates again, if anything does.
+        fused: the length of the rankings that hybrid search fuses, which more candidates extend; None if
+            they do not.
+
+    Raises:
+        InvalidRequest: they would have no effect.
+    """
+    if candidates is None or reranker is not None:
+        return
+    if "multi_vector" in modes and len(views) > 1:
+        return
+    more = ""
+    if fused is not None and "hybrid" in modes:
+        if candidates > fused:
+            return
+        more = f", or more than {fused}"
+    raise InvalidRequest(
+        f"candidates is {candidates} and has no effect with mode {', '.join(modes)} without a reranker; "
+        f"leave it out, or give a reranker{more}"
+    )

@@ -9,7 +9,7 @@ from typing import Any
 from unmask.errors import EmptyText, InvalidRequest, InvalidText, TextTooLong, UnmaskError
 from unmask.models.load import Model
 from unmask.search.index import Index
-from unmask.search.request import RERANKED
+from unmask.search.searcher import RERANKED
 from unmask.search.store.manifest import read_pointer
 from unmask.search.values import Hit
 from unmask.serve.errors import BadField

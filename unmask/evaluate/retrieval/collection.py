@@ -14,8 +14,7 @@ from unmask.models.load import Model
 from unmask.search.documents import Document, Skipped, read_documents
 from unmask.search.documents.read import BEIR_CORPUS, BEIR_JUDGMENTS, BEIR_QUERIES
 from unmask.search.index import Index, Models, remove_if_empty
-from unmask.search.models import ModelIdentity, load_again
-from unmask.search.settings import PassageSettings
+from unmask.search.settings import ModelIdentity, PassageSettings, load_again
 from unmask.search.values import Added
 from unmask.tasks.progress import Progress
 from unmask.text.lines import COMPRESSED

@@ -21,7 +21,7 @@ from unmask.search.documents import Document
 from unmask.search.documents.rows import joined
 from unmask.search.index import Index, Models
 from unmask.search.options import Mode
-from unmask.search.request import check_candidates
+from unmask.search.searcher import check_candidates
 from unmask.spec import PairScore
 from unmask.tasks.prompts import prompt_of
 from unmask.tasks.similarity import Metric, similarity

@@ -31,7 +31,7 @@ from unmask.models.load import Model
 from unmask.search.index import Index, Models
 from unmask.search.options import Mode, View
 from unmask.search.passages import TokensIndexed
-from unmask.search.request import RERANKED, check_candidates
+from unmask.search.searcher import RERANKED, check_candidates
 from unmask.tasks.progress import Progress
 
 Run = Mapping[str, Mapping[str, float]]

@@ -14,9 +14,9 @@ from unmask.explorer.sessions.models import Models, ModelSlot
 from unmask.explorer.wire.page_request import PageRequest
 from unmask.http.errors import Refused, cannot
 from unmask.http.worker import Worker
-from unmask.search.models import ModelIdentity
 from unmask.search.options import Mode, Unit, Why
 from unmask.search.ranking import RANK_CONSTANT
+from unmask.search.settings import ModelIdentity
 from unmask.search.values import Explanation
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from unmask.errors import InvalidRequest
 from unmask.search.contents import Contents, page_at
 from unmask.search.documents.values import Document
-from unmask.search.models import ModelIdentity
+from unmask.search.settings import ModelIdentity
 from unmask.tasks import Progress
 
 BLOCK_BYTES = 1 << 23

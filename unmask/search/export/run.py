@@ -13,9 +13,8 @@ from unmask.search.contents import Contents
 from unmask.search.export.files import write_opensearch, write_parquet, write_pgvector
 from unmask.search.export.passages import Source
 from unmask.search.export.qdrant import write_qdrant_folder, write_qdrant_server
-from unmask.search.models import ModelIdentity
 from unmask.search.options import StoreFormat, View
-from unmask.search.settings import IndexSettings
+from unmask.search.settings import IndexSettings, ModelIdentity
 from unmask.tasks import Progress
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
