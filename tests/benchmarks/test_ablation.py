@@ -47,7 +47,7 @@ from unmask.families.native import to_config
 from unmask.spec import EncoderSpec
 from unmask.spec.plain import to_plain
 from unmask.training.pretrain import read_run
-from unmask.training.run.events import read_events
+from unmask.training.run.log import read_events
 
 TINY = Sizes(width=16, layers=4, heads=2, feedforward=64, vocabulary=300, tokens=32, radius=4)
 SIZES = [Sizes(), TINY, Sizes(width=128, layers=3, heads=2, feedforward=500, vocabulary=4000)]

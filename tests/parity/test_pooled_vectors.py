@@ -230,7 +230,7 @@ def test_the_command(encoder, tmp_path):
 
 def test_training_and_saving_take_the_layers_with_them(encoder, tmp_path):
     """An encoder that was built without the output's layers is not saved as if it had them."""
-    from unmask.training.objectives.contrastive import ContrastiveObjective
+    from unmask.training.objectives.labeled import ContrastiveObjective
     from unmask.weights.build import on_meta
     from unmask.weights.write.save import save as save_checkpoint
 

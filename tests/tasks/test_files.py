@@ -18,8 +18,8 @@ from tests.unit.test_embed_command import PART, journaled_rows, slowly
 from unmask.base.resume import ResumableFile
 from unmask.tasks.schemes import entities_of
 from unmask.text.lines import Stream
-from unmask.training.finetune.data_settings import DataSettings
 from unmask.training.finetune.records import read_labeled
+from unmask.training.finetune.settings import DataSettings
 
 TEXTS = ["the river bank", "a text " * 20, "muddy", "another bank was muddy ."] * 5
 

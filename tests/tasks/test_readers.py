@@ -20,8 +20,8 @@ from unmask.errors import InvalidRequest, InvalidText, UnmaskError
 from unmask.search.index import Index
 from unmask.text import lines as text_lines
 from unmask.training.data.sources import SourceSpec, documents
-from unmask.training.finetune.data_settings import DataSettings
 from unmask.training.finetune.records import read_labeled
+from unmask.training.finetune.settings import DataSettings
 
 ODD = {
     "empty.txt": (b"", "there is no text in the input"),

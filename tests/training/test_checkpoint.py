@@ -26,7 +26,7 @@ from unmask.training.run.checkpoint import (
     steps_of,
     verify,
 )
-from unmask.training.run.events import EventLog, read_events
+from unmask.training.run.log import EventLog, read_events
 
 
 def snapshot(step):

@@ -12,10 +12,9 @@ from unmask.errors import InvalidRequest
 from unmask.spec import Classifier, LayerNorm, PooledVector
 from unmask.spec.global_tokens import has_global_tokens
 from unmask.text.batch import PackedBatch
-from unmask.training.data import pairs
-from unmask.training.data.labeled import LabeledBatches, LabeledSequence
-from unmask.training.data.pairs import draw_pairs
-from unmask.training.objectives.contrastive import ContrastiveObjective
+from unmask.training.data import labeled
+from unmask.training.data.labeled import LabeledBatches, LabeledSequence, draw_pairs
+from unmask.training.objectives.labeled import ContrastiveObjective
 
 GUIDE = [0] * 8 + [1] * 4 + [2] * 8
 """The labels of the example in SetFit's guide to sampling: 28 + 6 + 28 pairs of one label, 32 + 64 + 32 of
@@ -69,7 +68,7 @@ def test_too_many_pairs_and_pairs_of_one_kind_are_refused(monkeypatch):
         drawn([0, 0, 0])
     with pytest.raises(InvalidRequest, match="make 0 pairs of one label and 1 of two labels"):
         drawn([0, 1])
-    monkeypatch.setattr(pairs, "MOST_PAIRS", 189)
+    monkeypatch.setattr(labeled, "MOST_PAIRS", 189)
     with pytest.raises(InvalidRequest, match="the 20 training texts make 190 pairs and the limit is 189"):
         drawn(GUIDE)
 

@@ -11,7 +11,7 @@ from torch import nn
 from tests.support.specs import POST_NORM, ROTARY_WINDOWS, random_encoder
 from tests.training.drawn import set_gradients
 from unmask.training.optim import OptimizerSpec, build_optimizer
-from unmask.training.optim.muon import newton_schulz, orthogonalize
+from unmask.training.optim.updates import newton_schulz, orthogonalize
 
 KINDS = ("adamw", "stable_adamw", "muon")
 

@@ -13,7 +13,7 @@ from tests.training.drawn import set_gradients
 from unmask.encoder.heads.prediction_heads import TransformLayer
 from unmask.spec import Classifier, MaskedLM, Transform
 from unmask.training.optim import OptimizerSpec, build_optimizer
-from unmask.training.optim.groups import place_parameters
+from unmask.training.optim.build import place_parameters
 
 
 def groups_of(module, kind="muon"):

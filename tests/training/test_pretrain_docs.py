@@ -22,7 +22,7 @@ from unmask.training.objectives.sentence_pairs import SentencePairSpec
 from unmask.training.optim import OptimizerSpec, ScheduleSpec
 from unmask.training.pretrain import pretrain
 from unmask.training.run import settings
-from unmask.training.run.events import EventLog
+from unmask.training.run.log import EventLog
 from unmask.training.run.settings import RunSettings
 from unmask.training.run.state import FREE
 from unmask.training.table import read_table

@@ -19,11 +19,16 @@ from unmask.families.heads import pretrained
 from unmask.spec import LearnedPositions, Transform
 from unmask.training.objectives import replaced
 from unmask.training.objectives.build import build_objective
-from unmask.training.objectives.generator import discriminator_spec, generator_spec
+from unmask.training.objectives.generator import (
+    ShiftedTable,
+    discriminator_spec,
+    export,
+    generator_spec,
+    shared_parts,
+)
 from unmask.training.objectives.masking import MaskingSpec
 from unmask.training.objectives.replaced import ReplacedSpec, ReplacedTokenDetection, draw_words
-from unmask.training.objectives.sharing import ShiftedTable, export, shared_parts
-from unmask.training.optim.groups import place_parameters
+from unmask.training.optim.build import place_parameters
 
 SIZE = 97
 TINY = {

@@ -25,7 +25,7 @@ from tests.training.runs import (
 from unmask.errors import InvalidRequest, UnmaskError
 from unmask.training import train
 from unmask.training.pretrain import pretrain, read_run
-from unmask.training.run.loop_settings import BatchSettings
+from unmask.training.run.settings import BatchSettings
 
 RUN_MODULE = importlib.import_module("unmask.training.run.run")
 

@@ -20,8 +20,14 @@ from unmask.spec import Classifier, LearnedPositions, Pooler
 from unmask.text import Tokenizer
 from unmask.training.data.batches import Chunk
 from unmask.training.objectives.masking import MaskingSpec
-from unmask.training.objectives.sentence_pairs import SentencePairs, SentencePairSpec
-from unmask.training.objectives.splitting import exchange, pair_up, places, swap
+from unmask.training.objectives.sentence_pairs import (
+    SentencePairs,
+    SentencePairSpec,
+    exchange,
+    pair_up,
+    places,
+    swap,
+)
 from unmask.training.vocabulary import Vocabulary
 
 BERT = with_heads(POST_NORM, Classifier("next_sentence", 2, "pooler"))

@@ -24,14 +24,13 @@ from unmask.training.data import (
     SourceSpec,
     documents,
     prepare,
-    shard_cache,
-    writing,
+    write_shards,
 )
-from unmask.training.data.epochs import EpochOrder
-from unmask.training.data.shard_cache import ReadAhead, ShardCache, StoredFile
-from unmask.training.data.stored import stored
+from unmask.training.data import stored as stored_sources
+from unmask.training.data.sampling import EpochOrder
+from unmask.training.data.stored import ReadAhead, ShardCache, StoredFile, stored
 from unmask.training.pretrain import pretrain
-from unmask.training.pretrain.run_text import bytes_at_a_time
+from unmask.training.pretrain.run import bytes_at_a_time
 
 STORE = "memory://tokens"
 PLENTY = 10**9
@@ -43,8 +42,8 @@ MICRO = 90
 def small_files(file_bytes):
     """Sources are tokenized into files of about so many bytes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("unmask.training.data.writing.BATCH_CHARACTERS", 300)
-        patch.setitem(writing.write_shards.__kwdefaults__, "file_bytes", file_bytes)
+        patch.setattr("unmask.training.data.prepare.BATCH_CHARACTERS", 300)
+        patch.setitem(write_shards.__kwdefaults__, "file_bytes", file_bytes)
         yield
 
 
@@ -302,7 +301,7 @@ def test_a_copy_that_another_process_removes_while_it_is_verified(store, tmp_pat
         (tmp_path / file.sha256).unlink()
         return digest(stream, name)
 
-    monkeypatch.setattr(shard_cache.hashlib, "file_digest", removing)
+    monkeypatch.setattr(stored_sources.hashlib, "file_digest", removing)
     assert content(ShardCache(tmp_path, PLENTY), file) == b"tokens" * 100
 
 
@@ -368,7 +367,7 @@ def test_the_file_used_longest_ago_is_removed(store, tmp_path):
     there = {path.name for path in tmp_path.iterdir() if path.stat().st_size}
     assert there == {first.sha256, third.sha256, abandoned.name}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shard_cache, "ABANDONED_SECONDS", -1.0)
+        patch.setattr(stored_sources, "ABANDONED_SECONDS", -1.0)
         ShardCache(tmp_path, 1200)._make_room()
     assert not abandoned.exists()
     ShardCache(tmp_path, 0)._make_room()

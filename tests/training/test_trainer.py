@@ -34,12 +34,17 @@ from unmask.training.objectives.interface import Example, LossOutput, Objective
 from unmask.training.optim import OptimizerSpec, build_optimizer
 from unmask.training.pretrain import read_run
 from unmask.training.run.callbacks import Callback, ProgressPrinter
-from unmask.training.run.checkpoint import steps_of
+from unmask.training.run.checkpoint import steps_of, newest_for_all
 from unmask.training.run.loop import Loop, MetricAccumulator
-from unmask.training.run.loop_settings import BatchSettings, FaultSettings, LoopSettings
 from unmask.training.run.ranks import Ranks
-from unmask.training.run.settings import CheckpointSettings, EvaluationSettings, LogSettings
-from unmask.training.run.sharded import newest_for_all
+from unmask.training.run.settings import (
+    BatchSettings,
+    CheckpointSettings,
+    EvaluationSettings,
+    FaultSettings,
+    LogSettings,
+    LoopSettings,
+)
 from unmask.training.run.trainer import Trainer
 
 # --- any item ------------------------------------------------------------------------------------------

@@ -13,8 +13,8 @@ from unmask.errors import InvalidRequest, NonFiniteResult, OutputError
 from unmask.training import train
 from unmask.training.run.checkpoint import steps_of
 from unmask.training.run.flops import Peak
+from unmask.training.run.log import Board
 from unmask.training.run.loop import Loop
-from unmask.training.run.trackers import Board
 
 # --- numbers -------------------------------------------------------------------------------------------
 
@@ -152,7 +152,7 @@ def test_a_full_disk_under_tensorboard_names_its_file(place, tmp_path, monkeypat
         def filling(self, metrics):
             if self.step == 2:
                 monkeypatch.setattr(
-                    "unmask.training.run.events.EventLog.write", lambda *_, **__: None
+                    "unmask.training.run.log.EventLog.write", lambda *_, **__: None
                 )  # its pages have room left
                 fill(disk)
             return one_step(self, metrics)

@@ -16,7 +16,7 @@ from unmask.training.data.batches import Chunk
 from unmask.training.objectives.masked import MaskedLanguageModel
 from unmask.training.objectives.masking import MaskingSpec
 from unmask.training.objectives.replaced import ReplacedSpec, ReplacedTokenDetection
-from unmask.training.view.text import draw_of, frequency_losses, vocabulary_of
+from unmask.training.view.steps import draw_of, frequency_losses, vocabulary_of
 
 TEXT = "the river bank was muddy, a text was another text!"
 SIZES = {

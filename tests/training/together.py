@@ -15,9 +15,8 @@ from unmask.training.optim import Ema, build_optimizer
 from unmask.training.optim.dtensor import full_tensors
 from unmask.training.pretrain.run import recompute_layers
 from unmask.training.run.distributed import is_sharded, shard, unsharded
-from unmask.training.run.launch import joined
 from unmask.training.run.loop import Loop, MetricAccumulator
-from unmask.training.run.ranks import Ranks
+from unmask.training.run.ranks import Ranks, joined
 from unmask.training.run.settings import RunSettings
 from unmask.training.table import read_table
 

@@ -1044,7 +1044,7 @@ class Model:
             InvalidRequest: the checkpoint has no masked-LM head, or an argument is out of range.
             NonFiniteResult: a loss is infinity or NaN.
         """
-        from unmask.training.view.masked import masked_view
+        from unmask.training.view.steps import masked_view
 
         encoding = self._one_text("masked_view reads one text, so", text)
         return masked_view(
@@ -1069,7 +1069,7 @@ class Model:
     ) -> "MaskEpochs":
         """Which tokens of a text are predicted in each epoch, with static and with dynamic masks.
 
-        It needs no head. See `unmask.training.view.masked.mask_epochs`.
+        It needs no head. See `unmask.training.view.steps.mask_epochs`.
 
         Args:
             text: one text.
@@ -1082,7 +1082,7 @@ class Model:
             TextError: the text is empty, too long, or not Unicode text.
             InvalidRequest: the tokenizer lacks a special token, or an argument is out of range.
         """
-        from unmask.training.view.masked import mask_epochs
+        from unmask.training.view.steps import mask_epochs
 
         encoding = self._one_text("mask_epochs reads one text, so", text)
         return mask_epochs(
@@ -1122,7 +1122,7 @@ class Model:
             CheckpointError: the generator cannot be loaded.
             NonFiniteResult: a score is infinity or NaN.
         """
-        from unmask.training.view.replaced import (
+        from unmask.training.view.steps import (
             replaced_by_generator,
             replaced_by_reader,
             require_detector,
@@ -1166,7 +1166,7 @@ class Model:
             InvalidRequest: the checkpoint has no such head.
             NonFiniteResult: a logit is infinity or NaN.
         """
-        from unmask.training.view.pairs import pair_task, sentence_pair_view
+        from unmask.training.view.steps import pair_task, sentence_pair_view
 
         pair_task(self.spec, self.name)
         return sentence_pair_view(

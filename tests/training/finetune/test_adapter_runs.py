@@ -12,8 +12,7 @@ from unmask.encoder.layers.lora import updates
 from unmask.errors import InvalidRequest, OutputError
 from unmask.training.finetune.run import FinetuneRun, finetune
 from unmask.training.finetune.settings import settings_of_table
-from unmask.training.run.stopping import Stopped
-from unmask.training.run.trainer import Trainer
+from unmask.training.run.trainer import Stopped, Trainer
 
 TEXTS = ["river bank", "the text was muddy", "a"]
 

@@ -12,8 +12,7 @@ import unmask
 from tests.support.specs import SPECS
 from tests.support.tiny import tiny_bert, write_tokenizer
 from unmask.errors import InvalidRequest, InvalidText, TextError, TextTooLong
-from unmask.training.finetune.choices import right_choice
-from unmask.training.finetune.examples import Counts, Preparation
+from unmask.training.finetune.examples import Counts, Preparation, right_choice
 from unmask.training.finetune.records import Labeled, read_labeled
 from unmask.training.finetune.run import finetune
 from unmask.training.finetune.settings import settings_of_table

@@ -9,13 +9,11 @@ import tomllib
 from tests.support.places import REPOSITORY, default_folder
 from tests.training.test_pretrain_docs import keys
 from unmask.training.finetune import settings
-from unmask.training.finetune.data_settings import DataSettings
-from unmask.training.finetune.settings import FewShotSettings
+from unmask.training.finetune.settings import DataSettings, FewShotSettings
 from unmask.training.objectives.specs import SiftSpec
 from unmask.training.optim import OptimizerSpec, ScheduleSpec
 from unmask.training.retrieval.settings import RetrievalSettings
-from unmask.training.run.loop_settings import FaultSettings
-from unmask.training.run.settings import CheckpointSettings, LogSettings
+from unmask.training.run.settings import CheckpointSettings, FaultSettings, LogSettings
 
 PAGE = REPOSITORY / "docs" / "finetune.md"
 BEGIN, END = "<!-- keys: written by tests/training/finetune/test_docs.py -->", "<!-- end of keys -->"

@@ -24,10 +24,9 @@ from unmask.training.finetune.records import Labeled
 from unmask.training.finetune.result import read_result
 from unmask.training.finetune.run import FinetuneRun, finetune
 from unmask.training.finetune.settings import settings_of_table
-from unmask.training.run.events import read_events
+from unmask.training.run.log import read_events
 from unmask.training.run.ranks import Ranks
-from unmask.training.run.stopping import Stopped
-from unmask.training.run.trainer import Trainer
+from unmask.training.run.trainer import Stopped, Trainer
 
 __all__ = ["place"]
 

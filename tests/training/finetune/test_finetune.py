@@ -18,8 +18,7 @@ from unmask.training.finetune.start import task_checkpoint, task_encoder
 from unmask.training.run.base_model import first_checkpoint
 from unmask.training.run.callbacks import Callback
 from unmask.training.run.ranks import Ranks
-from unmask.training.run.stopping import Stopped
-from unmask.training.run.trainer import Trainer
+from unmask.training.run.trainer import Stopped, Trainer
 
 WORDS = ["the", "river", "bank", "was", "muddy", "a", "text", "another"]
 

@@ -13,8 +13,7 @@ from unmask.evaluate.protocols.runs import TaskFiles, scored_run
 from unmask.training.finetune.inputs import UNCHANGED
 from unmask.training.finetune.run import FinetuneRun, finetune
 from unmask.training.finetune.settings import settings_of_table
-from unmask.training.run.stopping import Stopped
-from unmask.training.run.trainer import Trainer
+from unmask.training.run.trainer import Stopped, Trainer
 
 __all__ = ["place"]
 

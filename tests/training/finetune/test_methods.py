@@ -11,7 +11,7 @@ from unmask.errors import InvalidRequest
 from unmask.training.finetune.run import finetune
 from unmask.training.finetune.settings import settings_of_table
 from unmask.training.finetune.tasks import Task
-from unmask.training.run.events import read_events
+from unmask.training.run.log import read_events
 
 __all__ = ["place"]
 

@@ -8,7 +8,7 @@ from torch import distributed
 from tests.support.command import run_here
 from tests.training.finetune.test_finetune import place
 from tests.training.test_distributed import assert_well, only_one_speaks, parent, run_together
-from unmask.training.run.events import read_events
+from unmask.training.run.log import read_events
 
 __all__ = ["parent", "place"]
 

@@ -21,8 +21,7 @@ from unmask.training.finetune.data_settings import DataSettings
 from unmask.training.finetune.records import read_labeled
 from unmask.training.finetune.run import FinetuneRun
 from unmask.training.run.callbacks import Callback
-from unmask.training.run.stopping import Stopped
-from unmask.training.run.trainer import Trainer
+from unmask.training.run.trainer import Stopped, Trainer
 
 WORDS = ["the", "river", "bank", "was", "muddy", "a", "text", "another"]
 

@@ -14,10 +14,9 @@ from tests.training.finetune.test_finetune import Heard, place, table
 from unmask.errors import InvalidRequest
 from unmask.training.finetune.result import FinetuneResult
 from unmask.training.finetune.run import FinetuneRun, finetune
-from unmask.training.finetune.seeds import SeedsResult, summarized
 from unmask.training.finetune.settings import settings_of_table
-from unmask.training.run.stopping import Stopped
-from unmask.training.run.trainer import Trainer
+from unmask.training.finetune.sweep import SeedsResult, summarized
+from unmask.training.run.trainer import Stopped, Trainer
 
 __all__ = ["place"]
 

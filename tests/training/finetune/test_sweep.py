@@ -17,8 +17,7 @@ from unmask.training.finetune.result import FinetuneResult
 from unmask.training.finetune.run import FinetuneRun, finetune
 from unmask.training.finetune.settings import settings_of_table
 from unmask.training.finetune.sweep import SweepResult, TrialResult, Trials, _compared
-from unmask.training.run.stopping import Stopped
-from unmask.training.run.trainer import Trainer
+from unmask.training.run.trainer import Stopped, Trainer
 
 __all__ = ["place"]
 

@@ -12,8 +12,7 @@ from tests.training.finetune.test_finetune import place, table
 from unmask.errors import InvalidRequest, MissingExtra, OutputError
 from unmask.training.finetune.described import one_sided
 from unmask.training.run.callbacks import ARGUMENTS, listener
-from unmask.training.run.stopping import Stopped
-from unmask.training.run.trainer import Trainer
+from unmask.training.run.trainer import Stopped, Trainer
 
 __all__ = ["place"]
 

@@ -6,8 +6,7 @@ import signal
 import pytest
 
 from unmask.training.finetune.run import finetune
-from unmask.training.run.stopping import Stopped
-from unmask.training.run.trainer import Trainer
+from unmask.training.run.trainer import Stopped, Trainer
 
 
 def table(out, retrieval=None, **changes):

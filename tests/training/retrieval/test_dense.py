@@ -15,7 +15,7 @@ from unmask.spec import PooledVector
 from unmask.spec.global_tokens import has_global_tokens
 from unmask.training.data.ranking import RankedTexts, TokenizedText
 from unmask.training.objectives import retrieval_example as passes
-from unmask.training.objectives.retrieval_dense import DenseObjective
+from unmask.training.objectives.retrieval_bi_encoder import DenseObjective
 from unmask.training.objectives.retrieval_example import prepared
 from unmask.training.objectives.specs import RankingSpec
 

@@ -11,12 +11,11 @@ from tests.training.finetune.test_finetune import Heard
 from tests.training.retrieval.conftest import write_rows
 from tests.training.retrieval.runs import SHORT, files, stopped_and_resumed, table
 from unmask.errors import InvalidRequest, InvalidText, TextTooLong
-from unmask.training.finetune.data_settings import DataSettings
 from unmask.training.finetune.metrics import best_of, ranking_figures
 from unmask.training.finetune.run import finetune
-from unmask.training.finetune.settings import settings_of_table
+from unmask.training.finetune.settings import DataSettings, settings_of_table
 from unmask.training.retrieval.records import read_collection, read_ranked
-from unmask.training.run.events import read_events
+from unmask.training.run.log import read_events
 
 PROMPTS = {"query_prompt": "a text ", "document_prompt": "bank "}
 

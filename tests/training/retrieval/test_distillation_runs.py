@@ -8,11 +8,10 @@ import unmask
 from tests.training.finetune.test_finetune import Heard
 from tests.training.retrieval.runs import files, stopped_and_resumed, table
 from unmask.errors import InvalidRequest
-from unmask.training.finetune.data_settings import DataSettings
 from unmask.training.finetune.run import finetune
-from unmask.training.finetune.settings import settings_of_table
+from unmask.training.finetune.settings import DataSettings, settings_of_table
 from unmask.training.retrieval.teacher import read_texts
-from unmask.training.run.events import read_events
+from unmask.training.run.log import read_events
 
 SMALL = {"start_from": "tiny", "config": {"hidden_size": 20, "num_attention_heads": 4}}
 TEXTS = ["the river", "a bank was muddy"]

@@ -10,14 +10,14 @@ from tests.support.specs import SPECS, random_encoder
 from tests.training.retrieval.test_dense import drawn, gradients, with_dropout
 from unmask.text.batch import SequenceLayout
 from unmask.training.data.ranking import RankedTexts
+from unmask.training.objectives import retrieval_bi_encoder as multi_vector
 from unmask.training.objectives import retrieval_example as passes
-from unmask.training.objectives import retrieval_multi_vector as multi_vector
-from unmask.training.objectives.retrieval_example import prepared
-from unmask.training.objectives.retrieval_multi_vector import (
+from unmask.training.objectives.retrieval_bi_encoder import (
     MultiVectorObjective,
     late_scores,
     own_late_scores,
 )
+from unmask.training.objectives.retrieval_example import prepared
 from unmask.training.objectives.specs import RankingSpec
 
 QUERIES, DOCUMENTS, WIDTH = 3, 4, 6

@@ -17,7 +17,7 @@ from unmask.training.finetune.run import finetune
 from unmask.training.finetune.settings import settings_of_table
 from unmask.training.retrieval import texts as retrieval_texts
 from unmask.training.retrieval.records import Ranked
-from unmask.training.run.events import read_events
+from unmask.training.run.log import read_events
 from unmask.weights import Source, read_checkpoint
 
 KINDS = {

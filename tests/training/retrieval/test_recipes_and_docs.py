@@ -12,7 +12,7 @@ from unmask.training.finetune.run import finetune
 from unmask.training.finetune.settings import read_settings, settings_of_table
 from unmask.training.objectives.specs import RegularizerSpec
 from unmask.training.retrieval.settings import LOSSES, Kind
-from unmask.training.run.events import read_events
+from unmask.training.run.log import read_events
 
 PAGE = REPOSITORY / "docs" / "train-retrievers.md"
 RECIPES = sorted((REPOSITORY / "recipes" / "retrieval").glob("*.toml"))

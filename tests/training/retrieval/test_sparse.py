@@ -19,9 +19,9 @@ from tests.support.tiny import tiny_bert, write_checkpoint
 from tests.training.retrieval.test_dense import ROWS, gradients, items_of, with_dropout
 from unmask.errors import InvalidRequest
 from unmask.training.data.ranking import RankedTexts, TokenizedText
+from unmask.training.objectives import retrieval_bi_encoder as sparse
 from unmask.training.objectives import retrieval_example as passes
-from unmask.training.objectives import retrieval_sparse as sparse
-from unmask.training.objectives.retrieval_sparse import SparseObjective, flops
+from unmask.training.objectives.retrieval_bi_encoder import SparseObjective, flops
 from unmask.training.objectives.specs import RankingSpec, RegularizerSpec
 
 SCORES = np.array([[3.0, 1.0, 0.5], [2.0, 1.5, -0.5], [4.0, -1.0, 0.0]], dtype=np.float32)

@@ -14,7 +14,7 @@ from unmask.errors import InvalidRequest
 from unmask.spec import SparseVector
 from unmask.training.finetune.run import finetune
 from unmask.training.retrieval.settings import RetrievalSettings
-from unmask.training.run.events import read_events
+from unmask.training.run.log import read_events
 
 MODEL = {"start_from": "masked"}
 KINDS = {

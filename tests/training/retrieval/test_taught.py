@@ -8,9 +8,9 @@ from sentence_transformers.util import pairwise_cos_sim, pairwise_dot_score
 
 from unmask.errors import InvalidRequest
 from unmask.training.data.ranking import RankedTexts, TokenizedText
+from unmask.training.objectives.retrieval_bi_encoder import vector_loss
 from unmask.training.objectives.retrieval_example import RankingExample, prepared
 from unmask.training.objectives.retrieval_losses import Groups, own_positives_first, taught_loss
-from unmask.training.objectives.retrieval_ranking import vector_loss
 from unmask.training.objectives.specs import RankingSpec
 
 QUERIES, DOCUMENTS, WIDTH = 4, 5, 8

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from unmask.evaluate.protocols.scores import ClassificationScores, ClassScores, EntityScores
     from unmask.evaluate.protocols.squad import SquadScores
     from unmask.models.model import Model
-    from unmask.training.finetune.data_settings import DataSettings
+    from unmask.training.finetune.settings import DataSettings
 
 LEVEL = "95 %"
 """The confidence of intervals."""

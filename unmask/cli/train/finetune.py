@@ -11,8 +11,7 @@ from unmask.cli.train.pretrain import settings_or_path
 
 if TYPE_CHECKING:
     from unmask.training.finetune.result import FinetuneResult
-    from unmask.training.finetune.seeds import SeedsResult
-    from unmask.training.finetune.sweep import SweepResult
+    from unmask.training.finetune.sweep import SeedsResult, SweepResult
 
 
 def finetune(
@@ -33,8 +32,7 @@ def finetune(
     teller = ProgressPrinter()
     settings = settings_or_path(run, read_settings, teller)
     from unmask.training.finetune.run import finetune as train
-    from unmask.training.finetune.seeds import SeedsResult
-    from unmask.training.finetune.sweep import SweepResult
+    from unmask.training.finetune.sweep import SeedsResult, SweepResult
     from unmask.training.pretrain import joined
 
     try:
@@ -90,8 +88,7 @@ def _print_seeds(result: "SeedsResult") -> None:
 
 def _print_sweep(result: "SweepResult") -> None:
     """A row for each trial: its values, and the figure that is compared; then the best trial."""
-    from unmask.training.finetune.seeds import SeedsResult
-    from unmask.training.finetune.sweep import CHOSEN
+    from unmask.training.finetune.sweep import CHOSEN, SeedsResult
 
     keys = list(result.trials[0].values)
     metric = f"dev/{result.metric}"

@@ -21,12 +21,11 @@ from unmask.tasks.progress import Progress
 from unmask.tasks.schemes import Scheme, entities_of
 from unmask.tasks.tag import tag
 from unmask.training.finetune.calibration import calibration_figures
-from unmask.training.finetune.data_settings import DataSettings
 from unmask.training.finetune.evaluate import entity_scorer, intervals, predicted, read_examples
 from unmask.training.finetune.examples import Counts, Example, Preparation, check_kinds, label_name
 from unmask.training.finetune.metrics import class_figures, entity_figures
 from unmask.training.finetune.records import Labeled, read_labeled
-from unmask.training.finetune.settings import FinetuneSettings, ModelSettings
+from unmask.training.finetune.settings import DataSettings, FinetuneSettings, ModelSettings
 from unmask.training.finetune.tasks import TASKS, Task
 
 

@@ -12,8 +12,8 @@ from unmask.evaluate.protocols.scores import mean_intervals, read_answers
 from unmask.models.model import Model
 from unmask.tasks.answer import MAX_ANSWER_TOKENS, answer
 from unmask.tasks.progress import Progress
-from unmask.training.finetune.data_settings import DataSettings
 from unmask.training.finetune.metrics import normalized, word_overlap
+from unmask.training.finetune.settings import DataSettings
 
 
 @dataclass(frozen=True)

@@ -1,21 +1,181 @@
-"""Tokenize sources into shards once, and find them again by a fingerprint of their inputs."""
+"""Tokenize sources, split them into chunks and write these as shards, once; found again by a fingerprint."""
 
 import fcntl
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from unmask.base.files import unwritable
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.base.files import unwritable, whole_folder
 from unmask.base.stores import open_store, reading
 from unmask.errors import InvalidRequest
 from unmask.text import Tokenizer
+from unmask.training.data.chunking import Chunker, TokenBoundaries, units
 from unmask.training.data.shards import MANIFEST, VERSION, ShardSet, fingerprint_of
 from unmask.training.data.sources import InputFile, SourceSpec, documents, format_of, input_files
-from unmask.training.data.writing import write_shards
+from unmask.training.vocabulary import Vocabulary
+
+FILE_BYTES = 256 * 2**20
+"""Approximate maximum size of a file of ids."""
+BATCH_CHARACTERS = 2**20
+"""Approximate amount of text that is tokenized at once."""
+
+Progress = Callable[[int, int], None]
+"""Called with the documents and tokens so far."""
+
+
+def write_shards(
+    documents: Iterable[str],
+    tokenizer: Tokenizer,
+    spec: SourceSpec,
+    folder: Path,
+    progress: Progress | None = None,
+    *,
+    notes: Mapping[str, Any] | None = None,
+    file_bytes: int = FILE_BYTES,
+) -> ShardSet:
+    """Tokenize documents, and write their chunks to a new folder, which is created atomically.
+
+    Args:
+        documents: the documents, numbered in this order; see `unmask.training.data.sources.documents`.
+        tokenizer: the tokenizer; special tokens are added by the objective.
+        spec: how documents are split.
+        folder: a folder that does not exist yet, or is empty.
+        progress: called after every batch.
+        notes: stored in the manifest, such as what identifies the inputs.
+        file_bytes: maximum size of a file of ids.
+
+    Raises:
+        OutputError: the disk is full or read-only, or the folder exists.
+        InvalidRequest: the documents give no chunk at all.
+    """
+    vocabulary = Vocabulary.of(tokenizer)
+    cutter = Chunker(TokenBoundaries.of(tokenizer, vocabulary), spec.max_tokens, spec.min_tokens)
+    dtype = np.dtype("<u2" if vocabulary.size <= 2**16 else "<u4")
+    count = tokens = 0
+    with whole_folder(folder) as partial:
+        writer = _Writer(partial, dtype, file_bytes)
+        for batch in _batches(documents):
+            for chunks in tokenized(batch, tokenizer, cutter, spec):
+                writer.add(chunks, count)
+                count += 1
+                tokens += sum(map(len, chunks))
+            writer.flush()
+            if progress is not None:
+                progress(count, tokens)
+        files = writer.close()
+        if not tokens:
+            raise InvalidRequest(
+                f"source {spec.name} gave {count} documents and no chunk; see its files, field, "
+                "where and min_tokens"
+            )
+        manifest = {
+            "version": VERSION,
+            "source": {**spec.settings(), "files": list(spec.files)},
+            "tokenizer": fingerprint_of(tokenizer),
+            "vocabulary_size": vocabulary.size,
+            "dtype": dtype.str,
+            "counts": {"documents": count, "pieces": writer.chunks, "tokens": tokens} | asdict(cutter.losses),
+            "files": files,
+            **(notes or {}),
+        }
+        (partial / MANIFEST).write_text(
+            # A source's condition may be a date, which TOML has and JSON lacks.
+            json.dumps(manifest, indent=2, ensure_ascii=False, default=str) + "\n",
+            "utf-8",
+        )
+    return ShardSet.open(folder, verify=False)
+
+
+def tokenized(
+    documents: list[str], tokenizer: Tokenizer, cutter: Chunker, spec: SourceSpec
+) -> Iterator[list[NDArray[np.int64]]]:
+    """The chunks of each document."""
+    parts = [units(document, spec.split_by) for document in documents]
+    ids = _ids((text for document in parts for text, _ in document), tokenizer)
+    for document in parts:
+        yield cutter.chunks([(next(ids), begins) for _, begins in document])
+
+
+def _ids(texts: Iterable[str], tokenizer: Tokenizer) -> Iterator[NDArray[np.int64]]:
+    """The ids of each text; only a few encodings are held in memory at once."""
+    for batch in _batches(texts):
+        for encoding in tokenizer.engine.encode_batch_fast(batch, add_special_tokens=False):
+            yield np.array(encoding.ids, dtype=np.int64)
+
+
+def _batches(documents: Iterable[str]) -> Iterator[list[str]]:
+    """Batches of texts of about `BATCH_CHARACTERS` each."""
+    batch: list[str] = []
+    size = 0
+    for document in documents:
+        batch.append(document)
+        size += len(document) + 1
+        if size >= BATCH_CHARACTERS:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+class _Writer:
+    """Appends chunks to files of ids and hashes them."""
+
+    def __init__(self, folder: Path, dtype: np.dtype[Any], file_bytes: int) -> None:
+        self.chunks = 0
+        self._folder, self._dtype, self._file_bytes = folder, dtype, file_bytes
+        self._files: dict[str, dict[str, Any]] = {}
+        self._name: str | None = None
+        self._hash = hashlib.sha256()
+        self._waiting: list[NDArray[np.int64]] = []
+        self._lengths: list[NDArray[np.uint32]] = []
+        self._documents: list[int] = []
+
+    def add(self, chunks: list[NDArray[np.int64]], document: int) -> None:
+        self._waiting += chunks
+        self._documents += [document] * len(chunks)
+
+    def flush(self) -> None:
+        """Write buffered chunks; chunks of a batch share a file."""
+        if not self._waiting:
+            return
+        if self._name is None:
+            self._name = f"ids-{len(self._files):05d}.bin"
+            self._files[self._name] = {"bytes": 0, "pieces": 0}
+            self._hash = hashlib.sha256()
+        data = np.concatenate(self._waiting).astype(self._dtype).tobytes()
+        with (self._folder / self._name).open("ab") as stream:
+            stream.write(data)
+        self._hash.update(data)
+        entry = self._files[self._name]
+        entry["bytes"] += len(data)
+        entry["pieces"] += len(self._waiting)
+        entry["sha256"] = self._hash.hexdigest()
+        self.chunks += len(self._waiting)
+        self._lengths.append(np.array([len(ids) for ids in self._waiting], dtype=np.uint32))
+        self._waiting = []
+        if entry["bytes"] >= self._file_bytes:
+            self._name = None
+
+    def close(self) -> dict[str, dict[str, Any]]:
+        """Write the tables too; return the manifest's entries of all files."""
+        tables = {
+            "lengths.npy": np.concatenate([np.zeros(0, dtype=np.uint32), *self._lengths]),
+            "documents.npy": np.array(self._documents, dtype=np.int64),
+        }
+        for name, table in tables.items():
+            np.save(self._folder / name, table)
+            data = (self._folder / name).read_bytes()
+            self._files[name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+        return self._files
+
 
 Announce = Callable[[SourceSpec, int, int], None]
 """Called with the source that is being tokenized, and its documents and tokens so far."""

@@ -21,13 +21,12 @@ from unmask.engines.torch_engine import TorchEngine
 from unmask.errors import InvalidRequest
 from unmask.spec import PooledVector
 from unmask.tasks.embed import embed
-from unmask.training.data.labeled import LabeledSequence
-from unmask.training.data.pairs import draw_pairs
+from unmask.training.data.labeled import LabeledSequence, draw_pairs
 from unmask.training.finetune.examples import Example, label_name
 from unmask.training.finetune.records import Labeled
 from unmask.training.finetune.settings import FinetuneSettings
-from unmask.training.objectives.contrastive import ContrastiveObjective
-from unmask.training.run.events import read_events
+from unmask.training.objectives.labeled import ContrastiveObjective
+from unmask.training.run.log import read_events
 from unmask.training.run.loop import evaluating, generator
 from unmask.training.run.report import counted
 from unmask.weights import Checkpoint, Source, read_checkpoint

@@ -16,7 +16,7 @@ from unmask.text.layouts import CONLLU_COLUMNS, columns_of, conllu_sentences, qu
 from unmask.text.lines import COMPRESSED, real
 from unmask.text.memory import Rows
 from unmask.text.rows import Record, read_rows
-from unmask.training.finetune.data_settings import DataSettings, Format
+from unmask.training.finetune.settings import DataSettings, Format
 from unmask.training.run.report import counted
 
 FORMAT_OF: Mapping[str, Format] = {

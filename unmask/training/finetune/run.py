@@ -30,7 +30,6 @@ from unmask.training.finetune.inputs import labeled_inputs
 from unmask.training.finetune.metrics import Metrics, OwnMetrics, check_metric
 from unmask.training.finetune.records import Labeled, ReadingNotes, in_both_orders, read_labeled
 from unmask.training.finetune.result import FinetuneResult, write_result
-from unmask.training.finetune.seeds import SeedsResult, train_seeds
 from unmask.training.finetune.settings import FinetuneSettings, read_settings, settings_of_table
 from unmask.training.finetune.start import (
     body_checkpoint,
@@ -39,11 +38,10 @@ from unmask.training.finetune.start import (
     task_encoder,
 )
 from unmask.training.finetune.supervised import SupervisedRun, without_dev
-from unmask.training.finetune.sweep import SweepResult, train_sweep
+from unmask.training.finetune.sweep import SeedsResult, SweepResult, train_seeds, train_sweep
 from unmask.training.finetune.tasks import TASKS
 from unmask.training.finetune.tested import FinalTest
-from unmask.training.objectives.contrastive import ContrastiveObjective
-from unmask.training.objectives.labeled import LabeledObjective
+from unmask.training.objectives.labeled import ContrastiveObjective, LabeledObjective
 from unmask.training.retrieval.run import RetrievalRun
 from unmask.training.run.base_model import base_model_name, first_checkpoint
 from unmask.training.run.callbacks import Callback, listener

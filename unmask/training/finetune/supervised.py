@@ -17,13 +17,12 @@ from unmask.training.finetune.settings import FinetuneSettings
 from unmask.training.objectives.interface import Objective
 from unmask.training.run.callbacks import Callback
 from unmask.training.run.checkpoint import Snapshot
-from unmask.training.run.events import read_events
 from unmask.training.run.export import write_model
-from unmask.training.run.loop_settings import LoopSettings, TextBatchSettings
+from unmask.training.run.log import read_events
 from unmask.training.run.ranks import Ranks
 from unmask.training.run.report import counted
 from unmask.training.run.run import Evaluation, Run
-from unmask.training.run.settings import EvaluationSettings
+from unmask.training.run.settings import EvaluationSettings, LoopSettings, TextBatchSettings
 from unmask.weights import Source, read_checkpoint
 from unmask.weights.build import build
 

@@ -19,9 +19,8 @@ from unmask.training.finetune.examples import Counts, Example, Preparation, chec
 from unmask.training.finetune.grid import with_values
 from unmask.training.finetune.records import Gold, Labeled, read_labeled
 from unmask.training.finetune.result import FinetuneResult, write_json, written_intervals
-from unmask.training.finetune.seeds import SeedsResult
 from unmask.training.finetune.settings import FinetuneSettings
-from unmask.training.finetune.sweep import SweepResult
+from unmask.training.finetune.sweep import SeedsResult, SweepResult
 from unmask.training.finetune.tasks import TASKS, Task
 from unmask.training.run.callbacks import Callback
 from unmask.training.run.report import counted

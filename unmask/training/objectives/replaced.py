@@ -22,12 +22,16 @@ from unmask.errors import InvalidRequest
 from unmask.families import Family
 from unmask.spec.check import require_positive
 from unmask.training.data.batches import Chunk
-from unmask.training.objectives.generator import generator_spec, with_detector
+from unmask.training.objectives.generator import Sharing, export, generator_spec, share, with_detector
 from unmask.training.objectives.interface import LossOutput, Objective
-from unmask.training.objectives.masked import MaskedExample, masked_example, wrap
+from unmask.training.objectives.masked import (
+    LOGITS_AT_ONCE,
+    MaskedExample,
+    masked_example,
+    selected_cross_entropy,
+    wrap,
+)
 from unmask.training.objectives.masking import MaskingSpec
-from unmask.training.objectives.prediction import LOGITS_AT_ONCE, selected_cross_entropy
-from unmask.training.objectives.sharing import Sharing, export, share
 from unmask.training.vocabulary import Vocabulary
 
 
@@ -40,7 +44,7 @@ class ReplacedSpec:
     layers_share: float = 1.0
     """Layer share of the generator; 1/2 for DeBERTa v3."""
     sharing: Sharing = "tied"
-    """``gradient_disentangled`` for DeBERTa v3; see `unmask.training.objectives.sharing`."""
+    """``gradient_disentangled`` for DeBERTa v3; see `unmask.training.objectives.generator`."""
     weight: float = 50.0
     """Weight of the discriminator's loss; the default in DeBERTa v3's code is 10."""
     temperature: float = 1.0

@@ -11,8 +11,8 @@ from unmask.training.run.settings import RunSettings, read_run
 if TYPE_CHECKING:
     from unmask.training.pretrain.run import Result, pretrain, train
     from unmask.training.run.callbacks import Callback
-    from unmask.training.run.launch import joined
-    from unmask.training.run.stopping import Stopped
+    from unmask.training.run.ranks import joined
+    from unmask.training.run.trainer import Stopped
 
 __all__ = [
     "Callback",
@@ -30,8 +30,8 @@ __getattr__ = lazy_names(
     {
         "Callback": "unmask.training.run.callbacks",
         "Result": "unmask.training.pretrain.run",
-        "Stopped": "unmask.training.run.stopping",
-        "joined": "unmask.training.run.launch",
+        "Stopped": "unmask.training.run.trainer",
+        "joined": "unmask.training.run.ranks",
         "pretrain": "unmask.training.pretrain.run",
         "train": "unmask.training.pretrain.run",
     },

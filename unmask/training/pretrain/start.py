@@ -23,10 +23,9 @@ from unmask.training.data.sources import format_of, input_files
 from unmask.training.objectives.build import saved_spec, trained_heads
 from unmask.training.run.base_model import first_checkpoint, load_shared_tensors, source
 from unmask.training.run.callbacks import Say
-from unmask.training.run.checkpoint import MANIFEST, load_snapshot
+from unmask.training.run.checkpoint import MANIFEST, load_snapshot, placed
 from unmask.training.run.loop import Loop
 from unmask.training.run.settings import ModelSettings, RunSettings
-from unmask.training.run.sharded import placed
 from unmask.training.run.state import load_averages, load_moments, load_progress, load_weights
 from unmask.weights import Checkpoint, read_checkpoint
 from unmask.weights.build import build

@@ -15,12 +15,16 @@ from unmask.tasks.batches import TOKENS_PER_PASS, batches
 from unmask.text.batch import PackedBatch
 from unmask.training.data.ranking import TokenizedText
 from unmask.training.finetune.metrics import best_of, ranking_figures
-from unmask.training.objectives.retrieval_dense import DenseObjective
+from unmask.training.objectives.retrieval_bi_encoder import (
+    DenseObjective,
+    MultiVectorObjective,
+    SparseObjective,
+    kept_layout,
+    late_scores,
+)
 from unmask.training.objectives.retrieval_example import Encode, packed, parts_of
 from unmask.training.objectives.retrieval_losses import similarities
-from unmask.training.objectives.retrieval_multi_vector import MultiVectorObjective, kept_layout, late_scores
 from unmask.training.objectives.retrieval_reranker import RerankerObjective
-from unmask.training.objectives.retrieval_sparse import SparseObjective
 from unmask.training.objectives.specs import Similarity
 from unmask.training.retrieval.records import Collection
 from unmask.training.retrieval.start import RetrievalObjective

@@ -9,8 +9,8 @@ from typing import Any
 from unmask.errors import InvalidRequest, InvalidText, quoted
 from unmask.text.lines import COMPRESSED
 from unmask.text.rows import json_rows, tsv_rows
-from unmask.training.finetune.data_settings import DataSettings
 from unmask.training.finetune.records import labeled_files, table_rows, value_under
+from unmask.training.finetune.settings import DataSettings
 
 NEGATIVES = ("negative", "negatives")
 """The columns of negatives that are read if none is named."""

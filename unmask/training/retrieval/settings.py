@@ -14,7 +14,7 @@ from unmask.training.objectives.specs import (
     Similarity,
     VectorLoss,
 )
-from unmask.training.run.loop_settings import at_least
+from unmask.training.run.settings import at_least
 
 Kind = Literal["dense", "multi_vector", "sparse", "reranker", "distillation"]
 """What is trained: one vector per text, one vector per token, one weight per word of the vocabulary, a score

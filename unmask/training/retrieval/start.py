@@ -25,11 +25,13 @@ from unmask.text import Tokenizer
 from unmask.training.finetune.settings import FinetuneSettings
 from unmask.training.finetune.start import load_weights, task_checkpoint, task_encoder, with_config
 from unmask.training.objectives.init_from_teacher import init_from_teacher
-from unmask.training.objectives.retrieval_dense import DenseObjective
+from unmask.training.objectives.retrieval_bi_encoder import (
+    DenseObjective,
+    MultiVectorObjective,
+    SparseObjective,
+)
 from unmask.training.objectives.retrieval_distillation import VectorDistillation
-from unmask.training.objectives.retrieval_multi_vector import MultiVectorObjective
 from unmask.training.objectives.retrieval_reranker import RerankerObjective
-from unmask.training.objectives.retrieval_sparse import SparseObjective
 from unmask.training.objectives.specs import PairLoss, VectorLoss
 from unmask.training.retrieval.settings import RetrievalSettings
 from unmask.training.run.callbacks import Say

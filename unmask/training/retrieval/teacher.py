@@ -16,8 +16,8 @@ from unmask.errors import InvalidRequest, InvalidText, OutputError
 from unmask.spec import PooledVector
 from unmask.tasks.embed import embed
 from unmask.text.memory import Rows
-from unmask.training.finetune.data_settings import DataSettings
 from unmask.training.finetune.records import labeled_files, table_rows, value_under
+from unmask.training.finetune.settings import DataSettings
 from unmask.training.retrieval.records import NEGATIVES
 from unmask.training.run.base_model import source
 from unmask.training.run.callbacks import Say

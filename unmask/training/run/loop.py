@@ -17,8 +17,8 @@ from unmask.training.objectives.interface import Example, Objective
 from unmask.training.optim import Ema, Optimizer, clip_gradients, lr_multiplier
 from unmask.training.run.distributed import sum_gradients
 from unmask.training.run.flops import Work
-from unmask.training.run.loop_settings import LoopSettings, Precision
 from unmask.training.run.ranks import Ranks
+from unmask.training.run.settings import LoopSettings, Precision
 
 MASK_STREAM, TORCH_STREAM, EVALUATION_STREAM = 1, 2, 3
 """Seed streams, so that masks and dropout are drawn independently."""

@@ -9,11 +9,10 @@ import torch
 
 from unmask.training.data import ShardSet
 from unmask.training.run.callbacks import Callback
-from unmask.training.run.events import EventLog, read_events
 from unmask.training.run.flops import Peak, peak_memory
+from unmask.training.run.log import Board, EventLog, Trackers, read_events
 from unmask.training.run.loop import Loop, MetricAccumulator
 from unmask.training.run.settings import LogSettings, RunSettings
-from unmask.training.run.trackers import Board, Trackers
 
 
 class Reporter:

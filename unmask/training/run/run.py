@@ -19,7 +19,7 @@ from unmask.training.data.batches import Batches
 from unmask.training.objectives.interface import Objective
 from unmask.training.optim import Ema, OptimizerSpec, build_optimizer
 from unmask.training.run.callbacks import Callback
-from unmask.training.run.checkpoint import Snapshot
+from unmask.training.run.checkpoint import Snapshot, newest_for_all
 from unmask.training.run.distributed import is_sharded
 from unmask.training.run.export import (
     ExportSettings,
@@ -30,10 +30,14 @@ from unmask.training.run.export import (
     write_model,
 )
 from unmask.training.run.loop import Loop
-from unmask.training.run.loop_settings import LoopSettings, Precision
 from unmask.training.run.ranks import Ranks
-from unmask.training.run.settings import CheckpointSettings, EvaluationSettings, LogSettings
-from unmask.training.run.sharded import newest_for_all
+from unmask.training.run.settings import (
+    CheckpointSettings,
+    EvaluationSettings,
+    LogSettings,
+    LoopSettings,
+    Precision,
+)
 from unmask.training.run.state import FREE, refuse_changes
 from unmask.training.run.trainer import Trainer
 from unmask.weights import Checkpoint

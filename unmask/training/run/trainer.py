@@ -1,25 +1,77 @@
-"""Take all steps of a loop, with evaluations, checkpoints and log; can be stopped between two steps."""
+"""Take all steps of a loop, with evaluations, checkpoints and log; signals can stop it between two steps."""
 
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
 
 from unmask.errors import InvalidRequest, NonFiniteResult, OutOfMemory
 from unmask.training.run.callbacks import Callback
-from unmask.training.run.checkpoint import Snapshot, newest_sound, place_of, prune, save_snapshot
+from unmask.training.run.checkpoint import (
+    Snapshot,
+    newest_sound,
+    place_of,
+    placed,
+    prune,
+    save_sharded,
+    save_snapshot,
+)
 from unmask.training.run.distributed import is_sharded
-from unmask.training.run.events import read_events
+from unmask.training.run.log import read_events
 from unmask.training.run.loop import Loop, MetricAccumulator
-from unmask.training.run.loop_settings import StepBatch
 from unmask.training.run.report import Reporter
-from unmask.training.run.settings import CheckpointSettings, EvaluationSettings, LogSettings
-from unmask.training.run.sharded import placed, save_sharded
+from unmask.training.run.settings import CheckpointSettings, EvaluationSettings, LogSettings, StepBatch
 from unmask.training.run.state import capture_state, restore_state
-from unmask.training.run.stopping import Stopped, catch_signals
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Stopped(KeyboardInterrupt):
+    """A run was asked to stop and has written a checkpoint; ``str(error)`` says how to resume."""
+
+
+class StopRequest:
+    """Whether a stop has been requested."""
+
+    def __init__(self) -> None:
+        self.requested = False
+
+
+@contextmanager
+def catch_signals() -> Iterator[StopRequest]:
+    """Context in which the first SIGINT or SIGTERM requests a stop; the second one acts as usual.
+
+    Only the main thread can handle signals; in another thread this does nothing.
+    """
+    stop_request = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop_request
+        return
+
+    # None is a handler that was not set from Python and cannot be restored.
+    before = {number: signal.getsignal(number) or signal.SIG_DFL for number in SIGNALS}
+
+    def hear(number: int, frame: FrameType | None) -> None:
+        stop_request.requested = True
+        restore()
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    for number in SIGNALS:
+        signal.signal(number, hear)
+    try:
+        yield stop_request
+    finally:
+        restore()
+
 
 REFUSED = ("not enough memory", "can't allocate memory", "out of memory", "bad_alloc", "bad allocation")
 """Messages of torch and the libraries below it when an allocation fails."""
