@@ -13,7 +13,7 @@ from tests.parity.test_elmo import SMALL, random_elmo
 from tests.support.longformer import write_longformer
 from unmask.interpret.attention.comparison import GlobalText, global_effect
 from unmask.spec.global_tokens import trained_global_tokens
-from unmask.weights.elmo.files import save_elmo
+from unmask.weights.elmo_files import save_elmo
 
 TEXT = "The river bank was muddy. A river was a text ! The bank"
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.support import plain
 from tests.support.examples import examples
-from unmask.encoder.layers.disentangled import DistanceProjections, rows_read
+from unmask.encoder.layers.positions import DistanceProjections, rows_read
 from unmask.errors import KernelError
 from unmask.kernels import AttentionBias, AttentionRequest, DistanceBias, choose
 from unmask.kernels.disentangled import kernel as disentangled

@@ -7,7 +7,7 @@ import torch
 from tests.support import plain
 from tests.support.specs import SPECS, VOCABULARY, global_tokens, random_encoder
 from unmask.encoder.hooks import HookPoint
-from unmask.encoder.layers.rotary import RotaryTable, apply_rotary
+from unmask.encoder.layers.positions import RotaryTable, apply_rotary
 from unmask.spec import Alibi, Rotary
 from unmask.text import PackedBatch
 

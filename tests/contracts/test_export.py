@@ -27,7 +27,7 @@ from unmask.spec import BlockSparse, Disentangled, PooledVector, SlidingWindowGl
 from unmask.spec.embedding_head import POOLING_MODES
 from unmask.text.batch import PackedBatch, SequenceLayout
 from unmask.weights import find, read_checkpoint
-from unmask.weights.elmo.files import save_elmo
+from unmask.weights.elmo_files import save_elmo
 
 LONGEST = 64
 

@@ -16,7 +16,8 @@ from tests.support.examples import examples
 from unmask.errors import KernelError
 from unmask.kernels import AttentionBias, DistanceBias, products
 from unmask.kernels.reference import ReferenceKernel
-from unmask.kernels.tiled import groups, plan, run
+from unmask.kernels.tiled import groups, plan
+from unmask.kernels.tiled import kernel as runner
 from unmask.kernels.tiled.kernel import TiledKernel
 from unmask.spec import (
     Alibi,
@@ -88,7 +89,7 @@ def test_however_blocks_fall_and_products_run(pattern, scores_at_once, dtype, mo
     """Texts of many slabs, keys laid out for oneDNN: all that only long texts meet."""
     for module in (groups, plan):
         monkeypatch.setattr(module, "SCORES_AT_ONCE", scores_at_once)
-    monkeypatch.setattr(run, "APART_FROM", dict.fromkeys(run.APART_FROM, 256))
+    monkeypatch.setattr(runner, "APART_FROM", dict.fromkeys(runner.APART_FROM, 256))
     monkeypatch.setattr(products, "LAID_OUT_FROM", 64)
     layout, qkv = drawn([150, 1, 70, 70, 40, 70], 0.02)
     expected = attend(REFERENCE, layout, qkv, pattern, Alibi(), log_sum_exp=True)

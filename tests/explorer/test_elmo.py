@@ -13,7 +13,7 @@ from unmask.explorer.sessions.loading import PageLoader
 from unmask.explorer.wire.binary import unpack
 from unmask.http.errors import Refused
 from unmask.interpret.geometry import cka, geometry, random_baseline, read_texts
-from unmask.weights.elmo.files import save_elmo
+from unmask.weights.elmo_files import save_elmo
 
 TEXT = "the river bank was muddy and the text said a word of the bank " * 6
 

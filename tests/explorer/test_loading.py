@@ -168,7 +168,7 @@ def test_there_is_a_most_number_of_models(asking, folder, monkeypatch):
 
 
 def test_how_far_a_download_is(asking, folder, monkeypatch):
-    monkeypatch.setattr("unmask.weights.read.hub.cached_bytes", lambda name: 30)
+    monkeypatch.setattr("unmask.weights.read.find.cached_bytes", lambda name: 30)
     assert loading._share("a/b", 120) == 0.25
     assert loading._share("a/b", 20) == 1.0
     assert loading._share("a/b", 0) is None
@@ -179,7 +179,7 @@ HUB = """
 import json, sys
 from unmask.errors import UnmaskError
 from unmask.explorer.sessions.loading import PageLoader, place_of
-from unmask.weights.read.hub import cached, cached_bytes
+from unmask.weights.read.find import cached, cached_bytes
 import unmask
 loader = PageLoader(unmask.load)
 found = vars(loader.preview("own/tiny"))

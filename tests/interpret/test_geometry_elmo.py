@@ -13,7 +13,7 @@ from unmask.encoder.elmo import Elmo
 from unmask.errors import EmptyText, InvalidRequest
 from unmask.interpret.geometry import geometry, random_baseline, read_texts, sense_cloud, shipped_senses
 from unmask.interpret.geometry import word_senses as measure
-from unmask.weights.elmo.files import save_elmo
+from unmask.weights.elmo_files import save_elmo
 
 TEXTS = ["The river bank, muddy.", "Money lies in a bank!", "don't  bank on 3.14"]
 

@@ -18,7 +18,7 @@ from unmask.errors import (
     UnknownArchitecture,
 )
 from unmask.text import SequenceLayout
-from unmask.weights.elmo.files import load_elmo, read_published_elmo, save_elmo
+from unmask.weights.elmo_files import load_elmo, read_published_elmo, save_elmo
 
 SMALL = ElmoSpec(
     character_width=3,

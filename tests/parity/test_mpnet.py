@@ -11,7 +11,7 @@ import unmask
 from unmask.base.json_settings import JsonSettings
 from unmask.errors import CorruptCheckpoint, UnknownArchitecture
 from unmask.families import family_of
-from unmask.kernels.relative import bucket_rows
+from unmask.kernels.distances import bucket_rows
 from unmask.spec import RelativePositionBias
 from unmask.text import PackedBatch, Tokenizer
 from unmask.weights import Source, read_checkpoint

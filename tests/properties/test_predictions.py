@@ -20,7 +20,7 @@ from unmask.errors import EmptyText, InvalidRequest
 from unmask.spec import Classifier
 from unmask.tasks.answer import answer
 from unmask.tasks.classify import classify
-from unmask.tasks.long_texts import WindowedLogits
+from unmask.tasks.logits import WindowedLogits
 from unmask.tasks.tag import tag
 from unmask.text import Tokenizer
 from unmask.text.windows import windows

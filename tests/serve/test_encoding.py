@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from unmask.serve.encoding import to_json
+from unmask.serve.app import to_json
 
 
 @dataclass(frozen=True)

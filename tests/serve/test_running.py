@@ -23,8 +23,8 @@ from tests.support.command import assert_one_sentence, environment, run_here
 from tests.support.json_values import as_json, same
 from tests.support.waiting import run_coroutine
 from unmask.http.server import configured
-from unmask.serve.draining import Draining
 from unmask.serve.server import listen
+from unmask.serve.stopping import Draining
 
 TEXTS = ["the river bank", "muddy"]
 
@@ -170,7 +170,7 @@ def test_a_server_that_stops_is_not_ready():
 
 
 def test_what_is_unfinished_is_given_up_after_the_time(monkeypatch):
-    monkeypatch.setattr("unmask.serve.draining.LAST_SECONDS", 0)
+    monkeypatch.setattr("unmask.serve.stopping.LAST_SECONDS", 0)
     stopped = []
     service = SimpleNamespace(draining=False, renewable=lambda: True, stop=stopped.append)
     server = Draining(configured(Starlette()), service, 0.2)

@@ -30,7 +30,7 @@ from unmask.tasks import (
     sparse_vectors,
     tag,
 )
-from unmask.tasks.ready import Ready
+from unmask.tasks.reader import Ready
 from unmask.text import PackedBatch
 
 LATER = 1e12

@@ -129,7 +129,7 @@ def test_choices(client, models):
 
 
 def test_windows_of_more_tokens_than_may_wait_are_not_made(client, monkeypatch):
-    monkeypatch.setattr("unmask.tasks.long_texts.in_windows", None)
+    monkeypatch.setattr("unmask.tasks.logits.in_windows", None)
     long = "a " * 300_000
     for path, body in (
         ("/v1/entities", {"texts": [long]}),

@@ -15,7 +15,7 @@ from unmask.spec import Classifier
 from unmask.tasks import answer as answers
 from unmask.tasks.answer import answer
 from unmask.tasks.classify import classifier_of, classify
-from unmask.tasks.long_texts import WindowedLogits
+from unmask.tasks.logits import WindowedLogits
 from unmask.tasks.schemes import Scheme, entities_of
 from unmask.tasks.tag import best_sequence
 from unmask.text import Encoding

@@ -14,7 +14,7 @@ import unmask
 from tests.support.places import shared
 from unmask.spec import Classifier
 from unmask.tasks.answer import answer
-from unmask.tasks.long_texts import WindowedLogits, windowed
+from unmask.tasks.logits import WindowedLogits, windowed
 from unmask.tasks.tag import tag
 from unmask.weights.write.new_checkpoint import new_checkpoint, new_encoder
 from unmask.weights.write.save import save

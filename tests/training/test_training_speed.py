@@ -23,7 +23,7 @@ from unmask.kernels import (
 )
 from unmask.kernels.binned import BinnedKernel, Bins, fill
 from unmask.kernels.products import linear, outer
-from unmask.kernels.sdpa_masked import MaskedSdpaKernel
+from unmask.kernels.sdpa import MaskedSdpaKernel
 from unmask.spec import Alibi, Disentangled, FullAttention, NoPosition, SlidingWindow
 from unmask.text import PackedBatch, SequenceLayout
 

@@ -283,7 +283,7 @@ def test_inspect_compares(tmp_path):
 
 def test_an_elmo_is_drawn(tmp_path):
     from tests.parity.test_elmo import SMALL, random_elmo
-    from unmask.weights.elmo.files import save_elmo
+    from unmask.weights.elmo_files import save_elmo
 
     save_elmo(random_elmo(SMALL), tmp_path / "elmo")
     ran = run_here("inspect", tmp_path / "elmo", "--picture", tmp_path / "elmo.svg")

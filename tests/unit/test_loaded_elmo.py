@@ -12,7 +12,7 @@ from tests.parity.test_elmo import SENTENCES, SMALL, published, random_elmo, run
 from unmask.base import checksums
 from unmask.base.checksums import CHECKSUMS
 from unmask.errors import CheckpointNotFound, CorruptCheckpoint, EmptyText, InvalidRequest, NonFiniteResult
-from unmask.weights.elmo.files import read_published_elmo, save_elmo
+from unmask.weights.elmo_files import read_published_elmo, save_elmo
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import unmask
 from tests.support.command import assert_one_sentence, run_here
 from unmask.errors import CorruptCheckpoint
 from unmask.spec.tensor_map import Reorder
-from unmask.weights.row_order import in_our_order, in_their_order
+from unmask.weights.tensors import in_our_order, in_their_order
 
 
 def test_shards_hold_every_tensor_once_within_the_limit(tiny_model, tmp_path):

@@ -46,7 +46,7 @@ SHELVES = {
         {"compiled", "decoder"},
     ),
     "weights": (
-        {"row_order", "tensor_report", "tensors", "adapter_folder", "elmo"},
+        {"tensor_report", "tensors", "elmo", "elmo_files"},
         {"heads"},
         {"read"},
         {"adapters"},
@@ -109,19 +109,16 @@ TORCH_FREE = (
         f"weights/{reader}.py"
         for reader in (
             "__init__",
-            "row_order",
             "tensor_report",
             "tensors",
-            "adapter_folder",
+            "elmo",
             "adapters/adapter",
             "read/architecture",
             "read/arrays",
             "read/checkpoint",
             "read/checkpoint_tensors",
             "read/find",
-            "read/hub",
             "read/inspect",
-            "read/source",
         )
     ),
 )

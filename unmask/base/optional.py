@@ -1,8 +1,9 @@
-"""The table of extras: the purpose of each optional set of packages, and how to install it."""
+"""The extras: the purpose of each optional set of packages, how to install it, and imports that wait."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from importlib import import_module
 from importlib.util import find_spec
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from unmask.errors import MissingExtra
 
@@ -120,3 +121,14 @@ def _found(module: str) -> bool:
         return find_spec(module) is not None
     except ModuleNotFoundError:  # its parent package is missing too
         return False
+
+
+def lazy_names(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
+    """The ``__getattr__`` of a package whose names have these modules (PEP 562)."""
+
+    def get(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(import_module(modules[name]), name)
+
+    return get

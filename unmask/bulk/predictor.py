@@ -11,7 +11,7 @@ from unmask.base.arguments import check_choice
 from unmask.bulk.task import BatchTask, TaskOutput
 from unmask.errors import InvalidRequest
 from unmask.tasks.classify import THRESHOLD, Classification, classifier_of, label_names
-from unmask.tasks.long_texts import Coverage
+from unmask.tasks.logits import Coverage
 from unmask.tasks.tag import Tagging
 from unmask.tasks.values import Aggregation, LongTexts, SchemeName
 from unmask.tasks.zero_shot import TEMPLATE

@@ -19,7 +19,7 @@ from torch import Tensor
 from unmask.encoder.encoder import Encoder
 from unmask.encoder.hooks import Hook, HookPoint
 from unmask.encoder.layers import AttentionPlan, Block, SoftmaxMixer
-from unmask.encoder.layers.rotary import RotaryTable
+from unmask.encoder.layers.positions import RotaryTable
 from unmask.errors import InvalidRequest
 from unmask.spec.encoder import lm_role, why_no_decoder
 from unmask.text.batch import PackedBatch, SequenceLayout

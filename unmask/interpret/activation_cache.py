@@ -17,9 +17,8 @@ from unmask.encoder.encoder import Encoder
 from unmask.encoder.hooks import HookPoint
 from unmask.encoder.layers.attention import SoftmaxMixer
 from unmask.encoder.layers.block import Block
-from unmask.encoder.layers.disentangled import rows_read
 from unmask.encoder.layers.linear_attention import LinearMixer
-from unmask.encoder.layers.rotary import RotaryTable
+from unmask.encoder.layers.positions import RotaryTable, rows_read
 from unmask.errors import NonFiniteResult, UnknownArchitecture
 from unmask.interpret.watch import Watch, unwatched
 from unmask.kernels import AttentionBias

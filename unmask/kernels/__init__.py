@@ -1,9 +1,8 @@
 """Attention over packed tokens, defined in `tile` and computed by interchangeable kernels."""
 
 from unmask.kernels.choose import KERNELS, choose
-from unmask.kernels.distances import DistanceBias
+from unmask.kernels.distances import DistanceBias, RelativeBias
 from unmask.kernels.interface import AttentionOutput, AttentionRequest, Capability, Kernel
-from unmask.kernels.relative import RelativeBias
 from unmask.kernels.tile import (
     AttentionBias,
     MaskContext,

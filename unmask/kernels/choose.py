@@ -12,8 +12,7 @@ from unmask.kernels.gpu.varlen import VarlenKernel
 from unmask.kernels.interface import AttentionRequest, Kernel
 from unmask.kernels.reference import ReferenceKernel
 from unmask.kernels.rows import RowsKernel
-from unmask.kernels.sdpa import SdpaKernel
-from unmask.kernels.sdpa_masked import MaskedSdpaKernel
+from unmask.kernels.sdpa import MaskedSdpaKernel, SdpaKernel
 from unmask.kernels.tiled.kernel import TiledKernel
 
 GPU_KERNELS: tuple[Kernel, ...] = (

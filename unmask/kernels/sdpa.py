@@ -1,9 +1,16 @@
-"""Torch's scaled dot product attention over a packed batch, without a padding mask.
+"""Torch's scaled dot product attention over a packed batch, one call per distinct length.
 
-Sequences of equal length form a rectangle (B, H, N, K) that needs no mask, so the batch runs as one
-call per distinct length. If sequences of equal length are already adjacent, as `token_budget_batches`
-orders them, rectangles are views of the packed tensors and nothing is moved.
+Sequences of equal length form a rectangle (B, H, N, K) that needs no padding mask. If sequences of equal
+length are already adjacent, as `token_budget_batches` orders them, rectangles are views of the packed tensors
+and nothing is moved.
+
+For training on a CPU there are masks, one for each length. A window is a mask shared by all texts of a
+length, and texts shorter than the window need none; ALiBi and relative position biases are additive masks.
+Scores outside a window are computed and discarded, so for texts much longer than the window blocks are
+faster.
 """
+
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -12,8 +19,16 @@ from torch.nn.functional import scaled_dot_product_attention
 from unmask.errors import KernelError
 from unmask.kernels.interface import AttentionOutput, Capability
 from unmask.kernels.rectangles import Rectangles
-from unmask.kernels.tile import AttentionBias
-from unmask.spec import AttentionPattern, CausalAttention, FullAttention, NoPosition
+from unmask.kernels.tile import AttentionBias, Tile, allowed
+from unmask.spec import (
+    Alibi,
+    AttentionPattern,
+    CausalAttention,
+    FullAttention,
+    NoPosition,
+    RelativePositionBias,
+    SlidingWindow,
+)
 from unmask.text.batch import SequenceLayout
 
 
@@ -68,3 +83,91 @@ class SdpaKernel:
             o_BHNK = scaled_dot_product_attention(q_BHNK, k_BHNK, v_BHNK, dropout_p=dropout, is_causal=causal)
             mixed.append(o_BHNK.transpose(1, 2))
         return AttentionOutput(plan.join(mixed), None)
+
+
+@dataclass(frozen=True, eq=False)
+class MaskedPlan:
+    """The arrangement of a batch."""
+
+    rectangles: Rectangles
+    attended: tuple[Tensor, ...] | None
+    """Of each run, which keys are attended to, (B, N); None if all are."""
+
+
+class MaskedSdpaKernel:
+    """One call of SDPA per distinct length, computed in float32 or better."""
+
+    capability = Capability(
+        name="sdpa-masked",
+        computes="torch SDPA, one call and one mask per distinct length",
+        devices=frozenset({"cpu"}),
+        dtypes=frozenset({"float64", "float32", "bfloat16", "float16"}),
+        patterns=frozenset({FullAttention, CausalAttention, SlidingWindow}),
+        positions=frozenset({NoPosition, Alibi, RelativePositionBias}),
+        gradients=True,
+        dropout=True,
+        log_sum_exp=False,
+        preferred_lengths=(1, 0),
+        # No faster kernel has relative position biases; longer texts would take too much memory.
+        preferred_lengths_by={
+            "unattended": (1, 1024),
+            "RelativePositionBias": (1, 1024),
+            "gradients": (1, 512),
+        },
+        unattended=True,
+    )
+
+    def plan(self, layout: SequenceLayout, pattern: AttentionPattern, device: torch.device) -> "MaskedPlan":
+        """Runs of equal length, and the keys that are attended to."""
+        rectangles, attended = Rectangles.of(layout, device), None
+        if layout.unattended_T is not None:
+            attended = tuple(rectangles.cut(torch.from_numpy(~layout.unattended_T).to(device)))
+        return MaskedPlan(rectangles, attended)
+
+    def attend(
+        self,
+        q_THK: Tensor,
+        k_THK: Tensor,
+        v_THK: Tensor,
+        plan: "MaskedPlan",
+        *,
+        pattern: AttentionPattern,
+        bias: AttentionBias,
+        dropout: float = 0.0,
+        log_sum_exp: bool = False,
+    ) -> AttentionOutput:
+        """Each rectangle by SDPA; see `Kernel.attend`."""
+        if log_sum_exp or bias.distances is not None:
+            raise KernelError("the sdpa-masked kernel was called for something its record does not list")
+        exact = torch.promote_types(q_THK.dtype, torch.float32)
+        mixed, runs = [], plan.rectangles
+        parts = zip(*(runs.cut(x_THK.to(exact)) for x_THK in (q_THK, k_THK, v_THK)), strict=True)
+        for run, each in enumerate(parts):
+            q_BHNK, k_BHNK, v_BHNK = (x_BNHK.transpose(1, 2) for x_BNHK in each)
+            mask = added(q_BHNK.shape[2], pattern, bias, q_BHNK)
+            if plan.attended is not None:
+                mask = _without(plan.attended[run], mask)
+            o_BHNK = scaled_dot_product_attention(q_BHNK, k_BHNK, v_BHNK, attn_mask=mask, dropout_p=dropout)
+            mixed.append(o_BHNK.transpose(1, 2))
+        return AttentionOutput(runs.join(mixed).to(q_THK.dtype), None)
+
+
+def added(length: int, pattern: AttentionPattern, bias: AttentionBias, like: Tensor) -> Tensor | None:
+    """The mask or bias of a text's scores: (N, N) or (1, H, N, N); None for neither."""
+    tile = Tile.whole(length)
+    ends_within = (
+        isinstance(pattern, SlidingWindow) and pattern.dilation == 1 and length <= pattern.radius + 1
+    )
+    seen_NN = None if ends_within else allowed(tile, pattern, like.device)
+    bias_HNN = bias.added(tile, like)
+    if bias_HNN is None:
+        return seen_NN
+    return (bias_HNN if seen_NN is None else bias_HNN.masked_fill(~seen_NN, float("-inf")))[None]
+
+
+def _without(attended_BN: Tensor, mask: Tensor | None) -> Tensor:
+    """A mask or bias that also leaves out the keys that are not attended to: (B, 1 or H, N, N)."""
+    seen_B11N = attended_BN[:, None, None, :]
+    if mask is None:
+        return seen_B11N
+    return mask & seen_B11N if mask.dtype == torch.bool else mask.masked_fill(~seen_B11N, float("-inf"))

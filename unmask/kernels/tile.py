@@ -15,8 +15,7 @@ from torch import Tensor
 
 from unmask.errors import KernelError
 from unmask.kernels.blocks import block_counts
-from unmask.kernels.distances import DistanceBias
-from unmask.kernels.relative import RelativeBias
+from unmask.kernels.distances import DistanceBias, RelativeBias
 from unmask.spec import (
     Alibi,
     AttentionPattern,

@@ -22,8 +22,7 @@ from unmask.tasks import Progress, answer, classify, tag
 from unmask.tasks.answer import Answers
 from unmask.tasks.batches import TOKENS_PER_PASS, batches, require_finite
 from unmask.tasks.classify import Classification
-from unmask.tasks.reader import Name, Reader
-from unmask.tasks.ready import Ready
+from unmask.tasks.reader import Name, Reader, Ready
 from unmask.tasks.tag import Tagging
 from unmask.text import Encoding
 from unmask.text.literal import SpecialTokens

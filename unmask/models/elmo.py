@@ -12,7 +12,7 @@ from torch import Tensor
 from unmask.base.arguments import check_callable, check_choice, check_flag, listed, whole_number
 from unmask.encoder import heads
 from unmask.encoder.elmo import Elmo, ElmoSpec, character_ids
-from unmask.encoder.elmo.tokenizer import WordTokenizer
+from unmask.encoder.elmo.words import WordTokenizer
 from unmask.errors import EmptyText, InvalidRequest, quoted
 from unmask.spec import POOLING_MODES, PooledVector, PoolingMode
 from unmask.tasks import Progress

@@ -15,7 +15,7 @@ from unmask.models.source import LoadedSource, LoadOptions
 from unmask.text.literal import SpecialTokens
 from unmask.weights import find, read_checkpoint
 from unmask.weights.adapters.adapter import adapted, find_adapter
-from unmask.weights.elmo.find import find_elmo
+from unmask.weights.elmo import find_elmo
 from unmask.weights.read.checkpoint_tensors import DTYPE_NAMES
 
 if TYPE_CHECKING:

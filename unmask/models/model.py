@@ -43,8 +43,7 @@ from unmask.tasks.multi_vectors import TokenVectors
 from unmask.tasks.pair_scores import ScoreActivation
 from unmask.tasks.prompts import prompt_of
 from unmask.tasks.quantize import PRECISIONS, Precision, quantize
-from unmask.tasks.reader import Reader, called, several
-from unmask.tasks.ready import Ready
+from unmask.tasks.reader import Reader, Ready, called, several
 from unmask.tasks.similarity import METRICS, Metric, similarity
 from unmask.tasks.sparse_vectors import WordWeights
 from unmask.tasks.tag import Tagging, Words

@@ -1,6 +1,10 @@
-"""The application: routes, access, limits, one JSON error for each bad request, and request ids."""
+"""The application: routes, access, limits, one JSON error for each bad request, and request ids.
+
+Answers are JSON without a number that is not finite; the page on which routes can be tried is in one file.
+"""
 
 import asyncio
+import base64
 import hashlib
 import hmac
 import json
@@ -11,9 +15,14 @@ import time
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
+import numpy as np
+import orjson
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -25,16 +34,63 @@ from unmask.http.errors import Refused
 from unmask.http.guard import LOOPBACK_NAMES
 from unmask.http.requests import json_object, read_body
 from unmask.http.responses import BEFORE_THE_END, JSON
-from unmask.serve.encoding import to_json
 from unmask.serve.errors import BackendError, Busy, Surface, body_of, headers_of, status_of
 from unmask.serve.fields import read
 from unmask.serve.metrics import CONTENT_TYPE
 from unmask.serve.openapi import document
-from unmask.serve.page import page
 from unmask.serve.routes import GETS, ROUTES
 from unmask.serve.routes.route import GetRoute, PostRoute
 from unmask.serve.service import Call, Gone, Service
 from unmask.serve.tracing import Answered
+
+
+def to_json(value: Any) -> bytes:
+    """A value of typed results, arrays and plain values as JSON.
+
+    A float32 number has the digits that tell it from other float32 numbers, 9 at most.
+
+    Raises:
+        ValueError: a number is not finite.
+    """
+    try:
+        data = orjson.dumps(value, default=_plain, option=orjson.OPT_SERIALIZE_NUMPY)
+    except orjson.JSONEncodeError:  # such as a lone surrogate that an error quotes, or a transposed array
+        return _strictly(value)
+    if b"null" in data:  # orjson writes a number that is not finite as null
+        _strictly(value)
+    return data
+
+
+def _strictly(value: Any) -> bytes:
+    """With the standard library, which takes everything and refuses numbers that are not finite."""
+    return json.dumps(value, allow_nan=False, separators=(",", ":"), default=_plain).encode("ascii")
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} is not a JSON value")
+
+
+@cache
+def page() -> tuple[bytes, str]:
+    """The page, and a Content-Security-Policy that lets run what is in it and nothing else."""
+    html = (files("unmask.serve") / "page.html").read_text(encoding="utf-8")
+    script, style = (_digest(html, tag) for tag in ("script", "style"))
+    policy = (
+        f"default-src 'none'; script-src {script}; style-src {style}; connect-src 'self'; img-src data:; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+    return html.encode(), policy
+
+
+def _digest(html: str, tag: str) -> str:
+    match = re.search(rf"<{tag}>(.*?)</{tag}>", html, re.DOTALL)
+    assert match is not None
+    return f"'sha256-{base64.b64encode(hashlib.sha256(match[1].encode()).digest()).decode()}'"
+
 
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 CLIENT_LEFT = 499

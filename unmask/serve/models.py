@@ -25,8 +25,7 @@ from unmask.spec.global_tokens import has_global_tokens, pack
 from unmask.tasks import classify, embed, pair_scores, sparse_vectors
 from unmask.tasks.classify import classifier_of
 from unmask.tasks.prompts import chosen_prompt
-from unmask.tasks.reader import Reader, several
-from unmask.tasks.ready import Ready
+from unmask.tasks.reader import Reader, Ready, several
 from unmask.tasks.sparse_vectors import WordWeights
 from unmask.tasks.values import LongTexts
 from unmask.text import Encoding, Truncation

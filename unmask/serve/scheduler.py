@@ -27,7 +27,7 @@ from unmask.serve.errors import BackendError, Busy, status_of
 from unmask.serve.metrics import Metrics
 from unmask.serve.settings import Limits
 from unmask.serve.workers import Worker, WorkerDied, Workers
-from unmask.tasks.ready import Readable
+from unmask.tasks.reader import Readable
 
 PASSES_AHEAD = 4
 """How many passes' worth of waiting texts a pass is chosen from."""

@@ -15,7 +15,7 @@ from unmask.search.values import Hit
 from unmask.serve.errors import BadField
 from unmask.serve.models import ServedModel
 from unmask.serve.scheduler import Work
-from unmask.tasks.ready import Ready
+from unmask.tasks.reader import Ready
 from unmask.text import Truncation
 
 CHARACTERS_PER_TOKEN = 4

@@ -131,7 +131,7 @@ def serve(
     check_tracing(otlp_endpoint)
     limits = limits or Limits()
     with stops(), listen(host, port, keys) as listening:
-        from unmask.serve.draining import run
+        from unmask.serve.stopping import run
 
         loaded = {name: model() if callable(model) else model for name, model in models.items()}
         opened = {name: index() if callable(index) else index for name, index in (indexes or {}).items()}

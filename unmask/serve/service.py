@@ -22,7 +22,7 @@ from unmask.serve.searching import Indexes, ServedIndex
 from unmask.serve.settings import Limits
 from unmask.serve.tracing import Traces, otlp_exporter
 from unmask.serve.workers import Workers
-from unmask.tasks.ready import Ready
+from unmask.tasks.reader import Ready
 from unmask.text import Truncation
 
 SHORT_BODY = 2048

@@ -14,10 +14,8 @@ from numpy.typing import NDArray
 from unmask.base.arguments import check_choice, whole_number
 from unmask.engines.engine import Floats
 from unmask.errors import InvalidRequest, TextTooLong
-from unmask.tasks.logits import logits_of_each
-from unmask.tasks.long_texts import Coverage
-from unmask.tasks.reader import Name, Reader
-from unmask.tasks.ready import Ready
+from unmask.tasks.logits import Coverage, logits_of_each
+from unmask.tasks.reader import Name, Reader, Ready
 from unmask.tasks.values import LongTexts
 from unmask.text import Encoding
 from unmask.text.tokenizer import numbered

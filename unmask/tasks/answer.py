@@ -11,9 +11,8 @@ from unmask.base.arguments import check_fraction, listed, whole_number
 from unmask.engines.engine import Floats
 from unmask.errors import InvalidRequest
 from unmask.tasks.classify import classifier_of
-from unmask.tasks.long_texts import Coverage, WindowedLogits, windowed
-from unmask.tasks.reader import Name, Reader
-from unmask.tasks.ready import Ready
+from unmask.tasks.logits import Coverage, WindowedLogits, windowed
+from unmask.tasks.reader import Name, Reader, Ready
 from unmask.tasks.values import LongTexts
 from unmask.text.windows import Window
 

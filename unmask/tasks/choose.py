@@ -11,9 +11,8 @@ from unmask.base.arguments import listed
 from unmask.errors import InvalidRequest, quoted
 from unmask.tasks.aligned import AlignedLogits, prepare_aligned
 from unmask.tasks.classify import classifier_of, probabilities
-from unmask.tasks.long_texts import Coverage
-from unmask.tasks.reader import Name, Reader, called, several
-from unmask.tasks.ready import Ready
+from unmask.tasks.logits import Coverage
+from unmask.tasks.reader import Name, Reader, Ready, called, several
 from unmask.tasks.values import LongTexts
 from unmask.text.tokenizer import numbered
 

@@ -15,9 +15,8 @@ from unmask.base.arguments import check_fraction
 from unmask.errors import InvalidRequest
 from unmask.families.labels import default_labels
 from unmask.spec import ROLES, Classifier, EncoderSpec, PairScore, ProblemType, role_of
-from unmask.tasks.long_texts import Coverage, WindowedLogits, windowed
-from unmask.tasks.reader import Name, Reader, called
-from unmask.tasks.ready import Ready
+from unmask.tasks.logits import Coverage, WindowedLogits, windowed
+from unmask.tasks.reader import Name, Reader, Ready, called
 from unmask.tasks.values import LongTexts
 from unmask.text.tokenizer import numbered
 

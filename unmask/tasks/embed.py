@@ -22,8 +22,7 @@ from unmask.spec.global_tokens import GlobalTokens
 from unmask.tasks.batches import TOKENS_PER_PASS, require_finite, text_batches
 from unmask.tasks.progress import Progress
 from unmask.tasks.prompts import chosen_prompt, unpooled_tokens
-from unmask.tasks.reader import Name, Reader, called, several
-from unmask.tasks.ready import Ready
+from unmask.tasks.reader import Name, Reader, Ready, called, several
 from unmask.text import Encoding, Truncation
 from unmask.text.tokenizer import numbered
 

@@ -14,8 +14,7 @@ from unmask.spec.encoder import masked_lm_role
 from unmask.spec.global_tokens import GlobalTokens
 from unmask.tasks.batches import TOKENS_PER_PASS, require_finite, text_batches
 from unmask.tasks.progress import Progress
-from unmask.tasks.reader import Name, Reader, called
-from unmask.tasks.ready import Ready
+from unmask.tasks.reader import Name, Reader, Ready, called
 from unmask.text import Encoding, Tokenizer, Truncation
 from unmask.text.masking import spellings
 from unmask.text.tokenizer import numbered

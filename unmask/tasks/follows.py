@@ -7,10 +7,8 @@ from functools import partial
 from unmask.errors import InvalidRequest
 from unmask.spec import Classifier
 from unmask.tasks.classify import classifier_of, probabilities
-from unmask.tasks.logits import logits_of_each
-from unmask.tasks.long_texts import Coverage
-from unmask.tasks.reader import Name, Reader, called
-from unmask.tasks.ready import Ready
+from unmask.tasks.logits import Coverage, logits_of_each
+from unmask.tasks.reader import Name, Reader, Ready, called
 from unmask.text import Encoding, Truncation
 from unmask.text.tokenizer import numbered
 

@@ -15,8 +15,7 @@ from unmask.spec import EncoderSpec
 from unmask.spec.global_tokens import GlobalTokens, places
 from unmask.tasks.batches import TOKENS_PER_PASS, Chosen, batches, require_finite
 from unmask.tasks.progress import Progress
-from unmask.tasks.reader import Name, Reader, called, several
-from unmask.tasks.ready import Ready
+from unmask.tasks.reader import Name, Reader, Ready, called, several
 from unmask.text import Encoding, PackedBatch, Truncation
 from unmask.text.tokenizer import numbered
 

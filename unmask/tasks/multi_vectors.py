@@ -15,8 +15,7 @@ from unmask.spec import TEXT_KINDS, MultiVector, TextKind
 from unmask.tasks.batches import TOKENS_PER_PASS, Chosen, batches, require_finite
 from unmask.tasks.late_texts import LateText, limit_of, read_texts
 from unmask.tasks.progress import Progress
-from unmask.tasks.reader import Reader, called, several
-from unmask.tasks.ready import Ready
+from unmask.tasks.reader import Reader, Ready, called, several
 from unmask.text import PackedBatch, Truncation
 from unmask.text.tokenizer import numbered
 

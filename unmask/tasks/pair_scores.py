@@ -15,8 +15,7 @@ from unmask.tasks.batches import TOKENS_PER_PASS, require_finite
 from unmask.tasks.embed import embed
 from unmask.tasks.logits import logits
 from unmask.tasks.progress import Progress
-from unmask.tasks.reader import Name, Reader, several
-from unmask.tasks.ready import Ready
+from unmask.tasks.reader import Name, Reader, Ready, several
 from unmask.text import Encoding, PackedBatch, Truncation
 from unmask.text.sharing import query_places
 from unmask.text.tokenizer import numbered

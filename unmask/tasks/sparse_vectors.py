@@ -16,8 +16,7 @@ from unmask.spec.encoder import masked_lm_role
 from unmask.tasks.batches import TOKENS_PER_PASS, require_finite, text_batches
 from unmask.tasks.progress import Progress
 from unmask.tasks.prompts import encoded_after, prompt_of, words_of
-from unmask.tasks.reader import Name, Reader, called, several
-from unmask.tasks.ready import Ready
+from unmask.tasks.reader import Name, Reader, Ready, called, several
 from unmask.text import Encoding, Truncation
 from unmask.text.tokenizer import numbered
 

@@ -16,9 +16,8 @@ from unmask.engines.engine import Floats
 from unmask.errors import InvalidRequest
 from unmask.spec import Classifier
 from unmask.tasks.classify import classifier_of, label_names, probabilities
-from unmask.tasks.long_texts import Coverage, WindowedLogits, windowed
-from unmask.tasks.reader import Name, Reader, called, several
-from unmask.tasks.ready import Ready
+from unmask.tasks.logits import Coverage, WindowedLogits, windowed
+from unmask.tasks.reader import Name, Reader, Ready, called, several
 from unmask.tasks.schemes import Scheme, entities_of, written_in
 from unmask.tasks.values import Aggregation, LongTexts, SchemeName
 from unmask.text import Encoding

@@ -20,8 +20,7 @@ from unmask.tasks.classify import (
     most_probable,
     probabilities,
 )
-from unmask.tasks.reader import Name, Reader, called, several
-from unmask.tasks.ready import Ready
+from unmask.tasks.reader import Name, Reader, Ready, called, several
 from unmask.tasks.values import LongTexts
 from unmask.text.tokenizer import numbered
 

@@ -10,18 +10,19 @@ from tokenizers import AddedToken, normalizers, pre_tokenizers
 
 from unmask.base.json_settings import JsonSettings
 from unmask.errors import CorruptCheckpoint, UnknownArchitecture
-from unmask.text.byte_pair import byte_pair, names_of
-from unmask.text.sentence_piece import (
+from unmask.text.special import ANGLES, BRACKETS, MPNET, add_tokens, known_roles, set_format, special_tokens
+from unmask.text.subwords import (
     ALBERT,
     BIG_BIRD,
     CAMEMBERT,
     DEBERTA_V2,
     XLM_ROBERTA,
     Layout,
+    byte_pair,
+    names_of,
     sentence_piece,
+    word_piece,
 )
-from unmask.text.special import ANGLES, BRACKETS, MPNET, add_tokens, known_roles, set_format, special_tokens
-from unmask.text.word_piece import word_piece
 
 TOKENIZER_FILES = (
     "tokenizer.json",

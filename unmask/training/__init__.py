@@ -9,7 +9,7 @@ Names are imported when first used, so that what needs no torch does not import 
 
 from typing import TYPE_CHECKING
 
-from unmask.base.lazy import lazy_names
+from unmask.base.optional import lazy_names
 
 if TYPE_CHECKING:
     from unmask.training.pretrain.run import train

@@ -5,7 +5,6 @@ modules; the names exported here do not import torch.
 """
 
 from unmask.weights.read.checkpoint import Checkpoint, read_checkpoint
-from unmask.weights.read.find import DEFAULT, find
-from unmask.weights.read.source import Source
+from unmask.weights.read.find import DEFAULT, Source, find
 
 __all__ = ["DEFAULT", "Checkpoint", "Source", "find", "read_checkpoint"]

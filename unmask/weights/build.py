@@ -21,8 +21,8 @@ from unmask.weights.read.checkpoint_tensors import (
     report_tensors,
 )
 from unmask.weights.read.stored import read_tensors
-from unmask.weights.row_order import in_our_order
 from unmask.weights.tensor_report import TensorReport
+from unmask.weights.tensors import in_our_order
 
 DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in DTYPE_NAMES}
 

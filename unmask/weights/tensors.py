@@ -1,14 +1,17 @@
-"""The tensors of a checkpoint folder: their names, shapes and files, read without loading them."""
+"""The tensors of a checkpoint folder: names, shapes, files and the order of rows. Free of torch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 from safetensors import SafetensorError, safe_open
 
 from unmask.base.files import check_regular, read_bytes, read_regular
 from unmask.base.json_settings import JsonSettings
 from unmask.errors import CheckpointNotFound, CorruptCheckpoint, UnsafeCheckpoint
+from unmask.spec import EncoderSpec
+from unmask.spec.tensor_map import Reorder
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -118,3 +121,26 @@ def read_index(index: Path) -> Mapping[str, Path]:
             raise CorruptCheckpoint(f"{index} names {name}, which is not in the folder")
         files[tensor] = index.parent / name
     return files
+
+
+Array = TypeVar("Array", bound=Any)
+"""A torch tensor or a numpy array."""
+
+
+def in_our_order(tensor: Array, reorder: Reorder | None, spec: EncoderSpec) -> Array:
+    """A tensor as a file holds it, with its rows in our order; None changes nothing."""
+    return tensor if reorder is None else _chosen(tensor, list(reorder.order(spec)))
+
+
+def in_their_order(tensor: Array, reorder: Reorder | None, spec: EncoderSpec) -> Array:
+    """The reverse of `in_our_order`."""
+    if reorder is None:
+        return tensor
+    order = reorder.order(spec)
+    return _chosen(tensor, sorted(range(len(order)), key=order.__getitem__))
+
+
+def _chosen(tensor: Array, order: list[int]) -> Array:
+    """The blocks of rows in an order, of which each has the same number of rows."""
+    reordered: Array = tensor.reshape(len(order), -1, *tensor.shape[1:])[order].reshape(tensor.shape)
+    return reordered

@@ -13,7 +13,7 @@ import unmask
 from tests.support.tiny import change_json, tiny_bert, write_tokenizer
 from tests.training.finetune.test_finetune import Heard, place, table  # noqa: F401 - a fixture
 from unmask.errors import CorruptCheckpoint, InvalidRequest
-from unmask.tasks.long_texts import WindowedLogits
+from unmask.tasks.logits import WindowedLogits
 from unmask.text.windows import windows
 from unmask.training.finetune.calibration import (
     calibration_figures,

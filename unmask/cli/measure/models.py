@@ -53,7 +53,7 @@ def models(
 
     from unmask.families import DEFAULT_NAME, DEFAULT_PACKAGE, FAMILIES
     from unmask.spec.shapes import parameter_count
-    from unmask.weights.read.hub import cached
+    from unmask.weights.read.find import cached
 
     on_disk = dict.fromkeys(cached(), CACHED)
     if find_spec(DEFAULT_PACKAGE) is not None:

@@ -36,7 +36,7 @@ from unmask.tasks.prompts import chosen_prompt
 from unmask.tasks.quantize import Precision, quantize, quantized_width
 from unmask.text import Encoding, Line, Truncation
 from unmask.text.rows import TABLES
-from unmask.weights.read.fingerprint import fingerprint
+from unmask.weights.read.checkpoint import fingerprint
 
 if TYPE_CHECKING:
     from unmask.models.load import Model

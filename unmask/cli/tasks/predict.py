@@ -26,7 +26,7 @@ from unmask.errors import InvalidRequest, InvalidText
 from unmask.tasks import Progress
 from unmask.tasks.values import LongTexts
 from unmask.text.rows import Blank, Format
-from unmask.weights.read.fingerprint import fingerprint
+from unmask.weights.read.checkpoint import fingerprint
 
 if TYPE_CHECKING:
     from unmask.bulk import BatchTask

@@ -112,7 +112,7 @@ def export(
     from unmask.engines.export.onnx import export_onnx
     from unmask.weights import find, read_checkpoint
     from unmask.weights.adapters.adapter import adapted, find_adapter
-    from unmask.weights.elmo.find import find_elmo
+    from unmask.weights.elmo import find_elmo
 
     source_files = find(source, revision)
     if find_elmo(source_files.folder) is not None:

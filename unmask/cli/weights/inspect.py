@@ -243,7 +243,7 @@ def _elmo(name: str) -> "ElmoSpec | None":
     folder = Path(name).expanduser()
     if not folder.is_dir():
         return None
-    from unmask.weights.elmo.find import find_elmo
+    from unmask.weights.elmo import find_elmo
 
     elmo = find_elmo(folder)
     return None if elmo is None else elmo.spec()

@@ -6,7 +6,7 @@ torch are imported when first used, so that a folder is recognized without it.
 
 from typing import TYPE_CHECKING
 
-from unmask.base.lazy import lazy_names
+from unmask.base.optional import lazy_names
 from unmask.encoder.elmo.words import character_ids
 from unmask.spec.elmo import ElmoSpec
 

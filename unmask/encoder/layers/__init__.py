@@ -2,14 +2,11 @@
 
 from unmask.encoder.layers.attention import AttentionPlan, SoftmaxMixer
 from unmask.encoder.layers.block import Block, Plan
-from unmask.encoder.layers.convolution import ConvolutionLayer
-from unmask.encoder.layers.disentangled import DistanceTable
 from unmask.encoder.layers.embedding import EmbeddingLayer
 from unmask.encoder.layers.initialization import initialize
 from unmask.encoder.layers.linear_attention import LinearMixer
-from unmask.encoder.layers.parts import ACTIVATIONS, build_feedforward, build_norm
-from unmask.encoder.layers.relative import RelativeBiasTable
-from unmask.encoder.layers.rotary import apply_rotary
+from unmask.encoder.layers.parts import ACTIVATIONS, ConvolutionLayer, build_feedforward, build_norm
+from unmask.encoder.layers.positions import DistanceTable, RelativeBiasTable, apply_rotary
 
 __all__ = [
     "ACTIVATIONS",

@@ -11,10 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from unmask.encoder.hooks import Hook, HookPoint
-from unmask.encoder.layers.disentangled import DistanceProjections, rows_read
 from unmask.encoder.layers.global_attention import GlobalAttention, GlobalRows
-from unmask.encoder.layers.relative import RelativeBiasTerms
-from unmask.encoder.layers.rotary import RotaryTable, apply_rotary
+from unmask.encoder.layers.positions import (
+    DistanceProjections,
+    RelativeBiasTerms,
+    RotaryTable,
+    apply_rotary,
+    rows_read,
+)
 from unmask.errors import KernelError
 from unmask.kernels import AttentionBias, AttentionRequest, DistanceBias, Kernel, choose
 from unmask.spec import (

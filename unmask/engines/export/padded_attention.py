@@ -17,9 +17,8 @@ from torch._higher_order_ops.scan import scan
 from torch.nn import functional
 
 from unmask.encoder.layers.attention import SoftmaxMixer
-from unmask.encoder.layers.rotary import RotaryTable
-from unmask.kernels.distances import table_rows
-from unmask.kernels.relative import bucket_rows
+from unmask.encoder.layers.positions import RotaryTable
+from unmask.kernels.distances import bucket_rows, table_rows
 from unmask.kernels.tile import Tile, allowed
 from unmask.spec import (
     BlockSparse,

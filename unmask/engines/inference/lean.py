@@ -17,7 +17,7 @@ from unmask.encoder.layers.attention import AttentionPlan, SoftmaxMixer
 from unmask.encoder.layers.block import Block
 from unmask.encoder.layers.embedding import EmbeddingLayer
 from unmask.encoder.layers.parts import GatedNetwork, PlainNetwork
-from unmask.encoder.layers.rotary import RotaryTable, apply_rotary
+from unmask.encoder.layers.positions import RotaryTable, apply_rotary
 from unmask.engines.inference.feedforward import FusedGatedNetwork, FusedNetwork
 from unmask.engines.inference.linear import PackedLinear, QuantizedLinear
 from unmask.kernels.sdpa import SdpaKernel

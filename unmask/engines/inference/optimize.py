@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from unmask.encoder.encoder import Encoder
 from unmask.encoder.layers.attention import SoftmaxMixer
 from unmask.encoder.layers.block import Block
-from unmask.encoder.layers.disentangled import DistanceProjections
 from unmask.encoder.layers.linear_attention import LinearMixer
 from unmask.encoder.layers.parts import GatedNetwork, PlainNetwork
+from unmask.encoder.layers.positions import DistanceProjections
 from unmask.engines.inference.distances import PrecomputedDistances
 from unmask.engines.inference.encoder import InferenceEncoder
 from unmask.engines.inference.feedforward import FusedGatedNetwork, FusedNetwork

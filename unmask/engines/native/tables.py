@@ -111,7 +111,7 @@ def _biases(
 ) -> NDArray[np.float32]:
     import torch
 
-    from unmask.kernels.relative import RelativeBias
+    from unmask.kernels.distances import RelativeBias
 
     bias = RelativeBias(position, torch.from_numpy(table_PH))
     return np.asarray(bias.terms(1 - length, 1, 2 * length - 1, bias.table_PH)[:, 0].numpy(), np.float32)

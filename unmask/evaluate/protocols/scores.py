@@ -16,7 +16,7 @@ from unmask.models.load import load
 from unmask.models.model import Model
 from unmask.spec import Classifier
 from unmask.tasks.classify import classifier_of, classify, label_names, problem_of
-from unmask.tasks.long_texts import WindowedLogits
+from unmask.tasks.logits import WindowedLogits
 from unmask.tasks.progress import Progress
 from unmask.tasks.schemes import Scheme, entities_of
 from unmask.tasks.tag import tag

@@ -11,7 +11,7 @@ from torch import Tensor
 from unmask.base.arguments import one_of
 from unmask.encoder.encoder import Encoder
 from unmask.encoder.hooks import HookPoint
-from unmask.encoder.layers.rotary import RotaryTable, apply_rotary
+from unmask.encoder.layers.positions import RotaryTable, apply_rotary
 from unmask.errors import InvalidRequest
 from unmask.explorer.experiments.recorded_text import RecordedText, record_tensors, run_ids
 from unmask.interpret.words.words import Words, words

@@ -23,7 +23,7 @@ from unmask.spec import Classifier, role_of
 from unmask.tasks.answer import answer
 from unmask.tasks.classify import classify, label_names, problem_of
 from unmask.tasks.fill import Prediction
-from unmask.tasks.long_texts import WindowedLogits
+from unmask.tasks.logits import WindowedLogits
 from unmask.tasks.tag import Tagging, tag, words_of
 from unmask.text import Encoding, Tokenizer
 from unmask.text.masking import spellings

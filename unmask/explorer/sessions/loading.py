@@ -64,7 +64,7 @@ class PageLoader:
         from unmask.spec.diagram import architecture_svg
         from unmask.spec.shapes import parameter_count
         from unmask.weights import find, read_checkpoint
-        from unmask.weights.read.hub import remote_model
+        from unmask.weights.read.find import remote_model
 
         name, download = checked_name(name), 0
         where = place_of(name)
@@ -140,7 +140,7 @@ class PageLoader:
 
 
 def _elmo(name: str) -> "ElmoSpec | None":
-    from unmask.weights.elmo.find import find_elmo
+    from unmask.weights.elmo import find_elmo
 
     folder = Path(name).expanduser()
     files = find_elmo(folder) if folder.is_dir() else None
@@ -174,6 +174,6 @@ def place_of(name: str) -> str:
 
 
 def _share(name: str, total: int) -> float | None:
-    from unmask.weights.read.hub import cached_bytes
+    from unmask.weights.read.find import cached_bytes
 
     return min(1.0, cached_bytes(name) / total) if total else None

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.encoder.elmo import Elmo
-from unmask.encoder.elmo.tokenizer import WordTokenizer
+from unmask.encoder.elmo.words import WordTokenizer
 from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest, InvalidText
 from unmask.interpret.geometry.layers import unit

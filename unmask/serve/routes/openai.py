@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.serve.fields import Choice, Text
-from unmask.serve.id_fields import TextsOrIds
+from unmask.serve.ids import TextsOrIds
 from unmask.serve.routes.route import (
     DIMENSIONS,
     MODEL,

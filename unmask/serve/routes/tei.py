@@ -5,7 +5,7 @@ from typing import Any, cast
 from unmask.engines.engine import Floats
 from unmask.serve.errors import BadField
 from unmask.serve.fields import Choice, Flag, Inner, Inputs, Text, TextList, Whole
-from unmask.serve.id_fields import TextsOrIds, TextsOrPairs
+from unmask.serve.ids import TextsOrIds, TextsOrPairs
 from unmask.serve.routes.route import (
     DIMENSIONS,
     MODEL,
@@ -23,7 +23,7 @@ from unmask.tasks import classify, hidden_states
 from unmask.tasks.classify import Classification
 from unmask.tasks.pair_scores import activated
 from unmask.tasks.prompts import chosen_prompt
-from unmask.tasks.ready import Ready
+from unmask.tasks.reader import Ready
 from unmask.tasks.similarity import similarity
 from unmask.text import Truncation
 

@@ -5,7 +5,7 @@ from typing import Any
 from unmask import __version__
 from unmask.serve.errors import BadField
 from unmask.serve.fields import Flag, Inputs, Texts
-from unmask.serve.id_fields import Ids
+from unmask.serve.ids import Ids
 from unmask.serve.models import ServedModel
 from unmask.serve.routes.route import MODEL, PROMPT_NAME, GetRoute, PostRoute, Values, named
 from unmask.serve.schemas import BOOLEAN, INTEGER, TEXT, record, rows

@@ -8,7 +8,7 @@ from unmask.interpret.attention.layer_statistics import HeadSummary
 from unmask.serve import fields
 from unmask.serve.errors import BadField
 from unmask.serve.fields import Flag, Inputs, Schema, Share, Text, TextList, Texts, Whole
-from unmask.serve.id_fields import TextsOrPairs
+from unmask.serve.ids import TextsOrPairs
 from unmask.serve.routes.openai import USAGE, usage
 from unmask.serve.routes.route import MODEL, TRUNCATE, PostRoute, Values, named, truncation_of
 from unmask.serve.schemas import TEXT, record, rows, schema_of
@@ -18,7 +18,7 @@ from unmask.tasks.answer import MAX_ANSWER_TOKENS, Answers
 from unmask.tasks.choose import Choice
 from unmask.tasks.fill import FilledMask
 from unmask.tasks.follows import Continuation
-from unmask.tasks.ready import Ready
+from unmask.tasks.reader import Ready
 from unmask.tasks.tag import Tagging
 from unmask.tasks.values import LongTexts
 from unmask.text import Encoding

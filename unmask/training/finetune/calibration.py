@@ -16,7 +16,7 @@ from unmask.encoder.encoder import Encoder
 from unmask.engines.torch_engine import TorchEngine
 from unmask.spec import ProblemType
 from unmask.tasks.classify import THRESHOLD, classifier_of, probabilities, problem_of
-from unmask.tasks.long_texts import WindowedLogits
+from unmask.tasks.logits import WindowedLogits
 from unmask.training.finetune.evaluate import read_examples
 from unmask.training.finetune.examples import Example
 

@@ -15,7 +15,7 @@ from unmask.tasks.answer import answer
 from unmask.tasks.batches import TOKENS_PER_PASS
 from unmask.tasks.choose import Choice, choose
 from unmask.tasks.classify import classifier_of, classify
-from unmask.tasks.long_texts import WindowedLogits, of_windows
+from unmask.tasks.logits import WindowedLogits, of_windows
 from unmask.tasks.progress import Progress
 from unmask.tasks.schemes import Scheme, entities_of
 from unmask.tasks.tag import tag

@@ -16,7 +16,7 @@ from unmask.training.retrieval.records import Collection, Ranked, read_collectio
 from unmask.training.retrieval.teacher import read_texts
 from unmask.training.run.base_model import first_checkpoint, source
 from unmask.weights import read_checkpoint
-from unmask.weights.read.fingerprint import fingerprint
+from unmask.weights.read.checkpoint import fingerprint
 
 DATA = "texts or labels of the data files"
 BEGUN = "weights, config or tokenizer of the checkpoint that model.start_from names"

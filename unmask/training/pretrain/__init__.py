@@ -5,7 +5,7 @@ Names that need torch are imported when first used, so that a run file is checke
 
 from typing import TYPE_CHECKING
 
-from unmask.base.lazy import lazy_names
+from unmask.base.optional import lazy_names
 from unmask.training.run.settings import RunSettings, read_run
 
 if TYPE_CHECKING:

@@ -30,9 +30,14 @@ from unmask.training.run.state import load_averages, load_moments, load_progress
 from unmask.weights import Checkpoint, read_checkpoint
 from unmask.weights.build import build
 from unmask.weights.heads.classes import with_heads
-from unmask.weights.read.fingerprint import fingerprint
-from unmask.weights.write.for_others import without_length
-from unmask.weights.write.new_checkpoint import check_config, new_checkpoint, new_encoder, with_tokenizer
+from unmask.weights.read.checkpoint import fingerprint
+from unmask.weights.write.new_checkpoint import (
+    check_config,
+    new_checkpoint,
+    new_encoder,
+    with_tokenizer,
+    without_length,
+)
 from unmask.weights.write.writable import check_written
 
 MADE_OF = "made-of.sha256"

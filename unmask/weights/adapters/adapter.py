@@ -19,8 +19,7 @@ from unmask.spec import ROLES, Classifier, EncoderSpec, LabeledRole
 from unmask.spec.config import WITHOUT_EFFECT
 from unmask.spec.shapes import tensor_shapes
 from unmask.spec.tensor_map import Rename, Reorder
-from unmask.weights.adapter_folder import Adapter
-from unmask.weights.read.checkpoint import Checkpoint
+from unmask.weights.read.checkpoint import Adapter, Checkpoint
 from unmask.weights.read.checkpoint_tensors import report_tensors
 from unmask.weights.tensor_report import canonical, moves
 from unmask.weights.tensors import StoredTensor, tensors_of_file

@@ -10,8 +10,8 @@ from unmask.weights.adapters.adapter import parts_of
 from unmask.weights.read.checkpoint import Checkpoint
 from unmask.weights.read.checkpoint_tensors import report_tensors
 from unmask.weights.read.stored import read_tensors
-from unmask.weights.row_order import in_our_order
 from unmask.weights.tensor_report import TensorReport, canonical
+from unmask.weights.tensors import in_our_order
 
 
 def check_base(checkpoint: Checkpoint, stored: Mapping[str, Tensor], report: TensorReport) -> None:

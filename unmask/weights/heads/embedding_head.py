@@ -23,16 +23,17 @@ from unmask.weights.heads.multi_vector_files import (
 )
 from unmask.weights.heads.output_tensors import StoredOutput
 from unmask.weights.heads.pair_files import names_activation, read_pair, write_pair
-from unmask.weights.heads.pooling_files import modes_of, write_pooling
 from unmask.weights.heads.sentence_modules import (
     FoundLayers,
     Module,
     NotKnown,
     OpenFile,
     layer_files,
+    modes_of,
     modules_of,
     read_layers,
     to_json,
+    write_pooling,
 )
 from unmask.weights.heads.sparse_files import is_sparse, read_sparse, write_sparse
 

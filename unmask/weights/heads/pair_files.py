@@ -9,14 +9,15 @@ from typing import Any, Literal
 from unmask.base.json_settings import JsonSettings
 from unmask.errors import quoted
 from unmask.spec import Dense, PairScore
-from unmask.weights.heads.pooling_files import modes_of, write_pooling
 from unmask.weights.heads.sentence_modules import (
     Module,
     NotKnown,
     OpenFile,
     layer_files,
+    modes_of,
     read_layers,
     to_json,
+    write_pooling,
 )
 
 ST_CONFIG = "config_sentence_transformers.json"

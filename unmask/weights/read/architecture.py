@@ -31,8 +31,7 @@ from unmask.spec.describe import (
 )
 from unmask.spec.shapes import RANDOM_FEATURES, tensor_shapes
 from unmask.weights.read.checkpoint import read_checkpoint
-from unmask.weights.read.find import find
-from unmask.weights.read.hub import cached
+from unmask.weights.read.find import cached, find
 
 Value = int | str | None
 

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from unmask.weights.read.checkpoint import Checkpoint
 from unmask.weights.read.checkpoint_tensors import damaged, differs_from_copy, not_finite_in, report_tensors
-from unmask.weights.row_order import in_our_order
-from unmask.weights.tensors import StoredTensor
+from unmask.weights.tensors import StoredTensor, in_our_order
 
 Float32s = NDArray[np.float32]
 STORED = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}

@@ -1,5 +1,6 @@
 """A checkpoint as a plain value: everything that a folder declares, before any weight is loaded."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,19 +21,40 @@ from unmask.errors import (
     quoted,
 )
 from unmask.families import Compat, Family, family_of
-from unmask.spec import CheckpointOutput, Classifier, EncoderSpec
+from unmask.spec import CheckpointOutput, Classifier, ClassifierRole, EncoderSpec
 from unmask.spec.config import WITHOUT_EFFECT
 from unmask.text.build import SENTENCE_PIECE_LAYOUTS
 from unmask.text.literal import SpecialTokens
 from unmask.text.tokenizer import TOKENIZER_FILES, Tokenizer
-from unmask.weights.adapter_folder import Adapter
 from unmask.weights.heads.embedding_head import EMBEDDING_FILES, read_output
 from unmask.weights.heads.output_tensors import STANFORD_TENSOR, StoredOutput, output_tensors
 from unmask.weights.heads.sentence_modules import modules_of
 from unmask.weights.heads.sparse_files import encoder_folder, query_weights
-from unmask.weights.read.source import Source
+from unmask.weights.read.find import Source
 from unmask.weights.tensor_report import canonical
 from unmask.weights.tensors import StoredTensor, check_stored_file, stored_tensors
+
+
+@dataclass(frozen=True, eq=False)
+class Adapter:
+    """An adapter's folder, without its weights."""
+
+    name: str
+    folder: Path
+    role: ClassifierRole
+    config: Mapping[str, Any]
+    """The keys of config.json in which the adapted model differs from its base."""
+    scale: float
+    """The factor of the low-rank updates."""
+    tensors: Mapping[str, StoredTensor]
+    """The tensors of the head, by the names that they have in a checkpoint of the adapted model."""
+    updates: Mapping[str, tuple[StoredTensor, StoredTensor]]
+    """A and B of every updated matrix, by its name in a checkpoint."""
+    base: str | None
+    """The name of its base model."""
+    fingerprint: str | None
+    """Of the base's weights, see `unmask.weights.adapters.adapter_weights`; None if unknown."""
+
 
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", *SENTENCE_PIECE_LAYOUTS)
 """A folder without any of these has no tokenizer; `Tokenizer` decides whether one of them is enough."""
@@ -249,3 +271,16 @@ def _present(folder: Path, names: tuple[str, ...]) -> dict[str, bytes]:
 def _read(path: Path) -> bytes:
     check_stored_file(path)
     return read_bytes(path, CorruptCheckpoint)
+
+
+def fingerprint(checkpoint: Checkpoint, settings: object) -> str:
+    """Digest of the weights and settings of a run, as 64 hexadecimal digits."""
+    adapter = checkpoint.adapter
+    read = (checkpoint.spec, checkpoint.max_tokens, adapter and adapter.scale, settings)
+    digest = hashlib.sha256(repr(read).encode())
+    for path in sorted({tensor.file for tensor in checkpoint.tensors.values()}):
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    for _, content in sorted(checkpoint.tokenizer.files.items()):
+        digest.update(hashlib.sha256(content).digest())
+    return digest.hexdigest()

@@ -30,8 +30,8 @@ from unmask.weights.adapters.adapter import (
 from unmask.weights.adapters.adapter_weights import fingerprint
 from unmask.weights.heads.embedding_head import to_json
 from unmask.weights.read.checkpoint import Checkpoint
-from unmask.weights.row_order import in_their_order
 from unmask.weights.tensor_report import TensorMove, moves
+from unmask.weights.tensors import in_their_order
 from unmask.weights.write.save import their_tensors
 
 TargetModules = Literal["all-linear", "attention", "feedforward"]

@@ -22,7 +22,7 @@ from unmask.weights.heads.multi_vector_files import STANFORD_METADATA
 from unmask.weights.heads.sentence_modules import modules_of
 from unmask.weights.read.checkpoint import read_checkpoint
 from unmask.weights.read.checkpoint_tensors import report_tensors
-from unmask.weights.read.source import Source
+from unmask.weights.read.find import Source
 from unmask.weights.tensors import PICKLED, WEIGHTS, check_stored_file, read_index
 
 COPIED = ("config.json", *TOKENIZER_FILES, *EMBEDDING_FILES, "1_Pooling/config.json", STANFORD_METADATA)

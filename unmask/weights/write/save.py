@@ -21,9 +21,8 @@ from unmask.spec import SparseVector
 from unmask.weights.heads.embedding_head import to_json, write_output
 from unmask.weights.heads.sparse_files import QUERY_MODULE, query_tokenizer
 from unmask.weights.read.checkpoint import Checkpoint
-from unmask.weights.row_order import in_their_order
 from unmask.weights.tensor_report import moves
-from unmask.weights.tensors import INDEX, WEIGHTS
+from unmask.weights.tensors import INDEX, WEIGHTS, in_their_order
 
 OUTPUT = "output."
 """The prefix of the tensors of the layers that the output adds; they have files of their own."""

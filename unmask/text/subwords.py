@@ -1,8 +1,11 @@
-"""SentencePiece models (Kudo & Richardson 2018): ALBERT, BigBird, DeBERTa v2 and v3, XLM-R, CamemBERT.
+"""Tokenizers from the files that publish them: WordPiece, byte-level BPE, and SentencePiece models.
 
-The text is split by the `tokenizers` package, which implements the algorithm and gives character offsets;
-the `sentencepiece` package only supplies the format of the file. The model file determines
-normalization, spaces and byte fallback; the family determines the preprocessing before them.
+BERT's tokenizer is built from its vocabulary alone; GPT-2's byte-level BPE from vocab.json and merges.txt, as
+RoBERTa, Longformer and DeBERTa (v1) use it; SentencePiece models (Kudo & Richardson 2018) are those of
+ALBERT, BigBird, DeBERTa v2 and v3, XLM-R and CamemBERT. Their text is split by the `tokenizers` package,
+which implements the algorithm and gives character offsets; the `sentencepiece` package only supplies the
+format of the file. The model file determines normalization, spaces and byte fallback; the family determines
+the preprocessing before them.
 """
 
 import importlib
@@ -13,10 +16,100 @@ from typing import Any
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 
-from unmask.base.json_settings import JsonSettings
+from unmask.base.json_settings import JsonSettings, parse_json
 from unmask.base.optional import require
 from unmask.errors import CorruptCheckpoint, UnknownArchitecture
 from unmask.text.special import ANGLES, BRACKETS
+
+
+def word_piece(content: bytes, config: JsonSettings, special: dict[str, AddedToken]) -> tokenizers.Tokenizer:
+    """WordPiece from vocab.txt, one piece per line (Devlin et al. 2019); also DistilBERT, ELECTRA and others.
+
+    If no config says whether to lower-case, the vocabulary decides: an uncased vocabulary has no piece with
+    a capital letter except the special tokens in brackets.
+    """
+    try:
+        lines = content.decode().removesuffix("\n").split("\n")
+    except UnicodeDecodeError as error:
+        raise CorruptCheckpoint(f"vocab.txt is not UTF-8 text: {error}") from None
+    pieces = [line.removesuffix("\r") for line in lines]
+    vocabulary = {piece: index for index, piece in enumerate(pieces)}
+    names = {role: token.content for role, token in special.items()}
+    absent = [names[role] for role in ("unk", "cls", "sep") if names[role] not in vocabulary]
+    if absent:
+        raise CorruptCheckpoint(f"vocab.txt lacks {', '.join(absent)}, so it is not a BERT vocabulary")
+    # If the vocabulary has no [PAD] or [MASK], BERT does not recognize them in text.
+    for role in ("pad", "mask"):
+        if names.get(role) not in vocabulary:
+            special.pop(role, None)
+    lowercase = config.get_optional("do_lower_case", bool)
+    if lowercase is None:
+        lowercase = not any(piece != piece.lower() for piece in pieces if not piece.startswith("["))
+    engine = tokenizers.Tokenizer(
+        models.WordPiece(vocabulary, unk_token=names["unk"], max_input_chars_per_word=100)
+    )
+    engine.normalizer = normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=config.get("tokenize_chinese_chars", True),
+        strip_accents=config.get_optional("strip_accents", bool),
+        lowercase=lowercase,
+    )
+    engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    engine.decoder = decoders.WordPiece(prefix="##")
+    return engine
+
+
+def names_of(vocabulary_file: bytes) -> Mapping[str, str] | None:
+    """The special token names of RoBERTa or BERT, whichever the vocabulary has; None for neither.
+
+    The two families have the same merges and differ in their special tokens.
+    """
+    vocabulary = _vocabulary(vocabulary_file)
+    for names in (ANGLES, BRACKETS):
+        if names["cls"] in vocabulary and names["sep"] in vocabulary:
+            return names
+    return None
+
+
+def byte_pair(
+    vocabulary_file: bytes, merges_file: bytes, config: JsonSettings, special: Mapping[str, AddedToken]
+) -> tokenizers.Tokenizer:
+    """Byte-level BPE (Radford et al. 2019); the caller adds the special tokens and the pair format."""
+    vocabulary = _vocabulary(vocabulary_file)
+    absent = [special[role].content for role in ("cls", "sep") if special[role].content not in vocabulary]
+    if absent:
+        raise CorruptCheckpoint(f"vocab.json lacks {' and '.join(absent)}")
+    try:
+        lines = merges_file.decode().split("\n")
+    except UnicodeDecodeError as error:
+        raise CorruptCheckpoint(f"merges.txt is not UTF-8 text: {error}") from None
+    merges = []
+    for number, line in enumerate(lines, start=1):
+        # Only the first line can be the header: "# #" is a merge.
+        if not line.strip() or (number == 1 and line.startswith("#version")):
+            continue
+        pair = line.removesuffix("\r").split(" ")
+        if len(pair) != 2:
+            raise CorruptCheckpoint(f"line {number} of merges.txt is {line!r}, which is not a pair of pieces")
+        merges.append((pair[0], pair[1]))
+    try:
+        model = models.BPE(
+            vocabulary, merges, continuing_subword_prefix="", end_of_word_suffix="", fuse_unk=False
+        )
+    except Exception as error:  # the package raises plain Exception for every error
+        raise CorruptCheckpoint(f"vocab.json and merges.txt do not belong together: {error}") from None
+    engine = tokenizers.Tokenizer(model)
+    engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=config.get("add_prefix_space", False))
+    engine.decoder = decoders.ByteLevel()
+    return engine
+
+
+def _vocabulary(content: bytes) -> dict[str, int]:
+    vocabulary = parse_json(content, "vocab.json")
+    if not (isinstance(vocabulary, dict) and all(type(index) is int for index in vocabulary.values())):
+        raise CorruptCheckpoint("vocab.json is not a table of pieces and ids")
+    return vocabulary
+
 
 SPACE = "▁"
 UNIGRAM = 1

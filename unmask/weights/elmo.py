@@ -30,7 +30,7 @@ class ElmoFolder:
         Raises:
             CheckpointError: what is wrong with the config, in one sentence.
         """
-        from unmask.weights.elmo.files import read_published_spec, read_spec
+        from unmask.weights.elmo_files import read_published_spec, read_spec
 
         return read_spec(self.folder) if self.published is None else read_published_spec(self.published[0])
 
@@ -41,7 +41,7 @@ class ElmoFolder:
             CheckpointError: what is wrong with the files, in one sentence.
             MissingExtra: h5py is not installed, which reads the authors' weights.
         """
-        from unmask.weights.elmo.files import load_elmo, read_published_elmo
+        from unmask.weights.elmo_files import load_elmo, read_published_elmo
 
         if self.published is None:
             return load_elmo(self.folder, verify=verify)

@@ -1,4 +1,10 @@
-"""Disentangled positions: the distance table that layers share, and each layer's projections of it."""
+"""Positions as layers use them: rotary, relative biases, and disentangled distances.
+
+Rotary positions rotate queries and keys by angles proportional to their position. The tables of relative
+biases and of distances are shared by layers, and each layer has its own terms or projections.
+"""
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -6,10 +12,69 @@ from torch.nn import functional
 
 from unmask.encoder.layers.lora import weight_of
 from unmask.encoder.layers.parts import build_norm
-from unmask.kernels import AttentionBias, DistanceBias
+from unmask.kernels import AttentionBias, DistanceBias, RelativeBias
 from unmask.kernels.distances import table_rows
 from unmask.kernels.dropout import Dropout
-from unmask.spec import Disentangled, SoftmaxAttention
+from unmask.spec import Disentangled, RelativePositionBias, Rotary, SoftmaxAttention
+
+
+class RotaryTable(NamedTuple):
+    """The rotation of each token of a batch: cosine and sine of each angle, (T, 1, width / 2)."""
+
+    cosine: Tensor
+    sine: Tensor
+
+    @classmethod
+    def of(cls, positions_T: Tensor, rotary: Rotary, head_width: int, dtype: torch.dtype) -> "RotaryTable":
+        """Angles ``position * theta ** (-2 i / width)`` (Su et al. 2021), computed once per batch.
+
+        They are computed in float64 and kept in float32 (float64 for float64 inputs), since at position
+        8,000 a bfloat16 angle is wrong by several full turns.
+        """
+        width = rotary.width or head_width
+        exponents = torch.arange(0, width, 2, dtype=torch.float64, device=positions_T.device) / width
+        angles = (positions_T.double() / rotary.scale)[:, None] * rotary.theta**-exponents
+        exact = torch.promote_types(dtype, torch.float32)
+        return cls(*(wave.to(exact)[:, None, :] for wave in (angles.cos(), angles.sin())))
+
+
+def apply_rotary(x_THK: Tensor, rotation: RotaryTable, rotary: Rotary) -> Tensor:
+    """Rotate each pair of features; computed in the dtype of ``rotation``, returned in that of ``x_THK``."""
+    cosine, sine = rotation
+    width = 2 * cosine.shape[-1]
+    turned, rest = x_THK[..., :width], x_THK[..., width:]
+    if rotary.interleaved:
+        a, b = turned[..., 0::2], turned[..., 1::2]
+    else:
+        a, b = turned.chunk(2, dim=-1)
+    a, b = a * cosine - b * sine, b * cosine + a * sine
+    pairs = torch.stack((a, b), dim=-1).flatten(-2) if rotary.interleaved else torch.cat((a, b), dim=-1)
+    pairs = pairs.to(x_THK.dtype)
+    return torch.cat((pairs, rest), dim=-1) if rest.shape[-1] else pairs
+
+
+class RelativeBiasTable(nn.Module):
+    """A number for every bucket of distances and every head (Raffel et al. 2020)."""
+
+    def __init__(self, buckets: int, heads: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(buckets, heads)
+
+    def forward(self) -> Tensor:
+        """Shape (P, H); the same for every layer of a forward pass."""
+        return self.table.weight
+
+
+class RelativeBiasTerms(nn.Module):
+    """One layer's use of the table, which has no weights of its own."""
+
+    def __init__(self, position: RelativePositionBias) -> None:
+        super().__init__()
+        self.position = position
+
+    def forward(self, table_PH: Tensor, content: nn.Module, read: slice | None = None) -> AttentionBias:
+        """The attention bias of this layer; the projection and the range of rows are ignored."""
+        return AttentionBias(relative=RelativeBias(self.position, table_PH))
 
 
 def rows_read(position: Disentangled, longest: int) -> slice:

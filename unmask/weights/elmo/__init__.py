@@ -1,1 +1,0 @@
-"""The files of ELMo's authors, and ours."""
