@@ -35,9 +35,9 @@ from unmask.training.data import (
     write_shards,
 )
 from unmask.training.data.chunking import Chunker, TokenBoundaries, sentences, units
-from unmask.training.data.prepare import tokenized
 from unmask.training.data.sampling import SourceCursor, draw, key_of, permute, permute_each, shares
 from unmask.training.data.stream import pack
+from unmask.training.data.writing import tokenized
 from unmask.training.vocabulary import Vocabulary
 
 TOKENIZER = Tokenizer.from_files({"vocab.txt": "\n".join(VOCABULARY).encode()})
@@ -392,7 +392,7 @@ def test_shards_hold_what_the_tokenizer_says(split_by, tmp_path):
 
 
 def test_many_files_and_ids_of_four_bytes(tmp_path, monkeypatch):
-    monkeypatch.setattr("unmask.training.data.prepare.BATCH_CHARACTERS", 500)
+    monkeypatch.setattr("unmask.training.data.writing.BATCH_CHARACTERS", 500)
     words = [f"w{number}" for number in range(66_000)]
     pieces = [*VOCABULARY[:5], *words]
     tokenizer = Tokenizer.from_files({"vocab.txt": "\n".join(pieces).encode()})

@@ -42,7 +42,7 @@ MICRO = 90
 def small_files(file_bytes):
     """Sources are tokenized into files of about so many bytes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("unmask.training.data.prepare.BATCH_CHARACTERS", 300)
+        patch.setattr("unmask.training.data.writing.BATCH_CHARACTERS", 300)
         patch.setitem(write_shards.__kwdefaults__, "file_bytes", file_bytes)
         yield
 

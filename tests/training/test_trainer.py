@@ -235,14 +235,14 @@ def test_a_checkpoint_is_due_after_some_minutes_since_the_last(minutes, kept, tm
 
 def test_the_log_is_on_disk_before_a_checkpoint_after_which_it_would_be_resumed(tmp_path, monkeypatch):
     seen = []
-    for place in ("trainer.save_snapshot", "events.EventLog.sync"):
+    for place in ("trainer.save_snapshot", "log.EventLog.sync"):
         whole = f"unmask.training.run.{place}"
         call = pkgutil.resolve_name(whole)
         monkeypatch.setattr(
             whole, lambda *a, call=call, place=place, **o: (seen.append(place), call(*a, **o))[1]
         )
     trainer(tmp_path).train()
-    assert seen == ["events.EventLog.sync", "trainer.save_snapshot"] * 3
+    assert seen == ["log.EventLog.sync", "trainer.save_snapshot"] * 3
 
 
 # --- from Python ---------------------------------------------------------------------------------------

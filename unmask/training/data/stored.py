@@ -21,7 +21,6 @@ from unmask.base.files import whole_file
 from unmask.base.stores import open_store, reading
 from unmask.errors import InvalidRequest, UnmaskError
 from unmask.text import Tokenizer
-from unmask.training.data.prepare import exclusive_lock
 from unmask.training.data.shards import (
     DOCUMENTS,
     LENGTHS,
@@ -33,6 +32,7 @@ from unmask.training.data.shards import (
     parsed_manifest,
 )
 from unmask.training.data.sources import SourceSpec
+from unmask.training.data.writing import exclusive_lock
 
 ABANDONED_SECONDS = 3600.0
 """A partial file that nothing was written to for so long is of a process that was killed."""
