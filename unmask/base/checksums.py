@@ -71,8 +71,8 @@ def check_files(folder: Path, verify: bool | None = None) -> Verified | None:
                 "unmask convert, Model.save and save_elmo write a copy that does"
             )
         return None
-    wanted = _read(folder / CHECKSUMS)
-    for name, expected in wanted.items():
+    checksums = _read(folder / CHECKSUMS)
+    for name, expected in checksums.items():
         path = folder / name
         if not path.exists():
             raise CorruptCheckpoint(f"{path} is missing, and {CHECKSUMS} lists it; {_way_out(name)}")
@@ -82,17 +82,17 @@ def check_files(folder: Path, verify: bool | None = None) -> Verified | None:
                 f"{path} has {size:,} bytes and had {expected.bytes:,} when it was saved; {_way_out(name)}"
             )
     hashed = (
-        sum(expected.bytes for expected in wanted.values()) <= ALWAYS_HASHED_BYTES
+        sum(expected.bytes for expected in checksums.values()) <= ALWAYS_HASHED_BYTES
         if verify is None
         else verify
     )
     if hashed:
-        for name, expected in wanted.items():
+        for name, expected in checksums.items():
             if _digest(folder / name) != expected.sha256:
                 raise CorruptCheckpoint(
                     f"{folder / name} is not the file that was saved: its SHA-256 differs; {_way_out(name)}"
                 )
-    return Verified(len(wanted), hashed)
+    return Verified(len(checksums), hashed)
 
 
 def _way_out(name: str) -> str:

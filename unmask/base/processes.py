@@ -17,7 +17,7 @@ _held: list[Callable[[Any], Any]] = []
 
 
 @contextmanager
-def process_pool(workers: int, held: Callable[[Any], Any], lost: str) -> Iterator[ProcessPoolExecutor]:
+def process_pool(workers: int, function: Callable[[Any], Any], lost: str) -> Iterator[ProcessPoolExecutor]:
     """New processes, each with a copy of ``held``, which `compute` calls with one argument.
 
     They are spawned, because torch's threads do not survive a fork, so ``held`` is pickled.
@@ -26,7 +26,7 @@ def process_pool(workers: int, held: Callable[[Any], Any], lost: str) -> Iterato
         ProcessLost: one was ended from outside; the message is ``lost``.
     """
     pool = ProcessPoolExecutor(
-        workers, mp_context=multiprocessing.get_context("spawn"), initializer=_start, initargs=(held,)
+        workers, mp_context=multiprocessing.get_context("spawn"), initializer=_start, initargs=(function,)
     )
     try:
         yield pool
@@ -41,8 +41,8 @@ def compute(argument: Any) -> Any:
     return _held[0](argument)
 
 
-def _start(held: Callable[[Any], Any]) -> None:
-    _held.append(held)
+def _start(function: Callable[[Any], Any]) -> None:
+    _held.append(function)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

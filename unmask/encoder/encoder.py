@@ -204,8 +204,8 @@ class Encoder(nn.Module):
             raise InvalidRequest(
                 f"the layout holds {layout.token_count} tokens and the ids have shape {tuple(ids_T.shape)}"
             )
-        read = layout if layout.expansion is None else layout.expansion.layout
-        longest, limit = int(read.lengths.max()), self.spec.max_tokens
+        layout_read = layout if layout.expansion is None else layout.expansion.layout
+        longest, limit = int(layout_read.lengths.max()), self.spec.max_tokens
         if limit is not None and longest > limit:
             raise InvalidRequest(
                 f"a sequence has {longest} tokens and the encoder's position table reaches {limit}"

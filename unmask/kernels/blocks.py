@@ -25,10 +25,10 @@ def block_counts(pattern: BlockSparse, blocks: int, heads: int) -> NDArray[np.in
     ends = np.isin(number, (0, blocks - 1))
     near = np.abs(number[:, None] - number[None, :]) <= 1
     counts = np.repeat((near | ends[:, None] | ends[None, :])[None].astype(np.int64), heads, axis=0)
-    drawn = random_blocks(pattern, blocks, heads)
-    rows = np.broadcast_to(number[None, 1:-1, None], drawn.shape)
-    head = np.broadcast_to(np.arange(heads)[:, None, None], drawn.shape)
-    np.add.at(counts, (head, rows, drawn), 1)
+    random_HBR = random_blocks(pattern, blocks, heads)
+    rows = np.broadcast_to(number[None, 1:-1, None], random_HBR.shape)
+    head = np.broadcast_to(np.arange(heads)[:, None, None], random_HBR.shape)
+    np.add.at(counts, (head, rows, random_HBR), 1)
     counts.flags.writeable = False
     return counts
 
@@ -38,30 +38,30 @@ def random_blocks(pattern: BlockSparse, blocks: int, heads: int) -> NDArray[np.i
 
     They are drawn as in the authors' code, so a seed gives the same blocks: one generator serves all heads.
     """
-    drawn = np.zeros((heads, blocks - 2, pattern.random_blocks), dtype=np.int64)
+    chosen = np.zeros((heads, blocks - 2, pattern.random_blocks), dtype=np.int64)
     if pattern.seed is None:
-        return drawn
+        return chosen
     generator = np.random.RandomState(pattern.seed)
     if blocks * pattern.block in PLANNED_LENGTHS:
         for head in range(heads):
-            drawn[head] = _long_plan(pattern, generator)[: blocks - 2]
-        return drawn
+            chosen[head] = _long_plan(pattern, generator)[: blocks - 2]
+        return chosen
     # Their code also draws for the last block and discards that, which affects no later draw of a layer.
     for row in range(1, blocks - 1):
         for head in range(heads):
-            drawn[head, row - 1] = _row(pattern, row, generator)
-    return drawn
+            chosen[head, row - 1] = _row(pattern, row, generator)
+    return chosen
 
 
 def _row(pattern: BlockSparse, row: int, generator: np.random.RandomState) -> NDArray[np.int64]:
     end = 5 + 2 * pattern.random_blocks
-    taken = {row - 1, row, row + 1, 0, end - 1}
+    fixed = {row - 1, row, row + 1, 0, end - 1}
     if row == 1:
-        taken.add(end - 2)
+        fixed.add(end - 2)
     if row == end - 2:
-        taken.add(1)
+        fixed.add(1)
     order = generator.permutation(np.arange(end))
-    return np.array([block for block in order if block not in taken][: pattern.random_blocks], dtype=np.int64)
+    return np.array([block for block in order if block not in fixed][: pattern.random_blocks], dtype=np.int64)
 
 
 def _long_plan(pattern: BlockSparse, generator: np.random.RandomState) -> NDArray[np.int64]:

@@ -49,8 +49,8 @@ def choose(request: AttentionRequest, name: str | None = None) -> Kernel:
     """
     candidates = [kernel for kernel in KERNELS if name in (None, kernel.capability.name)]
     if not candidates:
-        known = ", ".join(kernel.capability.name for kernel in KERNELS)
-        raise KernelError(f"there is no kernel {name!r}; there are {known}")
+        names = ", ".join(kernel.capability.name for kernel in KERNELS)
+        raise KernelError(f"there is no kernel {name!r}; there are {names}")
     refusals = {kernel: kernel.capability.refusal(request) for kernel in candidates}
     able = [kernel for kernel, refusal in refusals.items() if refusal is None]
     if not able:

@@ -26,8 +26,8 @@ def keep_mask(
         mask = torch.empty(shape, dtype=torch.bool, device=device)
         return mask.bernoulli_(kept_share(rate), generator=generator)
     count = shape.numel()
-    drawn = torch.empty(-(-count // 4), dtype=torch.int64).random_(-(1 << 63), None, generator=generator)
-    words = drawn.view(torch.int16)[:count].view(shape)
+    bits = torch.empty(-(-count // 4), dtype=torch.int64).random_(-(1 << 63), None, generator=generator)
+    words = bits.view(torch.int16)[:count].view(shape)
     threshold = round((1 - rate) * WORDS) - WORDS // 2
     # 32768 is not a number of 16 bits, and all words are below it.
     return words < threshold if threshold < WORDS // 2 else torch.ones_like(words, dtype=torch.bool)

@@ -366,9 +366,9 @@ class Scheduler:
                 return
             half = len(items) // 2
             for part in (items[:half], items[half:]):
-                left = [item for item in part if not item.submission.future.done()]
-                if left:
-                    self._run(run, left)
+                waiting = [item for item in part if not item.submission.future.done()]
+                if waiting:
+                    self._run(run, waiting)
             return
         seconds = time.monotonic() - began
         tokens = sum(item.tokens for item in items)

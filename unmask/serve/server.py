@@ -148,10 +148,10 @@ def serve(
             special_tokens=special_tokens,
         )
         bound: int = listening.getsockname()[1]
-        shown = f"[{host}]" if ":" in host else host
+        address = f"[{host}]" if ":" in host else host
         try:
             if on_ready is not None:
-                on_ready(f"http://{shown}:{bound}")
+                on_ready(f"http://{address}:{bound}")
             run(app, listening, limits.drain_seconds)
         finally:
             app.state.service.close()

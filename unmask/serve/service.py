@@ -120,9 +120,9 @@ class Service:
         if self._workers is None:
             _warm(self.models, self.indexes)
 
-    def truncation(self, asked: bool | None) -> Truncation:
+    def truncation(self, truncate: bool | None) -> Truncation:
         """What to do with a text that is too long: what the request says, else what the server was told."""
-        return "end" if (self._truncate if asked is None else asked) else "error"
+        return "end" if (self._truncate if truncate is None else truncate) else "error"
 
     def ready(self) -> bool:
         """Whether it takes new requests."""
@@ -234,8 +234,8 @@ async def _result(call: Call, submission: Submission) -> list[Any]:
     gone = call.gone()
     either: set[asyncio.Future[Any]] = {results, gone}
     try:
-        left = max(0.0, call.deadline - time.monotonic())
-        await asyncio.wait(either, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        seconds = max(0.0, call.deadline - time.monotonic())
+        await asyncio.wait(either, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         if results.done():
             return results.result()
         if gone.done():

@@ -61,8 +61,8 @@ class Traces:
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-        named = Resource({SERVICE_NAME: "unmask"}).merge(OTELResourceDetector().detect())
-        self._provider = TracerProvider(resource=Resource.create().merge(named))
+        resource = Resource({SERVICE_NAME: "unmask"}).merge(OTELResourceDetector().detect())
+        self._provider = TracerProvider(resource=Resource.create().merge(resource))
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer("unmask.serve")
         self._client_context = TraceContextTextMapPropagator()

@@ -100,10 +100,10 @@ class Workers:
         ours, theirs = socket.socketpair()
         try:
             with self._lock, theirs:
-                asked = _SIZE.pack(next(self._asked))
-                socket.send_fds(self._control, [asked], [theirs.fileno()])
+                request = _SIZE.pack(next(self._asked))
+                socket.send_fds(self._control, [request], [theirs.fileno()])
                 # An answer that came too late for a call before is not the answer to this one.
-                while (answer := _exactly(self._control, 2 * _SIZE.size))[: _SIZE.size] != asked:
+                while (answer := _exactly(self._control, 2 * _SIZE.size))[: _SIZE.size] != request:
                     pass
                 pid = _SIZE.unpack(answer[_SIZE.size :])[0]
         except (OSError, EOFError) as error:

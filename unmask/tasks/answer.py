@@ -76,8 +76,8 @@ def prepare(
     questions, texts, numbered_context = paired(question, contexts, name)
     owners = [index for index, own_texts in enumerate(texts) for _ in own_texts]
 
-    def predictions(read: list[WindowedLogits]) -> list[Answers]:
-        rest = iter(read)
+    def predictions(windowed: list[WindowedLogits]) -> list[Answers]:
+        rest = iter(windowed)
         return [
             answer(
                 [next(rest) for _ in own_texts],
@@ -120,16 +120,16 @@ def paired(
         InvalidRequest: there is not at least one context for every question.
     """
     if isinstance(question, str):
-        asked, contexts_of = [question], [contexts]
+        questions, contexts_of = [question], [contexts]
     else:
         if not isinstance(question, Sequence):
             raise InvalidRequest(
                 f"question is of type {type(question).__name__}; give a str, or a list of them"
             )
-        asked, contexts_of = listed("question", question), listed("contexts", contexts)
-        if len(asked) != len(contexts_of):
+        questions, contexts_of = listed("question", question), listed("contexts", contexts)
+        if len(questions) != len(contexts_of):
             raise InvalidRequest(
-                f"there are {len(asked)} questions and contexts for {len(contexts_of)}; "
+                f"there are {len(questions)} questions and contexts for {len(contexts_of)}; "
                 "give each question its own"
             )
     texts = [
@@ -143,7 +143,7 @@ def paired(
         for index, texts_of_question in enumerate(texts)
         for number in range(len(texts_of_question))
     ]
-    return asked, texts, names.__getitem__
+    return questions, texts, names.__getitem__
 
 
 def answer(

@@ -54,7 +54,7 @@ def prepare(
         "choice",
         firsts,
         groups,
-        lambda read: choose(read, groups),
+        lambda windowed: choose(windowed, groups),
         truncation=truncation,
         overlap_tokens=overlap_tokens,
         name=name,

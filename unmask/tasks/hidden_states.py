@@ -173,9 +173,9 @@ def checked_types(spec: EncoderSpec, types: object, ids: Sequence[Ids]) -> list[
     """
     checked = checked_ids(spec, listed("token_type_ids", types), "token type id")
     if [len(row) for row in checked] != [len(row) for row in ids]:
-        lengths, wanted = ([len(row) for row in sequences] for sequences in (checked, ids))
+        lengths, expected = ([len(row) for row in sequences] for sequences in (checked, ids))
         raise InvalidRequest(
-            f"token_type_ids have lengths {quoted(lengths)} and the ids {quoted(wanted)}; "
+            f"token_type_ids have lengths {quoted(lengths)} and the ids {quoted(expected)}; "
             "give one for each id"
         )
     return checked

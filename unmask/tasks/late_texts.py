@@ -52,10 +52,12 @@ def with_markers(tokenizer: Tokenizer, markers: Sequence[str]) -> Tokenizer:
     pieces, names = [], set()
     for marker in markers:
         words = marker.split(None, 1)
-        known = [spelling for spelling in (marker, *words[:1]) if tokenizer.token_to_id(spelling) is not None]
-        names.update(known[:1])
-        if known and tokenizer.engine.encode(known[0], add_special_tokens=False).tokens != [known[0]]:
-            pieces.append(known[0])
+        name = next((name for name in (marker, *words[:1]) if tokenizer.token_to_id(name) is not None), None)
+        if name is None:
+            continue
+        names.add(name)
+        if tokenizer.engine.encode(name, add_special_tokens=False).tokens != [name]:
+            pieces.append(name)
     tokenizer = replace(tokenizer, kept=tokenizer.kept | names)  # a prompt's marker is never text
     if not pieces:
         return tokenizer

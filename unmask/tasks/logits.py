@@ -38,8 +38,8 @@ def chosen_head(spec: EncoderSpec, role: str | None, name: str) -> str:
         return roles[0]
     if not roles:
         raise InvalidRequest(f"{name} has no head; use a checkpoint that was saved with one")
-    asked = "no head was named" if role is None else f"head is {role!r}"
-    raise InvalidRequest(f"{asked}; {name} has: {', '.join(roles)}")
+    request = "no head was named" if role is None else f"head is {role!r}"
+    raise InvalidRequest(f"{request}; {name} has: {', '.join(roles)}")
 
 
 def logits(

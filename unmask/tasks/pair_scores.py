@@ -147,17 +147,19 @@ def _passes(
     encodings: Sequence[Encoding], queries: Sequence[range], tokens_per_pass: int
 ) -> Iterator[NDArray[np.int64]]:
     """Pairs of equal queries together, by length; a query counts once in a pass, as it is computed."""
-    asked = [encoding.ids[: query.stop].tobytes() for encoding, query in zip(encodings, queries, strict=True)]
+    query_ids = [
+        encoding.ids[: query.stop].tobytes() for encoding, query in zip(encodings, queries, strict=True)
+    ]
     chosen: list[int] = []
     tokens, last = 0, None
-    for index in sorted(range(len(encodings)), key=lambda index: (asked[index], len(encodings[index]))):
+    for index in sorted(range(len(encodings)), key=lambda index: (query_ids[index], len(encodings[index]))):
         new_tokens = len(encodings[index]) - len(queries[index])
-        new = new_tokens if asked[index] == last else len(encodings[index])
+        new = new_tokens if query_ids[index] == last else len(encodings[index])
         if chosen and tokens + new > tokens_per_pass:
             yield np.array(chosen)
             chosen, tokens, new = [], 0, len(encodings[index])
         chosen.append(index)
-        tokens, last = tokens + new, asked[index]
+        tokens, last = tokens + new, query_ids[index]
     if chosen:
         yield np.array(chosen)
 

@@ -132,7 +132,7 @@ def compare_predictions(first: TokenPredictions, second: TokenPredictions) -> tu
 
     Tokens of one model after the last place that both cut are left out.
     """
-    ends = {one.end for one in first.tokens} & {token.end for token in second.tokens}
+    ends = {token.end for token in first.tokens} & {token.end for token in second.tokens}
     segments, parts = [], (iter(first.tokens), iter(second.tokens))
     for end in sorted(ends):
         both = tuple(tuple(_until(tokens, end)) for tokens in parts)

@@ -13,8 +13,8 @@ from unmask.text import Encoding, Tokenizer, Truncation
 
 def prompt_of(prompts: Sequence[tuple[str, str]], kind: TextKind) -> str:
     """The checkpoint's prompt before texts of a kind; "" for none."""
-    named = dict(prompts)
-    return next((named[name] for name in PROMPT_NAMES[kind] if name in named), "")
+    by_name = dict(prompts)
+    return next((by_name[name] for name in PROMPT_NAMES[kind] if name in by_name), "")
 
 
 def chosen_prompt(output: PooledVector, prompt: str | None, prompt_name: str | None, model: str) -> str:

@@ -53,7 +53,7 @@ def prepare(
         "sequence",
         firsts,
         [seconds] * len(firsts),
-        lambda read: zero_shot(read, labels, classes, multi_label=bool(multi_label), threshold=threshold),
+        lambda logits: zero_shot(logits, labels, classes, multi_label=bool(multi_label), threshold=threshold),
         truncation=truncation,
         overlap_tokens=overlap_tokens,
         name=called(texts, name),
@@ -99,9 +99,11 @@ def entailment_of(head: Classifier, name: str) -> tuple[int, int]:
             f'"entail" beside another label (labels: {", ".join(label_names(head))}); use a checkpoint '
             "trained on natural language inference"
         )
-    named = next((place for place, label in enumerate(labels) if label.startswith("contradict")), None)
+    contradiction = next(
+        (place for place, label in enumerate(labels) if label.startswith("contradict")), None
+    )
     position = len(labels) - 1 if entailment == 0 else 0
-    return entailment, position if named is None else named
+    return entailment, position if contradiction is None else contradiction
 
 
 def zero_shot(

@@ -74,7 +74,7 @@ class Built:
 
 def build(files: Mapping[str, bytes], model_type: str | None) -> Built:
     """See `unmask.text.Tokenizer.from_files`."""
-    config, named, added = (
+    config, tokenizer_config, added = (
         JsonSettings.parse(files.get(name), name)
         for name in ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
     )
@@ -88,11 +88,11 @@ def build(files: Mapping[str, bytes], model_type: str | None) -> Built:
         if isinstance(engine.model, tokenizers.models.BPE):
             engine.model.dropout = None  # BPE dropout is for training only
         source = ", ".join(["tokenizer.json", *_overrides(engine, config)])
-        roles = known_roles(engine, (config, named))
+        roles = known_roles(engine, (config, tokenizer_config))
         state_files = dict(files)
     else:
         family = _family(config, model_type)
-        engine, special, segments, source = _from_vocabulary(files, config, named, family)
+        engine, special, segments, source = _from_vocabulary(files, config, tokenizer_config, family)
         roles = add_tokens(engine, special, added, config)
         set_format(engine, roles, segments=segments)
         state_files = {**files, "tokenizer.json": engine.to_str().encode()}
@@ -111,10 +111,10 @@ def _family(config: JsonSettings, model_type: str | None) -> str | None:
 
 
 def _from_vocabulary(
-    files: Mapping[str, bytes], config: JsonSettings, named: JsonSettings, family: str | None
+    files: Mapping[str, bytes], config: JsonSettings, tokenizer_config: JsonSettings, family: str | None
 ) -> tuple[tokenizers.Tokenizer, dict[str, AddedToken], bool, str]:
     """The engine without special tokens, those tokens, whether a pair has two token types, the source."""
-    configs = (config, named)
+    configs = (config, tokenizer_config)
     if "vocab.txt" in files:
         # An MPNet may also have been trained with BERT's vocabulary.
         as_mpnet = family == "MPNet" and MPNET["cls"].encode() in files["vocab.txt"].split()
@@ -148,13 +148,13 @@ def _from_vocabulary(
 
 
 def _unknown(name: str, family: str | None, known: Mapping[str, Any]) -> UnknownArchitecture:
-    read = f"{name} can be read as that of {' or '.join(known)}"
+    readable = f"{name} can be read as that of {' or '.join(known)}"
     if family is None:
         return UnknownArchitecture(
-            f"{read}, and neither tokenizer_class in tokenizer_config.json nor model_type in config.json "
+            f"{readable}, and neither tokenizer_class in tokenizer_config.json nor model_type in config.json "
             "says which"
         )
-    return UnknownArchitecture(f"{read}, and the folder says that its tokenizer is {family}'s")
+    return UnknownArchitecture(f"{readable}, and the folder says that its tokenizer is {family}'s")
 
 
 def _overrides(engine: tokenizers.Tokenizer, config: JsonSettings) -> list[str]:

@@ -151,8 +151,8 @@ def questions(path: Path | Stream) -> Iterator[Question]:
         content = json.loads("\n".join(text for _, text in lines(path)))
         for article in content["data"]:
             for paragraph in article["paragraphs"]:
-                for asked in paragraph["qas"]:
-                    yield _question(asked, paragraph["context"], path)
+                for question in paragraph["qas"]:
+                    yield _question(question, paragraph["context"], path)
     except (ValueError, RecursionError) as error:
         raise not_json(path, error) from None
     except KeyError as error:
@@ -164,14 +164,14 @@ def questions(path: Path | Stream) -> Iterator[Question]:
         ) from None
 
 
-def _question(asked: Any, context: Any, path: Path | Stream) -> Question:
-    where = f"question {asked['id']} of {path}"
-    if not isinstance(asked["question"], str) or not isinstance(context, str):
+def _question(entry: Any, context: Any, path: Path | Stream) -> Question:
+    where = f"question {entry['id']} of {path}"
+    if not isinstance(entry["question"], str) or not isinstance(context, str):
         raise TypeError("a text that is no string")
-    if "answers" not in asked:
-        return Question(where, str(asked["id"]), asked["question"], context, None)
-    answers = tuple((answer["text"], answer["answer_start"]) for answer in asked["answers"])
+    if "answers" not in entry:
+        return Question(where, str(entry["id"]), entry["question"], context, None)
+    answers = tuple((answer["text"], answer["answer_start"]) for answer in entry["answers"])
     if not all(isinstance(text, str) and isinstance(start, int) for text, start in answers):
         raise TypeError("an answer that is no string with a whole number")
-    impossible = bool(asked.get("is_impossible"))
-    return Question(where, str(asked["id"]), asked["question"], context, () if impossible else answers)
+    impossible = bool(entry.get("is_impossible"))
+    return Question(where, str(entry["id"]), entry["question"], context, () if impossible else answers)

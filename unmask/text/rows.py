@@ -158,8 +158,8 @@ def json_list(source: Path | Stream) -> Iterator[Record]:
                 yield place, row
                 following = values.next_character()
                 if following not in (",", "]"):
-                    shown = repr(following) if following else "the end of the file"
-                    raise InvalidText(f"{place} is followed by {shown}, not by a comma")
+                    rest = repr(following) if following else "the end of the file"
+                    raise InvalidText(f"{place} is followed by {rest}, not by a comma")
                 values.at += following == ","
             values.at += 1
             if values.next_character():
@@ -208,9 +208,9 @@ class _JsonValues:
     def _more(self) -> bool:
         """Read on; whether there was more."""
         rest = self.text[self.at :]
-        read = self.stream.read(max(CHUNK, len(rest)))
-        self.text, self.at = rest + read, 0
-        return bool(read)
+        chunk = self.stream.read(max(CHUNK, len(rest)))
+        self.text, self.at = rest + chunk, 0
+        return bool(chunk)
 
 
 def csv_rows(source: Path | Stream, columns: Sequence[str] = ()) -> Iterator[Record]:

@@ -53,7 +53,7 @@ def share_queries(given: PackedBatch) -> SharedBatch:
             "a shared query needs marks of its tokens, and neither global tokens nor tokens that are not "
             "attended to; encode these sequences without marks"
         )
-    known: dict[tuple[int, bytes, bytes], int] = {}
+    numbers: dict[tuple[int, bytes, bytes], int] = {}
     runs: list[NDArray[np.int64]] = []
     query_of: list[int] = []
     for sequence in range(layout.sequence_count):
@@ -65,10 +65,10 @@ def share_queries(given: PackedBatch) -> SharedBatch:
                 "run of tokens, and not all"
             )
         key = (int(run[0]) - rows.start, given.ids_T[run].tobytes(), given.token_type_ids_T[run].tobytes())
-        if key not in known:
-            known[key] = len(runs)
+        if key not in numbers:
+            numbers[key] = len(runs)
             runs.append(run)
-        query_of.append(known[key])
+        query_of.append(numbers[key])
     starts = np.cumsum([0, *map(len, runs)])
     shared, own_T = int(starts[-1]), np.flatnonzero(~queries_T)
     tokens_T = np.empty(layout.token_count, dtype=np.int64)

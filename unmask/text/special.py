@@ -101,8 +101,8 @@ def known_roles(engine: Tokenizer, configs: Sequence[JsonSettings]) -> dict[str,
     spellings = {}
     for role in ROLES:
         key = f"{role}_token"
-        named = [config.values[key] for config in configs if key in config.values]
-        spelled = [value.get("content") if isinstance(value, dict) else value for value in named]
+        entries = [config.values[key] for config in configs if key in config.values]
+        spelled = [value.get("content") if isinstance(value, dict) else value for value in entries]
         for name in (*spelled, BRACKETS[role], ANGLES[role]):
             if name in special:
                 spellings[role] = name

@@ -118,13 +118,13 @@ def _windows(encoding: Encoding, moving: NDArray[np.int64], room: int, overlap_t
     fixed = np.setdiff1d(np.arange(total), moving)
     starts = [*range(0, len(moving) - room, room - overlap_tokens), len(moving) - room]
     owners = _owners(np.array(starts), room, len(moving))
-    found = []
+    windows = []
     for number, start in enumerate(starts):
         tokens = np.sort(np.concatenate((fixed, moving[start : start + room])))
         owned = np.full(total, number == 0)
         owned[moving] = owners == number
-        found.append(Window(encoding.select(tokens), tokens, owned[tokens]))
-    return found
+        windows.append(Window(encoding.select(tokens), tokens, owned[tokens]))
+    return windows
 
 
 def _owners(starts: NDArray[np.int64], room: int, count: int) -> NDArray[np.int64]:

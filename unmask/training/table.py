@@ -55,8 +55,8 @@ def read_table(kind: type[Value], table: object, where: str) -> Value:
     for key in table:
         if key not in fields:
             near = difflib.get_close_matches(key, fields, n=1)
-            meant = f"; did you mean {near[0]}?" if near else f"; it can hold {', '.join(fields)}"
-            raise InvalidRequest(f"{called or 'it '}has no key {key!r}{meant}")
+            hint = f"; did you mean {near[0]}?" if near else f"; it can hold {', '.join(fields)}"
+            raise InvalidRequest(f"{called or 'it '}has no key {key!r}{hint}")
     types_of = get_type_hints(kind)
     values = {key: _value(types_of[key], value, f"{before}{key}") for key, value in table.items()}
     absent = dataclasses.MISSING

@@ -234,15 +234,16 @@ def filled(spec: ElmoSpec, state: Mapping[str, Tensor], name: str) -> Elmo:
     """
     with torch.device("meta"):
         elmo = Elmo(spec)
-    wanted = elmo.state_dict()
-    for ours in sorted(wanted.keys() ^ state.keys()):
+    state_dict = elmo.state_dict()
+    for ours in sorted(state_dict.keys() ^ state.keys()):
         raise TensorMismatch(
-            f"{name} {'lacks' if ours in wanted else 'holds'} {ours}; its config says otherwise"
+            f"{name} {'lacks' if ours in state_dict else 'holds'} {ours}; its config says otherwise"
         )
-    for ours in wanted:
-        if state[ours].shape != wanted[ours].shape:
+    for ours in state_dict:
+        if state[ours].shape != state_dict[ours].shape:
             raise TensorMismatch(
-                f"{name} gives {ours} the shape {tuple(state[ours].shape)}, not {tuple(wanted[ours].shape)}"
+                f"{name} gives {ours} the shape {tuple(state[ours].shape)}, "
+                f"not {tuple(state_dict[ours].shape)}"
             )
         if not is_finite(state[ours]):
             raise CorruptCheckpoint(f"{name}: the tensor {ours} holds a number that is not finite")

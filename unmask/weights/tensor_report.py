@@ -46,9 +46,9 @@ def moves(
             match = pattern.fullmatch(name)
             if match:
                 layer, suffix = match.groupdict().get("l"), match["suffix"]
-                named = "" if layer is None else layer_name(int(layer))
+                layer_prefix = "" if layer is None else layer_name(int(layer))
                 theirs = row.theirs if isinstance(row, Concat) else (row.theirs,)
-                names = tuple(t.replace("{l}", named) + suffix for t in theirs)
+                names = tuple(t.replace("{l}", layer_prefix) + suffix for t in theirs)
                 reorder = row if isinstance(row, Reorder) else None
                 concat = row if isinstance(row, Concat) else None
                 tensor_moves.append(TensorMove(name, names, reorder, concat))
@@ -148,11 +148,11 @@ def _index(prefix: str | tuple[str, ...], names: Iterable[str]) -> dict[str, str
 
 def _sources(rows: Sequence[TensorRule], every: Sequence[TensorMove], in_file: Mapping[str, str]) -> Sources:
     """The sources of each of our tensors; under the second name if the file has only that."""
-    taken = {name for move in every for name in move.theirs}
+    names = {name for move in every for name in move.theirs}
     second = {
         row.ours: row.theirs
         for row in rows
-        if isinstance(row, Copy) and row.theirs in in_file and row.theirs not in taken
+        if isinstance(row, Copy) and row.theirs in in_file and row.theirs not in names
     }
     sources = {}
     for move in every:
@@ -209,5 +209,5 @@ def _count(names: Sequence[str], singular: str, several: str) -> str:
 
 
 def _some(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:3])
-    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"
+    first = ", ".join(names[:3])
+    return first if len(names) <= 3 else f"{first} and {len(names) - 3} more"

@@ -54,9 +54,9 @@ class Elmo(nn.Module):
         Raises:
             InvalidRequest: the characters do not match the layout or the spec.
         """
-        wanted = (layout.token_count, self.spec.word_characters)
-        if characters_TC.shape != wanted:
-            raise InvalidRequest(f"the characters have shape {tuple(characters_TC.shape)}, not {wanted}")
+        shape = (layout.token_count, self.spec.word_characters)
+        if characters_TC.shape != shape:
+            raise InvalidRequest(f"the characters have shape {tuple(characters_TC.shape)}, not {shape}")
         device = characters_TC.device
         marks_2C = torch.from_numpy(sentence_marks(self.spec.word_characters)).to(device)
         x_TD = self.words(torch.cat([characters_TC, marks_2C]))

@@ -152,7 +152,7 @@ class SoftmaxMixer(nn.Module):
                 rotation = RotaryTable.of(positions_T, spec.position, spec.head_width, x_TD.dtype)
             prepared = chosen.plan(read_layout, pattern, x_TD.device)
             global_rows = None if self.globals is None else GlobalRows.of(layout, x_TD.device)
-            read = (
+            rows = (
                 rows_read(spec.position, request.longest) if isinstance(spec.position, Disentangled) else None
             )
             tokens_A, places_T = None, None
@@ -165,7 +165,7 @@ class SoftmaxMixer(nn.Module):
                 rotation,
                 pattern,
                 global_rows,
-                rows_read=read,
+                rows_read=rows,
                 tokens_A=tokens_A,
                 places_T=places_T,
             )

@@ -44,9 +44,9 @@ class LinearMixer(nn.Module):
         inner = spec.heads * spec.head_width
         self.qkv = nn.Linear(width, 3 * inner, bias=spec.bias)
         self.out = nn.Linear(inner, width, bias=spec.bias)
-        drawn = torch.empty(spec.random_features, spec.head_width) if spec.random_features else None
-        self.register_buffer("projection", drawn)
-        if drawn is not None and not drawn.is_meta:
+        features = torch.empty(spec.random_features, spec.head_width) if spec.random_features else None
+        self.register_buffer("projection", features)
+        if features is not None and not features.is_meta:
             self.redraw()
 
     def redraw(self, generator: torch.Generator | None = None) -> None:

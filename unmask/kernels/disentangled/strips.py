@@ -46,8 +46,8 @@ class Band:
 
     def columns(self, first_row: int, end_row: int) -> tuple[int, int]:
         """Start and end of the keys that are within the band of some query of the strip."""
-        left = min(max(0, first_row - self.greatest), self.length)
-        return left, max(left, min(self.length, end_row - self.least))
+        start = min(max(0, first_row - self.greatest), self.length)
+        return start, max(start, min(self.length, end_row - self.least))
 
     def distances(self, first_row: int, end_row: int, first_column: int, end_column: int) -> slice:
         """The part of ``rows_W`` with the distances of a rectangle, as far as it contains them."""

@@ -137,10 +137,10 @@ class TritonPackedKernel:
     def _check(
         self, q_THK: Tensor, plan: PackedTables, pattern: AttentionPattern, bias: AttentionBias
     ) -> None:
-        known = self.capability
+        capability = self.capability
         width, dtype = q_THK.shape[-1], str(q_THK.dtype).removeprefix("torch.")
         trained = bias.distances is not None or bias.relative is not None
-        if trained or width not in (known.head_widths or ()) or dtype not in known.dtypes:
+        if trained or width not in (capability.head_widths or ()) or dtype not in capability.dtypes:
             raise KernelError("the triton kernel was called for something its record does not list")
         if plan.pattern != pattern:
             raise KernelError(f"the triton kernel was called for {pattern} with a plan for {plan.pattern}")

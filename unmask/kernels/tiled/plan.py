@@ -268,9 +268,9 @@ def _listed_blocks(first: int, length: int, pattern: BlockSparse, heads: int, de
     blocks = -(-length // size)
     counts = block_counts(pattern, blocks, heads if pattern.heads_differ else 1)[:, 1:-1]
     most = int((counts > 0).sum(-1).max())
-    seen = np.argsort(counts == 0, axis=-1, kind="stable")[..., :most]
-    times = np.repeat(np.take_along_axis(counts, seen, axis=-1), size, axis=-1)
-    places = (seen[..., None] * size + np.arange(size)).reshape(*seen.shape[:2], -1)
+    attended = np.argsort(counts == 0, axis=-1, kind="stable")[..., :most]
+    times = np.repeat(np.take_along_axis(counts, attended, axis=-1), size, axis=-1)
+    places = (attended[..., None] * size + np.arange(size)).reshape(*attended.shape[:2], -1)
     times[places >= length] = 0
     places = np.where(times > 0, places + first, 0)
     if not pattern.heads_differ:

@@ -148,9 +148,9 @@ class Task:
                 ends.append(band_ends(bands[-1], self.band))
         return *bands, *ends
 
-    def zero_band(self, q_THK: Tensor, head_slice: slice, wanted: bool) -> Tensor:
+    def zero_band(self, q_THK: Tensor, head_slice: slice, needed: bool) -> Tensor:
         """Zeros, since no program writes distances that lead out of a text."""
-        shape = (head_slice.stop - head_slice.start, len(q_THK), self.band.columns) if wanted else (1,)
+        shape = (head_slice.stop - head_slice.start, len(q_THK), self.band.columns) if needed else (1,)
         return q_THK.new_zeros(shape)
 
     def spread(

@@ -130,11 +130,11 @@ def _arguments(
 ) -> dict[str, Any]:
     """The common arguments of the kernels, by name. A missing one is an arbitrary pointer, never read."""
     tokens, heads, width = q_THK.shape
-    named: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for name, x_THK in (("q", q_THK), ("k", k_THK), ("v", v_THK)):
         x_THK = x_THK if x_THK.stride(-1) == 1 else x_THK.contiguous()  # noqa: PLW2901
-        named |= {name: x_THK, f"{name}_token": x_THK.stride(0), f"{name}_head": x_THK.stride(1)}
-    return named | {
+        arguments |= {name: x_THK, f"{name}_token": x_THK.stride(0), f"{name}_head": x_THK.stride(1)}
+    return arguments | {
         "slopes": q_THK if slopes_H is None else slopes_H,
         "seed": q_THK if seed is None else seed,
         "heads": heads,
@@ -179,8 +179,8 @@ def _launch_long(path: Path, call: dict[str, Any], items: Tensor) -> None:
 def _launch(path: Path, call: dict[str, Any], programs: int, warps: int, stages: int) -> None:
     """Run a kernel with those of the arguments that it has, for each head."""
     kernel = KERNELS[path]
-    taken = {name: call[name] for name in kernel.arg_names}
-    kernel[(programs * call["heads"],)](**taken, num_warps=warps, num_stages=stages)
+    arguments = {name: call[name] for name in kernel.arg_names}
+    kernel[(programs * call["heads"],)](**arguments, num_warps=warps, num_stages=stages)
 
 
 @packed_attention.register_fake

@@ -121,14 +121,14 @@ async def _embedded(service: Service, call: Call, values: Values, kinds: list[st
     _refuse(values, "max_tokens")
     if values["truncate"] == "START":
         raise BadField("truncate", "truncate is START, and only the end of a text can be dropped; use END")
-    asked = None if values["truncate"] is None else values["truncate"] == "END"
+    truncate = None if values["truncate"] is None else values["truncate"] == "END"
     prompt = _prompt(served, values["input_type"])
     vectors = await service.run(
         call,
         served,
         lambda: served.embed(
             Inputs(values["texts"], None, False),
-            truncation=service.truncation(asked),
+            truncation=service.truncation(truncate),
             dimensions=values["output_dimension"],
             prompt=prompt,
             name=named("texts", False),

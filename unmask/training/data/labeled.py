@@ -55,11 +55,11 @@ class LabeledSequence:
 
 def digest_of(values: Iterable[object]) -> str:
     """SHA-256 of texts and labels in their order, by which a resumed run knows its data again."""
-    known = hashlib.sha256()
+    digest = hashlib.sha256()
     for value in values:
-        known.update(repr(value).encode("utf-8", "surrogatepass"))
-        known.update(b"\0")
-    return known.hexdigest()
+        digest.update(repr(value).encode("utf-8", "surrogatepass"))
+        digest.update(b"\0")
+    return digest.hexdigest()
 
 
 def check_unchanged(before: Mapping[str, str], now: Mapping[str, str]) -> None:

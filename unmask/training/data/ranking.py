@@ -84,7 +84,7 @@ class RankingBatches(ShuffledItems[RankedTexts]):
         """The items of the next batch: those that wait and fit, then those of the stream that fit."""
         chosen: list[int] = []
         texts: set[str] = set()
-        asked: set[str] = set()
+        queries: set[str] = set()
         still, refused = [], 0
         stream = self._stream()
         waiting = iter(self._waiting)
@@ -94,13 +94,13 @@ class RankingBatches(ShuffledItems[RankedTexts]):
             if index is None:
                 index = next(stream)
             keys = self.items[index].keys
-            if self.distinct and (not texts.isdisjoint(keys[:2]) or not asked.isdisjoint(keys)):
+            if self.distinct and (not texts.isdisjoint(keys[:2]) or not queries.isdisjoint(keys)):
                 still.append(index)
                 refused += fresh
                 continue
             chosen.append(index)
             texts.update(keys)
-            asked.update(keys[:2])
+            queries.update(keys[:2])
         self._waiting = still + list(waiting)
         if len(chosen) < count:
             raise InvalidRequest(

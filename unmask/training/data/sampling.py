@@ -218,14 +218,14 @@ def draw(
         costs = np.cumsum(sizes[order] + extra)
         if len(costs) and costs[-1] >= cost:
             order = order[: int(np.searchsorted(costs, cost)) + 1]
-            drawn = SampledChunks(sources[order], positions[order], sizes[order])
-            return drawn, _after(drawn, before)
+            samples = SampledChunks(sources[order], positions[order], sizes[order])
+            return samples, _after(samples, before)
         chunks *= 1.5
 
 
-def _after(drawn: SampledChunks, before: Sequence[SourceCursor]) -> list[SourceCursor]:
-    chunks = np.bincount(drawn.sources, minlength=len(before))
-    tokens = np.bincount(drawn.sources, weights=drawn.lengths, minlength=len(before))
+def _after(samples: SampledChunks, before: Sequence[SourceCursor]) -> list[SourceCursor]:
+    chunks = np.bincount(samples.sources, minlength=len(before))
+    tokens = np.bincount(samples.sources, weights=samples.lengths, minlength=len(before))
     return [
         SourceCursor(state.chunks + int(more), state.tokens + int(sum_))
         for state, more, sum_ in zip(before, chunks, tokens, strict=True)

@@ -81,7 +81,7 @@ def _best_fit(
     contents = [list(chunks) for chunks in start]
     # (room, bin), sorted: the first that is large enough leaves the least room.
     rooms = sorted((capacity - int(costs[chunks].sum()), number) for number, chunks in enumerate(start))
-    left: list[int] = []
+    left_over: list[int] = []
     for chunk, cost in zip(order.tolist(), costs[order].tolist(), strict=True):
         at = bisect_left(rooms, (cost, 0))
         if at < len(rooms):
@@ -90,12 +90,13 @@ def _best_fit(
             room, number = capacity, len(contents)
             contents.append([])
         else:
-            left.append(chunk)
+            left_over.append(chunk)
             continue
         contents[number].append(chunk)
         if room > cost:
             insort(rooms, (room - cost, number))
-    return [np.array(content, dtype=np.int64) for content in contents], np.array(sorted(left), dtype=np.int64)
+    filled = [np.array(content, dtype=np.int64) for content in contents]
+    return filled, np.array(sorted(left_over), dtype=np.int64)
 
 
 STATE_VERSION = 1
@@ -273,13 +274,13 @@ class ChunkStream:
 
     def _make_pool(self, before: Sequence[SourceCursor], carried: SampledChunks) -> _ShuffleBuffer:
         carried_tokens = int(carried.lengths.sum()) + self._extra * len(carried.lengths)
-        wanted = self._pool_bins * self._capacity - carried_tokens
+        tokens = self._pool_bins * self._capacity - carried_tokens
         new, after = draw(
             self._lengths,
             before,
             share_S=self._share_S,
             mean_S=self._means,
-            cost=max(1, wanted),
+            cost=max(1, tokens),
             extra=self._extra,
         )
         pool = SampledChunks(
@@ -288,7 +289,7 @@ class ChunkStream:
                 for name in ("sources", "positions", "lengths")
             )
         )
-        bins, left = pack(
+        bins, left_over = pack(
             pool.lengths + self._extra, self._capacity, self._pool_bins, waited=len(carried.lengths)
         )
         key = key_of("bins", self._seed, *(each.chunks for each in before))
@@ -300,7 +301,7 @@ class ChunkStream:
         for shards, order_of_it, cursor in zip(self._sets, self._orders, before, strict=True):
             shards.want(order_of_it.files(cursor.chunks))
         shuffled = [(_some(pool, bins[i]), numbers[bins[i]]) for i in order]
-        return _ShuffleBuffer(tuple(before), carried, after, _some(pool, left), shuffled)
+        return _ShuffleBuffer(tuple(before), carried, after, _some(pool, left_over), shuffled)
 
     def _read(self, bin_: SampledChunks, numbers: NDArray[np.int64]) -> list[Chunk]:
         chunks: dict[int, Chunk] = {}
@@ -311,8 +312,8 @@ class ChunkStream:
         return [chunks[place] for place in range(len(chunks))]
 
 
-def _some(drawn: SampledChunks, which: NDArray[np.int64]) -> SampledChunks:
-    return SampledChunks(drawn.sources[which], drawn.positions[which], drawn.lengths[which])
+def _some(samples: SampledChunks, which: NDArray[np.int64]) -> SampledChunks:
+    return SampledChunks(samples.sources[which], samples.positions[which], samples.lengths[which])
 
 
 def read_chunks(shards: ShardSet, numbers: NDArray[np.int64], first_document: int = 0) -> list[Chunk]:

@@ -155,11 +155,11 @@ def _letters(engine: tokenizers.Tokenizer, texts: Iterable[str]) -> tuple[list[s
         pairs.update(pairwise(clean))
     ranked = sorted((letter for letter in counts if not letter.isspace()), key=lambda x: (-counts[x], x))
     letters = sorted(ranked[:MAX_LETTERS])
-    known = set(letters)
+    alphabet = set(letters)
     inside = {
         second
         for first, second in pairs
-        if second in known
+        if second in alphabet
         and len(engine.pre_tokenizer.pre_tokenize_str(first + second)) == 1
         # A space disappears and leaves one word too.
         and not first.isspace()
@@ -206,10 +206,10 @@ def _settings(max_tokens: int | None, mask: AddedToken) -> dict[str, bytes]:
     if max_tokens is not None:
         config["model_max_length"] = max_tokens
     flags = {name: getattr(mask, name) for name in ("single_word", "lstrip", "rstrip", "normalized")}
-    named = roles | {"mask_token": {"content": mask.content, **flags}}
+    tokens = roles | {"mask_token": {"content": mask.content, **flags}}
     return {
         name: (json.dumps(value, indent=2, sort_keys=True) + "\n").encode()
-        for name, value in (("tokenizer_config.json", config), ("special_tokens_map.json", named))
+        for name, value in (("tokenizer_config.json", config), ("special_tokens_map.json", tokens))
     }
 
 

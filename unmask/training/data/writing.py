@@ -239,8 +239,8 @@ def _prepared(
     if not (target / MANIFEST).exists():
         with exclusive_lock(folder, target.name):
             if not (target / MANIFEST).exists():
-                for left in folder.glob(f".{target.name}.*.partial"):
-                    shutil.rmtree(left)
+                for partial in folder.glob(f".{target.name}.*.partial"):
+                    shutil.rmtree(partial)
                 skipped = {"null_texts": 0}  # counted while documents are read, before the notes are written
                 notes = {
                     "fingerprint": fingerprint,
@@ -253,7 +253,7 @@ def _prepared(
                     tokenizer,
                     spec,
                     target,
-                    None if progress is None else lambda done, tokens: progress(spec, done, tokens),
+                    None if progress is None else lambda documents, tokens: progress(spec, documents, tokens),
                     notes=notes,
                 )
                 _remove_stale(target)

@@ -130,16 +130,16 @@ def _protocol(facts: CardFacts) -> list[str]:
         lines.append(f"label smoothing {settings.label_smoothing:g}")
     if settings.class_weights is not None:
         weights = settings.class_weights
-        shown = weights if isinstance(weights, str) else ", ".join(f"{weight:g}" for weight in weights)
-        lines.append(f"class weights {shown}")
+        rates = weights if isinstance(weights, str) else ", ".join(f"{weight:g}" for weight in weights)
+        lines.append(f"class weights {rates}")
     if settings.r_drop:
         lines.append(f"R-Drop with factor {settings.r_drop:g}")
     if settings.sift is not None:
         lines.append(f"SiFT with weight {settings.sift.weight:g}")
     if (few := settings.few_shot) is not None:
-        drawn = "all texts" if few.shots is None else f"{few.shots} texts"
+        texts_used = "all texts" if few.shots is None else f"{few.shots} texts"
         lines.append(
-            f"few-shot: {drawn} of each label; the encoder learned from pairs of them (SetFit), then a "
+            f"few-shot: {texts_used} of each label; the encoder learned from pairs of them (SetFit), then a "
             f"logistic regression with C {few.head_c:g} was fitted to its normalized vectors of the texts"
         )
     if settings.frozen:

@@ -77,21 +77,24 @@ def predicted(
     role = TASKS[preparation.task].role
     if preparation.task == "multiple_choice":
         return choices_judged(read_choices(engine, examples, tokens_per_pass, progress), examples)
-    read = read_examples(engine, role, examples, tokens_per_pass=tokens_per_pass, progress=progress)
-    return judged(classifier_of(engine.spec, role, "the model"), preparation, examples, read)
+    windowed = read_examples(engine, role, examples, tokens_per_pass=tokens_per_pass, progress=progress)
+    return judged(classifier_of(engine.spec, role, "the model"), preparation, examples, windowed)
 
 
 def judged(
-    head: Classifier, preparation: Preparation, examples: Sequence[Example], read: Sequence[WindowedLogits]
+    head: Classifier,
+    preparation: Preparation,
+    examples: Sequence[Example],
+    windowed: Sequence[WindowedLogits],
 ) -> Predicted:
     """What the logits of examples predict, for every task but multiple choice."""
     match preparation.task:
         case "answering":
-            return _answers(read, examples)
+            return _answers(windowed, examples)
         case "tagging":
-            return _tags(head, read, examples)
+            return _tags(head, windowed, examples)
         case "regression":
-            numbers = np.array([prediction.score for prediction in classify(head, read)])
+            numbers = np.array([prediction.score for prediction in classify(head, windowed)])
             wanted = np.array([float(example.gold[0]) for example in examples])
             return Predicted(
                 lambda chosen: number_figures(wanted[chosen], numbers[chosen]),
@@ -100,7 +103,7 @@ def judged(
                 lambda: [{"score": number} for number in numbers.tolist()],
             )
         case "multi_label":
-            several = classify(head, read)
+            several = classify(head, windowed)
             applied = np.array(
                 [[name in prediction.labels for name in preparation.labels] for prediction in several]
             )
@@ -114,7 +117,7 @@ def judged(
                 ],
             )
         case "classification":
-            single = classify(head, read)
+            single = classify(head, windowed)
             place = {name: number for number, name in enumerate(preparation.labels)}
             classes = np.array([place[prediction.label] for prediction in single])
             right = np.array([int(example.gold) for example in examples])
@@ -209,7 +212,7 @@ def read_choices(
     ready = of_groups(
         "choice",
         [example.choices for example in examples if example.choices is not None],
-        lambda read: choose(read, choices),
+        lambda windowed: choose(windowed, choices),
         name=lambda index: examples[index].record.where,
     )
     return ready(engine, tokens_per_pass=tokens_per_pass, progress=progress)
@@ -229,11 +232,11 @@ def choices_judged(choices: Sequence[Choice], examples: Sequence[Example]) -> Pr
     )
 
 
-def _tags(head: Classifier, read: Sequence[WindowedLogits], examples: Sequence[Example]) -> Predicted:
+def _tags(head: Classifier, windowed: Sequence[WindowedLogits], examples: Sequence[Example]) -> Predicted:
     """Accuracy over words, and figures of entities where the labels are a tagging scheme."""
     scheme = Scheme(head.labels or ())
     gold = [[scheme.labels[number] for number in example.gold] for example in examples]
-    tags = [tagging.labels(len(labels)) for tagging, labels in zip(tag(head, read), gold, strict=True)]
+    tags = [tagging.labels(len(labels)) for tagging, labels in zip(tag(head, windowed), gold, strict=True)]
     scores = entity_scorer(gold, tags, entities=scheme.has_entities)
     return Predicted(scores, tags, gold, lambda: [{"labels": labels} for labels in tags])
 
@@ -253,9 +256,9 @@ def entity_scorer(
     return scores
 
 
-def _answers(read: Sequence[WindowedLogits], examples: Sequence[Example]) -> Predicted:
+def _answers(windowed: Sequence[WindowedLogits], examples: Sequence[Example]) -> Predicted:
     with_null = any(not example.gold.answers for example in examples)
-    best = [answer([text], no_answer=with_null).answers for text in read]
+    best = [answer([text], no_answer=with_null).answers for text in windowed]
     texts = [answers[0].text if answers else "" for answers in best]
     gold = [tuple(text for text, _ in example.gold.answers) for example in examples]
     exact_S, overlap_S = np.array([answer_scores(*pair) for pair in zip(gold, texts, strict=True)]).T
@@ -263,13 +266,13 @@ def _answers(read: Sequence[WindowedLogits], examples: Sequence[Example]) -> Pre
         lambda chosen: answer_figures(exact_S[chosen], overlap_S[chosen]),
         texts,
         gold,
-        lambda: list(map(_answer_line, read)),
+        lambda: list(map(_answer_line, windowed)),
     )
 
 
-def _answer_line(read: WindowedLogits) -> dict[str, Any]:
+def _answer_line(windowed: WindowedLogits) -> dict[str, Any]:
     """The best span, and how probable it is that there is no answer."""
-    answers = answer([read], no_answer=True, null_threshold=1.0)
+    answers = answer([windowed], no_answer=True, null_threshold=1.0)
     best = answers.answers[0] if answers.answers else None
     row: dict[str, Any] = {"answer": "", "score": 0.0}
     if best is not None:
@@ -289,12 +292,12 @@ def intervals(scores: Scores, texts: int, task: Task) -> dict[str, Interval]:
         task: decides which figure is a share of texts.
     """
     whole = scores(np.arange(texts))
-    drawn = [scores(chosen) for chosen in samples(texts)]
+    resampled = [scores(chosen) for chosen in samples(texts)]
     between = {}
     for name, value in whole.items():
         if TASKS[task].share == name:
             between[name] = wilson_interval(value, texts)
         else:
             # A type of entity may be missing from a sample.
-            between[name] = percentile_interval([sample[name] for sample in drawn if name in sample])
+            between[name] = percentile_interval([sample[name] for sample in resampled if name in sample])
     return between

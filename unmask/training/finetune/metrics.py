@@ -146,9 +146,9 @@ def entity_counts(gold: Sequence[Sequence[Span]], predicted: Sequence[Sequence[S
     return EntityCounts(tuple(kinds), *counts)
 
 
-def _prf(right: int, predicted: int, wanted: int) -> tuple[float, float, float]:
-    precision, recall = right / max(predicted, 1), right / max(wanted, 1)
-    return precision, recall, 2 * right / max(predicted + wanted, 1)
+def _prf(right: int, predicted: int, gold: int) -> tuple[float, float, float]:
+    precision, recall = right / max(predicted, 1), right / max(gold, 1)
+    return precision, recall, 2 * right / max(predicted + gold, 1)
 
 
 def answer_scores(gold: Sequence[str], predicted: str) -> tuple[float, float]:
@@ -219,7 +219,7 @@ class OwnMetrics:
             )
         self.function = function
 
-    def names(self, task: Task, labels: Sequence[Any], taken: Sequence[str]) -> tuple[str, ...]:
+    def names(self, task: Task, labels: Sequence[Any], reserved: Sequence[str]) -> tuple[str, ...]:
         """The figures that the function gives where every prediction is right.
 
         Args:
@@ -234,7 +234,7 @@ class OwnMetrics:
             [accepted[0] if accepted else "" for accepted in labels] if task == "answering" else list(labels)
         )
         names = tuple(self.figures(right, labels))
-        if shared := [name for name in names if name in taken]:
+        if shared := [name for name in names if name in reserved]:
             raise InvalidRequest(
                 f"metrics gives {shared[0]!r}, which the task has already; give it another name"
             )

@@ -179,14 +179,14 @@ def labeled_files(names: Sequence[str], base: Path) -> list[Path | Rows]:
     return files
 
 
-def labeled_format(path: Path, named: Format | None) -> Format:
+def labeled_format(path: Path, chosen: Format | None) -> Format:
     """The format of a file: the given one, or that of its extension.
 
     Raises:
         InvalidRequest: neither determines it.
     """
-    if named is not None:
-        return named
+    if chosen is not None:
+        return chosen
     if path.is_dir():
         return "datasets"
     suffixes = [suffix for suffix in path.suffixes if suffix not in COMPRESSED]
@@ -322,11 +322,11 @@ def _conllu(path: Path, data: DataSettings) -> Iterator[Labeled]:
 
 def _squad_texts(path: Path, labeled: bool = True) -> Iterator[Labeled]:
     """Questions with their contexts and answers, as in SQuAD 1.1 and 2.0."""
-    for asked in questions(path):
-        if asked.answers is None and labeled:
-            raise InvalidText(f"{asked.where} has no answers, which are needed here; add the key answers")
-        gold = None if asked.answers is None else Gold(asked.id, asked.answers)
-        yield Labeled(asked.where, asked.question, asked.context, gold)
+    for question in questions(path):
+        if question.answers is None and labeled:
+            raise InvalidText(f"{question.where} has no answers, which are needed here; add the key answers")
+        gold = None if question.answers is None else Gold(question.id, question.answers)
+        yield Labeled(question.where, question.question, question.context, gold)
 
 
 def _squad(path: Path, data: DataSettings, notes: ReadingNotes) -> Iterator[Labeled]:

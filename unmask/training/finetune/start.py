@@ -153,14 +153,14 @@ def load_weights(
     new head is ``fitted``."""
     stored = other.state_dict()
     prefix, name = f"heads.{role}.", str(begun.source.folder)
-    wanted, before = (_head(candidate, role) for candidate in (encoder, other))
-    is_same = before is not None and before == wanted
+    head, before = (_head(candidate, role) for candidate in (encoder, other))
+    is_same = before is not None and before == head
     if before is not None and (fitted or not is_same):
         stored = {tensor: value for tensor, value in stored.items() if not tensor.startswith(prefix)}
     if is_same and not fitted:
         say(f"the head of {name} for {before} is trained further, because the task is the same")
     elif before is not None and not fitted:
-        say(f"the head of {name} for {before} is left out, and the run starts with a new one for {wanted}")
+        say(f"the head of {name} for {before} is left out, and the run starts with a new one for {head}")
     new, unused = load_shared_tensors(encoder, stored, name)
     expected = prefix if fitted or before is not None else ()
     layers = sorted({tensor.rpartition(".")[0] for tensor in new if not tensor.startswith(expected)})

@@ -161,12 +161,12 @@ class SupervisedRun(Run[FinetuneSettings, FinetuneResult]):
 
     def evaluation(self) -> Evaluation:
         """After every epoch, or as often as the settings say."""
-        wanted = self.settings.evaluation
-        self.best = BestModel(wanted.metric, wanted.patience, self.out / "best", self._keep_best)
+        settings = self.settings.evaluation
+        self.best = BestModel(settings.metric, settings.patience, self.out / "best", self._keep_best)
         return Evaluation(
             self._evaluate_and_keep if self.dev else None,
             EvaluationSettings(
-                every=wanted.every or self.training.steps_per_epoch, at_start=self.evaluates_at_start
+                every=settings.every or self.training.steps_per_epoch, at_start=self.evaluates_at_start
             ),
             lambda: self.best.stop,
         )

@@ -87,11 +87,11 @@ class FinalTest:
         self, result: FinetuneResult | SeedsResult, settings: FinetuneSettings, callback: Callback
     ) -> FinetuneResult | SeedsResult:
         runs = result.runs if isinstance(result, SeedsResult) else {0: result}
-        done = {
+        results = {
             seed: run if run.predictions is not None else self.of_run(run, settings, callback)
             for seed, run in runs.items()
         }
-        return replace(result, runs=done) if isinstance(result, SeedsResult) else done[0]
+        return replace(result, runs=results) if isinstance(result, SeedsResult) else results[0]
 
     def of_run(
         self, result: FinetuneResult, settings: FinetuneSettings, callback: Callback

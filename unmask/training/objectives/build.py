@@ -50,15 +50,18 @@ def _masked(
 
 def _read_distillation(table: Mapping[str, Any]) -> tuple[DistillationSpec, TeacherChoice]:
     keys = dict(table)
-    named = {key: keys.pop(key) for key in ("teacher", "init_from_teacher") if key in keys}
+    choices = {key: keys.pop(key) for key in ("teacher", "init_from_teacher") if key in keys}
     presets = {"minilm": MINILM, "minilm-v2": MINILM_V2}
-    return _preset(keys, DistillationSpec(), presets), read_table(TeacherChoice, named, "objective")
+    return _preset(keys, DistillationSpec(), presets), read_table(TeacherChoice, choices, "objective")
 
 
 def _distillation(
-    read: tuple[DistillationSpec, TeacherChoice], encoder: Encoder, vocabulary: Vocabulary, _: Family | None
+    settings: tuple[DistillationSpec, TeacherChoice],
+    encoder: Encoder,
+    vocabulary: Vocabulary,
+    _: Family | None,
 ) -> Objective[Any, Any]:
-    spec, chosen = read
+    spec, chosen = settings
     teacher = build_encoder(read_checkpoint(find(chosen.teacher)))
     if chosen.init_from_teacher is not None:
         init_from_teacher(encoder, teacher, chosen.init_from_teacher)
@@ -95,7 +98,7 @@ OBJECTIVES: Mapping[str, _Kind] = {
     ),
     "distillation": _Kind(
         _read_distillation,
-        lambda read: frozenset({"masked"} if read[0].hides else ()),
+        lambda settings: frozenset({"masked"} if settings[0].hides else ()),
         _distillation,
     ),
     "replaced": _Kind(
@@ -116,8 +119,8 @@ def trained_heads(table: Mapping[str, Any]) -> frozenset[str]:
     Raises:
         InvalidRequest: see `build_objective`.
     """
-    kind, read = read_objective(table)
-    return kind.heads(read)
+    kind, settings = read_objective(table)
+    return kind.heads(settings)
 
 
 def saved_spec(table: Mapping[str, Any], spec: EncoderSpec, family: Family) -> EncoderSpec:
@@ -138,13 +141,13 @@ def build_objective(
         InvalidRequest: there is no such kind, a key is not one of its keys, or the objective is not for an
             encoder with causal attention.
     """
-    kind, read = read_objective(table)
+    kind, settings = read_objective(table)
     if encoder.spec.causal and table["kind"] != "causal":
         raise InvalidRequest(
             f"objective.kind is {table['kind']!r}, and the encoder's attention is causal; such an encoder is "
             'trained to predict the next token: kind = "causal"'
         )
-    return kind.build(read, encoder, vocabulary, family)
+    return kind.build(settings, encoder, vocabulary, family)
 
 
 def read_objective(table: Mapping[str, Any]) -> tuple[_Kind, Any]:

@@ -103,11 +103,11 @@ def attention_divergence(student: AttentionParts, teacher: AttentionParts, layou
     for tile, rows, context in _tiles(layout, heads):
 
         def of_tile(tile: Tile = tile, rows: slice = rows, context: MaskContext = context) -> Tensor:
-            ours_HRC, seen = _log_attention(student, tile, rows, context)
+            ours_HRC, allowed = _log_attention(student, tile, rows, context)
             wanted_HRC, _ = _log_attention(teacher, tile, rows, context)
             apart_HRC = wanted_HRC - ours_HRC
-            if seen is not None:
-                apart_HRC = torch.where(seen, apart_HRC, 0.0)
+            if allowed is not None:
+                apart_HRC = torch.where(allowed, apart_HRC, 0.0)
             return (wanted_HRC.exp() * apart_HRC).sum() / heads
 
         sums.append(_again(of_tile))
@@ -340,8 +340,8 @@ class Distillation(Objective[Chunk, MaskedExample]):
         if self.spec.tokens == "chosen":
             chosen = torch.from_numpy(example.chosen_M).to(ours.output_TD.device)
         with torch.no_grad():
-            wanted = _factors(self.teacher, theirs.output_TD[chosen])
-        return word_divergence(_factors(self.student, ours.output_TD[chosen]), wanted, self.spec.temperature)
+            targets = _factors(self.teacher, theirs.output_TD[chosen])
+        return word_divergence(_factors(self.student, ours.output_TD[chosen]), targets, self.spec.temperature)
 
     def _cosine(self, ours: RecordedStates, theirs: RecordedStates) -> Tensor:
         sums = [
@@ -377,10 +377,10 @@ class Distillation(Objective[Chunk, MaskedExample]):
 
 def _between(student: Encoder, teacher: Encoder) -> nn.Module:
     """A projection from the student's width to the teacher's; the identity if they are equal."""
-    width, wanted = student.spec.width, teacher.spec.width
-    if width == wanted:
+    width, teacher_width = student.spec.width, teacher.spec.width
+    if width == teacher_width:
         return nn.Identity()
-    linear = nn.Linear(width, wanted, bias=False, device=student.device)
+    linear = nn.Linear(width, teacher_width, bias=False, device=student.device)
     nn.init.normal_(linear.weight, std=width**-0.5)
     return linear
 

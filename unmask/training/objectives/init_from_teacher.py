@@ -42,9 +42,9 @@ def init_from_teacher(
         mine.weights_of_layer[layer]: its.weights_of_layer[source]
         for layer, source in reversed(list(enumerate(layers)))
     }
-    teacher_state, wanted = teacher.state_dict(), student.state_dict()
-    taken: dict[str, Tensor] = {}
-    for name, tensor in wanted.items():
+    teacher_state, student_state = teacher.state_dict(), student.state_dict()
+    tensors: dict[str, Tensor] = {}
+    for name, tensor in student_state.items():
         part, _, rest = name.partition(".")
         number, _, end = rest.partition(".")
         source = f"layers.{numbers[int(number)]}.{end}" if part == "layers" else name
@@ -58,14 +58,14 @@ def init_from_teacher(
                 f"{tuple(teacher_state[source].shape)}; a student initialized from a teacher must have its "
                 "sizes"
             )
-        taken[name] = teacher_state[source].to(tensor)
+        tensors[name] = teacher_state[source].to(tensor)
     if its.embedding.segments and not mine.embedding.segments:
-        _fold_segment(taken, teacher_state["embedding.segments.weight"], mine)
-    student.load_state_dict(taken, strict=False)
-    return tuple(name for name in wanted if name not in taken)
+        _fold_segment(tensors, teacher_state["embedding.segments.weight"], mine)
+    student.load_state_dict(tensors, strict=False)
+    return tuple(name for name in student_state if name not in tensors)
 
 
-def _fold_segment(taken: dict[str, Tensor], segments: Tensor, student: EncoderSpec) -> None:
+def _fold_segment(tensors: dict[str, Tensor], segments: Tensor, student: EncoderSpec) -> None:
     """Add token type 0 to every position.
 
     Raises:
@@ -78,7 +78,7 @@ def _fold_segment(taken: dict[str, Tensor], segments: Tensor, student: EncoderSp
             "give its spec token types"
         )
     name = "embedding.positions.weight"
-    taken[name] = taken[name] + segments[0].to(taken[name])
+    tensors[name] = tensors[name] + segments[0].to(tensors[name])
 
 
 def _check(student: EncoderSpec, teacher: EncoderSpec, layers: Sequence[int]) -> None:

@@ -187,7 +187,7 @@ def _put(
     masked, random = INSTEAD[spec.replacement]
     hidden_T, uniform_M = ids_T.copy(), draw.random(len(chosen_M))
     hidden_T[chosen_M[uniform_M < masked]] = vocabulary.mask_id
-    drawn = chosen_M[(uniform_M >= masked) & (uniform_M < masked + random)]
+    replaced = chosen_M[(uniform_M >= masked) & (uniform_M < masked + random)]
     words = np.flatnonzero(~vocabulary.special_V)
-    hidden_T[drawn] = words[draw.integers(len(words), size=len(drawn))]
+    hidden_T[replaced] = words[draw.integers(len(words), size=len(replaced))]
     return hidden_T

@@ -244,7 +244,7 @@ def draw_words(
     # A random number that rounds to 1 would be beyond the last word.
     draws_M = draws_M.to(exact).clamp(max=1 - torch.finfo(exact).eps / 2)
     step = max(1, LOGITS_AT_ONCE * (1 if kind == "cpu" else 64) // len(words_VE))
-    drawn = []
+    words = []
     for first in range(0, len(state_ME), step):
         rows = slice(first, first + step)
         with torch.autocast(kind, enabled=False):
@@ -256,8 +256,8 @@ def draw_words(
         logits_RV -= logits_RV.amax(-1, keepdim=True)
         sums_RV = (logits_RV / temperature).exp_().cumsum(-1)
         wanted_R1 = draws_M[rows, None] * sums_RV[:, -1:]
-        drawn.append(torch.searchsorted(sums_RV, wanted_R1, right=True).squeeze(-1))
-    return torch.cat(drawn)
+        words.append(torch.searchsorted(sums_RV, wanted_R1, right=True).squeeze(-1))
+    return torch.cat(words)
 
 
 def _on(device: torch.device, *arrays: NDArray[Any]) -> Iterator[Tensor]:

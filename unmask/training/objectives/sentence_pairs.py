@@ -275,9 +275,9 @@ class SentencePairs(Objective[Chunk, PairExample]):
         """Both sums, each divided by its count in the global batch, the pair task's times its weight."""
         x_TD, term = self.encoder.encode(example.batch), self.spec.task
         masked, right = masked_loss(self.encoder, x_TD, example)
-        asked, sums = self._ask(x_TD, example)
+        pair_loss, sums = self._ask(x_TD, example)
         # In a global batch without pairs the pair loss is 0.
-        loss = masked / totals["masked"] + self.spec.weight * asked / max(1, totals[term])
+        loss = masked / totals["masked"] + self.spec.weight * pair_loss / max(1, totals[term])
         return LossOutput(loss, {"masked/loss": masked.detach(), "masked/accuracy": right.detach(), **sums})
 
     def _ask(self, x_TD: Tensor, example: PairExample) -> tuple[Tensor, dict[str, Tensor]]:

@@ -363,7 +363,7 @@ def _kinds(placed: list[Placed], spec: OptimizerSpec) -> Iterable[dict[str, Any]
     }
     matrices = [place for place in placed if with_muon and place.parts]
     others = [place for place in placed if not (with_muon and place.parts)]
-    decayed, plain = [one for one in others if one.decays], [place for place in others if not place.decays]
+    decayed, plain = ([place for place in others if place.decays is decays] for decays in (True, False))
     for name, members, how, rate, decay, own_rate in (
         ("muon", matrices, "muon", muon_rate, muon_decay, turning),
         ("decayed", decayed, kind, spec.learning_rate, spec.weight_decay, moments),

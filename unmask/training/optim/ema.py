@@ -58,8 +58,8 @@ class Ema:
         self._refuse_if_swapped("update")
         self.updates += 1
         # One step of the corrected average over `updates` parameters, weighted by powers of decay.
-        seen = 1 - self.decay**self.updates if self.warm_up else 1.0
-        weight = (1 - self.decay) / seen
+        warm = 1 - self.decay**self.updates if self.warm_up else 1.0
+        weight = (1 - self.decay) / warm
         averages, parameters = (
             local_tensors(self._averages.values()),
             local_tensors(self._parameters.values()),

@@ -121,11 +121,11 @@ def _fall(shape: Shape, progress: float, floor: float) -> float:
     progress = min(max(progress, 0.0), 1.0)
     match shape:
         case "linear":
-            left = 1 - progress
+            remaining = 1 - progress
         case "cosine":
-            left = (1 + math.cos(math.pi * progress)) / 2
+            remaining = (1 + math.cos(math.pi * progress)) / 2
         case "one_minus_sqrt":
-            left = 1 - math.sqrt(progress)
+            remaining = 1 - math.sqrt(progress)
         case _:
             assert_never(shape)
-    return floor + (1 - floor) * left
+    return floor + (1 - floor) * remaining

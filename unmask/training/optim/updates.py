@@ -183,8 +183,8 @@ def orthogonalize(matrices: Sequence[Tensor], parts: Sequence[int], iterations: 
     directions = list(matrices)
     for members in batches.values():
         batch_PRC = torch.cat([stacks[index].to(computing_dtype(stacks[index])) for index in members])
-        done = torch.split(newton_schulz(batch_PRC, iterations), [parts[index] for index in members])
-        for index, done_PRC in zip(members, done, strict=True):
+        orthogonal = torch.split(newton_schulz(batch_PRC, iterations), [parts[index] for index in members])
+        for index, done_PRC in zip(members, orthogonal, strict=True):
             directions[index] = done_PRC.flatten(0, 1)
     return directions
 

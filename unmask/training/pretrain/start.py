@@ -65,7 +65,7 @@ def run_tokenizer(
         OutputError: a new tokenizer cannot be written.
     """
     check_run(settings, base)
-    wanted = settings.tokenizer
+    options = settings.tokenizer
     if settings.model.start_from is not None:
         tokenizer = first_checkpoint(settings, base).tokenizer
         if tokenizer.known is not None:
@@ -74,10 +74,10 @@ def run_tokenizer(
                 f"the model vectors for {tokenizer.known} ids; start from another checkpoint"
             )
         return tokenizer
-    if wanted.folder is not None:
-        folder = base / wanted.folder
+    if options.folder is not None:
+        folder = base / options.folder
     else:
-        assert wanted.train is not None
+        assert options.train is not None
         folder = out / "tokenizer"
         if not (begun and (folder / "tokenizer.json").is_file()):
             _train_tokenizer(settings, base, folder, say)
@@ -91,9 +91,9 @@ def run_tokenizer(
             f"tokenizer.folder names {folder}, which holds none of {', '.join(TOKENIZER_FILES)}"
         )
     tokenizer = Tokenizer.from_files(files)
-    if wanted.train is not None and tokenizer.vocabulary_size < wanted.vocabulary:
+    if options.train is not None and tokenizer.vocabulary_size < options.vocabulary:
         say(
-            f"the tokenizer has {tokenizer.vocabulary_size:,} tokens instead of {wanted.vocabulary:,}, "
+            f"the tokenizer has {tokenizer.vocabulary_size:,} tokens instead of {options.vocabulary:,}, "
             "because its text gives no more"
         )
     return tokenizer
@@ -101,14 +101,14 @@ def run_tokenizer(
 
 def _train_tokenizer(settings: RunSettings, base: Path, folder: Path, say: Say) -> None:
     """Train the tokenizer of a run into a folder, unless it holds the one of the same text and settings."""
-    wanted = settings.tokenizer
-    assert wanted.train is not None
-    made_of = digest_of(chain([wanted], sample(settings.data.sources, base, wanted.sample_bytes)))
+    options = settings.tokenizer
+    assert options.train is not None
+    made_of = digest_of(chain([options], sample(settings.data.sources, base, options.sample_bytes)))
     if (folder / MADE_OF).is_file() and (folder / MADE_OF).read_text() == made_of:
         return
-    say(f"training a tokenizer with {wanted.vocabulary:,} tokens")
-    texts = sample(settings.data.sources, base, wanted.sample_bytes)
-    files = train_tokenizer(texts, wanted.train, wanted.vocabulary, lowercase=wanted.lowercase)
+    say(f"training a tokenizer with {options.vocabulary:,} tokens")
+    texts = sample(settings.data.sources, base, options.sample_bytes)
+    files = train_tokenizer(texts, options.train, options.vocabulary, lowercase=options.lowercase)
     with replaced_folder(folder) as partial:
         for name, content in files.items():
             (partial / name).write_bytes(content)
@@ -284,13 +284,13 @@ def run_objective(settings: RunSettings, base: Path) -> dict[str, Any]:
 
 def run_inputs(settings: RunSettings, base: Path) -> dict[str, str]:
     """Digests of the checkpoints that a run starts from and learns from, by their names in errors."""
-    read, contents = {}, "weights, config or tokenizer of"
+    inputs, contents = {}, "weights, config or tokenizer of"
     if settings.model.start_from is not None:
-        read[f"{contents} the checkpoint that model.start_from names"] = first_checkpoint(settings, base)
+        inputs[f"{contents} the checkpoint that model.start_from names"] = first_checkpoint(settings, base)
     teacher = settings.objective.get("teacher")
     if isinstance(teacher, str):
-        read[f"{contents} the teacher"] = read_checkpoint(source(teacher, base))
-    return {name: fingerprint(checkpoint, ()) for name, checkpoint in read.items()}
+        inputs[f"{contents} the teacher"] = read_checkpoint(source(teacher, base))
+    return {name: fingerprint(checkpoint, ()) for name, checkpoint in inputs.items()}
 
 
 def _listed(names: Mapping[str, Any] | list[str] | tuple[str, ...]) -> str:

@@ -97,8 +97,8 @@ def _judged(path: Path) -> Iterator[Ranked]:
     """One row for each document that a query is judged to be answered by, in the order of the judgments."""
     folder, judgments = path.parent.parent, _judgments(path)
     queries = {str(row["_id"]): row["text"] for _, row in json_rows(_beside(folder, "queries"))}
-    wanted = {document for documents_of_query in judgments.values() for document in documents_of_query}
-    documents = {name: text for name, text in _documents(folder) if name in wanted}
+    judged_ids = {document for documents_of_query in judgments.values() for document in documents_of_query}
+    documents = {name: text for name, text in _documents(folder) if name in judged_ids}
     for query, relevances in judgments.items():
         for document, relevance in relevances.items():
             if relevance < 1:

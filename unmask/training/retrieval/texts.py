@@ -43,12 +43,12 @@ class TextCounts:
         """Count a text."""
         self.add_tokens(len(encoding), encoding.original_tokens or len(encoding))
 
-    def add_tokens(self, read: int, original: int) -> None:
+    def add_tokens(self, kept: int, original: int) -> None:
         """Count a text of which so many tokens are read, and so many there are."""
         self.texts += 1
-        self.tokens += read
-        self.longest = max(self.longest, read)
-        dropped = original - read
+        self.tokens += kept
+        self.longest = max(self.longest, kept)
+        dropped = original - kept
         self.truncated += dropped > 0
         self.truncated_tokens += dropped
 
@@ -144,13 +144,15 @@ class RetrievalTexts:
     def _pairs(self, records: Sequence[Ranked], counts: TextCounts) -> list[RankedTexts]:
         empty = np.empty(0, dtype=np.int64)
         both = [(record, document) for record in records for document in record.documents]
-        read: list[TokenizedText] = []
+        texts: list[TokenizedText] = []
         for start in range(0, len(both), TEXTS_AT_ONCE):
-            asked, documents = zip(*both[start : start + TEXTS_AT_ONCE], strict=True)
-            where = [record.where for record in asked]
-            read += self.pairs([record.query for record in asked], documents, counts, name=where.__getitem__)
+            queries, documents = zip(*both[start : start + TEXTS_AT_ONCE], strict=True)
+            where = [record.where for record in queries]
+            texts += self.pairs(
+                [record.query for record in queries], documents, counts, name=where.__getitem__
+            )
             self._report(counts)
-        rest = iter(read)
+        rest = iter(texts)
         return [
             RankedTexts(
                 TokenizedText(empty, empty, record.query),
@@ -184,15 +186,15 @@ class RetrievalTexts:
         if counts is not None:
             for encoding in encodings:
                 counts.add(encoding)
-        read = [
+        texts = [
             tokenized(encoding, document, self.spec)
             for encoding, document in zip(encodings, documents, strict=True)
         ]
         if not self.retrieval.shared_query:
-            return read
+            return texts
         return [
             replace(text, query=query_places(encoding))
-            for text, encoding in zip(read, encodings, strict=True)
+            for text, encoding in zip(texts, encodings, strict=True)
         ]
 
     def _words(self, texts: Sequence[str], prompt: str, counts: TextCounts | None) -> list[TokenizedText]:

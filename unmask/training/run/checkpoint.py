@@ -95,9 +95,9 @@ def place_of(step: int, folder: Path) -> Path:
 
 def steps_of(folder: Path) -> list[tuple[int, Path]]:
     """Finished checkpoints below ``folder``, oldest first; they are not verified."""
-    named = [(path.name.removeprefix("step-"), path) for path in folder.glob("step-*")]
+    folders = [(path.name.removeprefix("step-"), path) for path in folder.glob("step-*")]
     return sorted(
-        (int(step), path) for step, path in named if step.isdecimal() and (path / MANIFEST).is_file()
+        (int(step), path) for step, path in folders if step.isdecimal() and (path / MANIFEST).is_file()
     )
 
 
@@ -109,10 +109,10 @@ def verify(place: Path) -> None:
     """
     try:
         manifest = json.loads((place / MANIFEST).read_text())
-        wanted = manifest["sha256"]
-        if STATE not in wanted:
+        checksums = manifest["sha256"]
+        if STATE not in checksums:
             raise CorruptCheckpoint(f"{place} is damaged: its {MANIFEST} does not name {STATE}")
-        for name, digest in wanted.items():
+        for name, digest in checksums.items():
             if _digest(place / name) != digest:
                 raise CorruptCheckpoint(f"{place / name} is not what was written: its checksum differs")
     except OSError as error:
@@ -299,14 +299,14 @@ def placed(snapshot: Snapshot, loop: Loop) -> Snapshot:
 
 def _held(loop: Loop) -> dict[str, Tensor]:
     """The loop's tensor for each name in a snapshot; for optimizer moments, their parameter."""
-    held = {f"objective.{name}": value for name, value in loop.objective.state_dict().items()}
+    tensors = {f"objective.{name}": value for name, value in loop.objective.state_dict().items()}
     if loop.averages is not None:
-        held |= {f"averages.{name}": average for name, average in loop.averages.averages.items()}
+        tensors |= {f"averages.{name}": average for name, average in loop.averages.averages.items()}
     numbered = [parameter for group in loop.optimizer.param_groups for parameter in group["params"]]
     for number, parameter in enumerate(numbered):
         kinds = ("first", "second", "momentum", "master")
-        held |= {f"optimizer.{number}.{kind}": parameter.detach() for kind in kinds}
-    return held
+        tensors |= {f"optimizer.{number}.{kind}": parameter.detach() for kind in kinds}
+    return tensors
 
 
 def _write(shares: Mapping[str, Tensor], folder: Path) -> None:

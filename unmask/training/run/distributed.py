@@ -129,8 +129,8 @@ def sum_gradients(parameters: Iterable[nn.Parameter], ranks: Ranks) -> None:
         return
     used = torch.tensor([parameter.grad is not None for parameter in trained], dtype=torch.int32)
     distributed.all_reduce(used)
-    named = [parameter for parameter, count in zip(trained, used.tolist(), strict=True) if count]
-    for bucket in _buckets(named):
+    used_parameters = [parameter for parameter, count in zip(trained, used.tolist(), strict=True) if count]
+    for bucket in _buckets(used_parameters):
         parts = [
             torch.zeros_like(parameter) if parameter.grad is None else parameter.grad for parameter in bucket
         ]

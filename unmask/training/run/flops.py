@@ -68,8 +68,8 @@ def keys(mixer: Mixer, lengths: NDArray[np.int64]) -> float:
         case CausalAttention():
             return (whole + float(lengths.sum())) / 2
         case BlockSparse():
-            seen = (5 + reach.random_blocks) * reach.block
-            return float(np.where(lengths <= reach.whole_up_to, lengths**2, lengths * seen).sum())
+            keys_of_random = (5 + reach.random_blocks) * reach.block
+            return float(np.where(lengths <= reach.whole_up_to, lengths**2, lengths * keys_of_random).sum())
         case SlidingWindow():
             window = reach
         case SlidingWindowGlobal():

@@ -74,11 +74,11 @@ class EventLog:
         """
         line = _line({"event": kind, "step": step, **figures})
         before = os.fstat(self._file).st_size
-        done = 0
+        written = 0
         try:
             # Usually one call; a full disk accepts a part of the line and refuses the rest.
-            while done < len(line):
-                done += os.write(self._file, line[done:])
+            while written < len(line):
+                written += os.write(self._file, line[written:])
         except OSError as error:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._file, before)
@@ -127,13 +127,13 @@ class Wandb:
     """A run of Weights & Biases. Figures of steps that it has already are ignored there, and those of a
     resumed run are equal."""
 
-    def __init__(self, project: str, name: str, settings: Mapping[str, Any], out: Path, known: str | None):
+    def __init__(self, project: str, name: str, settings: Mapping[str, Any], out: Path, run_id: str | None):
         wandb = importlib.import_module("wandb")
         self._run: Any = wandb.init(
             project=project,
             name=name,
-            id=known,
-            resume="allow" if known else None,
+            id=run_id,
+            resume="allow" if run_id else None,
             dir=str(out),
             config=dict(settings),
         )
@@ -151,13 +151,15 @@ class Wandb:
 class MLflow:
     """A run of an experiment of MLflow, at the tracking URI of its own settings."""
 
-    def __init__(self, experiment: str, name: str, settings: Mapping[str, Any], out: Path, known: str | None):
+    def __init__(
+        self, experiment: str, name: str, settings: Mapping[str, Any], out: Path, run_id: str | None
+    ):
         mlflow = importlib.import_module("mlflow")
         self._entities: Any = importlib.import_module("mlflow.entities")
         self._client: Any = mlflow.MlflowClient()
-        if known is not None:
-            self.id = known
-            self._client.update_run(known, status="RUNNING")
+        if run_id is not None:
+            self.id = run_id
+            self._client.update_run(run_id, status="RUNNING")
             return
         there = self._client.get_experiment_by_name(experiment)
         number = self._client.create_experiment(experiment) if there is None else there.experiment_id
@@ -207,7 +209,7 @@ class Trackers:
     ) -> None:
         self._say, self._failed = say, set[str]()
         self._trackers: dict[str, Tracker] = {}
-        known = _known(out / IDS) if resumed else {}
+        ids = _known(out / IDS) if resumed else {}
         for name, start in TRACKERS.items():
             place = getattr(log, name)
             if place is None:
@@ -215,7 +217,7 @@ class Trackers:
             require(name)
             try:
                 table = dataclasses.asdict(settings)
-                self._trackers[name] = start(place, settings.name, table, out, known.get(name))
+                self._trackers[name] = start(place, settings.name, table, out, ids.get(name))
             except Exception as error:
                 self.close(complete=False)
                 raise OutputError(
@@ -248,10 +250,10 @@ class Trackers:
 
 def _known(path: Path) -> dict[str, str]:
     try:
-        known = json.loads(path.read_bytes())
+        ids = json.loads(path.read_bytes())
     except (OSError, ValueError):
         return {}
-    return known if isinstance(known, dict) else {}
+    return ids if isinstance(ids, dict) else {}
 
 
 def _said(error: Exception) -> str:

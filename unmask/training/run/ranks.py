@@ -63,16 +63,16 @@ class Ranks:
         distributed.all_reduce(number, group=self.waiting)
         return int(number)
 
-    def on(self, wanted: Device) -> "Ranks":
+    def on(self, device: Device) -> "Ranks":
         """The same process with its device: that of the settings; each process has its own CUDA device.
 
         Raises:
             InvalidRequest: cuda is requested and not available, or there are fewer devices than processes.
         """
         available = torch.cuda.is_available()
-        if wanted == "cuda" and not available:
+        if device == "cuda" and not available:
             raise InvalidRequest("device is cuda, and torch finds no CUDA device here; use cpu or auto")
-        if not available or wanted == "cpu":
+        if not available or device == "cpu":
             return replace(self, device=torch.device("cpu"))
         if self.local >= torch.cuda.device_count():
             raise InvalidRequest(

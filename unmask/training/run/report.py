@@ -47,9 +47,9 @@ class Reporter:
         if not self.first:
             return
         # Figures after this step are written again, and so is an evaluation before the first step.
-        done = loop.step if resumed else loop.step - 1
-        self.log = EventLog(out / "log.jsonl", done)
-        self.board = Board(out / "tensorboard", done) if log.tensorboard else None
+        last = loop.step if resumed else loop.step - 1
+        self.log = EventLog(out / "log.jsonl", last)
+        self.board = Board(out / "tensorboard", last) if log.tensorboard else None
         self.trackers = Trackers(log, settings, out, resumed=resumed, say=callback.say)
         self.complete = False
         """Whether the run has taken all its steps, set by who takes them."""
@@ -80,16 +80,16 @@ class Reporter:
         }
         self._write("step", figures)
         steps = loop.settings.steps
-        left = (steps - loop.step) * seconds / metrics.steps
-        self.callback.step({"step": loop.step, "steps": steps, **figures, "seconds_left": left})
+        remaining = (steps - loop.step) * seconds / metrics.steps
+        self.callback.step({"step": loop.step, "steps": steps, **figures, "seconds_left": remaining})
 
     def held_out(self, figures: Mapping[str, float]) -> None:
         """Report figures on held-out text after this step."""
         if not self.first:
             return
         self._write("held_out", {"tokens": self.loop.tokens, **figures})
-        shown = ", ".join(f"{name} {value:.4f}" for name, value in figures.items())
-        self.callback.say(f"step {self.loop.step:,}, held out: {shown}")
+        line = ", ".join(f"{name} {value:.4f}" for name, value in figures.items())
+        self.callback.say(f"step {self.loop.step:,}, held out: {line}")
         self.callback.evaluation({"step": self.loop.step, **figures})
 
     def skipped(self) -> None:
@@ -126,10 +126,10 @@ class Reporter:
     def _write(self, kind: str, figures: Mapping[str, float]) -> None:
         self.log.write(kind, self.loop.step, **figures)
         before = "held_out/" if kind == "held_out" else ""
-        named = {before + name: value for name, value in figures.items()}
+        prefixed = {before + name: value for name, value in figures.items()}
         if self.board is not None:
-            self.board.write(named, self.loop.step)
-        self.trackers.write(named, self.loop.step)
+            self.board.write(prefixed, self.loop.step)
+        self.trackers.write(prefixed, self.loop.step)
 
 
 def plan(settings: RunSettings, sets: Sequence[ShardSet], loop: Loop, parameters: int) -> list[str]:

@@ -87,8 +87,8 @@ def memory_named(batch: StepBatch, device: torch.device) -> Iterator[None]:
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        known = isinstance(error, MemoryError | torch.OutOfMemoryError)
-        if not known and not any(words in str(error) for words in REFUSED):
+        out_of_memory = isinstance(error, MemoryError | torch.OutOfMemoryError)
+        if not out_of_memory and not any(words in str(error) for words in REFUSED):
             raise
         where = "the GPU" if device.type == "cuda" else "the machine"
         raise OutOfMemory(
@@ -188,14 +188,14 @@ class Trainer:
                     every = self.evaluation.every
                     if loop.step == steps or (every and loop.step % every == 0):
                         self._evaluate(reporter)
-                    done = loop.step == steps or self.finished()
+                    finished = loop.step == steps or self.finished()
                     # If one process is asked to stop or its clock runs out, all processes stop.
                     due = self._due(time.monotonic() - last)
-                    asked = loop.ranks.sums({"stop": float(stop_request.requested), "due": float(due)})
-                    if done or asked["stop"] or asked["due"]:
+                    requests = loop.ranks.sums({"stop": float(stop_request.requested), "due": float(due)})
+                    if finished or requests["stop"] or requests["due"]:
                         self._save(reporter)
                         last = time.monotonic()
-                if asked["stop"] and not done:
+                if requests["stop"] and not finished:
                     raise Stopped(
                         f"stopped after step {loop.step:,} of {steps:,}; the same command resumes from there"
                     )
@@ -241,9 +241,9 @@ class Trainer:
 
     def _due(self, seconds: float) -> bool:
         """Whether to write a checkpoint after this step."""
-        wanted, step = self.wanted, self.loop.step
-        late = wanted.minutes > 0 and seconds > 60 * wanted.minutes
-        return late or step % wanted.every == 0 or step in wanted.milestones
+        schedule, step = self.wanted, self.loop.step
+        late = schedule.minutes > 0 and seconds > 60 * schedule.minutes
+        return late or step % schedule.every == 0 or step in schedule.milestones
 
     def _save(self, reporter: Reporter) -> None:
         def also(folder: Path) -> None:

@@ -416,9 +416,9 @@ def sentence_pair_view(
             original_tokens=len(a) + len(b) + 3,
             max_tokens=limit,
         )
-    known = {first.text.strip(), second.text.strip()}
+    shown = {first.text.strip(), second.text.strip()}
     texts = [
-        sentence.text for sentence in corpus_of(None).texts[: unrelated + 2] if sentence.text not in known
+        sentence.text for sentence in corpus_of(None).texts[: unrelated + 2] if sentence.text not in shown
     ][:unrelated]
     others = [encoding.ids[~encoding.special] for encoding in tokenizer.encode_batch(texts)] if texts else []
     room = len(a) + len(b) + max(map(len, others), default=0) if limit is None else limit - 3 - len(a)

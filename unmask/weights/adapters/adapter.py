@@ -259,9 +259,9 @@ def parts_of(spec: EncoderSpec, family: Family) -> dict[str, Part]:
 
 def _check_updates(base: Checkpoint, spec: EncoderSpec, adapter: Adapter) -> None:
     """Every update must be of a matrix of the model with its shape."""
-    known = parts_of(spec, base.family)
+    parts = parts_of(spec, base.family)
     for target, (a, b) in adapter.updates.items():
-        part, shape = known.get(canonical(target, base.family.prefixes)), (b.shape[0], a.shape[1])
+        part, shape = parts.get(canonical(target, base.family.prefixes)), (b.shape[0], a.shape[1])
         if part is None or part.shape != shape:
             has = "no such matrix" if part is None else f"one of {part.shape[0]} x {part.shape[1]}"
             why = f"it updates {target} with a matrix of {shape[0]} x {shape[1]}, and there is {has}"

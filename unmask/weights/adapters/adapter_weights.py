@@ -45,10 +45,10 @@ def factors_of(checkpoint: Checkpoint) -> dict[str, RowUpdates]:
         f"{target}{end}": tensor for target, ab in adapter.updates.items() for end, tensor in enumerate(ab)
     }
     tensors = read_tensors(stored, stored)
-    known = parts_of(checkpoint.spec, family)
+    parts = parts_of(checkpoint.spec, family)
     factors: dict[str, RowUpdates] = {}
     for target in adapter.updates:
-        part = known[canonical(target, family.prefixes)]
+        part = parts[canonical(target, family.prefixes)]
         a_RK, b_NR = tensors[f"{target}0"], tensors[f"{target}1"]
         b_NR = in_our_order(b_NR, part.reorder, checkpoint.spec)
         factors.setdefault(part.ours, []).append((part.rows, (a_RK, b_NR)))
@@ -85,8 +85,10 @@ def _vectors(checkpoint: Checkpoint, report: TensorReport) -> list[str]:
 
 def _fingerprint(checkpoint: Checkpoint, stored: Mapping[str, Tensor], report: TensorReport) -> str:
     digest = hashlib.sha256()
-    named = {canonical(name, checkpoint.family.prefixes): name for name in _vectors(checkpoint, report)}
-    for standard, name in sorted(named.items()):
+    stored_names = {
+        canonical(name, checkpoint.family.prefixes): name for name in _vectors(checkpoint, report)
+    }
+    for standard, name in sorted(stored_names.items()):
         digest.update(standard.encode())
         digest.update(stored[name].float().contiguous().numpy().tobytes())
     return digest.hexdigest()

@@ -18,17 +18,17 @@ def spec_of_class(family: Family, config: JsonSettings) -> EncoderSpec:
     by_class: dict[str, list[_Choice]] = {}
     for choice in _choices(family, base, config):
         by_class.setdefault(str(choice.written["architectures"][0]), []).append(choice)
-    wanted = config.values.get("architectures")
-    if wanted is None and len(by_class) == 1:
-        wanted = list(by_class)
-    if not isinstance(wanted, list) or len(wanted) != 1 or wanted[0] not in by_class:
+    architectures = config.values.get("architectures")
+    if architectures is None and len(by_class) == 1:
+        architectures = list(by_class)
+    if not isinstance(architectures, list) or len(architectures) != 1 or architectures[0] not in by_class:
         raise UnknownArchitecture(
-            f"the config says architectures is {wanted!r}; of the family {family.name} it can be a list "
-            f"with one of {', '.join(by_class)}"
+            f"the config says architectures is {architectures!r}; of the family {family.name} it can be a "
+            f"list with one of {', '.join(by_class)}"
         )
     # Two kinds of head may share one class; another key distinguishes them (DeBERTa's legacy).
     chosen = min(
-        by_class[wanted[0]],
+        by_class[architectures[0]],
         key=lambda choice: sum(
             config.values.get(key, value) != value for key, value in choice.written.items()
         ),
@@ -90,8 +90,8 @@ def _choices(family: Family, base: EncoderSpec, config: JsonSettings) -> Iterato
         heads = {name: shape for role in roles for name, shape in _head_shapes(family, base, role, config)}
         shapes: dict[str, tuple[int, ...]] = position_shapes | heads
         spec = family.detect_heads(base, shapes | pooler, class_config)
-        read = any(getattr(head, "reads", None) == "pooler" for head in spec.heads)
-        if read or (base.pooler is not None and not roles):
+        pooled = any(getattr(head, "reads", None) == "pooler" for head in spec.heads)
+        if pooled or (base.pooler is not None and not roles):
             shapes |= pooler
         else:
             spec = family.detect_heads(base, shapes, class_config)

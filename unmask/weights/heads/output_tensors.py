@@ -44,17 +44,17 @@ def output_tensors(
     tensors: dict[str, StoredTensor] = {}
     layers = output_layers(output.head)
     shapes = layer_shapes(layers, pooled_width(output.head, spec))
-    for index, (wanted, inside) in enumerate(zip(shapes, output.folders, strict=True)):
-        if not wanted:
+    for index, (shapes_of_layer, inside) in enumerate(zip(shapes, output.folders, strict=True)):
+        if not shapes_of_layer:
             continue
         stored = encoder_tensors if inside == "" else _module_tensors(folder, inside)
         if inside != "":
-            unknown = sorted(stored.keys() - wanted.keys())
+            unknown = sorted(stored.keys() - shapes_of_layer.keys())
             if unknown:
                 raise TensorMismatch(
                     f"{inside}/{WEIGHTS} holds {unknown[0]}, which its config.json does not ask for"
                 )
-        for name, shape in wanted.items():
+        for name, shape in shapes_of_layer.items():
             where = str(PurePosixPath(inside, WEIGHTS))
             if name not in stored:
                 raise TensorMismatch(f"{where} lacks the tensor {name}, which its config.json asks for")

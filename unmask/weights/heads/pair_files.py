@@ -87,16 +87,16 @@ def read_pair(
 def _activation(settings: JsonSettings, config: JsonSettings, labels: int) -> Literal["identity", "sigmoid"]:
     """What makes scores of logits; a sigmoid of a single logit, unless a file says otherwise."""
     section = config.get_optional("sentence_transformers", dict) or {}
-    named = (
+    activation = (
         settings.get_optional("activation_fn", str)
         or section.get("activation_fn")
         or config.get_optional(OLD_KEY, str)
     )
-    if named is None:
+    if activation is None:
         return "sigmoid" if labels == 1 else "identity"
-    if named not in ACTIVATIONS:
-        raise NotKnown(f"the cross-encoder asks for the activation {quoted(named)}, which is not built")
-    return ACTIVATIONS[named]
+    if activation not in ACTIVATIONS:
+        raise NotKnown(f"the cross-encoder asks for the activation {quoted(activation)}, which is not built")
+    return ACTIVATIONS[activation]
 
 
 def write_pair(

@@ -110,13 +110,13 @@ def _dense(config: JsonSettings, reads: str) -> Dense:
     source = config.get("module_input_name", reads)
     if source != reads or config.get_optional("module_output_name", str) not in (None, reads, "scores"):
         raise NotKnown(f"{config.name} asks for a Dense module on {quoted(source)}, which is not built here")
-    named = config.get("activation_function", "torch.nn.modules.activation.Tanh")
-    if named not in ACTIVATIONS:
-        raise NotKnown(f"{config.name} asks for the activation {quoted(named)}, which is not built")
+    activation = config.get("activation_function", "torch.nn.modules.activation.Tanh")
+    if activation not in ACTIVATIONS:
+        raise NotKnown(f"{config.name} asks for the activation {quoted(activation)}, which is not built")
     return Dense(
         config.get("out_features", 0),
         config.get("bias", True),
-        ACTIVATIONS[named],
+        ACTIVATIONS[activation],
         config.get("use_residual", False),
     )
 
@@ -141,9 +141,9 @@ def layer_files(
                 if layer.activation not in names:
                     raise NotKnown(f"a Dense module with the activation {layer.activation} cannot be written")
                 sizes = {"in_features": width, "out_features": layer.width, "bias": layer.bias}
-                named = {"activation_function": names[layer.activation]}
+                settings = {"activation_function": names[layer.activation]}
                 residual = {"use_residual": True} if layer.residual else {}
-                files.append(("Dense", f"{number}_Dense", sizes | named | tokens | residual))
+                files.append(("Dense", f"{number}_Dense", sizes | settings | tokens | residual))
                 width = layer.width
             case LayerNorm():
                 files.append(("LayerNorm", f"{number}_LayerNorm", {"dimension": width}))

@@ -41,8 +41,8 @@ Routes = Mapping[str, tuple[Module, ...]]
 
 def is_sparse(modules: Sequence[Module], settings: JsonSettings) -> bool:
     """Whether a folder with modules.json and config_sentence_transformers.json defines a sparse model."""
-    named = settings.get_optional("model_type", str)
-    return named == "SparseEncoder" or any(module.kind == "SpladePooling" for module in modules)
+    model_type = settings.get_optional("model_type", str)
+    return model_type == "SparseEncoder" or any(module.kind == "SpladePooling" for module in modules)
 
 
 def read_sparse(files: Mapping[str, bytes], modules: Sequence[Module], open_file: OpenFile) -> SparseVector:
@@ -163,9 +163,9 @@ def query_weights(
         if vocabulary != tokenizer.engine.get_vocab():
             raise CorruptCheckpoint(f"the tokenizer of {place} has another vocabulary than the encoder's")
     config = JsonSettings.parse(open_file(str(place / "config.json")), f"{place}/config.json")
-    named = config.get_optional("path", str)
-    if named is not None and named.endswith(".json"):
-        name = PurePosixPath(named).name
+    path = config.get_optional("path", str)
+    if path is not None and path.endswith(".json"):
+        name = PurePosixPath(path).name
         content = open_file(str(place / name)) or open_file(name)
         if content is None:
             raise CorruptCheckpoint(f"{config.name} names {name}, which is not in the folder")

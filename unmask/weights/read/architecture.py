@@ -105,7 +105,7 @@ def find_architecture_of(
         limits = spec.max_tokens, spec.trained_tokens
         return Architecture(full, family.name, spec, None, *limits, entry.paper, on_disk=False)
     checkpoint = read_checkpoint(find(name, revision), compat, verify=verify, ignore_tensors=ignore_tensors)
-    known = published.get(checkpoint.source.name)
+    row = published.get(checkpoint.source.name)
     return Architecture(
         name=checkpoint.source.name,
         family=checkpoint.family.name,
@@ -113,7 +113,7 @@ def find_architecture_of(
         output=None if isinstance(checkpoint.head, UnknownOutput) else checkpoint.head,
         max_tokens=checkpoint.max_tokens,
         trained_tokens=checkpoint.trained_tokens,
-        paper=None if known is None else known[1].paper,
+        paper=None if row is None else row[1].paper,
         on_disk=True,
     )
 
@@ -133,11 +133,11 @@ def compare_architectures(a: Architecture, b: Architecture) -> ArchitectureCompa
 
 
 def _rows(architecture: Architecture) -> Iterator[tuple[str, Value]]:
-    spec, known = architecture.spec, find_pretraining(architecture.name)
+    spec, pretraining = architecture.spec, find_pretraining(architecture.name)
     yield "family", architecture.family
     yield "paper", architecture.paper
-    yield "pretraining objective", _objective(spec) if known is None else known.objective
-    yield "masking", None if known is None else known.masking
+    yield "pretraining objective", _objective(spec) if pretraining is None else pretraining.objective
+    yield "masking", None if pretraining is None else pretraining.masking
     yield "layers", len(spec.layers)
     yield "width", spec.width
     yield "attention heads", _by_layer(spec, _heads)

@@ -276,8 +276,8 @@ def _read(path: Path) -> bytes:
 def fingerprint(checkpoint: Checkpoint, settings: object) -> str:
     """Digest of the weights and settings of a run, as 64 hexadecimal digits."""
     adapter = checkpoint.adapter
-    read = (checkpoint.spec, checkpoint.max_tokens, adapter and adapter.scale, settings)
-    digest = hashlib.sha256(repr(read).encode())
+    parts = (checkpoint.spec, checkpoint.max_tokens, adapter and adapter.scale, settings)
+    digest = hashlib.sha256(repr(parts).encode())
     for path in sorted({tensor.file for tensor in checkpoint.tensors.values()}):
         with path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())

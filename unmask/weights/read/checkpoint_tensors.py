@@ -28,10 +28,10 @@ def report_tensors(checkpoint: Checkpoint) -> TensorReport:
         concat = report.concats.get(ours)
         rows = (first,) if concat is None else concat.rows_of(first, checkpoint.spec)
         for name, share in zip(sources, rows, strict=True):
-            wanted, tensor = (share, *rest), checkpoint.tensors[name]
-            if tensor.shape != wanted:
+            shape, tensor = (share, *rest), checkpoint.tensors[name]
+            if tensor.shape != shape:
                 raise TensorMismatch(
-                    f"the tensor {name} has shape {_by(tensor.shape)} and config.json asks for {_by(wanted)}"
+                    f"the tensor {name} has shape {_by(tensor.shape)} and config.json asks for {_by(shape)}"
                 )
             if tensor.dtype not in FLOATS:
                 raise TensorMismatch(f"the tensor {name} is of type {tensor.dtype}, which holds no weights")

@@ -50,7 +50,7 @@ def download(name: str, revision: str | None) -> Source:
     """
     from huggingface_hub import snapshot_download
 
-    wanted = name if revision is None else f"{name} at revision {revision}"
+    described = name if revision is None else f"{name} at revision {revision}"
     try:
         folder = Path(
             snapshot_download(
@@ -61,12 +61,12 @@ def download(name: str, revision: str | None) -> Source:
         raise _refused(error, name, revision) from None
     if not any(folder.rglob("*.safetensors")):
         raise UnsafeCheckpoint(
-            f"{wanted} has no safetensors on the hub, and pickled weights are not fetched; "
+            f"{described} has no safetensors on the hub, and pickled weights are not fetched; "
             "download them yourself and make a safe copy with: unmask convert FOLDER NEW_FOLDER"
         )
     commit = folder.name
     if not re.fullmatch(r"[0-9a-f]{40}", commit):
-        raise HubError(f"the hub returned {wanted} without a commit, so it cannot be pinned")
+        raise HubError(f"the hub returned {described} without a commit, so it cannot be pinned")
     return Source(folder, name, commit)
 
 
@@ -80,7 +80,7 @@ def _refused(error: Exception, name: str, revision: str | None = None) -> HubErr
         RevisionNotFoundError,
     )
 
-    wanted = name if revision is None else f"{name} at revision {revision}"
+    described = name if revision is None else f"{name} at revision {revision}"
     match error:
         case GatedRepoError():
             sentence = f"{name} asks for consent on the hub; accept its terms and log in"
@@ -92,10 +92,11 @@ def _refused(error: Exception, name: str, revision: str | None = None) -> HubErr
             sentence = f"{name!r} cannot be a hub id, and there is no folder of that name"
         case _ if isinstance(error, LocalEntryNotFoundError) or _is_offline(error):
             sentence = (
-                f"{wanted} is not in the cache and the hub cannot be reached; connect once, or name a folder"
+                f"{described} is not in the cache and the hub cannot be reached; "
+                "connect once, or name a folder"
             )
         case _:
-            sentence = f"the hub did not provide {wanted}: {_first_line(error)}"
+            sentence = f"the hub did not provide {described}: {_first_line(error)}"
     return HubError(sentence)
 
 

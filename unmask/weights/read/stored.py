@@ -9,17 +9,17 @@ from unmask.weights.read.checkpoint_tensors import damaged
 from unmask.weights.tensors import StoredTensor
 
 
-def read_tensors(stored: Mapping[str, StoredTensor], wanted: Collection[str]) -> dict[str, Tensor]:
+def read_tensors(stored: Mapping[str, StoredTensor], names: Collection[str]) -> dict[str, Tensor]:
     """The tensors of these names.
 
     Raises:
         CorruptCheckpoint: a file cannot be read.
     """
     tensors: dict[str, Tensor] = {}
-    for path in sorted({stored[name].file for name in wanted}):
+    for path in sorted({stored[name].file for name in names}):
         try:
             with safe_open(path, framework="pt") as file:
-                for name in wanted:
+                for name in names:
                     if stored[name].file == path:
                         tensors[name] = file.get_tensor(stored[name].key or name)
         except (SafetensorError, OSError) as error:

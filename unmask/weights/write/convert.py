@@ -110,7 +110,7 @@ def _tensors_of(path: Path) -> dict[str, Tensor]:
         raise
     except Exception:  # damaged bytes can raise any exception in the unpickler
         raise damaged from None
-    named = isinstance(state, dict) and all(isinstance(name, str) for name in state)
-    if not named or not all(isinstance(value, Tensor) for value in state.values()):
+    is_state = isinstance(state, dict) and all(isinstance(name, str) for name in state)
+    if not is_state or not all(isinstance(value, Tensor) for value in state.values()):
         raise UnsafeCheckpoint(f"{path} holds something other than named tensors")
     return dict(state)

@@ -195,8 +195,8 @@ def with_tokenizer(config: Mapping[str, Any], tokenizer: Tokenizer, *, multiple:
     family = family_of(config)
     spec = family.read(JsonSettings("the config", config), "published")
     size = -(-tokenizer.vocabulary_size // multiple) * multiple
-    wanted = replace(spec.embedding, vocabulary=size, padding_id=_padding_id(tokenizer))
-    before, after = family.write(spec), family.write(replace(spec, embedding=wanted))
+    embedding = replace(spec.embedding, vocabulary=size, padding_id=_padding_id(tokenizer))
+    before, after = family.write(spec), family.write(replace(spec, embedding=embedding))
     return {**config, **{key: value for key, value in after.items() if value != before[key]}}
 
 
@@ -218,11 +218,11 @@ def _with_padding(spec: EncoderSpec, tokenizer: Tokenizer) -> EncoderSpec:
 
 
 def _check_vocabulary(spec: EncoderSpec, tokenizer: Tokenizer) -> None:
-    has, wanted = spec.embedding.vocabulary, tokenizer.vocabulary_size
-    if has < wanted:
+    has, needed = spec.embedding.vocabulary, tokenizer.vocabulary_size
+    if has < needed:
         raise InvalidRequest(
-            f"the config's vocabulary is {has} and the tokenizer has {wanted} pieces; "
-            f"set vocab_size to at least {wanted}"
+            f"the config's vocabulary is {has} and the tokenizer has {needed} pieces; "
+            f"set vocab_size to at least {needed}"
         )
     padding = spec.embedding.padding_id
     if padding is not None and not 0 <= padding < has:

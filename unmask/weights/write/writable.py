@@ -47,8 +47,8 @@ def check_written(family: Family, spec: EncoderSpec, config: Mapping[str, Any]) 
         shapes |= dict.fromkeys(move.theirs, (first // len(move.theirs), *rest))
     back = _read_back(family, {**config, **family.write(spec)}, shapes)
     if back != spec:
-        written, read = dict(family.write(spec)), dict(family.write(back))
-        keys = [key for key in sorted(written | read) if written.get(key) != read.get(key)]
+        written, reread = dict(family.write(spec)), dict(family.write(back))
+        keys = [key for key in sorted(written | reread) if written.get(key) != reread.get(key)]
         raise InvalidRequest(
             f"the family {family.name} cannot save this encoder so that it loads as the same one: "
             f"{'; '.join(differences(spec, back)[:NAMED])}; change "
