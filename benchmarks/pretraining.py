@@ -28,7 +28,7 @@ from benchmarks.baselines import Bigram, Sight, best_threshold, count, f1, foret
 from unmask.training.data import ChunkStream, held_out, prepare
 from unmask.training.data.batches import Chunk
 from unmask.training.objectives.interface import Objective
-from unmask.training.objectives.masked import MaskedExample
+from unmask.training.objectives.language_modeling import MaskedExample
 from unmask.training.objectives.replaced import ReplacedExample, ReplacedTokenDetection
 from unmask.training.pretrain import pretrain, read_run
 from unmask.training.pretrain.run import Run

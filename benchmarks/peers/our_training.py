@@ -13,7 +13,7 @@ from unmask.encoder.compiled import compile_blocks
 from unmask.encoder.trained_linear import train_with_onednn
 from unmask.text import Tokenizer
 from unmask.training.data.batches import Chunk
-from unmask.training.objectives.masked import MaskedExample, MaskedLanguageModel
+from unmask.training.objectives.language_modeling import MaskedExample, MaskedLanguageModel
 from unmask.training.objectives.masking import MaskingSpec
 from unmask.training.optim import OptimizerSpec, build_optimizer
 from unmask.training.run.loop import precision_context

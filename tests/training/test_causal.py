@@ -14,7 +14,7 @@ from tests.training.toy import CLS, SEP, chunks, vocabulary, with_heads
 from unmask.errors import InvalidRequest
 from unmask.training.data.batches import Chunk
 from unmask.training.objectives.build import build_objective
-from unmask.training.objectives.causal import CausalLanguageModel
+from unmask.training.objectives.language_modeling import CausalLanguageModel
 from unmask.training.pretrain import pretrain
 from unmask.weights import Source, read_checkpoint
 from unmask.weights.build import build

@@ -20,7 +20,7 @@ from unmask.encoder.hooks import HookPoint
 from unmask.errors import InvalidRequest
 from unmask.spec import LearnedPositions
 from unmask.text import PackedBatch
-from unmask.training.objectives.masked import EnhancedMaskedLanguageModel
+from unmask.training.objectives.language_modeling import EnhancedMaskedLanguageModel
 from unmask.training.objectives.masking import MaskingSpec
 from unmask.weights import Source, read_checkpoint
 from unmask.weights.read.inspect import inspect

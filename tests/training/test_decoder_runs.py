@@ -10,7 +10,7 @@ from unmask.encoder.decoder import why_no_decoder
 from unmask.errors import UnmaskError
 from unmask.families import published_config
 from unmask.text import Tokenizer
-from unmask.training.objectives.masked import EnhancedMaskedLanguageModel
+from unmask.training.objectives.language_modeling import EnhancedMaskedLanguageModel
 from unmask.training.pretrain import pretrain
 from unmask.weights.build import on_meta
 from unmask.weights.write.new_checkpoint import new_checkpoint, with_tokenizer

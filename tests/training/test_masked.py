@@ -13,7 +13,7 @@ from tests.training.toy import with_heads
 from unmask.errors import InvalidRequest
 from unmask.text.batch import SequenceLayout
 from unmask.training.data.batches import Chunk
-from unmask.training.objectives.masked import MaskedLanguageModel, selected_cross_entropy
+from unmask.training.objectives.language_modeling import MaskedLanguageModel, selected_cross_entropy
 from unmask.training.objectives.masking import INSTEAD, MaskingSpec, choose, mask_tokens
 from unmask.training.vocabulary import Vocabulary
 
@@ -182,7 +182,7 @@ def test_special_tokens_alone_are_refused():
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("rows", [1, 7, 10_000])
 def test_cross_entropy_is_torchs(monkeypatch, bias, rows):
-    monkeypatch.setattr("unmask.training.objectives.masked._rows", lambda *_: rows)
+    monkeypatch.setattr("unmask.training.objectives.language_modeling._rows", lambda *_: rows)
     torch.manual_seed(0)
     x, words = torch.randn(23, 6, dtype=torch.float64), torch.randn(11, 6, dtype=torch.float64)
     offsets = torch.randn(11, dtype=torch.float64) if bias else None
@@ -216,7 +216,7 @@ def test_cross_entropy_under_autocast_keeps_float32_gradients():
 
 def test_gradients_of_many_parts_are_added_in_float32(monkeypatch):
     """In bfloat16 a sum stops growing once a part is below its last digit."""
-    monkeypatch.setattr("unmask.training.objectives.masked._rows", lambda *_: 1)
+    monkeypatch.setattr("unmask.training.objectives.language_modeling._rows", lambda *_: 1)
     x = torch.ones(2000, 4, dtype=torch.bfloat16)
     words = torch.zeros(8, 4, dtype=torch.bfloat16, requires_grad=True)
     loss, _ = selected_cross_entropy(x, words, None, torch.zeros(2000, dtype=torch.int64))

@@ -21,7 +21,7 @@ from tests.training.runs import (
     write_texts,
 )
 from unmask.errors import InvalidRequest
-from unmask.training.objectives.masked import MaskedLanguageModel
+from unmask.training.objectives.language_modeling import MaskedLanguageModel
 from unmask.training.pretrain import pretrain, read_run
 from unmask.training.run.checkpoint import steps_of
 from unmask.training.run.flops import peak_flops

@@ -324,7 +324,7 @@ def kept_bytes(objective, example):
 @pytest.mark.parametrize("name", ["post-norm", "rotary-windows", "alibi-shared", "disentangled"])
 def test_layers_that_are_computed_again_have_the_same_gradients_for_less_memory(name):
     from tests.training.toy import chunks, with_heads
-    from unmask.training.objectives.masked import MaskedLanguageModel
+    from unmask.training.objectives.language_modeling import MaskedLanguageModel
     from unmask.training.objectives.masking import MaskingSpec
     from unmask.training.pretrain.run import recompute_layers
 

@@ -8,7 +8,7 @@ from tests.support.specs import ALIBI_SHARED, DISENTANGLED, ROTARY_WINDOWS, rand
 from tests.training.toy import chunks, vocabulary, with_heads
 from unmask.encoder.encoder import Encoder
 from unmask.spec import LearnedPositions, Pooler
-from unmask.training.objectives.masked import MaskedLanguageModel
+from unmask.training.objectives.language_modeling import MaskedLanguageModel
 from unmask.training.objectives.masking import MaskingSpec
 from unmask.training.objectives.replaced import ReplacedSpec, ReplacedTokenDetection
 from unmask.training.optim import Ema, build_optimizer

@@ -33,6 +33,12 @@ def check_fraction(name: str, value: object) -> None:
         raise InvalidRequest(f"{name} is {quoted(value)}; it must be a number from 0 to 1")
 
 
+def at_least(name: str, value: float | None, least: float) -> None:
+    """Raise `InvalidRequest` if a value is below ``least`` or NaN; None is accepted."""
+    if value is not None and not value >= least:
+        raise InvalidRequest(f"{name} is {value}; it must be at least {least}")
+
+
 def whole_number(name: str, value: Any, least: int | None = None, most: int | None = None) -> int:
     """A number of any integer type, as an int.
 

@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.base.arguments import at_least
 from unmask.errors import InvalidRequest
 
 
@@ -215,8 +216,7 @@ def token_budget_batches(lengths: NDArray[np.int64], token_budget: int) -> Itera
     Yields:
         Indices into ``lengths``; every index occurs in exactly one batch.
     """
-    if token_budget < 1:
-        raise InvalidRequest(f"token_budget is {token_budget}; it must be at least 1")
+    at_least("token_budget", token_budget, 1)
     order = np.argsort(-lengths, kind="stable")
     start, tokens = 0, 0
     for end, sequence in enumerate(order):

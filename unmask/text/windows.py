@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.base.arguments import at_least
 from unmask.errors import InvalidRequest
 from unmask.text.encoding import Encoding
 
@@ -52,8 +53,7 @@ def windows(
     Raises:
         InvalidRequest: the overlap is negative, or leaves no room in a window.
     """
-    if overlap_tokens is not None and overlap_tokens < 0:
-        raise InvalidRequest(f"overlap_tokens is {overlap_tokens}; it must be at least 0")
+    at_least("overlap_tokens", overlap_tokens, 0)
     total = len(encoding)
     if max_tokens is None or total <= max_tokens:
         return [Window(encoding, np.arange(total), np.ones(total, dtype=np.bool_))]
@@ -80,8 +80,7 @@ def aligned_windows(
     So there are windows as soon as one pair is too long, and the longest second text decides how much of the
     first a window holds. ``second`` is how errors name a second text; other arguments are those of `windows`.
     """
-    if overlap_tokens is not None and overlap_tokens < 0:
-        raise InvalidRequest(f"overlap_tokens is {overlap_tokens}; it must be at least 0")
+    at_least("overlap_tokens", overlap_tokens, 0)
     if max_tokens is None or all(len(encoding) <= max_tokens for encoding in encodings):
         return [windows(encoding, None) for encoding in encodings]
     room = shared_room(encodings, max_tokens)

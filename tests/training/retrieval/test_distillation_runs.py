@@ -10,7 +10,7 @@ from tests.training.retrieval.runs import files, stopped_and_resumed, table
 from unmask.errors import InvalidRequest
 from unmask.training.finetune.run import finetune
 from unmask.training.finetune.settings import DataSettings, settings_of_table
-from unmask.training.retrieval.teacher import read_texts
+from unmask.training.retrieval.records import read_texts
 from unmask.training.run.log import read_events
 
 SMALL = {"start_from": "tiny", "config": {"hidden_size": 20, "num_attention_heads": 4}}

@@ -10,7 +10,7 @@ from tests.training.retrieval.runs import table
 from unmask.errors import InvalidRequest
 from unmask.training.finetune.run import finetune
 from unmask.training.finetune.settings import settings_of_table
-from unmask.training.retrieval.teacher import read_texts, teacher_vectors
+from unmask.training.retrieval.records import read_texts, teacher_vectors
 
 CHANGED = "texts or labels of the data files have changed since the run began"
 

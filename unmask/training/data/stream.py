@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.base.arguments import at_least
 from unmask.errors import InvalidRequest
 from unmask.training.data.batches import Chunk
 from unmask.training.data.sampling import (
@@ -151,8 +152,7 @@ class ChunkStream:
         self._share_S = shares([weight for _, weight in sets])
         self._seed, self._capacity, self._extra = seed, micro_tokens, extra_tokens
         self._pool_bins = pool_bins
-        if pool_bins < 1:
-            raise InvalidRequest(f"pool_bins is {pool_bins}; it must be at least 1")
+        at_least("pool_bins", pool_bins, 1)
         check_sets(self._sets, micro_tokens, extra_tokens)
         self._means = [each.token_count / each.count for each in self._sets]
         self._first_document = np.cumsum([0, *(each.document_count for each in self._sets)]).tolist()

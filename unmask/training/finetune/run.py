@@ -26,10 +26,9 @@ from unmask.training.finetune.examples import (
     preparation_for,
 )
 from unmask.training.finetune.few_shot import FewShot, few_texts, figures_before, write_body
-from unmask.training.finetune.inputs import labeled_inputs
 from unmask.training.finetune.metrics import Metrics, OwnMetrics, check_metric
 from unmask.training.finetune.records import Labeled, ReadingNotes, in_both_orders, read_labeled
-from unmask.training.finetune.result import FinetuneResult, write_result
+from unmask.training.finetune.result import FinetuneResult, labeled_inputs, write_result
 from unmask.training.finetune.settings import FinetuneSettings, read_settings, settings_of_table
 from unmask.training.finetune.start import (
     body_checkpoint,

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from unmask.base.arguments import at_least
 from unmask.errors import InvalidRequest
 from unmask.tasks.values import LongTexts, SchemeName
 from unmask.text.memory import tables_in_memory
@@ -23,7 +24,6 @@ from unmask.training.run.settings import (
     FaultSettings,
     LogSettings,
     Precision,
-    at_least,
 )
 from unmask.training.run.trainer_names import OURS, refuse_trainer_names
 from unmask.training.table import read_table, read_toml

@@ -17,9 +17,15 @@ from typing import TYPE_CHECKING
 from unmask.base.optional import require
 from unmask.errors import InvalidRequest, OutputError, UnmaskError
 from unmask.training.finetune.grid import Value, with_values
-from unmask.training.finetune.inputs import UNCHANGED, inputs_of
 from unmask.training.finetune.metrics import LOWER_IS_BETTER, goodness
-from unmask.training.finetune.result import RESULT, FinetuneResult, read_result, write_json
+from unmask.training.finetune.result import (
+    RESULT,
+    UNCHANGED,
+    FinetuneResult,
+    inputs_of,
+    read_result,
+    write_json,
+)
 from unmask.training.finetune.settings import FinetuneSettings
 from unmask.training.run.base_model import first_checkpoint
 from unmask.training.run.callbacks import Callback

@@ -9,12 +9,16 @@ from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest
 from unmask.families import Family
 from unmask.spec import EncoderSpec
-from unmask.training.objectives.causal import CausalLanguageModel, CausalSpec
 from unmask.training.objectives.distillation import Distillation
 from unmask.training.objectives.generator import discriminator_spec
 from unmask.training.objectives.init_from_teacher import init_from_teacher
 from unmask.training.objectives.interface import Objective
-from unmask.training.objectives.masked import EnhancedMaskedLanguageModel, MaskedLanguageModel
+from unmask.training.objectives.language_modeling import (
+    CausalLanguageModel,
+    CausalSpec,
+    EnhancedMaskedLanguageModel,
+    MaskedLanguageModel,
+)
 from unmask.training.objectives.masking import MaskingSpec
 from unmask.training.objectives.replaced import DEBERTA_V3, ReplacedSpec, ReplacedTokenDetection
 from unmask.training.objectives.sentence_pairs import SentencePairs, SentencePairSpec

@@ -31,7 +31,7 @@ from unmask.spec import AttentionPattern, Disentangled, RelativePositionBias, So
 from unmask.text.batch import PackedBatch, SequenceLayout
 from unmask.training.data.batches import Chunk
 from unmask.training.objectives.interface import LossOutput, Objective
-from unmask.training.objectives.masked import (
+from unmask.training.objectives.language_modeling import (
     LOGITS_AT_ONCE,
     MaskedExample,
     masked_example,

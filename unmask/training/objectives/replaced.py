@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from unmask.base.arguments import at_least
 from unmask.encoder.decoder import decode, why_no_decoder
 from unmask.encoder.encoder import Encoder
 from unmask.encoder.heads import MaskedLMHead
@@ -24,7 +25,7 @@ from unmask.spec.check import require_positive
 from unmask.training.data.batches import Chunk
 from unmask.training.objectives.generator import Sharing, export, generator_spec, share, with_detector
 from unmask.training.objectives.interface import LossOutput, Objective
-from unmask.training.objectives.masked import (
+from unmask.training.objectives.language_modeling import (
     LOGITS_AT_ONCE,
     MaskedExample,
     masked_example,
@@ -57,8 +58,7 @@ class ReplacedSpec:
 
     def __post_init__(self) -> None:
         require_positive("temperature", self.temperature)
-        if not self.weight >= 0:
-            raise InvalidRequest(f"weight is {self.weight}; it must be at least 0")
+        at_least("weight", self.weight, 0)
 
 
 DEBERTA_V3 = ReplacedSpec(

@@ -25,12 +25,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from unmask.base.arguments import at_least
 from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest
 from unmask.text.batch import PackedBatch
 from unmask.training.data.batches import Chunk
 from unmask.training.objectives.interface import LossOutput, Objective
-from unmask.training.objectives.masked import (
+from unmask.training.objectives.language_modeling import (
     MaskedExample,
     masked_example,
     masked_loss,
@@ -197,8 +198,7 @@ class SentencePairSpec:
             raise InvalidRequest(f"task is {self.task!r}; it can be next_sentence, sentence_order")
         if not 0 < self.share < 1:
             raise InvalidRequest(f"share is {self.share}; it must lie between 0 and 1")
-        if not self.weight >= 0:
-            raise InvalidRequest(f"weight is {self.weight}; it must be at least 0")
+        at_least("weight", self.weight, 0)
 
 
 @dataclass(frozen=True, eq=False)

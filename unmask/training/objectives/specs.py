@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
+from unmask.base.arguments import at_least
 from unmask.errors import InvalidRequest
 from unmask.spec import EncoderSpec, SlidingWindowGlobal, SoftmaxAttention
 from unmask.spec.check import require_positive
@@ -72,8 +73,7 @@ class DistillationSpec:
     def __post_init__(self) -> None:
         require_positive("temperature", self.temperature)
         for term in TERMS:
-            if not getattr(self, term) >= 0:
-                raise InvalidRequest(f"the weight {term} is {getattr(self, term)}; it must be at least 0")
+            at_least(f"the weight {term}", getattr(self, term), 0)
         if not self.terms:
             raise InvalidRequest(f"every term has weight 0; give one of {', '.join(TERMS)} more")
         if self.tokens not in ("chosen", "all"):

@@ -12,17 +12,23 @@ from unmask.errors import InvalidRequest
 from unmask.training.data.labeled import LabeledBatches
 from unmask.training.data.ranking import RankingBatches
 from unmask.training.finetune.card import card_metadata, choice_of_weights, file_names, yaml_lines
-from unmask.training.finetune.inputs import ranked_inputs
 from unmask.training.finetune.metrics import RANKING_FIGURES, check_metric
-from unmask.training.finetune.result import FinetuneResult
+from unmask.training.finetune.result import FinetuneResult, ranked_inputs
 from unmask.training.finetune.settings import FinetuneSettings
 from unmask.training.finetune.supervised import SupervisedRun, TrainingBatches
 from unmask.training.objectives.interface import Objective
 from unmask.training.retrieval.evaluate import DevSet, dev_figures, dev_set
-from unmask.training.retrieval.records import Ranked, read_collection, read_ranked
+from unmask.training.retrieval.records import (
+    Ranked,
+    Vectors,
+    read_collection,
+    read_ranked,
+    read_texts,
+    stored_vectors,
+    teacher_vectors,
+)
 from unmask.training.retrieval.settings import STATIC_RATE, Kind, RetrievalSettings
 from unmask.training.retrieval.start import RetrievalObjective, retriever, retriever_checkpoint
-from unmask.training.retrieval.teacher import Vectors, read_texts, stored_vectors, teacher_vectors
 from unmask.training.retrieval.texts import RetrievalTexts, TextCounts
 from unmask.training.run.base_model import base_model_name, first_checkpoint
 from unmask.training.run.loop import evaluating

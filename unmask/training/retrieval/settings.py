@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, cast, get_args
 
+from unmask.base.arguments import at_least
 from unmask.errors import InvalidRequest
 from unmask.training.objectives.specs import (
     Direction,
@@ -14,7 +15,6 @@ from unmask.training.objectives.specs import (
     Similarity,
     VectorLoss,
 )
-from unmask.training.run.settings import at_least
 
 Kind = Literal["dense", "multi_vector", "sparse", "reranker", "distillation"]
 """What is trained: one vector per text, one vector per token, one weight per word of the vocabulary, a score

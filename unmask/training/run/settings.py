@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from unmask.base.arguments import at_least
 from unmask.errors import InvalidRequest
 from unmask.spec.initialization import Initialization
 from unmask.training.data.sources import SourceSpec
@@ -157,12 +158,6 @@ class LoopSettings:
     averaged_evaluation: bool = True
     """Evaluate with the averaged weights, if the run keeps them."""
     faults: FaultSettings = field(default_factory=FaultSettings)
-
-
-def at_least(name: str, value: float | None, least: float) -> None:
-    """Raise if a value is below ``least`` or NaN; None is accepted."""
-    if value is not None and not value >= least:
-        raise InvalidRequest(f"{name} is {value}; it must be at least {least}")
 
 
 Device = Literal["auto", "cpu", "cuda"]

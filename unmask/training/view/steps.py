@@ -23,7 +23,7 @@ from unmask.text import Encoding, PackedBatch, Tokenizer
 from unmask.text.masking import spellings
 from unmask.training.data.batches import Chunk
 from unmask.training.objectives.generator import is_detector
-from unmask.training.objectives.masked import masked_example, wrap
+from unmask.training.objectives.language_modeling import masked_example, wrap
 from unmask.training.objectives.masking import MaskingSpec, mask_tokens
 from unmask.training.objectives.replaced import ReplacedSpec, propose, replaced_example
 from unmask.training.objectives.sentence_pairs import PairedSentences, PairTask, wrap_pairs

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from unmask.base.arguments import at_least
 from unmask.base.json_settings import JsonSettings
 from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest, UnknownArchitecture
@@ -190,8 +191,7 @@ def with_tokenizer(config: Mapping[str, Any], tokenizer: Tokenizer, *, multiple:
 
     The vocabulary size is rounded up to a multiple, which makes matrix products on GPUs faster.
     """
-    if multiple < 1:
-        raise InvalidRequest(f"multiple is {multiple}; it must be at least 1")
+    at_least("multiple", multiple, 1)
     family = family_of(config)
     spec = family.read(JsonSettings("the config", config), "published")
     size = -(-tokenizer.vocabulary_size // multiple) * multiple

@@ -10,6 +10,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
+from unmask.base.arguments import at_least
 from unmask.base.checksums import write_checksums
 from unmask.base.files import whole_folder
 from unmask.encoder.encoder import Encoder
@@ -125,8 +126,7 @@ def _write_weights(tensors: Mapping[str, Tensor], folder: Path, shard_bytes: int
 
 
 def _split(tensors: Mapping[str, Tensor], shard_bytes: int | None) -> list[dict[str, Tensor]]:
-    if shard_bytes is not None and shard_bytes < 1:
-        raise InvalidRequest(f"shard_bytes is {shard_bytes}; it must be at least 1")
+    at_least("shard_bytes", shard_bytes, 1)
     shards: list[dict[str, Tensor]] = [{}]
     filled = 0
     for name, tensor in sorted(tensors.items()):
