@@ -544,7 +544,7 @@ def test_a_source_is_made_once(tmp_path):
 KILLED = """
 import sys, time
 from pathlib import Path
-import unmask.training.data.prepare as writing
+import unmask.training.data.writing as writing
 from tests.training.test_data import TOKENIZER, spec_of, prepare
 writing.BATCH_CHARACTERS = 100
 def slow(spec, documents, tokens):
