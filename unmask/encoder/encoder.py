@@ -54,7 +54,7 @@ class Encoder(nn.Module):
     Args:
         spec: everything that determines tensors and outputs.
         kernel: the name of the attention kernel to use; None uses the first that supports the input.
-        output: what the checkpoint gives, if its layers are to be built too; see `output`.
+        output: the output of the checkpoint, if its layers are to be built too; see `output`.
     """
 
     def __init__(

@@ -167,7 +167,7 @@ class Model:
 
     @cached_property
     def reader(self) -> Reader:
-        """What tasks know of it before they run."""
+        """The checkpoint and tokenizer with which tasks are prepared."""
         return Reader(self.checkpoint, self.name)
 
     @property

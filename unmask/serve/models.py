@@ -86,7 +86,7 @@ class Task:
     """What messages say that a model does which can do it."""
     can: Callable[[Model], bool]
     warm: "Callable[[ServedModel], Ready[Any]] | None" = None
-    """One text of it, so that the first request finds everything compiled and in memory."""
+    """The task on one text, so that the first request finds everything compiled and in memory."""
 
 
 TASKS: Mapping[str, Task] = {

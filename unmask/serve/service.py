@@ -121,7 +121,7 @@ class Service:
             _warm(self.models, self.indexes)
 
     def truncation(self, truncate: bool | None) -> Truncation:
-        """What to do with a text that is too long: what the request says, else what the server was told."""
+        """The truncation of texts that are too long: that of the request, else that of the server."""
         return "end" if (self._truncate if truncate is None else truncate) else "error"
 
     def ready(self) -> bool:

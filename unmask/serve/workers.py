@@ -281,7 +281,7 @@ def _alone(descriptor: int) -> None:
 
 
 def _run_as(work: Callable[[], None]) -> None:
-    """Run what a forked process does, and end it without the ends of its parent."""
+    """Run the work of a forked process, and exit without the cleanup of its parent."""
     code = 1
     try:
         # A signal to the whole group stops the server, which answers first; these end with its sockets.

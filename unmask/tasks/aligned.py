@@ -74,7 +74,7 @@ def prepare_aligned(
 ) -> Ready[list[Prediction]]:
     """A task that predicts from a sequence head's logits for each first text with each of its second texts.
 
-    ``name`` and ``second`` are how errors name a first text, and what a second one is.
+    ``name`` gives the name of a first text in errors, and ``second`` is the word for a second one.
     """
     if overlap_tokens is not None:
         whole_number("overlap_tokens", overlap_tokens, 0)

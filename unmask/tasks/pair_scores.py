@@ -21,7 +21,7 @@ from unmask.text.sharing import query_places
 from unmask.text.tokenizer import numbered
 
 ScoreActivation = Literal["default", "identity", "sigmoid"]
-"""What makes a score of a logit: what the checkpoint says, nothing, or a sigmoid."""
+"""The function from a logit to a score: that of the checkpoint, none, or a sigmoid."""
 
 
 def prepare(

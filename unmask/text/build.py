@@ -68,7 +68,7 @@ class Built:
     files: Mapping[str, bytes]
     """The files it was read from, plus a generated ``tokenizer.json`` if there was none."""
     source: str
-    """The file, and what determined how it was read."""
+    """The file, and the setting that determined how it was read."""
     special_tokens: Mapping[str, str]
 
 

@@ -210,7 +210,7 @@ def decode(raw: bytes) -> str:
 def check_text(text: str, name: str = "text") -> None:
     """Raise `InvalidText` if a text from an escaped format (JSON) holds a lone surrogate.
 
-    ``name`` is what the text is of its row.
+    ``name`` is the name of the text in errors.
     """
     try:
         text.encode()

@@ -74,7 +74,7 @@ class FlexKernel:
     )
 
     def plan(self, layout: SequenceLayout, pattern: AttentionPattern, device: torch.device) -> FlexPlan:
-        """The map of blocks and the rule, with what it reads on the device."""
+        """The map of blocks and the rule, with its tensors on the device."""
         from torch.nn.attention.flex_attention import BlockMask
 
         any_allowed, every = block_map(layout, pattern)

@@ -26,7 +26,7 @@ ORDER_STREAM = 4
 
 @dataclass(frozen=True, eq=False)
 class LabeledSequence:
-    """A tokenized text (or pair) with what a head should say of it.
+    """A tokenized text (or pair) with the target of a head.
 
     A question and all of its choices are one item, so that they are always in the same micro-batch: the
     question with each choice, end to end.
@@ -63,10 +63,10 @@ def digest_of(values: Iterable[object]) -> str:
 
 
 def check_unchanged(before: Mapping[str, str], now: Mapping[str, str]) -> None:
-    """Refuse to go on with what was made from other inputs, though names and counts are the same.
+    """Refuse to resume a run whose inputs have changed, though names and counts are the same.
 
     Args:
-        before: the digest of each input when the run began, by what the input is called in the error.
+        before: the digest of each input when the run began, by the name of the input in the error.
         now: the same of the present files.
 
     Raises:

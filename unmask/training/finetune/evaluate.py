@@ -45,7 +45,7 @@ class Predicted:
     """For each example as in `unmask.training.finetune.metrics.Metrics`."""
     labels: Sequence[Any]
     lines: Callable[[], list[dict[str, Any]]]
-    """Gives for each example what a file of predictions has."""
+    """Gives the line of each example in a file of predictions."""
 
     def figures(self) -> dict[str, float]:
         """The figures of all examples."""

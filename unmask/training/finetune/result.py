@@ -59,7 +59,7 @@ def ranked_inputs(
 
 
 def inputs_of(settings: FinetuneSettings, base: Path) -> Inputs:
-    """The inputs of a run as its files are now; what a finished run is compared with.
+    """The inputs of a run as its files are now, with which those of a finished run are compared.
 
     Raises:
         InvalidRequest: a file does not exist or has no known format.

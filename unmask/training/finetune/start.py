@@ -111,7 +111,7 @@ def task_encoder(
         settings: settings of the run.
         checkpoint: see `task_checkpoint`.
         begun: the checkpoint to start from.
-        say: called with a sentence about what is new and what is left out.
+        say: called with a sentence about new and left-out weights.
         weights: False skips reading weights, for a run that is resumed.
 
     Raises:

@@ -56,7 +56,7 @@ Prompts = tuple[tuple[str, str], ...]
 def retriever_checkpoint(
     settings: FinetuneSettings, begun: Checkpoint, taught: int | None = None
 ) -> Checkpoint:
-    """The checkpoint that is saved: the encoder of the first one, and what it gives for a text or a pair.
+    """The checkpoint that is saved: the encoder of the first one, and its output for a text or a pair.
 
     Args:
         settings: settings of the run.
@@ -222,7 +222,7 @@ def retriever(
         settings: settings of the run.
         checkpoint: see `retriever_checkpoint`.
         begun: the checkpoint to start from.
-        say: called with a sentence about what is new and what is left out.
+        say: called with a sentence about new and left-out weights.
         steps: steps of the run.
         weights: False skips reading weights, for a run that is resumed.
 

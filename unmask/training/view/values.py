@@ -155,7 +155,7 @@ class PairOrder:
 
 @dataclass(frozen=True)
 class SentencePairView:
-    """Two texts in both orders, and what the head says of unrelated texts."""
+    """The predictions of the head for two texts in both orders, and for unrelated texts."""
 
     task: PairTask
     given: PairOrder

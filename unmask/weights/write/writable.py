@@ -28,7 +28,7 @@ def check_written(family: Family, spec: EncoderSpec, config: Mapping[str, Any]) 
         config: keys of config.json that are saved in addition to those of `Family.write`.
 
     Raises:
-        InvalidRequest: the family has no name for a tensor or a setting of it, or it cannot be built.
+        InvalidRequest: the family has no name for one of its tensors or settings, or it cannot be built.
         CheckpointError: the files that would be written cannot be read.
     """
     try:
