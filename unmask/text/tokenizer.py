@@ -70,7 +70,7 @@ class Tokenizer:
         return cls(built.engine, built.files, description, built.special_tokens)
 
     def __getstate__(self) -> dict[str, Any]:
-        """The fields alone: caches are built again, because a pickled engine forgets its settings of reading."""
+        """The fields alone: caches are built again, because a pickled engine forgets how it reads."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
     def reading(self, special_tokens: SpecialTokens) -> "Tokenizer":
