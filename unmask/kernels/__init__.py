@@ -3,15 +3,7 @@
 from unmask.kernels.choose import KERNELS, choose
 from unmask.kernels.distances import DistanceBias, RelativeBias
 from unmask.kernels.interface import AttentionOutput, AttentionRequest, Capability, Kernel
-from unmask.kernels.tile import (
-    AttentionBias,
-    MaskContext,
-    Tile,
-    alibi_slopes,
-    allowed,
-    probabilities,
-    scores,
-)
+from unmask.kernels.tile import AttentionBias, MaskContext, Tile, alibi_slopes, allowed, probabilities, scores
 
 __all__ = [
     "KERNELS",

@@ -22,14 +22,7 @@ from unmask.errors import KernelError
 from unmask.kernels.dropout import apply_keep_mask, keep_mask
 from unmask.kernels.interface import AttentionOutput, Capability
 from unmask.kernels.tile import AttentionBias, Tile, allowed
-from unmask.spec import (
-    Alibi,
-    AttentionPattern,
-    CausalAttention,
-    FullAttention,
-    NoPosition,
-    SlidingWindow,
-)
+from unmask.spec import Alibi, AttentionPattern, CausalAttention, FullAttention, NoPosition, SlidingWindow
 from unmask.text.batch import SequenceLayout
 
 SMALLEST_BIN, STEP = 64, 32

@@ -7,13 +7,7 @@ from torch import Tensor
 
 from unmask.kernels.interface import AttentionOutput, Capability
 from unmask.kernels.tile import AttentionBias, MaskContext, Tile, probabilities
-from unmask.spec import (
-    Alibi,
-    AttentionPattern,
-    Disentangled,
-    NoPosition,
-    RelativePositionBias,
-)
+from unmask.spec import Alibi, AttentionPattern, Disentangled, NoPosition, RelativePositionBias
 from unmask.text.batch import SequenceLayout
 
 

@@ -14,13 +14,7 @@ from torch import Tensor
 from unmask.kernels.dropout import dropout as dropped
 from unmask.kernels.interface import AttentionOutput, Capability
 from unmask.kernels.tile import AttentionBias, MaskContext, Tile, probabilities
-from unmask.spec import (
-    Alibi,
-    AttentionPattern,
-    Disentangled,
-    NoPosition,
-    RelativePositionBias,
-)
+from unmask.spec import Alibi, AttentionPattern, Disentangled, NoPosition, RelativePositionBias
 from unmask.text.batch import SequenceLayout
 
 SCORES_AT_ONCE = 1 << 22

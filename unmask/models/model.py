@@ -1121,11 +1121,7 @@ class Model:
             CheckpointError: the generator cannot be loaded.
             NonFiniteResult: a score is infinity or NaN.
         """
-        from unmask.training.view.steps import (
-            replaced_by_generator,
-            replaced_by_reader,
-            require_detector,
-        )
+        from unmask.training.view.steps import replaced_by_generator, replaced_by_reader, require_detector
 
         require_detector(self.spec, self.name)
         encoding = self._one_text("replaced_view reads one text, so", text)

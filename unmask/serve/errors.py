@@ -3,14 +3,7 @@
 import math
 from typing import Any, Literal
 
-from unmask.errors import (
-    EmptyText,
-    InvalidRequest,
-    MissingExtra,
-    TextError,
-    TextTooLong,
-    UnmaskError,
-)
+from unmask.errors import EmptyText, InvalidRequest, MissingExtra, TextError, TextTooLong, UnmaskError
 from unmask.http.errors import Refused
 
 Surface = Literal["openai", "tei", "cohere"]

@@ -10,14 +10,7 @@ from numpy.typing import NDArray
 from unmask.base.arguments import check_choice, check_flag, whole_number
 from unmask.engines.engine import Engine
 from unmask.errors import InvalidRequest
-from unmask.spec import (
-    POOLING_MODES,
-    CheckpointOutput,
-    PooledVector,
-    PoolingMode,
-    UnitLength,
-    UnknownOutput,
-)
+from unmask.spec import POOLING_MODES, CheckpointOutput, PooledVector, PoolingMode, UnitLength, UnknownOutput
 from unmask.spec.global_tokens import GlobalTokens
 from unmask.tasks.batches import TOKENS_PER_PASS, require_finite, text_batches
 from unmask.tasks.progress import Progress

@@ -21,14 +21,7 @@ from unmask.errors import KernelError
 from unmask.kernels.interface import AttentionOutput, Capability
 from unmask.kernels.tile import AttentionBias
 from unmask.kernels.triton.packed_tiles import GROUPS, TILE
-from unmask.spec import (
-    Alibi,
-    AttentionPattern,
-    CausalAttention,
-    FullAttention,
-    NoPosition,
-    SlidingWindow,
-)
+from unmask.spec import Alibi, AttentionPattern, CausalAttention, FullAttention, NoPosition, SlidingWindow
 from unmask.text.batch import SequenceLayout
 
 PER_LN = 1 / np.log(2)

@@ -22,11 +22,7 @@ from unmask.kernels.products import SharedKeys, once, onednn_takes
 from unmask.kernels.tile import AttentionBias
 from unmask.kernels.tiled.groups import Group, TiledPlan
 from unmask.kernels.tiled.plan import make_plan
-from unmask.spec import (
-    Alibi,
-    AttentionPattern,
-    NoPosition,
-)
+from unmask.spec import Alibi, AttentionPattern, NoPosition
 from unmask.text.batch import SequenceLayout
 
 APART_FROM = {torch.float32: 1 << 17, torch.bfloat16: 1 << 19}

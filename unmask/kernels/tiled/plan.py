@@ -14,13 +14,7 @@ from numpy.typing import NDArray
 
 from unmask.kernels.blocks import block_counts
 from unmask.kernels.tiled.groups import SCORES_AT_ONCE, Group, Places, TiledPlan
-from unmask.spec import (
-    AttentionPattern,
-    BlockSparse,
-    CausalAttention,
-    SlidingWindow,
-    SlidingWindowGlobal,
-)
+from unmask.spec import AttentionPattern, BlockSparse, CausalAttention, SlidingWindow, SlidingWindowGlobal
 from unmask.text.batch import SequenceLayout
 
 CHUNK = 64

@@ -20,14 +20,7 @@ from unmask.kernels.triton.disentangled_parts import (
     read_end,
     write_band,
 )
-from unmask.kernels.triton.packed_parts import (
-    PER_LN,
-    load_rows,
-    place_of,
-    product,
-    store_rows,
-    survivors,
-)
+from unmask.kernels.triton.packed_parts import PER_LN, load_rows, place_of, product, store_rows, survivors
 
 
 @triton.jit

@@ -39,12 +39,7 @@ from unmask.training.objectives.language_modeling import (
     require_masked_head,
     wrap,
 )
-from unmask.training.objectives.specs import (
-    DistillationSpec,
-    LayerPairs,
-    relation_heads,
-    resolve,
-)
+from unmask.training.objectives.specs import DistillationSpec, LayerPairs, relation_heads, resolve
 from unmask.training.vocabulary import Vocabulary
 
 ROWS_AT_ONCE = 256

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from torch import Tensor, nn
@@ -27,6 +27,12 @@ class Example:
     predicted: int = field(default=0, kw_only=True)
     """Tokens predicted over the whole vocabulary, which is most of a head's arithmetic."""
 
+    def extended(self, kind: "type[Extended]", **more: Any) -> "Extended":
+        """An example of a subclass, with the fields of this one and more."""
+        return kind(**{**vars(self), **more})
+
+
+Extended = TypeVar("Extended", bound=Example)
 
 Item = TypeVar("Item")
 """An item of a micro-batch, such as a `Chunk` of text, or a text with its label."""

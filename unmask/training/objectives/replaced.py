@@ -171,16 +171,8 @@ def replaced_example(
 ) -> ReplacedExample:
     """Make [CLS] chunk [SEP] of each chunk, mask tokens, and draw a number for each replacement."""
     masked = masked_example(wrap(chunks, vocabulary), vocabulary, masking, draw, progress)
-    return ReplacedExample(
-        counts={**masked.counts, "replaced": masked.tokens},
-        tokens=masked.tokens,
-        sequences=masked.sequences,
-        batch=masked.batch,
-        chosen_M=masked.chosen_M,
-        targets_M=masked.targets_M,
-        draws_M=draw.random(len(masked.chosen_M)),
-        predicted=masked.predicted,
-    )
+    counts, draws_M = {**masked.counts, "replaced": masked.tokens}, draw.random(len(masked.chosen_M))
+    return masked.extended(ReplacedExample, counts=counts, draws_M=draws_M)
 
 
 def propose(

@@ -8,8 +8,8 @@ vocabulary.
 """
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -23,7 +23,13 @@ from unmask.spec import PooledVector, SparseVector
 from unmask.text.batch import PackedBatch, SequenceLayout
 from unmask.training.data.ranking import RankedTexts
 from unmask.training.objectives.interface import LossOutput, Objective
-from unmask.training.objectives.retrieval_example import TERM, RankingExample, encode_in_passes, prepared
+from unmask.training.objectives.retrieval_example import (
+    TERM,
+    RankingExample,
+    encode_in_passes,
+    prepared,
+    ranges,
+)
 from unmask.training.objectives.retrieval_losses import (
     Groups,
     contrastive_loss,
@@ -213,8 +219,8 @@ class SparseObjective(RankingObjective):
         """See `RankingObjective`; ``progress`` determines the weights of the regularizers."""
         static = self.output.static_queries
         example = prepared(items, draw, self.negatives, queries=not static)
-        return SparseExample(
-            **{field.name: getattr(example, field.name) for field in fields(example)},
+        return example.extended(
+            SparseExample,
             regularizer_factor=self.regularizer.factor(round(progress * self.steps), self.steps),
             words_Q=tuple(item.query.ids for item in items) if static else (),
         )
@@ -340,7 +346,7 @@ def late_scores(
     memory; a tile is one document at least.
     """
     tiles: list[Tensor] = []
-    for first, last in _tiles(documents, max(1, tile // max(1, len(query_AE)))):
+    for first, last in ranges(documents, max(1, tile // max(1, len(query_AE)))):
         rows = slice(int(documents.offsets[first]), int(documents.offsets[last]))
         lengths = documents.lengths[first:last].tolist()
         arguments = (query_AE, document_ZE[rows], queries, lengths)
@@ -372,16 +378,6 @@ def own_late_scores(
             )[0]
         )
     return torch.cat(scores)
-
-
-def _tiles(layout: SequenceLayout, tokens: int) -> Iterator[tuple[int, int]]:
-    """Ranges of sequences of at most so many tokens, or of one longer sequence."""
-    first = 0
-    for last in range(1, layout.sequence_count + 1):
-        after = layout.offsets[min(last + 1, layout.sequence_count)]
-        if last == layout.sequence_count or after - layout.offsets[first] > tokens:
-            yield first, last
-            first = last
 
 
 def _tile_scores(

@@ -131,11 +131,17 @@ def parts_of(batch: PackedBatch, tokens_per_pass: int | None) -> Iterator[Packed
     if tokens_per_pass is None or layout.token_count <= tokens_per_pass:
         yield batch
         return
+    for first, last in ranges(layout, tokens_per_pass):
+        yield _part(batch, first, last)
+
+
+def ranges(layout: SequenceLayout, tokens: int) -> Iterator[tuple[int, int]]:
+    """Ranges of sequences of at most so many tokens, or of one longer sequence."""
     first = 0
     for last in range(1, layout.sequence_count + 1):
         after = layout.offsets[min(last + 1, layout.sequence_count)]
-        if last == layout.sequence_count or after - layout.offsets[first] > tokens_per_pass:
-            yield _part(batch, first, last)
+        if last == layout.sequence_count or after - layout.offsets[first] > tokens:
+            yield first, last
             first = last
 
 

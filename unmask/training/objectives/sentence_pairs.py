@@ -257,18 +257,13 @@ class SentencePairs(Objective[Chunk, PairExample]):
         batch = wrap_pairs(pairs, self.vocabulary, typed=self.encoder.spec.embedding.segments >= 2)
         masked = masked_example(batch, self.vocabulary, spec.masking, draw, progress)
         pairs_P = np.flatnonzero([len(second) > 0 for second in pairs.seconds])
-        return PairExample(
+        return masked.extended(
+            PairExample,
             counts={**masked.counts, spec.task: len(pairs_P)},
-            tokens=masked.tokens,
-            sequences=masked.sequences,
-            batch=masked.batch,
-            chosen_M=masked.chosen_M,
-            targets_M=masked.targets_M,
             pairs_P=pairs_P,
             labels_P=pairs.labels_S[pairs_P],
             alone=pairs.alone,
             cut_tokens=pairs.cut_tokens,
-            predicted=masked.predicted,
         )
 
     def forward(self, example: PairExample, totals: Mapping[str, int]) -> LossOutput:
