@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 
 from unmask.base.json_settings import JsonSettings
-from unmask.errors import CorruptCheckpoint
 from unmask.spec import (
     CheckpointOutput,
     EncoderSpec,
@@ -24,24 +23,25 @@ from unmask.weights.heads.multi_vector_files import (
 from unmask.weights.heads.output_tensors import StoredOutput
 from unmask.weights.heads.pair_files import names_activation, read_pair, write_pair
 from unmask.weights.heads.sentence_modules import (
+    ST_CONFIG,
+    TRANSFORMER_CONFIG,
     FoundLayers,
     Module,
+    ModuleFile,
     NotKnown,
     OpenFile,
     layer_files,
     modes_of,
+    module_files,
     modules_of,
+    prompts_of,
     read_layers,
     to_json,
     write_pooling,
 )
 from unmask.weights.heads.sparse_files import is_sparse, read_sparse, write_sparse
 
-EMBEDDING_FILES = (
-    "modules.json",
-    "config_sentence_transformers.json",
-    "sentence_bert_config.json",
-)
+EMBEDDING_FILES = ("modules.json", ST_CONFIG, TRANSFORMER_CONFIG)
 
 
 def read_head(files: Mapping[str, bytes], open_file: OpenFile) -> CheckpointOutput:
@@ -102,7 +102,7 @@ def _with_modules(
     config: JsonSettings,
     classes: int | None,
 ) -> StoredOutput:
-    settings = JsonSettings.parse(files.get(EMBEDDING_FILES[1]), EMBEDDING_FILES[1])
+    settings = JsonSettings.parse(files.get(ST_CONFIG), ST_CONFIG)
     kind = settings.get_optional("model_type", str)
     if kind == "CrossEncoder":
         return StoredOutput(*read_pair(files, modules, config, open_file, classes))
@@ -133,8 +133,8 @@ def _pooled(files: Mapping[str, bytes], modules: Sequence[Module], open_file: Op
     normalize = bool(layers) and layers[-1] == UnitLength()
     layers = layers[:-1] if normalize else layers
     prompts, default = _prompts(files)
-    transformer = JsonSettings.parse(files.get(EMBEDDING_FILES[2]), EMBEDDING_FILES[2])
-    settings = JsonSettings.parse(files.get(EMBEDDING_FILES[1]), EMBEDDING_FILES[1])
+    transformer = JsonSettings.parse(files.get(TRANSFORMER_CONFIG), TRANSFORMER_CONFIG)
+    settings = JsonSettings.parse(files.get(ST_CONFIG), ST_CONFIG)
     dimensions = settings.get_optional("truncate_dim", int)
     if dimensions is not None and normalize:  # they cut the normalized vector, and do not normalize it again
         layers, normalize = (*layers, UnitLength()), False
@@ -153,13 +153,11 @@ def _pooled(files: Mapping[str, bytes], modules: Sequence[Module], open_file: Op
 
 def _prompts(files: Mapping[str, bytes]) -> tuple[tuple[tuple[str, str], ...], str | None]:
     """Prompts by name, and the name of the one that is put before every text."""
-    settings = JsonSettings.parse(files.get(EMBEDDING_FILES[1]), EMBEDDING_FILES[1])
+    settings = JsonSettings.parse(files.get(ST_CONFIG), ST_CONFIG)
     default = settings.get_optional("default_prompt_name", str)
-    prompts = settings.get_optional("prompts", dict) or {}
-    if not all(isinstance(prompt, str | None) for prompt in prompts.values()):
-        raise CorruptCheckpoint(f"{settings.name} has a prompt that is not a string")
+    prompts = prompts_of(settings)
     return tuple((name, prompt) for name, prompt in prompts.items() if prompt), (
-        default if prompts.get(default) else None
+        default if default is not None and prompts.get(default) else None
     )
 
 
@@ -167,7 +165,7 @@ def write_output(
     head: CheckpointOutput, spec: EncoderSpec, max_tokens: int | None, source_files: Mapping[str, bytes]
 ) -> dict[str, bytes]:
     """The files that define an output, except weights; ``source_files`` are the files as they were read."""
-    files, name = _written(head, spec, max_tokens, source_files), EMBEDDING_FILES[2]
+    files, name = _written(head, spec, max_tokens, source_files), TRANSFORMER_CONFIG
     lower = JsonSettings.parse(source_files.get(name), name).get_optional("do_lower_case", bool)
     if lower and name in files:
         files[name] = to_json({**JsonSettings.parse(files[name], name).values, "do_lower_case": True})
@@ -201,21 +199,14 @@ def write_head(
     """
     after = (*head.projections, UnitLength()) if head.normalize else head.projections
     layers = layer_files(after, 2, width * len(head.pooling), "sentence_embedding")
-    modules = [("", "Transformer"), ("1_Pooling", "Pooling"), *((path, kind) for kind, path, _ in layers)]
-    listed = [
-        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
-        for i, (path, kind) in enumerate(modules)
-    ]
-    files: dict[str, object] = {
-        "modules.json": listed,
-        "1_Pooling/config.json": write_pooling(head.pooling, width, pools_prompt=head.pools_prompt),
-    }
-    files |= {f"{path}/config.json": config for _, path, config in layers if config is not None}
+    pooling = write_pooling(head.pooling, width, pools_prompt=head.pools_prompt)
+    modules: list[ModuleFile] = [("Transformer", "", None), ("Pooling", "1_Pooling", pooling), *layers]
+    files = module_files(modules, "sentence_transformers.models.{}".format)
     if max_tokens is not None or head.lower_case:
         limit = {} if max_tokens is None else {"max_seq_length": max_tokens}
-        files["sentence_bert_config.json"] = limit | {"do_lower_case": head.lower_case}
+        files[TRANSFORMER_CONFIG] = limit | {"do_lower_case": head.lower_case}
     if head.prompts or head.default_prompt or head.dimensions is not None:
-        name = EMBEDDING_FILES[1]
+        name = ST_CONFIG
         settings = dict(JsonSettings.parse((source_files or {}).get(name), name).values)
         prompts = {**(settings.get("prompts") or {}), **dict(head.prompts)}
         settings |= {"prompts": prompts, "default_prompt_name": head.default_prompt}

@@ -13,16 +13,20 @@ from unmask.base.json_settings import JsonSettings
 from unmask.errors import CorruptCheckpoint, quoted
 from unmask.spec import TEXT_KINDS, Dense, MultiVector, QueryExpansion, UnitLength
 from unmask.weights.heads.sentence_modules import (
+    ST_CONFIG,
+    TRANSFORMER_CONFIG,
     FoundLayers,
     Module,
+    ModuleFile,
     NotKnown,
     OpenFile,
     layer_files,
+    module_files,
+    prompts_of,
     read_layers,
     to_json,
+    transformer_settings,
 )
-
-ST_CONFIG, TRANSFORMER_CONFIG = "config_sentence_transformers.json", "sentence_bert_config.json"
 
 MODEL_TYPES = ("MultiVectorEncoder", "ColBERT")
 """The values of ``model_type`` in config_sentence_transformers.json; the second is PyLate's."""
@@ -157,9 +161,7 @@ def _words(words: list[Any], name: str) -> tuple[str, ...]:
 
 def _prompts(config: JsonSettings) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
     """Prompts by name, each after the marker that PyLate inserts; and those markers."""
-    prompts = dict(config.get_optional("prompts", dict) or {})
-    if not all(isinstance(prompt, str | None) for prompt in prompts.values()):
-        raise CorruptCheckpoint(f"{config.name} has a prompt that is not a string")
+    prompts = prompts_of(config)
     markers = []
     for kind in TEXT_KINDS:
         marker = config.get_optional(f"{kind}_prefix", str)
@@ -224,17 +226,9 @@ def write_multi_vector(head: MultiVector, width: int, max_tokens: int | None) ->
         width: the encoder's.
         max_tokens: the most tokens of a text; None if there is no limit.
     """
-    base, package = "sentence_transformers.base.modules", "sentence_transformers.multi_vector_encoder.modules"
-    classes = {
-        "Dense": f"{base}.dense.Dense",
-        "LayerNorm": "sentence_transformers.sentence_transformer.modules.layer_norm.LayerNorm",
-        "Normalize": f"{base}.normalize.Normalize",
-        "MultiVectorMask": f"{package}.multi_vector_mask.MultiVectorMask",
-    }
-    modules: list[tuple[str, str, Mapping[str, Any] | None]] = layer_files(
-        head.projections, 1, width, "token_embeddings"
-    )
-    number = len(modules) + 1
+    layers = layer_files(head.projections, 1, width, "token_embeddings")
+    modules: list[ModuleFile] = [("Transformer", "", None), *layers]
+    number = len(modules)
     mask = {
         "skiplist_words": list(head.skipped_words),
         "skiplist_tasks": list(head.skipped_in),
@@ -244,27 +238,13 @@ def write_multi_vector(head: MultiVector, width: int, max_tokens: int | None) ->
     if head.normalize:
         tokens = {"module_input_name": "token_embeddings"}
         modules.append(("Normalize", f"{number + 1}_Normalize", tokens))
-    listed = [{"idx": 0, "name": "0", "path": "", "type": f"{base}.transformer.Transformer"}]
-    listed += [
-        {"idx": index, "name": str(index), "path": path, "type": classes[kind]}
-        for index, (kind, path, _) in enumerate(modules, start=1)
-    ]
-    files: dict[str, object] = {"modules.json": listed}
-    files |= {f"{path}/config.json": config for _, path, config in modules if config is not None}
-    files[TRANSFORMER_CONFIG] = _transformer(head, max_tokens)
-    files[ST_CONFIG] = _config(head)
+    files = module_files(modules)
+    files |= {TRANSFORMER_CONFIG: _transformer(head, max_tokens), ST_CONFIG: _config(head)}
     return {name: to_json(value) for name, value in files.items()}
 
 
 def _transformer(head: MultiVector, max_tokens: int | None) -> dict[str, Any]:
-    forward = {"method": "forward", "method_output_name": "last_hidden_state"}
-    written: dict[str, Any] = {
-        "transformer_task": "feature-extraction",
-        "modality_config": {"text": forward},
-        "module_output_name": "token_embeddings",
-    }
-    if max_tokens is not None:
-        written["max_seq_length"] = max_tokens
+    written = transformer_settings("feature-extraction", "last_hidden_state", "token_embeddings", max_tokens)
     if head.query_tokens is not None:
         written["query_length"] = head.query_tokens
     if head.document_tokens is not None:

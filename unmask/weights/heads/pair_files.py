@@ -4,23 +4,26 @@ The logit is that of the encoder's own classifier, or of dense layers after pool
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from unmask.base.json_settings import JsonSettings
 from unmask.errors import quoted
 from unmask.spec import Dense, PairScore
 from unmask.weights.heads.sentence_modules import (
+    ST_CONFIG,
+    TRANSFORMER_CONFIG,
     Module,
+    ModuleFile,
     NotKnown,
     OpenFile,
     layer_files,
     modes_of,
+    module_files,
     read_layers,
     to_json,
+    transformer_settings,
     write_pooling,
 )
-
-ST_CONFIG = "config_sentence_transformers.json"
 
 ACTIVATIONS: dict[str, Literal["identity", "sigmoid"]] = {
     "torch.nn.modules.activation.Sigmoid": "sigmoid",
@@ -108,35 +111,19 @@ def write_pair(
     """
     if not source_files and head.pooling is None and head.activation == "sigmoid" and not head.shared_query:
         return {}
-    base, dense = "sentence_transformers.base.modules", "sentence_transformers.sentence_transformer.modules"
-    classes = {
-        "Pooling": f"{dense}.pooling.Pooling",
-        "LayerNorm": f"{dense}.layer_norm.LayerNorm",
-        "Dense": f"{base}.dense.Dense",
-        "Normalize": f"{base}.normalize.Normalize",
-    }
-    modules: list[tuple[str, str, Mapping[str, Any] | None]] = []
+    encoder = "SharedQueryTransformer" if head.shared_query else "Transformer"
+    modules: list[ModuleFile] = [(encoder, "", None)]
     if head.pooling is not None:
         layers = layer_files(head.projections, 2, width * len(head.pooling), "sentence_embedding")
         kind, path, config = layers[-1]
         named = {"module_input_name": "sentence_embedding", "module_output_name": "scores"}
         layers[-1] = (kind, path, {**(config or {}), **named})
-        modules = [("Pooling", "1_Pooling", write_pooling(head.pooling, width)), *layers]
-    of_logits = head.pooling is None
-    encoder = "unmask.SharedQueryTransformer" if head.shared_query else f"{base}.transformer.Transformer"
-    listed = [{"idx": 0, "name": "0", "path": "", "type": encoder}]
-    listed += [
-        {"idx": index, "name": str(index), "path": path, "type": classes[kind]}
-        for index, (kind, path, _) in enumerate(modules, start=1)
-    ]
-    output = "logits" if of_logits else "last_hidden_state"
-    transformer: dict[str, Any] = {
-        "transformer_task": "sequence-classification" if of_logits else "feature-extraction",
-        "modality_config": {"text": {"method": "forward", "method_output_name": output}},
-        "module_output_name": "scores" if of_logits else "token_embeddings",
-    }
-    if max_tokens is not None:
-        transformer["max_seq_length"] = max_tokens
+        modules += [("Pooling", "1_Pooling", write_pooling(head.pooling, width)), *layers]
+    form = (
+        ("sequence-classification", "logits", "scores")
+        if head.pooling is None
+        else ("feature-extraction", "last_hidden_state", "token_embeddings")
+    )
     settings = dict(JsonSettings.parse(source_files.get(ST_CONFIG), ST_CONFIG).values)
     names = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
     settings = {"prompts": {}, "default_prompt_name": None} | settings
@@ -144,10 +131,6 @@ def write_pair(
     settings.pop(SHARED_QUERY, None)
     if head.shared_query:
         settings[SHARED_QUERY] = True
-    files: dict[str, object] = {
-        "modules.json": listed,
-        "sentence_bert_config.json": transformer,
-        ST_CONFIG: settings,
-    }
-    files |= {f"{path}/config.json": config for _, path, config in modules if config is not None}
+    files = module_files(modules)
+    files |= {TRANSFORMER_CONFIG: transformer_settings(*form, max_tokens), ST_CONFIG: settings}
     return {name: to_json(value) for name, value in files.items()}

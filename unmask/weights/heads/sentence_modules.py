@@ -26,6 +26,31 @@ NORM_EPS = 1e-5
 """The epsilon of their LayerNorm module, which its config.json does not store."""
 
 
+ST_CONFIG, TRANSFORMER_CONFIG = "config_sentence_transformers.json", "sentence_bert_config.json"
+
+CLASSES: Mapping[str, str] = {
+    **{
+        kind: f"sentence_transformers.{package}.{kind}"
+        for kind, package in {
+            "Transformer": "base.modules.transformer",
+            "Router": "base.modules.router",
+            "Dense": "base.modules.dense",
+            "Normalize": "base.modules.normalize",
+            "LayerNorm": "sentence_transformer.modules.layer_norm",
+            "Pooling": "sentence_transformer.modules.pooling",
+            "MultiVectorMask": "multi_vector_encoder.modules.multi_vector_mask",
+            "SpladePooling": "sparse_encoder.modules.splade_pooling",
+            "SparseStaticEmbedding": "sparse_encoder.modules.sparse_static_embedding",
+        }.items()
+    },
+    "SharedQueryTransformer": "unmask.SharedQueryTransformer",
+}
+"""The class of each kind of module that is written, from version 6 of `sentence-transformers` on."""
+
+ModuleFile = tuple[str, str, Mapping[str, Any] | None]
+"""Kind, folder and config.json of a module that is written; None for no config.json."""
+
+
 class NotKnown(Exception):
     """The folder does not define a supported output; the message gives the reason."""
 
@@ -121,10 +146,43 @@ def _dense(config: JsonSettings, reads: str) -> Dense:
     )
 
 
-def layer_files(
-    layers: Sequence[OutputLayer], first: int, width: int, reads: str
-) -> list[tuple[str, str, Mapping[str, Any] | None]]:
-    """Kind, folder and config.json of the module of each layer; None for no config.json.
+def prompts_of(settings: JsonSettings) -> dict[str, str | None]:
+    """The prompts of config_sentence_transformers.json, by name.
+
+    Raises:
+        CorruptCheckpoint: one is not a string.
+    """
+    prompts = dict(settings.get_optional("prompts", dict) or {})
+    if not all(isinstance(prompt, str | None) for prompt in prompts.values()):
+        raise CorruptCheckpoint(f"{settings.name} has a prompt that is not a string")
+    return prompts
+
+
+def module_files(
+    modules: Sequence[ModuleFile], class_of: Callable[[str], str] = CLASSES.__getitem__
+) -> dict[str, object]:
+    """modules.json, which names a class for each kind of module, and each config.json."""
+    files: dict[str, object] = {
+        "modules.json": [
+            {"idx": index, "name": str(index), "path": path, "type": class_of(kind)}
+            for index, (kind, path, _) in enumerate(modules)
+        ]
+    }
+    return files | {f"{path}/config.json": config for _, path, config in modules if config is not None}
+
+
+def transformer_settings(task: str, reads: str, gives: str, max_tokens: int | None) -> dict[str, Any]:
+    """sentence_bert_config.json: the task, the output that is read and its name, and the longest text."""
+    settings = {
+        "transformer_task": task,
+        "modality_config": {"text": {"method": "forward", "method_output_name": reads}},
+        "module_output_name": gives,
+    }
+    return settings if max_tokens is None else settings | {"max_seq_length": max_tokens}
+
+
+def layer_files(layers: Sequence[OutputLayer], first: int, width: int, reads: str) -> list[ModuleFile]:
+    """The module of each layer.
 
     Args:
         layers: the layers, in order.
@@ -132,7 +190,7 @@ def layer_files(
         width: the width of the vectors that the first layer reads.
         reads: the feature that they read: ``sentence_embedding`` or ``token_embeddings``.
     """
-    files: list[tuple[str, str, Mapping[str, Any] | None]] = []
+    files: list[ModuleFile] = []
     names = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
     tokens = {"module_input_name": reads} if reads == "token_embeddings" else {}
     for number, layer in enumerate(layers, start=first):

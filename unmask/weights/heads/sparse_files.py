@@ -6,6 +6,7 @@ queries to a SparseStaticEmbedding, a table with one weight per word.
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
@@ -20,7 +21,19 @@ from unmask.errors import CorruptCheckpoint, quoted
 from unmask.spec import SparseVector
 from unmask.text import Tokenizer
 from unmask.weights.heads.output_tensors import StoredOutput
-from unmask.weights.heads.sentence_modules import Module, NotKnown, OpenFile, modules_of, to_json
+from unmask.weights.heads.sentence_modules import (
+    CLASSES,
+    ST_CONFIG,
+    TRANSFORMER_CONFIG,
+    Module,
+    NotKnown,
+    OpenFile,
+    module_files,
+    modules_of,
+    prompts_of,
+    to_json,
+    transformer_settings,
+)
 from unmask.weights.tensors import WEIGHTS, check_stored_file
 
 TRANSFORMERS = ("Transformer", "MLMTransformer")
@@ -68,12 +81,8 @@ def read_sparse(files: Mapping[str, bytes], modules: Sequence[Module], open_file
     if len(kinds) != 2 or kinds[0] not in TRANSFORMERS or kinds[1] != "SpladePooling":
         raise NotKnown(f"a sparse vector by the modules {', '.join(kinds) or 'none'} is not built")
     pooling = documents[1].config(open_file)
-    settings = JsonSettings.parse(
-        files.get("config_sentence_transformers.json"), "config_sentence_transformers.json"
-    )
-    prompts = settings.get_optional("prompts", dict) or {}
-    if not all(isinstance(prompt, str | None) for prompt in prompts.values()):
-        raise CorruptCheckpoint(f"{settings.name} has a prompt that is not a string")
+    settings = JsonSettings.parse(files.get(ST_CONFIG), ST_CONFIG)
+    prompts = prompts_of(settings)
     strategy, activation = pooling.get("pooling_strategy", "max"), pooling.get("activation_function", "relu")
     if strategy not in ("max", "sum"):
         raise NotKnown(f"{pooling.name} asks for the pooling {quoted(strategy)}, which is not built")
@@ -128,12 +137,7 @@ def encoder_folder(folder: Path) -> Path:
     check_stored_file(listed)
     modules = modules_of(read_bytes(listed, CorruptCheckpoint))
     if modules and modules[0].kind in ROUTERS:
-
-        def open_file(name: str) -> bytes | None:
-            path = folder / name
-            return read_bytes(path, CorruptCheckpoint) if path.exists() else None
-
-        modules = _routes(modules[0], open_file).get("document", ())
+        modules = _routes(modules[0], partial(_content, folder)).get("document", ())
     inside = [PurePosixPath(module.path) for module in modules if module.kind in TRANSFORMERS]
     if not inside or inside[0].is_absolute() or ".." in inside[0].parts:
         return folder
@@ -151,9 +155,7 @@ def query_weights(
     if not isinstance(output.head, SparseVector) or not output.head.static_queries or tokenizer is None:
         return None
 
-    def open_file(name: str) -> bytes | None:
-        return read_bytes(folder / name, CorruptCheckpoint) if (folder / name).exists() else None
-
+    open_file = partial(_content, folder)
     (router,) = modules_of(read_bytes(folder / "modules.json", CorruptCheckpoint))
     (module,) = _routes(router, open_file)["query"]
     weights_folder, place = folder / module.path, PurePosixPath(module.path)
@@ -184,6 +186,10 @@ def query_weights(
     return weight.astype(np.float32)
 
 
+def _content(folder: Path, name: str) -> bytes | None:
+    return read_bytes(folder / name, CorruptCheckpoint) if (folder / name).exists() else None
+
+
 def _of_json(table: JsonSettings, tokenizer: Tokenizer) -> NDArray[np.float32]:
     """Weights by word; words without one have 0."""
     weights = np.zeros(tokenizer.vocabulary_size, dtype=np.float32)
@@ -199,24 +205,24 @@ def _of_json(table: JsonSettings, tokenizer: Tokenizer) -> NDArray[np.float32]:
 
 def write_sparse(head: SparseVector, max_tokens: int | None, vocabulary: int) -> dict[str, bytes]:
     """The files that define the output for `sentence-transformers`, without those of weights."""
-    base, package = "sentence_transformers.base.modules", "sentence_transformers.sparse_encoder.modules"
-    transformer, splade = f"{base}.transformer.Transformer", f"{package}.splade_pooling.SpladePooling"
-    listed = [
-        {"idx": 0, "name": "0", "path": "", "type": transformer},
-        {"idx": 1, "name": "1", "path": "1_SpladePooling", "type": splade},
-    ]
-    place, files = "1_SpladePooling", {}
+    names = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
+    pooling = {
+        "pooling_strategy": head.pooling,
+        "activation_function": names[head.activation],
+        "embedding_dimension": vocabulary,
+    }
     if head.static_queries:
         place = "document_1_SpladePooling"
-        listed = [{"idx": 0, "name": "0", "path": "", "type": f"{base}.router.Router"}]
-        static = f"{package}.sparse_static_embedding.SparseStaticEmbedding"
+        kinds = {QUERY_MODULE: "SparseStaticEmbedding", "": "Transformer", place: "SpladePooling"}
+        files = module_files([("Router", "", None)])
         files[ROUTER_CONFIG] = {
-            "types": {QUERY_MODULE: static, "": transformer, place: splade},
+            "types": {path: CLASSES[kind] for path, kind in kinds.items()},
             "structure": {"query": [QUERY_MODULE], "document": ["", place]},
             "parameters": {"default_route": "document", "allow_empty_key": True, "route_mappings": {}},
         }
-        files[f"{QUERY_MODULE}/config.json"] = {"frozen": False}
-    names = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
+        files |= {f"{QUERY_MODULE}/config.json": {"frozen": False}, f"{place}/config.json": pooling}
+    else:
+        files = module_files([("Transformer", "", None), ("SpladePooling", "1_SpladePooling", pooling)])
     prompts = dict(head.prompts)
     settings: dict[str, Any] = {
         "model_type": "SparseEncoder",
@@ -226,25 +232,9 @@ def write_sparse(head: SparseVector, max_tokens: int | None, vocabulary: int) ->
     }
     if head.most_words is not None:
         settings["max_active_dims"] = head.most_words
-    written: dict[str, Any] = {
-        "transformer_task": "fill-mask",
-        "modality_config": {"text": {"method": "forward", "method_output_name": "logits"}},
-        "module_output_name": "token_embeddings",
-    }
-    if max_tokens is not None:
-        written["max_seq_length"] = max_tokens
-    everything: dict[str, object] = {
-        **files,
-        "modules.json": listed,
-        "sentence_bert_config.json": written,
-        "config_sentence_transformers.json": settings,
-        f"{place}/config.json": {
-            "pooling_strategy": head.pooling,
-            "activation_function": names[head.activation],
-            "embedding_dimension": vocabulary,
-        },
-    }
-    return {name: to_json(value) for name, value in everything.items()}
+    transformer = transformer_settings("fill-mask", "logits", "token_embeddings", max_tokens)
+    files |= {TRANSFORMER_CONFIG: transformer, ST_CONFIG: settings}
+    return {name: to_json(value) for name, value in files.items()}
 
 
 def query_tokenizer(tokenizer: Tokenizer) -> dict[str, bytes]:
