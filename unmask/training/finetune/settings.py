@@ -1,8 +1,9 @@
 """The run file of a fine-tuning run."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -358,6 +359,23 @@ class FinetuneSettings:
             raise InvalidRequest(f"seed is {self.seed} and seeds is {list(self.seeds)}; give one of the two")
 
 
+HEADS_OWN = (
+    *("frozen", "[adapter]", "class_weights", "label_smoothing", "r_drop", "[sift]", "model.head_dropout"),
+)
+"""Settings of a head that is trained together with its encoder."""
+
+PAIRS_OWN = ("labels", "both_orders", "pair", "skip_short_lines", "answer_offsets")
+"""Settings of labeled data that queries with documents lack."""
+
+
+def _refuse(settings: FinetuneSettings, names: Iterable[str], why: str) -> None:
+    """Refuse those of the named settings that are given."""
+    for name in names:
+        value = attrgetter(name.strip("[]"))(settings)
+        if value and value != "exact":  # the default of data.answer_offsets
+            raise InvalidRequest(f"{name} {why}")
+
+
 def _check_few_shot(settings: FinetuneSettings) -> None:
     """Refuse what few-shot learning cannot use.
 
@@ -369,21 +387,12 @@ def _check_few_shot(settings: FinetuneSettings) -> None:
             f"[few_shot] is for classification with one label of each text, and the task is {settings.task}; "
             "leave it out"
         )
-    excluded: Mapping[str, object] = {
-        "frozen": settings.frozen,
-        "[adapter]": settings.adapter,
-        "class_weights": settings.class_weights,
-        "label_smoothing": settings.label_smoothing,
-        "r_drop": settings.r_drop,
-        "[sift]": settings.sift,
-        "model.head_dropout": settings.model.head_dropout,
-    }
-    for name, value in excluded.items():
-        if value:
-            raise InvalidRequest(
-                f"{name} and [few_shot] exclude each other, because pairs train the whole encoder with their "
-                "own loss and the head is fitted afterwards; leave one of the two out"
-            )
+    _refuse(
+        settings,
+        HEADS_OWN,
+        "and [few_shot] exclude each other, because pairs train the whole encoder with their own loss and "
+        "the head is fitted afterwards; leave one of the two out",
+    )
 
 
 def _check_retrieval(settings: FinetuneSettings) -> None:
@@ -401,28 +410,11 @@ def _check_retrieval(settings: FinetuneSettings) -> None:
         return
     if settings.retrieval is None:
         object.__setattr__(settings, "retrieval", RetrievalSettings())
-    excluded: Mapping[str, object] = {
-        "frozen": settings.frozen,
-        "[adapter]": settings.adapter,
-        "[few_shot]": settings.few_shot,
-        "class_weights": settings.class_weights,
-        "label_smoothing": settings.label_smoothing,
-        "r_drop": settings.r_drop,
-        "[sift]": settings.sift,
-        "model.head_dropout": settings.model.head_dropout,
-        "evaluation.calibrate": settings.evaluation.calibrate,
-        "data.labels": settings.data.labels,
-        "data.both_orders": settings.data.both_orders,
-        "data.pair": settings.data.pair,
-        "data.skip_short_lines": settings.data.skip_short_lines,
-        "data.answer_offsets": settings.data.answer_offsets != "exact",
-    }
-    for name, value in excluded.items():
-        if value:
-            raise InvalidRequest(
-                f"{name} has no meaning for the task retrieval, which learns from queries and documents; "
-                "leave it out"
-            )
+    _refuse(
+        settings,
+        (*HEADS_OWN, "[few_shot]", "evaluation.calibrate", *(f"data.{name}" for name in PAIRS_OWN)),
+        "has no meaning for the task retrieval, which learns from queries and documents; leave it out",
+    )
     if settings.data.scores is None and settings.retrieval is not None and settings.retrieval.needs_scores:
         raise InvalidRequest(
             f"retrieval.loss is {settings.retrieval.loss}, which learns from a teacher's scores; set "
