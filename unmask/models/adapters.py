@@ -219,11 +219,11 @@ class AdapterModel:
             raise InvalidRequest(
                 f"{len(names)} adapter_names were given for {len(texts)} texts; give one for each"
             )
-        known = list(self.heads)
+        loaded = list(self.heads)
         for name in names:
-            if name not in known:
-                raise InvalidRequest(f"there is no adapter {quoted(name)}; loaded are {', '.join(known)}")
-        return [known.index(name) for name in names]
+            if name not in loaded:
+                raise InvalidRequest(f"there is no adapter {quoted(name)}; loaded are {', '.join(loaded)}")
+        return [loaded.index(name) for name in names]
 
     def _logits(
         self,

@@ -323,8 +323,8 @@ def _exactly(where: socket.socket, count: int) -> bytes:
     data = bytearray(count)
     view = memoryview(data)
     while view:
-        got = where.recv_into(view)
-        if not got:
+        size = where.recv_into(view)
+        if not size:
             raise EOFError
-        view = view[got:]
+        view = view[size:]
     return bytes(data)

@@ -122,8 +122,8 @@ def _from_vocabulary(
         source = "vocab.txt, read as MPNet's" if as_mpnet else "vocab.txt"
         return word_piece(files["vocab.txt"], config, special), special, not as_mpnet, source
     if "vocab.json" in files and "merges.txt" in files:
-        found = names_of(files["vocab.json"])
-        names = found if family is None else BYTE_PAIR_NAMES.get(family)
+        json_names = names_of(files["vocab.json"])
+        names = json_names if family is None else BYTE_PAIR_NAMES.get(family)
         reason = "by its special tokens" if family is None else f"read as {family}'s"
         if names is None:
             raise _unknown("vocab.json with merges.txt", family, BYTE_PAIR_NAMES)

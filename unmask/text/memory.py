@@ -96,7 +96,7 @@ def _of_columns(columns: Mapping[Any, Any], option: str) -> Iterator[dict[Any, A
         raise InvalidRequest(f"{option} is one dictionary, and its values are no columns; give {KINDS}")
     lengths = {name: len(values) for name, values in lists.items()}
     if len(set(lengths.values())) > 1:
-        shown = ", ".join(f"{name} {length:,}" for name, length in lengths.items())
-        raise InvalidRequest(f"{option} has columns of different lengths ({shown}); give them one length")
+        sizes = ", ".join(f"{name} {length:,}" for name, length in lengths.items())
+        raise InvalidRequest(f"{option} has columns of different lengths ({sizes}); give them one length")
     for values in zip(*lists.values(), strict=True):
         yield dict(zip(lists, values, strict=True))

@@ -37,7 +37,7 @@ def query_places(pair: Encoding) -> range:
     return range(int(first[0]), int(second[0]))
 
 
-def share_queries(given: PackedBatch) -> SharedBatch:
+def share_queries(whole: PackedBatch) -> SharedBatch:
     """Pack equal queries once; see `PackedBatch.queries_T`.
 
     Attention reads every query as a sequence of its own, and then every given sequence whole, where what it
@@ -47,7 +47,7 @@ def share_queries(given: PackedBatch) -> SharedBatch:
         InvalidRequest: a query is not a run of tokens, is its whole sequence, or there are global tokens or
             tokens that are not attended to.
     """
-    layout, queries_T = given.layout, given.queries_T
+    layout, queries_T = whole.layout, whole.queries_T
     if queries_T is None or layout.globals_T is not None or layout.unattended_T is not None:
         raise InvalidRequest(
             "a shared query needs marks of its tokens, and neither global tokens nor tokens that are not "
@@ -64,7 +64,7 @@ def share_queries(given: PackedBatch) -> SharedBatch:
                 f"sequence {sequence + 1} has {len(run)} query tokens of {rows.stop - rows.start}; mark one "
                 "run of tokens, and not all"
             )
-        key = (int(run[0]) - rows.start, given.ids_T[run].tobytes(), given.token_type_ids_T[run].tobytes())
+        key = (int(run[0]) - rows.start, whole.ids_T[run].tobytes(), whole.token_type_ids_T[run].tobytes())
         if key not in numbers:
             numbers[key] = len(runs)
             runs.append(run)
@@ -85,8 +85,8 @@ def share_queries(given: PackedBatch) -> SharedBatch:
     own_lengths = np.add.reduceat(~queries_T, layout.offsets[:-1], dtype=np.int64)
     offsets = np.concatenate(([0], np.cumsum([*lengths, *own_lengths]))).astype(np.int64)
     batch = PackedBatch(
-        given.ids_T[packed_T],
-        given.token_type_ids_T[packed_T],
+        packed.ids_T[packed_T],
+        packed.token_type_ids_T[packed_T],
         SequenceLayout(offsets, expansion=expansion),
     )
     return SharedBatch(batch, tokens_T)

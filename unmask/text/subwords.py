@@ -196,9 +196,9 @@ def sentence_piece(content: bytes, name: str, config: JsonSettings, layout: Layo
     engine.pre_tokenizer = pre_tokenizers.Sequence(splits)
     engine.decoder = decoders.Metaspace(SPACE, prepend_scheme=scheme)
     # The model itself never recognizes a control token in text; as an added token it is the caller's.
-    kept = proto.pieces[layout.dropped :]
+    ordinary = proto.pieces[layout.dropped :]
     engine.add_special_tokens(
-        [AddedToken(piece.piece, special=True) for piece in kept if piece.type == CONTROL]
+        [AddedToken(piece.piece, special=True) for piece in ordinary if piece.type == CONTROL]
     )
     return engine
 

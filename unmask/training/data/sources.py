@@ -107,20 +107,20 @@ def input_files(spec: SourceSpec, base: Path) -> list[InputFile]:
     """
     files: list[InputFile] = []
     for pattern in spec.files:
-        named = pattern if is_url(pattern) else real(base / pattern)
-        matching = _matching(named)
+        location = pattern if is_url(pattern) else real(base / pattern)
+        matching = _matching(location)
         if not matching:
-            raise InvalidRequest(f"source {spec.name} names {named}, and there is no such file")
+            raise InvalidRequest(f"source {spec.name} names {location}, and there is no such file")
         files += [path for path in matching if path not in files]
     return files
 
 
-def _matching(named: InputFile) -> Sequence[InputFile]:
-    if isinstance(named, str):
-        return matching(named)
-    if named.exists():
-        return [named]
-    pattern = str(named)
+def _matching(location: InputFile) -> Sequence[InputFile]:
+    if isinstance(location, str):
+        return matching(location)
+    if location.exists():
+        return [location]
+    pattern = str(location)
     return (
         [Path(path) for path in sorted(glob.glob(pattern, recursive=True))] if glob.has_magic(pattern) else []
     )

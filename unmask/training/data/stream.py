@@ -307,8 +307,8 @@ class ChunkStream:
         chunks: dict[int, Chunk] = {}
         for source in np.unique(bin_.sources).tolist():
             places = np.flatnonzero(bin_.sources == source)
-            read = read_chunks(self._sets[source], numbers[places], self._first_document[source])
-            chunks.update(zip(places.tolist(), read, strict=True))
+            loaded = read_chunks(self._sets[source], numbers[places], self._first_document[source])
+            chunks.update(zip(places.tolist(), loaded, strict=True))
         return [chunks[place] for place in range(len(chunks))]
 
 

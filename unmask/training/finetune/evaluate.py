@@ -95,11 +95,11 @@ def judged(
             return _tags(head, windowed, examples)
         case "regression":
             numbers = np.array([prediction.score for prediction in classify(head, windowed)])
-            wanted = np.array([float(example.gold[0]) for example in examples])
+            targets = np.array([float(example.gold[0]) for example in examples])
             return Predicted(
-                lambda chosen: number_figures(wanted[chosen], numbers[chosen]),
+                lambda chosen: number_figures(targets[chosen], numbers[chosen]),
                 numbers.tolist(),
-                wanted.tolist(),
+                targets.tolist(),
                 lambda: [{"score": number} for number in numbers.tolist()],
             )
         case "multi_label":

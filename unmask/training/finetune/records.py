@@ -171,10 +171,10 @@ def labeled_files(names: Sequence[str], base: Path) -> list[Path | Rows]:
         if isinstance(name, Rows):
             files.append(name)
             continue
-        named = real(base / name)
-        paths = [named] if named.exists() else [Path(path) for path in sorted(glob.glob(str(named)))]
+        location = real(base / name)
+        paths = [location] if location.exists() else [Path(path) for path in sorted(glob.glob(str(location)))]
         if not paths:
-            raise InvalidRequest(f"data names {named}, and there is no such file")
+            raise InvalidRequest(f"data names {location}, and there is no such file")
         files += [path for path in paths if path not in files]
     return files
 

@@ -80,16 +80,16 @@ def train_seeds(
         for number, seed in enumerate(settings.seeds, start=1):
             folder = out / f"seed-{seed}"
             of_seed = replace(settings, seed=seed, seeds=(), out=str(Path(settings.out) / folder.name))
-            done = finished_result(of_seed, folder, base, ranks)
+            finished = finished_result(of_seed, folder, base, ranks)
             callback.say(
-                f"seed {seed}, {number} of {len(settings.seeds)}" + (": already finished" if done else "")
+                f"seed {seed}, {number} of {len(settings.seeds)}" + (": already finished" if finished else "")
             )
-            if done is not None:
+            if finished is not None:
                 callback.say(UNCHANGED)
             else:
-                done = train(of_seed, folder)
+                finished = train(of_seed, folder)
                 gc.collect()  # the parts of a run refer to each other, so its memory is not free before
-            runs[seed] = done
+            runs[seed] = finished
         result = summarized(settings, out, runs)
         if ranks.first:
             write_json(out / RESULT, _seeds_table(result))
@@ -304,18 +304,19 @@ def train_sweep(
             trial, values = trials.trial(number)
             point = replace(with_values(settings, values), out=str(Path(settings.out) / f"trial-{number}"))
             # With several seeds, each is asked for on its own.
-            done: FinetuneResult | SeedsResult | None
-            done = None if point.seeds else finished_result(point, base / point.out, base, ranks)
+            finished: FinetuneResult | SeedsResult | None
+            finished = None if point.seeds else finished_result(point, base / point.out, base, ranks)
             what = ", ".join(f"{key} = {value}" for key, value in values.items())
             callback.say(
-                f"trial {number}, {number + 1} of {count}: {what}" + (": already finished" if done else "")
+                f"trial {number}, {number + 1} of {count}: {what}"
+                + (": already finished" if finished else "")
             )
-            if done is not None:
+            if finished is not None:
                 callback.say(UNCHANGED)
             else:
-                done = train(point, base / point.out)
+                finished = train(point, base / point.out)
                 gc.collect()  # the parts of a run refer to each other, so its memory is not free before
-            result = TrialResult(number, values, figures_of(done)[metric], done)
+            result = TrialResult(number, values, figures_of(finished)[metric], finished)
             trials.finished(trial, result.metric)
             results.append(result)
         compared = _compared(settings, out, results)

@@ -190,11 +190,11 @@ def _longest(settings: FinetuneSettings, checkpoint: Checkpoint) -> int | None:
 
 def _prompts(retrieval: RetrievalSettings, stored: Prompts) -> Prompts:
     """The prompts of the settings, and the checkpoint's own where these name none."""
-    wanted: dict[TextKind, str | None] = {
+    chosen: dict[TextKind, str | None] = {
         "query": retrieval.query_prompt,
         "document": retrieval.document_prompt,
     }
-    prompts = {kind: prompt_of(stored, kind) if prompt is None else prompt for kind, prompt in wanted.items()}
+    prompts = {kind: prompt_of(stored, kind) if prompt is None else prompt for kind, prompt in chosen.items()}
     return tuple((kind, prompt) for kind, prompt in prompts.items() if prompt)
 
 

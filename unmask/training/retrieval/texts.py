@@ -119,9 +119,9 @@ class RetrievalTexts:
         """What is trained on: a query with its documents for each record."""
         if self.retrieval.kind == "reranker":
             return self._pairs(records, documents)
-        asked = [record.query for record in records]
+        query_texts = [record.query for record in records]
         answers = [text for record in records for text in record.documents]
-        query_of = dict(zip(asked, self.queries(asked, queries), strict=True))
+        query_of = dict(zip(query_texts, self.queries(query_texts, queries), strict=True))
         document_of = dict(zip(answers, self.documents(answers, documents), strict=True))
         return [
             RankedTexts(

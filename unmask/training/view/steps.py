@@ -264,8 +264,8 @@ def replaced_by_reader(
         NonFiniteResult: a score is infinity or NaN.
     """
     require_detector(engine.spec, model)
-    read = original if written is None else written
-    ids = read.ids.tolist()
+    corrupted = original if written is None else written
+    ids = corrupted.ids.tolist()
     before: list[int | None] = list(ids)
     matcher = SequenceMatcher(None, original.ids.tolist(), ids, autojunk=False)
     for kind, a, a_stop, b, b_stop in matcher.get_opcodes():
@@ -277,8 +277,8 @@ def replaced_by_reader(
     replaced_N = np.array([previous != id for previous, id in zip(before, ids, strict=True)])
     source: Source = "reader" if replaced_N.any() else "nothing"
     before_N = np.array([-1 if previous is None else previous for previous in before])
-    step = _Step(0, 1, source, np.arange(len(read)), before_N, read.ids, replaced_N)
-    return _view(engine, tokenizer, read, step)
+    step = _Step(0, 1, source, np.arange(len(corrupted)), before_N, corrupted.ids, replaced_N)
+    return _view(engine, tokenizer, corrupted, step)
 
 
 def replaced_by_generator(

@@ -74,7 +74,7 @@ class _Choice:
 
 def _choices(family: Family, base: EncoderSpec, config: JsonSettings) -> Iterator[_Choice]:
     """Every set of heads for which the family has a class and tensor names."""
-    named = {row.ours.split(".")[1] for row in _named(family) if row.ours.startswith("heads.")}
+    own_roles = {row.ours.split(".")[1] for row in _named(family) if row.ours.startswith("heads.")}
     pooler = {f"{name}.weight": (base.width, base.width) for name in _theirs(family, "pooler.dense")}
     positions, position_shapes = base.embedding.positions, {}
     if positions is not None and not positions.added:
@@ -84,7 +84,7 @@ def _choices(family: Family, base: EncoderSpec, config: JsonSettings) -> Iterato
         }
     for roles, suffix in CLASSES.items():
         # A position table that the embedding does not add is for the enhanced mask decoder.
-        if not roles <= named or (position_shapes and "masked" in roles):
+        if not roles <= own_roles or (position_shapes and "masked" in roles):
             continue
         class_config = JsonSettings(config.name, {**config.values, "architectures": [suffix]})
         heads = {name: shape for role in roles for name, shape in _head_shapes(family, base, role, config)}

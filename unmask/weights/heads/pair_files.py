@@ -116,8 +116,8 @@ def write_pair(
     if head.pooling is not None:
         layers = layer_files(head.projections, 2, width * len(head.pooling), "sentence_embedding")
         kind, path, config = layers[-1]
-        named = {"module_input_name": "sentence_embedding", "module_output_name": "scores"}
-        layers[-1] = (kind, path, {**(config or {}), **named})
+        features = {"module_input_name": "sentence_embedding", "module_output_name": "scores"}
+        layers[-1] = (kind, path, {**(config or {}), **features})
         modules += [("Pooling", "1_Pooling", write_pooling(head.pooling, width)), *layers]
     form = (
         ("sequence-classification", "logits", "scores")
