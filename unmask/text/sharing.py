@@ -85,8 +85,8 @@ def share_queries(whole: PackedBatch) -> SharedBatch:
     own_lengths = np.add.reduceat(~queries_T, layout.offsets[:-1], dtype=np.int64)
     offsets = np.concatenate(([0], np.cumsum([*lengths, *own_lengths]))).astype(np.int64)
     batch = PackedBatch(
-        packed.ids_T[packed_T],
-        packed.token_type_ids_T[packed_T],
+        whole.ids_T[packed_T],
+        whole.token_type_ids_T[packed_T],
         SequenceLayout(offsets, expansion=expansion),
     )
     return SharedBatch(batch, tokens_T)
