@@ -34,7 +34,7 @@ from unmask.training.objectives.interface import Example, LossOutput, Objective
 from unmask.training.optim import OptimizerSpec, build_optimizer
 from unmask.training.pretrain import read_run
 from unmask.training.run.callbacks import Callback, ProgressPrinter
-from unmask.training.run.checkpoint import steps_of, newest_for_all
+from unmask.training.run.checkpoint import newest_for_all, steps_of
 from unmask.training.run.loop import Loop, MetricAccumulator
 from unmask.training.run.ranks import Ranks
 from unmask.training.run.settings import (

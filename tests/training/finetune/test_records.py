@@ -5,8 +5,8 @@ import json
 import pytest
 
 from unmask.errors import InvalidRequest, InvalidText
-from unmask.training.finetune.settings import DataSettings, settings_of_table
 from unmask.training.finetune.records import Gold, ReadingNotes, labeled_files, read_labeled
+from unmask.training.finetune.settings import DataSettings, settings_of_table
 
 CONLLU = (
     "# text = a b\n1\ta\t_\tDET\tD\t_\t2\tdet\t_\t_\n2-3\tbc\t_\t_\t_\t_\t_\t_\t_\t_\n"
