@@ -228,7 +228,7 @@ def test_a_checkpoint_is_due_after_some_minutes_since_the_last(minutes, kept, tm
     clock = SimpleNamespace(monotonic=count(0, 25).__next__, perf_counter=time.perf_counter)
     monkeypatch.setattr("unmask.training.run.trainer.time", clock)
     made = trainer(tmp_path)
-    made.wanted = CheckpointSettings(every=100, minutes=minutes, keep=9)
+    made.checkpointing = CheckpointSettings(every=100, minutes=minutes, keep=9)
     made.train()
     assert [step for step, _ in steps_of(tmp_path / "checkpoints")] == kept
 

@@ -82,8 +82,8 @@ def _predicts_words(model: Model) -> bool:
 class Task:
     """What some models can do: the tasks that routes name."""
 
-    wanted: str
-    """What messages say that a model does which can do it."""
+    ability: str
+    """The ability of such a model as messages state it: "embeds texts"."""
     can: Callable[[Model], bool]
     warm: "Callable[[ServedModel], Ready[Any]] | None" = None
     """The task on one text, so that the first request finds everything compiled and in memory."""
@@ -372,7 +372,7 @@ class Models:
         if task is not None and task not in chosen.tasks:
             raise BadField(
                 "model",
-                f"{chosen.name} is not a model that {TASKS[task].wanted}; it can do: "
+                f"{chosen.name} is not a model that {TASKS[task].ability}; it can do: "
                 + ", ".join(chosen.tasks),
                 kind="wrong_task",
             )

@@ -132,7 +132,7 @@ class Trainer:
         self.evaluate = evaluate
         self.finished = finished
         self.settings = settings
-        self.evaluation, self.wanted, self.log = evaluation, checkpoints, log
+        self.evaluation, self.checkpointing, self.log = evaluation, checkpoints, log
         self.out = out
         self.write = write
         self.callback = callback
@@ -241,9 +241,9 @@ class Trainer:
 
     def _due(self, seconds: float) -> bool:
         """Whether to write a checkpoint after this step."""
-        schedule, step = self.wanted, self.loop.step
-        late = schedule.minutes > 0 and seconds > 60 * schedule.minutes
-        return late or step % schedule.every == 0 or step in schedule.milestones
+        checkpointing, step = self.checkpointing, self.loop.step
+        late = checkpointing.minutes > 0 and seconds > 60 * checkpointing.minutes
+        return late or step % checkpointing.every == 0 or step in checkpointing.milestones
 
     def _save(self, reporter: Reporter) -> None:
         def also(folder: Path) -> None:
@@ -266,7 +266,7 @@ class Trainer:
         self._prune()
 
     def _prune(self) -> None:
-        prune(self.checkpoints, self.loop.step, self.wanted.keep, self.wanted.milestones)
+        prune(self.checkpoints, self.loop.step, self.checkpointing.keep, self.checkpointing.milestones)
 
     def _last_figures(self) -> Mapping[str, float]:
         """Figures on held-out items after the last step, read from the log."""
