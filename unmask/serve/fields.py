@@ -66,7 +66,7 @@ def read(body: Body, sent: Mapping[str, Any], most: int) -> dict[str, Any]:
 
     Args:
         body: its fields.
-        given: the object.
+        sent: the object.
         most: how many texts a request may have.
 
     Raises:

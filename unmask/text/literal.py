@@ -21,7 +21,7 @@ def literal_engine(engine: tokenizers.Tokenizer, special_kept: Collection[str]) 
 
     Args:
         engine: stays as it is.
-        kept: special tokens that are still read as such.
+        special_kept: special tokens that are still read as such.
     """
     state = json.loads(engine.to_str())
     names = {token["content"] for token in state["added_tokens"] if token["special"]}.difference(special_kept)

@@ -188,7 +188,7 @@ def draw(
 
     Args:
         lengths: returns the tokens of a source's next chunks.
-        given: the state of each source.
+        before: the state of each source.
         share_S: share of each source, summing to 1.
         mean_S: mean tokens of a source's chunks, used to estimate how many are needed.
         cost: minimum total cost of the chunks.

@@ -225,7 +225,7 @@ class OwnMetrics:
         Args:
             task: what is predicted.
             labels: gold labels.
-            taken: the figures that the task has.
+            reserved: the figures that the task has.
 
         Raises:
             InvalidRequest: a figure has a name of the task's, or is no number.

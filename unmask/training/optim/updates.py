@@ -6,6 +6,7 @@ Axes: P matrices of equal shape; R rows; C columns; N the shorter side.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -81,18 +82,9 @@ def stable_adamw(
     """
     if values[0].device.type == "cpu" and len(values) > 1:
         # One tensor at a time, so that it stays in the processor's cache between operations.
-        for value, gradient, first, second in zip(values, gradients, firsts, seconds, strict=True):
-            stable_adamw(
-                [value],
-                [gradient],
-                [first],
-                [second],
-                step=step,
-                rate=rate,
-                betas=betas,
-                eps=eps,
-                decay=decay,
-            )
+        update = partial(stable_adamw, step=step, rate=rate, betas=betas, eps=eps, decay=decay)
+        for tensors in zip(values, gradients, firsts, seconds, strict=True):
+            update(*([tensor] for tensor in tensors))
         return
     b1, b2 = betas
     torch._foreach_lerp_(firsts, gradients, 1 - b1)

@@ -195,7 +195,7 @@ def write_head(
         head: the definition.
         width: the encoder's.
         max_tokens: the most tokens of a text; None if there is no limit.
-        kept: the files as they were read, of which other keys are kept.
+        source_files: the files as they were read, of which other keys are kept.
     """
     after = (*head.projections, UnitLength()) if head.normalize else head.projections
     layers = layer_files(after, 2, width * len(head.pooling), "sentence_embedding")
