@@ -450,3 +450,25 @@ def test_no_function_is_longer_than_a_screen():
 
 def test_files_are_counted():
     assert len(modules()) <= MOST_FILES
+
+
+def documented_arguments(node: ast.AST) -> Iterator[str]:
+    """The names under "Args:" of a function, or of a class, whose arguments are those of its constructor."""
+    text = ast.get_docstring(node) if isinstance(node, ast.FunctionDef | ast.ClassDef) else None
+    if text and "Args:\n" in text:
+        block = re.split(r"\n\n(?=\S)", text.split("Args:\n", 1)[1])[0]
+        yield from re.findall(r"^    (\w+): ", block, re.MULTILINE)
+
+
+def test_documented_arguments_are_those_of_the_function():
+    wrong = []
+    for name, path in modules().items():
+        for node in nodes(path):
+            members = node.body if isinstance(node, ast.ClassDef) else [node]
+            constructors = (m for m in members if getattr(m, "name", "") == "__init__" or m is node)
+            function = next((m for m in constructors if isinstance(m, ast.FunctionDef)), None)
+            if function is None:
+                continue
+            taken = {argument.arg for argument in ast.walk(function.args) if isinstance(argument, ast.arg)}
+            wrong += [f"{name}.{node.name}: {missing}" for missing in {*documented_arguments(node)} - taken]
+    assert wrong == []

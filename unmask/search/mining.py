@@ -308,7 +308,7 @@ def candidates(
     Args:
         scores_C: scores of the nearest documents, best first.
         places_C: which documents they are.
-        own: the query's positive documents, which are never negatives.
+        positives_of_query: the query's positive documents, which are never negatives.
         lowest: the lowest score of these; a margin is to it.
         settings: the filters.
     """
