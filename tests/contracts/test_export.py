@@ -18,8 +18,7 @@ from tests.support.command import assert_one_sentence, run_here
 from tests.support.heads import decoded_spec
 from tests.support.specs import BLOCKS, SPECS, VOCABULARY, random_encoder
 from tests.support.tokenizers_built import of_bytes
-from unmask.encoder.heads import pool
-from unmask.encoder.heads.pooling import pool_padded
+from unmask.encoder.heads import pool, pool_padded
 from unmask.engines.export import onnx as graphs
 from unmask.engines.export.padded import PaddedEncoder, why_not_padded
 from unmask.errors import InvalidRequest

@@ -8,7 +8,7 @@ import torch
 
 from tests.support.heads import spec_with_heads
 from tests.support.specs import random_encoder
-from unmask.encoder.heads.pooling import pool, pool_padded
+from unmask.encoder.heads import pool, pool_padded
 from unmask.engines.native.pooling import _pool
 from unmask.engines.native.with_heads import EngineWithHeads
 from unmask.spec import POOLING, PoolingMode

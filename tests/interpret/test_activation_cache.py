@@ -8,7 +8,7 @@ import torch
 
 from tests.support import dense
 from tests.support.specs import SPECS, global_tokens, random_encoder
-from unmask.encoder.elmo.network import Elmo
+from unmask.encoder.elmo import Elmo
 from unmask.encoder.hooks import HookPoint
 from unmask.engines.inference import optimize_for_inference, unsupported_reason
 from unmask.errors import Cancelled, InvalidRequest, NonFiniteResult, UnknownArchitecture

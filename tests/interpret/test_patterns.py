@@ -14,7 +14,7 @@ from unmask.interpret import ActivationCache
 from unmask.interpret.attention import patterns
 from unmask.interpret.attention.attention_statistics import AttentionStatistics
 from unmask.interpret.attention.patterns import DISTANT, SHAPES, head_patterns, segments_of, shifted
-from unmask.text.sentences import sentence_ends
+from unmask.text.borders import sentence_ends
 
 LENGTH = 33
 BORDERS = (9, 20)

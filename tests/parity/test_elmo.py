@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from unmask.encoder.elmo import Elmo, ElmoSpec, character_ids
+from unmask.encoder.elmo import Elmo, character_ids
 from unmask.errors import (
     CheckpointError,
     CorruptCheckpoint,
@@ -17,6 +17,7 @@ from unmask.errors import (
     TensorMismatch,
     UnknownArchitecture,
 )
+from unmask.spec.elmo import ElmoSpec
 from unmask.text import SequenceLayout
 from unmask.weights.elmo_files import load_elmo, read_published_elmo, save_elmo
 

@@ -10,7 +10,7 @@ import transformers
 
 import unmask
 from tests.support.tiny import change_json, tiny_bert, write_checkpoint
-from unmask.encoder.heads import output as output_module
+from unmask.encoder import heads as output_module
 from unmask.errors import CorruptCheckpoint, EmptyText, InvalidRequest, TextTooLong
 from unmask.spec import SparseVector, UnknownOutput
 from unmask.tasks.sparse_vectors import WordWeights

@@ -12,7 +12,7 @@ from unmask.search.documents import Document, Skipped
 from unmask.search.index import Index
 from unmask.search.passages import words_of
 from unmask.search.store import writing
-from unmask.text.truncation import truncated
+from unmask.text.windows import truncated
 
 TEXTS = {
     "bridge": "The old bridge crosses the river. It was built of stone.",

@@ -10,7 +10,7 @@ from torch import nn
 
 from tests.support.specs import ALIBI_SHARED, POST_NORM, ROTARY_WINDOWS, SPECS, random_encoder
 from tests.training.drawn import set_gradients
-from unmask.encoder.heads.prediction_heads import TransformLayer
+from unmask.encoder.heads import TransformLayer
 from unmask.spec import Classifier, MaskedLM, Transform
 from unmask.training.optim import OptimizerSpec, build_optimizer
 from unmask.training.optim.build import place_parameters

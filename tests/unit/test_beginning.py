@@ -14,7 +14,7 @@ from tests.unit.test_tokenizer import TORTURE
 from unmask.errors import InvalidText, TextTooLong
 from unmask.text import beginning as module
 from unmask.text.beginning import WHOLE_CHARACTERS_A_TOKEN, WHOLE_UP_TO, beginning, characters_tokenized_whole
-from unmask.text.sentences import sentence_ends, sentence_starts
+from unmask.text.borders import sentence_ends, sentence_starts
 
 BUILT = {"bytes": of_bytes, "spaces": spaces_are_tokens}
 PARTS = [

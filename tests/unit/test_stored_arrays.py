@@ -13,7 +13,7 @@ from unmask.base.checksums import CHECKSUMS
 from unmask.errors import CorruptCheckpoint
 from unmask.weights import find, read_checkpoint
 from unmask.weights.build import build
-from unmask.weights.read.arrays import StoredArrays
+from unmask.weights.read.checkpoint_tensors import StoredArrays
 
 
 @pytest.fixture

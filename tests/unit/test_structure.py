@@ -114,7 +114,6 @@ TORCH_FREE = (
             "elmo",
             "adapters/adapter",
             "read/architecture",
-            "read/arrays",
             "read/checkpoint",
             "read/checkpoint_tensors",
             "read/find",

@@ -13,8 +13,8 @@ from unmask.errors import InvalidRequest
 from unmask.spec import PoolingMode
 from unmask.spec.compat import Compat
 from unmask.text import Blank, Truncation
-from unmask.text.literal import SpecialTokens
 from unmask.text.rows import Format
+from unmask.text.special import SpecialTokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable

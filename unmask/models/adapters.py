@@ -25,7 +25,7 @@ from unmask.tasks.classify import Classification
 from unmask.tasks.reader import Name, Reader, Ready
 from unmask.tasks.tag import Tagging
 from unmask.text import Encoding
-from unmask.text.literal import SpecialTokens
+from unmask.text.special import SpecialTokens
 from unmask.text.tokenizer import numbered
 from unmask.weights import find, read_checkpoint
 from unmask.weights.adapters.adapter import adapted, find_adapter

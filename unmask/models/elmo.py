@@ -11,10 +11,10 @@ from torch import Tensor
 
 from unmask.base.arguments import check_callable, check_choice, check_flag, listed, whole_number
 from unmask.encoder import heads
-from unmask.encoder.elmo import Elmo, ElmoSpec, character_ids
-from unmask.encoder.elmo.words import WordTokenizer
+from unmask.encoder.elmo import Elmo, WordTokenizer, character_ids
 from unmask.errors import EmptyText, InvalidRequest, quoted
 from unmask.spec import POOLING_MODES, PooledVector, PoolingMode
+from unmask.spec.elmo import ElmoSpec
 from unmask.tasks import Progress
 from unmask.tasks.batches import TOKENS_PER_PASS, Chosen, batches, require_finite
 from unmask.text import Encoding, SequenceLayout

@@ -12,7 +12,7 @@ from unmask.errors import CheckpointNotFound, InvalidRequest, KernelError, quote
 from unmask.families import Compat
 from unmask.models.model import Model
 from unmask.models.source import LoadedSource, LoadOptions
-from unmask.text.literal import SpecialTokens
+from unmask.text.special import SpecialTokens
 from unmask.weights import find, read_checkpoint
 from unmask.weights.adapters.adapter import adapted, find_adapter
 from unmask.weights.elmo import find_elmo

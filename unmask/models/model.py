@@ -50,7 +50,7 @@ from unmask.tasks.tag import Tagging, Words
 from unmask.tasks.values import Aggregation, Logits, LongTexts
 from unmask.tasks.zero_shot import TEMPLATE
 from unmask.text import Encoding, Tokenizer, Truncation
-from unmask.text.literal import SpecialTokens
+from unmask.text.special import SpecialTokens
 from unmask.text.tokenizer import numbered
 from unmask.weights import Checkpoint, find, read_checkpoint
 

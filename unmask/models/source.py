@@ -13,10 +13,10 @@ from unmask.engines.native.engine import NativeEngine, native_engine
 from unmask.engines.native.threads import tell_torch
 from unmask.errors import CorruptCheckpoint
 from unmask.families import Compat
-from unmask.text.literal import SpecialTokens
+from unmask.text.special import SpecialTokens
 from unmask.weights import Checkpoint, read_checkpoint
 from unmask.weights.adapters.adapter import adapted, read_adapter
-from unmask.weights.read.arrays import StoredArrays
+from unmask.weights.read.checkpoint_tensors import StoredArrays
 
 if TYPE_CHECKING:
     from unmask.encoder.encoder import Encoder

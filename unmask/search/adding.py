@@ -36,7 +36,7 @@ from unmask.tasks.multi_vectors import TokenVectors
 from unmask.tasks.prompts import encoded_after, prompt_of
 from unmask.tasks.sparse_vectors import WordWeights
 from unmask.text import Encoding, Tokenizer
-from unmask.text.truncation import truncated
+from unmask.text.windows import truncated
 
 CHARACTERS_AT_ONCE = 200_000
 """Documents that are computed together: enough to fill several passes, and few enough for a commit every few

@@ -28,7 +28,7 @@ from unmask.search.settings import (
 from unmask.search.store import Check, Store, writing
 from unmask.search.values import Added
 from unmask.tasks import Progress
-from unmask.text.literal import SpecialTokens
+from unmask.text.special import SpecialTokens
 
 MOST_SEGMENTS = 16
 """More segments than this are merged into one after an addition."""

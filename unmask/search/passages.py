@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from unmask.errors import EmptyText, InvalidRequest, InvalidText
 from unmask.text import Encoding
-from unmask.text.borders import word_borders
-from unmask.text.sentences import sentence_starts
+from unmask.text.borders import sentence_starts, word_borders
 
 SHARED, WITHIN, WORD, SENTENCE, PARAGRAPH, SECTION = range(-1, 5)
 """Levels of a border, the best last: within a character, within a word, at a word after white space, at a

@@ -10,7 +10,7 @@ from unmask.models.load import Model
 from unmask.serve.errors import BadField
 from unmask.serve.fields import STRING, Field, Inputs, Schema, Texts, check_count
 from unmask.text import Encoding, Truncation
-from unmask.text.truncation import truncated
+from unmask.text.windows import truncated
 
 MOST_IDS = 1 << 20
 """The most token ids of one sequence, before a model says what it reads."""

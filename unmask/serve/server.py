@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from unmask.models.load import Model
     from unmask.search.index import Index
-    from unmask.text.literal import SpecialTokens
+    from unmask.text.special import SpecialTokens
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 LEAST_KEY = 16

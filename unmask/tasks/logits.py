@@ -21,8 +21,7 @@ from unmask.tasks.reader import Name, Ready
 from unmask.tasks.values import Logits, LongTexts
 from unmask.text import Encoding
 from unmask.text.tokenizer import numbered
-from unmask.text.truncation import truncated
-from unmask.text.windows import Window, windows
+from unmask.text.windows import Window, truncated, windows
 
 
 def chosen_head(spec: EncoderSpec, role: str | None, name: str) -> str:

@@ -16,9 +16,9 @@ from unmask.errors import EmptyText, InvalidRequest, InvalidText, TextTooLong, q
 from unmask.text.beginning import beginning, characters_tokenized_whole
 from unmask.text.build import TOKENIZER_FILES, build
 from unmask.text.encoding import Encoding, TokenDetails, Truncation, read_only
-from unmask.text.literal import SpecialTokens, literal_engine
 from unmask.text.offsets import with_loose, without_spaces
-from unmask.text.truncation import WAY_OUT, check_truncation, fitted, truncated
+from unmask.text.special import SpecialTokens, literal_engine
+from unmask.text.windows import WAY_OUT, check_truncation, fitted, truncated
 
 __all__ = ["TOKENIZER_FILES", "Tokenizer", "numbered"]
 

@@ -13,7 +13,7 @@ from unmask.errors import CorruptCheckpoint
 from unmask.spec.elmo import CONFIG, MODEL_TYPE, ElmoSpec
 
 if TYPE_CHECKING:
-    from unmask.encoder.elmo.network import Elmo
+    from unmask.encoder.elmo import Elmo
 
 
 @dataclass(frozen=True)

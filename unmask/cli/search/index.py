@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from unmask.search.index import Index
     from unmask.search.settings import IndexSettings
     from unmask.search.values import Added
-    from unmask.text.literal import SpecialTokens
+    from unmask.text.special import SpecialTokens
 
 
 LISTED = 10

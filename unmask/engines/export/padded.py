@@ -7,8 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from unmask.encoder.encoder import Encoder
-from unmask.encoder.heads import ClassificationHead, MaskedLMHead, token_vectors
-from unmask.encoder.heads.pooling import pool_padded
+from unmask.encoder.heads import ClassificationHead, MaskedLMHead, pool_padded, token_vectors
 from unmask.encoder.layers.attention import SoftmaxMixer
 from unmask.encoder.layers.linear_attention import LinearMixer, log_features
 from unmask.engines.export.names import OutputName

@@ -1,4 +1,4 @@
-"""One vector per sequence from its tokens' states: `unmask.encoder.heads.pooling` in numpy.
+"""One vector per sequence from its tokens' states: `unmask.encoder.heads` in numpy.
 
 Axes: E numbers of a sequence's vector.
 """

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from unmask.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from unmask.encoder.elmo import ElmoSpec
     from unmask.explorer.sessions.models import Models, ModelSlot
     from unmask.models.elmo import ElmoModel
     from unmask.models.load import Model
+    from unmask.spec.elmo import ElmoSpec
 
 
 LONGEST_NAME = 1000

@@ -43,7 +43,7 @@ from unmask.interpret.attention.rows import LayerRows, RowBlock
 from unmask.interpret.watch import Watch, unwatched
 from unmask.kernels import Tile
 from unmask.text import Encoding
-from unmask.text.sentences import sentence_ends
+from unmask.text.borders import sentence_ends
 
 SHAPES = ("vertical", "previous", "next", "self", "block", "distant")
 """The patterns that have a score."""

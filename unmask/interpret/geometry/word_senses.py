@@ -17,8 +17,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.encoder.elmo import Elmo
-from unmask.encoder.elmo.words import WordTokenizer
+from unmask.encoder.elmo import Elmo, WordTokenizer
 from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest, InvalidText
 from unmask.interpret.geometry.layers import unit

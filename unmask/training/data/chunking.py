@@ -10,7 +10,7 @@ import tokenizers
 from numpy.typing import NDArray
 
 from unmask.text import Tokenizer
-from unmask.text.sentences import CLOSERS, SENTENCE_ENDS, sentence_ends
+from unmask.text.borders import CLOSERS, SENTENCE_ENDS, sentence_ends
 from unmask.training.data.sources import SplitBy
 from unmask.training.vocabulary import Vocabulary
 

@@ -10,7 +10,7 @@ import unmask
 from unmask.base.intervals import CONFIDENCE, Interval
 from unmask.training.finetune.settings import FinetuneSettings
 from unmask.training.finetune.tasks import TASKS
-from unmask.training.optim.schedules import WARMUP_SHARE
+from unmask.training.optim.spec import WARMUP_SHARE
 
 OWN_FORMAT = (
     "This model is in unmask's own format, because its head reads normalized vectors, which no class of "

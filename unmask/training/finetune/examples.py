@@ -18,8 +18,7 @@ from unmask.spec.global_tokens import has_global_tokens, places
 from unmask.spec.roles import ROLES
 from unmask.tasks.aligned import AlignedWindows, align
 from unmask.text import Encoding, Tokenizer
-from unmask.text.truncation import truncated
-from unmask.text.windows import Window, windows
+from unmask.text.windows import Window, truncated, windows
 from unmask.training.data.labeled import IGNORED, LabeledSequence
 from unmask.training.finetune.records import Gold, Labeled
 from unmask.training.finetune.settings import DataSettings, FinetuneSettings

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from unmask.encoder.encoder import Encoder
-from unmask.encoder.heads.prediction_heads import ClassificationHead
+from unmask.encoder.heads import ClassificationHead
 from unmask.errors import InvalidRequest
 from unmask.families.labels import OWN, default_labels
 from unmask.families.native import NATIVE

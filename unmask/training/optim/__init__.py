@@ -6,8 +6,7 @@ Names that need torch are imported when first used, so that settings are read wi
 from typing import TYPE_CHECKING
 
 from unmask.base.optional import lazy_names
-from unmask.training.optim.schedules import ScheduleSpec, lr_multiplier
-from unmask.training.optim.spec import OptimizerSpec
+from unmask.training.optim.spec import OptimizerSpec, ScheduleSpec, lr_multiplier
 
 if TYPE_CHECKING:
     from unmask.training.optim.build import Optimizer, build_optimizer, clip_gradients

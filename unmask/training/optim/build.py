@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from unmask.encoder.encoder import Encoder
-from unmask.encoder.heads import PoolerLayer
-from unmask.encoder.heads.prediction_heads import ResidualTransformLayer, TransformLayer
+from unmask.encoder.heads import PoolerLayer, ResidualTransformLayer, TransformLayer
 from unmask.encoder.layers import Block
 from unmask.encoder.layers.attention import SoftmaxMixer
 from unmask.encoder.layers.global_attention import GlobalAttention

@@ -20,7 +20,6 @@ from unmask.weights.heads.multi_vector_files import (
     read_stanford,
     write_multi_vector,
 )
-from unmask.weights.heads.output_tensors import StoredOutput
 from unmask.weights.heads.pair_files import names_activation, read_pair, write_pair
 from unmask.weights.heads.sentence_modules import (
     ST_CONFIG,
@@ -30,6 +29,7 @@ from unmask.weights.heads.sentence_modules import (
     ModuleFile,
     NotKnown,
     OpenFile,
+    StoredOutput,
     layer_files,
     modes_of,
     module_files,

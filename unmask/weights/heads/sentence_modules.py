@@ -2,13 +2,25 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import PurePosixPath
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
 from typing import Any, assert_never
 
 from unmask.base.json_settings import JsonSettings, parse_json
-from unmask.errors import CorruptCheckpoint, quoted
-from unmask.spec import POOLING, Activation, Dense, LayerNorm, OutputLayer, PoolingMode, UnitLength
+from unmask.errors import CorruptCheckpoint, TensorMismatch, UnsafeCheckpoint, quoted
+from unmask.spec import (
+    POOLING,
+    Activation,
+    CheckpointOutput,
+    Dense,
+    EncoderSpec,
+    LayerNorm,
+    OutputLayer,
+    PoolingMode,
+    UnitLength,
+)
+from unmask.spec.embedding_head import output_layers, pooled_width
+from unmask.weights.tensors import WEIGHTS, StoredTensor, tensors_of_file
 
 OpenFile = Callable[[str], bytes | None]
 """The contents of a file of the folder by its name; None if there is no such file."""
@@ -272,3 +284,70 @@ def write_pooling(modes: tuple[PoolingMode, ...], width: int, *, pools_prompt: b
     else:
         pooling = {"embedding_dimension": width, "pooling_mode": [POOLING[mode].name for mode in modes]}
     return pooling if pools_prompt else pooling | {"include_prompt": False}
+
+
+PICKLED = "pytorch_model.bin"
+
+STANFORD_TENSOR = "linear.weight"
+"""The projection in the files of a ColBERT checkpoint by Stanford's code, beside the encoder's tensors."""
+
+
+@dataclass(frozen=True)
+class StoredOutput:
+    """The output that a folder defines, and where its weights are."""
+
+    head: CheckpointOutput
+    folders: tuple[str, ...] = ()
+    """The folder of the weights of each of its layers; "" for the encoder's own files."""
+
+
+def output_tensors(
+    folder: Path, output: StoredOutput, spec: EncoderSpec, encoder_tensors: Mapping[str, StoredTensor]
+) -> dict[str, StoredTensor]:
+    """Our name of each tensor of the output's layers, and where it is stored.
+
+    Args:
+        folder: the checkpoint's.
+        output: its output.
+        spec: its encoder.
+        encoder_tensors: the tensors in the encoder's files.
+
+    Raises:
+        CorruptCheckpoint: a file is missing or damaged.
+        UnsafeCheckpoint: a module's weights are pickled.
+        TensorMismatch: a tensor is missing, has another shape than the folder says, or is not known.
+    """
+    tensors: dict[str, StoredTensor] = {}
+    layers = output_layers(output.head)
+    shapes = layer_shapes(layers, pooled_width(output.head, spec))
+    for index, (shapes_of_layer, inside) in enumerate(zip(shapes, output.folders, strict=True)):
+        if not shapes_of_layer:
+            continue
+        stored = encoder_tensors if inside == "" else _module_tensors(folder, inside)
+        if inside != "":
+            unknown = sorted(stored.keys() - shapes_of_layer.keys())
+            if unknown:
+                raise TensorMismatch(
+                    f"{inside}/{WEIGHTS} holds {unknown[0]}, which its config.json does not ask for"
+                )
+        for name, shape in shapes_of_layer.items():
+            where = str(PurePosixPath(inside, WEIGHTS))
+            if name not in stored:
+                raise TensorMismatch(f"{where} lacks the tensor {name}, which its config.json asks for")
+            if stored[name].shape != shape:
+                has, asked = (" x ".join(map(str, sizes)) for sizes in (stored[name].shape, shape))
+                raise TensorMismatch(f"{name} in {where} has shape {has}, and the folder asks for {asked}")
+            tensors[f"output.{index}.{name}"] = replace(stored[name], key=stored[name].key or name)
+    return tensors
+
+
+def _module_tensors(folder: Path, inside: str) -> Mapping[str, StoredTensor]:
+    path = folder / inside / WEIGHTS
+    if path.exists():
+        return tensors_of_file(path)
+    if (path.parent / PICKLED).exists():
+        raise UnsafeCheckpoint(
+            f"{path.parent} holds only pickled weights, which can run code when opened; "
+            f"make a safe copy with: unmask convert {folder} NEW_FOLDER"
+        )
+    raise CorruptCheckpoint(f"modules.json names {inside}, whose {WEIGHTS} is not in the folder")

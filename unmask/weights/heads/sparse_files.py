@@ -20,7 +20,6 @@ from unmask.base.json_settings import JsonSettings
 from unmask.errors import CorruptCheckpoint, quoted
 from unmask.spec import SparseVector
 from unmask.text import Tokenizer
-from unmask.weights.heads.output_tensors import StoredOutput
 from unmask.weights.heads.sentence_modules import (
     CLASSES,
     ST_CONFIG,
@@ -28,6 +27,7 @@ from unmask.weights.heads.sentence_modules import (
     Module,
     NotKnown,
     OpenFile,
+    StoredOutput,
     module_files,
     modules_of,
     prompts_of,

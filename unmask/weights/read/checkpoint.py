@@ -24,11 +24,10 @@ from unmask.families import Compat, Family, family_of
 from unmask.spec import CheckpointOutput, Classifier, ClassifierRole, EncoderSpec
 from unmask.spec.config import WITHOUT_EFFECT
 from unmask.text.build import SENTENCE_PIECE_LAYOUTS
-from unmask.text.literal import SpecialTokens
+from unmask.text.special import SpecialTokens
 from unmask.text.tokenizer import TOKENIZER_FILES, Tokenizer
 from unmask.weights.heads.embedding_head import EMBEDDING_FILES, read_output
-from unmask.weights.heads.output_tensors import STANFORD_TENSOR, StoredOutput, output_tensors
-from unmask.weights.heads.sentence_modules import modules_of
+from unmask.weights.heads.sentence_modules import STANFORD_TENSOR, StoredOutput, modules_of, output_tensors
 from unmask.weights.heads.sparse_files import encoder_folder, query_weights
 from unmask.weights.read.find import Source
 from unmask.weights.tensor_report import canonical

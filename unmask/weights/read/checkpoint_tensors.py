@@ -1,12 +1,23 @@
-"""Match the tensors of a checkpoint with those of its encoder, by name, shape and type. Free of torch."""
+"""The tensors of a checkpoint: matched with those of its encoder, and read as numpy arrays. Free of torch.
 
+They match by name, shape and type; arrays are read one at a time from files mapped into memory.
+"""
+
+import json
+import mmap
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from unmask.errors import CorruptCheckpoint, TensorMismatch
 from unmask.spec.shapes import tensor_shapes
 from unmask.weights.read.checkpoint import Checkpoint
 from unmask.weights.tensor_report import TensorReport, match_tensors
+from unmask.weights.tensors import StoredTensor, in_our_order
 
 FLOATS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 """Types of stored weights, as safetensors writes them and as torch does."""
@@ -61,3 +72,120 @@ def differs_from_copy(name: str, other: str) -> TensorMismatch:
 
 def _by(shape: tuple[int, ...]) -> str:
     return " x ".join(map(str, shape)) or "a single number"
+
+
+Float32s = NDArray[np.float32]
+STORED = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+"""numpy's types of stored numbers; a bfloat16 is the upper half of a float32."""
+BEYOND = {"float32": 2.0**128 - 2.0**103, "bfloat16": 2.0**128 - 2.0**119}
+"""The least magnitude that is rounded to infinity."""
+AT_ONCE = 1 << 20
+"""Numbers that are checked at once."""
+
+
+class StoredArrays(Mapping[str, Float32s]):
+    """The tensors of a checkpoint without an adapter, in float32, by our names.
+
+    An array is read when it is asked for, and is often a view of its file. Pages of the file that were read
+    for earlier ones are given back to the system, so that memory stays small.
+    """
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self._spec, self._report = checkpoint.spec, report_tensors(checkpoint)
+        self._stored = {**checkpoint.tensors, **checkpoint.output_tensors}
+        self._outputs = tuple(checkpoint.output_tensors)
+        self._files: dict[Path, _MappedFile] = {}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._report.sources)
+
+    def __len__(self) -> int:
+        return len(self._report.sources)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._report.sources
+
+    def __getitem__(self, name: str) -> Float32s:
+        parts = [self._read(stored) for stored in self._report.sources[name]]
+        whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return in_our_order(whole, self._report.reorders.get(name), self._spec)
+
+    def parts(self, name: str, rows: int) -> Iterator[Float32s]:
+        """A tensor some rows after the others; of the file, only these are in memory."""
+        sources = self._report.sources[name]
+        if len(sources) > 1 or name in self._report.reorders:
+            yield self[name]
+            return
+        for start in range(0, len(self._view(sources[0])), rows):
+            yield _float32(self._view(sources[0])[start : start + rows])
+
+    def check(self, dtype: str) -> None:
+        """Read everything once, heads and output layers included, as a load in ``dtype`` would.
+
+        Raises:
+            CorruptCheckpoint: a file is damaged, or holds a number that is not finite in ``dtype``.
+            TensorMismatch: a second copy of a tensor differs from it.
+        """
+        used = [name for sources in self._report.sources.values() for name in sources]
+        for name in (*used, *self._outputs):
+            size = self._view(name).size
+            # A view for each part, so that pages of earlier parts are given back.
+            parts = (
+                self._view(name).reshape(-1)[start : start + AT_ONCE] for start in range(0, size, AT_ONCE)
+            )
+            if not all(_is_finite(part, BEYOND[dtype]) for part in parts):
+                raise not_finite_in(name, dtype)
+        for name, ours in self._report.copies.items():
+            if not np.array_equal(self._read(name), self[ours]):
+                raise differs_from_copy(name, self._report.sources[ours][0])
+
+    def _read(self, name: str) -> Float32s:
+        return _float32(self._view(name))
+
+    def _view(self, name: str) -> NDArray[Any]:
+        """A stored tensor as a view of its file."""
+        stored = self._stored[name]
+        if stored.file not in self._files:
+            self._files[stored.file] = _MappedFile(stored.file)
+        return self._files[stored.file].view(stored, stored.key or name)
+
+
+class _MappedFile:
+    """A safetensors file in memory: eight bytes with the size of a JSON header, the header, and the numbers.
+
+    Its header was checked when the checkpoint was read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            with path.open("rb") as file:
+                size = int.from_bytes(file.read(8), "little")
+                self._header = json.loads(file.read(size))
+                self._start = 8 + size
+                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except (OSError, ValueError) as error:
+            raise damaged(path, error) from None
+
+    def view(self, stored: StoredTensor, key: str) -> NDArray[Any]:
+        """A tensor of the file; pages that were read for others are given back."""
+        self._map.madvise(mmap.MADV_DONTNEED)
+        try:
+            first, end = self._header[key]["data_offsets"]
+            dtype = np.dtype(STORED[stored.dtype])
+            count, start = (end - first) // dtype.itemsize, self._start + first
+            return np.frombuffer(self._map, dtype, count, start).reshape(stored.shape)
+        except (KeyError, ValueError) as error:
+            raise damaged(self._path, error) from None
+
+
+def _float32(values: NDArray[Any]) -> Float32s:
+    if values.dtype == np.uint16:
+        return (values.astype(np.uint32) << 16).view(np.float32)
+    return values.astype(np.float32, copy=False)
+
+
+def _is_finite(values: NDArray[Any], beyond: float) -> bool:
+    """Whether all magnitudes are below a limit; NaN is not."""
+    numbers = _float32(values) if values.dtype == np.uint16 else values
+    return -beyond < float(numbers.min()) <= float(numbers.max()) < beyond
