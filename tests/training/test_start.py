@@ -6,7 +6,7 @@ from tests.support.tiny import change_tensors
 from tests.training.runs import Heard, Instead, same_tensors, write_run, write_texts
 from unmask.errors import UnmaskError
 from unmask.training.pretrain import pretrain, read_run
-from unmask.training.pretrain.run_text import read_text
+from unmask.training.pretrain.run import read_text
 from unmask.training.pretrain.start import run_encoder, run_inputs, run_tokenizer
 from unmask.training.run.callbacks import Callback
 from unmask.training.run.ranks import Ranks
