@@ -10,7 +10,7 @@ from unmask.explorer import Api
 from unmask.explorer.routes.tasks import _replaced
 from unmask.interpret.effects.attribution import attribution
 from unmask.interpret.effects.target import TokenClasses
-from unmask.tasks.long_texts import WindowedLogits
+from unmask.tasks.logits import WindowedLogits
 from unmask.text.windows import windows
 
 TEXT = "Marie Curie was born in Warsaw and worked in Paris."

@@ -6,7 +6,6 @@ Names that need torch are imported when first used.
 from typing import TYPE_CHECKING
 
 from unmask.base.optional import lazy_names
-from unmask.interpret.head_summary import HeadSummary
 from unmask.interpret.watch import Watch, unwatched
 
 if TYPE_CHECKING:

@@ -28,9 +28,7 @@ from unmask.tasks.tag import Tagging, tag, words_of
 from unmask.text import Encoding, Tokenizer
 from unmask.text.masking import spellings
 from unmask.text.windows import windows
-from unmask.training.view.masked import mask_epochs, masked_view
-from unmask.training.view.pairs import sentence_pair_view
-from unmask.training.view.replaced import replaced_by_reader
+from unmask.training.view.steps import mask_epochs, masked_view, replaced_by_reader, sentence_pair_view
 from unmask.training.view.values import Corruption, EpochTargets
 
 TaskKind = Literal["classes", "labels", "answers"]

@@ -165,8 +165,7 @@ def checked_name(name: object) -> str:
 
 def place_of(name: str) -> str:
     """The place of a name: a folder (also those of this package), the cache of the hub, or the hub."""
-    from unmask.weights.read.find import DEFAULT, SHIPPED
-    from unmask.weights.read.hub import cached
+    from unmask.weights.read.find import DEFAULT, SHIPPED, cached
 
     if name == DEFAULT or name in SHIPPED or Path(name).expanduser().is_dir() or "/" not in name:
         return "folder"

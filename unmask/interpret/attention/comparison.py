@@ -30,8 +30,7 @@ from unmask.spec.global_tokens import (
 )
 from unmask.spec.heads import is_per_token
 from unmask.text import Encoding
-from unmask.text.borders import word_borders
-from unmask.text.sentences import sentence_starts
+from unmask.text.borders import sentence_starts, word_borders
 
 CELLS = 1 << 24
 """Weights that are read of each text at most, over all heads; the rows of more are sampled."""
