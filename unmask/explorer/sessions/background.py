@@ -234,7 +234,7 @@ class Corpora:
     """The corpus of one explorer, as far as its models have read it.
 
     Args:
-        given: a file or texts; None takes the sentences of the package.
+        corpus: a file or texts; None takes the sentences of the package.
         cache: the folder where results are kept; None keeps them in memory alone.
         models: the explorer's models.
         worker: runs one model at a time.
