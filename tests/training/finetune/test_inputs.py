@@ -11,7 +11,6 @@ from tests.training.finetune.test_finetune import Heard, place, table
 from unmask.errors import InvalidRequest
 from unmask.evaluate.protocols.runs import TaskFiles, scored_run
 from unmask.training.finetune.result import UNCHANGED
-from unmask.evaluate.protocols.protocol_runs import TaskFiles, scored_run
 from unmask.training.finetune.run import FinetuneRun, finetune
 from unmask.training.finetune.settings import settings_of_table
 from unmask.training.run.trainer import Stopped, Trainer

@@ -17,7 +17,6 @@ from unmask.evaluate.protocols.glue import evaluate_glue
 from unmask.evaluate.protocols.protocols import Average, merged, nested, protocol_names, read_protocol
 from unmask.evaluate.protocols.report import average_report, markdown, task_report
 from unmask.evaluate.protocols.runs import TaskFiles, official_files, run_settings, trials
-from unmask.training.finetune.settings import DataSettings
 from unmask.training.finetune.records import read_labeled
 from unmask.training.finetune.run import FinetuneRun
 from unmask.training.finetune.settings import DataSettings

@@ -27,13 +27,18 @@ from unmask.evaluate.protocols.report import (
 from unmask.evaluate.protocols.scores import labeled_figures
 from unmask.text.lines import COMPRESSED
 from unmask.training.data.labeled import check_unchanged, digest_of
-from unmask.training.finetune.data_settings import DataSettings
 from unmask.training.finetune.grid import FREE
-from unmask.training.finetune.inputs import UNCHANGED, inputs_of
 from unmask.training.finetune.records import ReadingNotes, read_labeled
-from unmask.training.finetune.result import FinetuneResult, read_intervals, write_json, written_intervals
+from unmask.training.finetune.result import (
+    UNCHANGED,
+    FinetuneResult,
+    inputs_of,
+    read_intervals,
+    write_json,
+    written_intervals,
+)
 from unmask.training.finetune.run import finetune
-from unmask.training.finetune.settings import FinetuneSettings, settings_of_table
+from unmask.training.finetune.settings import DataSettings, FinetuneSettings, settings_of_table
 from unmask.training.run.callbacks import Callback, listener
 from unmask.training.run.run import exclusive_lock
 from unmask.training.run.settings import Device
