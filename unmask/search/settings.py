@@ -13,7 +13,7 @@ from unmask.search.analysis import Analyzer
 from unmask.search.options import VIEWS, Chunking, Mode, View
 from unmask.spec import MultiVector, PairScore, PooledVector, SparseVector, UnknownOutput
 from unmask.tasks.prompts import prompt_of
-from unmask.text.literal import SpecialTokens
+from unmask.text.special import SpecialTokens
 
 HASHED = (".safetensors", ".json", ".txt", ".model", ".bin")
 """Endings of the files of a checkpoint that decide what it computes."""
