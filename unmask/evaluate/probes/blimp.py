@@ -10,7 +10,7 @@ from typing import Any
 
 from unmask.base.intervals import wilson_interval
 from unmask.errors import InvalidRequest, InvalidText
-from unmask.evaluate.probes.files import files_in, opened, plain_name
+from unmask.evaluate.probes.files import check_limit, files_in, opened, plain_name
 from unmask.evaluate.probes.scoring import Score, Sentence, check_masked, pseudo_log_likelihoods
 from unmask.models.load import Model
 from unmask.tasks.progress import Progress
@@ -91,8 +91,7 @@ def read_blimp(folder: Path, limit: int | None = None) -> list[MinimalPair]:
         InvalidRequest: there is no such folder or file, or ``limit`` is below 1.
         InvalidText: a file cannot be read, or a line is not a pair.
     """
-    if limit is not None and limit < 1:
-        raise InvalidRequest(f"limit is {limit}; it must be at least 1 (--limit)")
+    check_limit(limit)
     files = files_in(folder, [".jsonl"])
     files = [path for path in files if plain_name(path) == JOINED] or files
     pairs_of: dict[str, list[MinimalPair]] = defaultdict(list)

@@ -48,6 +48,16 @@ class LinearProbe:
         return float((self.logits(x_MD).argmax(-1) == classes_M).double().mean())
 
 
+def moments(x_MD: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean and the deviation of each feature, (D,) each, with which features are standardized.
+
+    The deviation of a constant feature is infinite: it has no information, and becomes 0 rather than noise.
+    """
+    mean_D = x_MD.mean(0)
+    deviation_D = x_MD.std(0, correction=0)
+    return mean_D, torch.where(deviation_D > 1e-6 * mean_D.abs() + 1e-12, deviation_D, torch.inf)
+
+
 def fit_linear(
     x_MD: Tensor,
     classes_M: Tensor,
@@ -64,10 +74,7 @@ def fit_linear(
     on the dev rows is used, the stronger one if two are equal. ``x_MD`` is overwritten with the standardized
     features to save memory.
     """
-    mean_D = x_MD.mean(0)
-    deviation_D = x_MD.std(0, correction=0)
-    # A constant feature has no information; it becomes 0 rather than noise.
-    deviation_D = torch.where(deviation_D > 1e-6 * mean_D.abs() + 1e-12, deviation_D, torch.inf)
+    mean_D, deviation_D = moments(x_MD)
     x_MD.sub_(mean_D).div_(deviation_D)
     weight_CD = x_MD.new_zeros(class_count, x_MD.shape[1], requires_grad=True)
     bias_C = x_MD.new_zeros(class_count, requires_grad=True)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest, InvalidText, TextTooLong
-from unmask.evaluate.probes.files import files_in
+from unmask.evaluate.probes.files import check_limit, files_in
 from unmask.evaluate.probes.head_accuracy import Answers, Comparison, accuracies, compare_all
 from unmask.interpret.corpus.measure import MOST_TOKENS
 from unmask.interpret.corpus.word_links import LinkedText, right_answers
@@ -93,8 +93,7 @@ def read_coreference(path: Path, limit: int | None = None) -> list[Document]:
         InvalidRequest: there is no file or document, or ``limit`` is below 1.
         InvalidText: a file cannot be read, a line has too few columns, or brackets do not match.
     """
-    if limit is not None and limit < 1:
-        raise InvalidRequest(f"limit is {limit}; it must be at least 1 (--limit)")
+    check_limit(limit)
     documents = []
     for file in files_in(path, ENDINGS):
         for document in _documents(file):

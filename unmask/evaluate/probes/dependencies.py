@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest, InvalidText, TextTooLong
+from unmask.evaluate.probes.files import check_limit
 from unmask.evaluate.probes.head_accuracy import Answers, Comparison, accuracies, compare_all
 from unmask.interpret.corpus.measure import MOST_TOKENS
 from unmask.interpret.corpus.word_links import LinkedText, right_answers
@@ -100,8 +101,7 @@ def read_trees(path: Path, limit: int | None = None) -> list[Tree]:
         InvalidRequest: there is no sentence, or ``limit`` is below 1.
         InvalidText: the file cannot be read, or a row has no head or relation.
     """
-    if limit is not None and limit < 1:
-        raise InvalidRequest(f"limit is {limit}; it must be at least 1 (--limit)")
+    check_limit(limit)
     trees = []
     for sentence in conllu_sentences(path):
         trees.append(_tree(sentence))

@@ -10,6 +10,16 @@ from unmask.text.lines import COMPRESSED, DAMAGED
 from unmask.text.lines import opened as decompressed_file
 
 
+def check_limit(limit: int | None) -> None:
+    """Refuse a limit of inputs that leaves none.
+
+    Raises:
+        InvalidRequest: it is below 1.
+    """
+    if limit is not None and limit < 1:
+        raise InvalidRequest(f"limit is {limit}; it must be at least 1 (--limit)")
+
+
 def plain_name(path: Path) -> str:
     """The file's name without its compression suffix."""
     return path.stem if path.suffix in COMPRESSED else path.name

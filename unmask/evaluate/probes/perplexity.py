@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from unmask.base.intervals import Interval, ratio_interval
 from unmask.errors import InvalidRequest, NonFiniteResult
-from unmask.evaluate.probes.files import files_in, opened, plain_name
+from unmask.evaluate.probes.files import check_limit, files_in, opened, plain_name
 from unmask.evaluate.probes.scoring import (
     Answer,
     Question,
@@ -108,8 +108,7 @@ def text_windows(
         InvalidRequest: a window of this size has no room for text or exceeds the maximum length, ``limit`` is
             below 1, or there is no text.
     """
-    if limit is not None and limit < 1:
-        raise InvalidRequest(f"limit is {limit}; it must be at least 1 (--limit)")
+    check_limit(limit)
     longest = model.max_tokens
     size = min(WINDOW_TOKENS, longest or WINDOW_TOKENS) if tokens is None else tokens
     if longest is not None and size > longest:

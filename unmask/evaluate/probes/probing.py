@@ -26,7 +26,7 @@ from unmask.base.intervals import Interval, ratio_interval
 from unmask.engines.engine import Engine
 from unmask.engines.torch_engine import TorchEngine
 from unmask.errors import InvalidRequest
-from unmask.evaluate.probes.classifiers import HIDDEN, fit_linear, fit_mlp
+from unmask.evaluate.probes.classifiers import HIDDEN, fit_linear, fit_mlp, moments
 from unmask.evaluate.probes.head_accuracy import Accuracy, accuracies
 from unmask.evaluate.probes.words import (
     PARTS,
@@ -416,8 +416,7 @@ class _Task:
 
         The states of the layer, (W, D) of each part, are overwritten.
         """
-        mean_D, deviation_D = x["train"].mean(0), x["train"].std(0, correction=0)
-        deviation_D = torch.where(deviation_D > 1e-6 * mean_D.abs() + 1e-12, deviation_D, torch.inf)
+        mean_D, deviation_D = moments(x["train"])
         for states in x.values():
             states.sub_(mean_D).div_(deviation_D)
         right_of = {}

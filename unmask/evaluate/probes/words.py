@@ -16,7 +16,7 @@ from torch import Tensor
 from unmask.encoder.finite import is_finite
 from unmask.engines.engine import Engine
 from unmask.errors import InvalidRequest, InvalidText, TextTooLong, not_finite
-from unmask.evaluate.probes.files import files_in, plain_name
+from unmask.evaluate.probes.files import check_limit, files_in, plain_name
 from unmask.models.load import Model
 from unmask.text import Encoding, PackedBatch, layouts, token_budget_batches
 from unmask.text.layouts import CONLLU_COLUMNS, columns_of, conllu_sentences
@@ -58,7 +58,7 @@ def read_treebank(folder: Path, limit: int | None = None) -> dict[str, list[Tagg
             below 1.
         InvalidText: a file cannot be read, or is not CoNLL-U.
     """
-    _check_limit(limit)
+    check_limit(limit)
     files = files_in(folder, [".conllu"])
     treebank = {}
     for part in PARTS:
@@ -67,11 +67,6 @@ def read_treebank(folder: Path, limit: int | None = None) -> dict[str, list[Tagg
         if not treebank[part]:
             raise InvalidRequest(f"{path} holds no sentence; name another folder (--data)")
     return treebank
-
-
-def _check_limit(limit: int | None) -> None:
-    if limit is not None and limit < 1:
-        raise InvalidRequest(f"limit is {limit}; it must be at least 1 (--limit)")
 
 
 def _file(folder: Path, files: Sequence[Path], part: str, or_ending: str) -> Path:
@@ -120,7 +115,7 @@ def read_labeled(
         InvalidRequest: a part is missing or empty, or ``limit`` is below 1.
         InvalidText: a file cannot be read, or a word has no label.
     """
-    _check_limit(limit)
+    check_limit(limit)
     files = files_in(data, ENDINGS)
     if data.is_file():
         divided: dict[str, list[TaggedSentence]] = {part: [] for part in PARTS}
