@@ -397,6 +397,74 @@ def test_texts_are_embedded_without_torch(environment):
         assert cosines(np.array(vectors), wanted).min() > least[dtype], dtype
 
 
+HIDDEN_TORCH = """
+import json, sys
+sys.modules["torch"] = None  # as where it is not installed
+import unmask
+from unmask.engines.native import library
+precisions = library.connected().precisions
+texts = ["a first text", "a second, longer text", "word " * 240]
+found = {dtype: unmask.load("default", dtype=dtype).embed(texts).tolist() for dtype in precisions}
+assert unmask.load("default").similarity(texts[:1], texts[1:]).shape == (1, 2)
+print(json.dumps(found))
+"""
+
+
+@needs_library
+def test_texts_are_embedded_where_torch_is_not_installed():
+    done = subprocess.run(
+        [sys.executable, "-c", HIDDEN_TORCH], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    vectors = json.loads(done.stdout)
+    assert {"float32", "int8"} <= set(vectors), "products that need no torch"
+    texts = ["a first text", "a second, longer text", "word " * 240]
+    wanted = unmask.load("default", backend="torch").embed(texts)
+    for dtype, least in {"float32": 0.999999, "int8": 0.985}.items():
+        assert cosines(np.array(vectors[dtype]), wanted).min() > least, dtype
+
+
+WIDE_WINDOWS = replace(
+    ROTARY_WINDOWS,
+    layers=tuple(
+        replace(layer, mixer=replace(layer.mixer, pattern=SlidingWindow(radius=64)))
+        for layer in ROTARY_WINDOWS.layers
+    ),
+)
+"""Whose keys of a block of queries are more than one tile."""
+BATCHED = {name: spec for name, spec in SUPPORTED.items() if spec is not BLOCKS} | {
+    "wide windows": WIDE_WINDOWS
+}
+EVERY_LENGTH = (5, 700, 95, 96, 97, 191, 1, 193, 255, 257, 385, 450)
+
+
+@needs_library
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("name", BATCHED)
+def test_a_text_has_the_same_bits_in_every_batch_and_with_every_number_of_threads(name, precision):
+    spec = BATCHED[name]
+    native = layers_of(random_encoder(spec), precision)
+    limit = spec.max_tokens or EVERY_LENGTH[1]
+    generator = np.random.default_rng(0)
+    texts = [
+        (generator.integers(0, VOCABULARY, length), generator.integers(0, types_of(spec), length))
+        for length in (min(length, limit) for length in EVERY_LENGTH)
+    ]
+    alone = [native.hidden_states(PackedBatch.of_ids([ids], [types]), 1) for ids, types in texts]
+    for order, threads in (
+        (range(12), 1),
+        (range(12), 2),
+        (range(11, -1, -1), 5),
+        ((1, 10, 3), 2),
+        ((1,), 3),
+    ):
+        some = PackedBatch.of_ids([texts[i][0] for i in order], [texts[i][1] for i in order])
+        states = native.hidden_states(some, threads)
+        ends = np.cumsum([len(texts[i][0]) for i in order])
+        for i, part in zip(order, np.split(states, ends[:-1]), strict=True):
+            np.testing.assert_array_equal(part, alone[i], err_msg=f"{len(part)} tokens")
+
+
 THREADS_SET_LATER = """
 import sys
 import unmask

@@ -60,3 +60,13 @@ def test_an_int8_product_that_adds_pairs_in_16_bits_is_not_used(tmp_path, satura
         [sys.executable, "-c", CONNECT, built, made], check=True, capture_output=True, text=True, timeout=60
     )
     assert json.loads(ran.stdout) == proved
+
+
+@pytest.mark.skipif(isinstance(library.connected(), str), reason=f"no native library: {library.connected()}")
+def test_the_products_of_the_library_itself_are_proved():
+    built = library.file_of(library.connected().level)
+    program = CONNECT.replace("sys.argv[2].encode()", "None")
+    ran = subprocess.run(
+        [sys.executable, "-c", program, built], check=True, capture_output=True, text=True, timeout=60
+    )
+    assert json.loads(ran.stdout) == 1 | INT8

@@ -1,8 +1,9 @@
 // The layers of an encoder for inference on an x86 CPU, over packed sequences.
 //
-// Matrix products are oneDNN's brgemm micro-kernels, which libtorch exports; `native_connect` finds them by name.
-// Everything else is loops over vectors of 16 floats, written with the vector extensions of GCC and Clang, so that
-// one source serves every instruction set. States are float32 between products in every precision.
+// Matrix products are micro-kernels: a tile of the result stays in registers while it is summed. They are those of
+// this file, or with AVX-512 oneDNN's brgemm where libtorch exports it; `native_connect` finds these by name.
+// Everything else is loops over vectors of floats, written with the vector extensions of GCC and Clang, so that one
+// source serves every instruction set. States are float32 between products in every precision.
 //
 // Work is blocks of rows (tokens). A block runs through a whole layer: attention over the queries, keys and values
 // of the layer, the output projection, the feed-forward network, and the queries, keys and values of the next layer.
@@ -17,6 +18,11 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
 
 #include <algorithm>
 #include <atomic>
@@ -36,12 +42,17 @@ namespace {
 
 // --- vectors ---------------------------------------------------------------------------------------------------
 
+// A vector is one register: compilers lower longer vectors through memory.
+#ifdef __AVX512F__
 constexpr int LANES = 16;
-typedef float Floats __attribute__((vector_size(64)));
-typedef int32_t Ints __attribute__((vector_size(64)));
-typedef uint32_t Bits __attribute__((vector_size(64)));
-typedef uint16_t Halves __attribute__((vector_size(32)));
-typedef uint8_t Bytes __attribute__((vector_size(16)));
+#else
+constexpr int LANES = 8;
+#endif
+typedef float Floats __attribute__((vector_size(LANES * 4)));
+typedef int32_t Ints __attribute__((vector_size(LANES * 4)));
+typedef uint32_t Bits __attribute__((vector_size(LANES * 4)));
+typedef uint16_t Halves __attribute__((vector_size(LANES * 2)));
+typedef uint8_t Bytes __attribute__((vector_size(LANES)));
 
 template <class To, class From>
 inline To same_bits(From from) {
@@ -61,7 +72,11 @@ inline void store(float* to, Floats x) { memcpy(to, &x, sizeof x); }
 
 inline Floats all(float x) { return x - Floats{}; }
 
+#ifdef __AVX512F__
 constexpr Ints COUNT = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+#else
+constexpr Ints COUNT = {0, 1, 2, 3, 4, 5, 6, 7};
+#endif
 
 // Lanes first <= i < end keep x, the others become `other`.
 inline Floats only(Floats x, int first, int end, float other) {
@@ -184,6 +199,7 @@ inline Floats activate(Floats x, int activation) {
 enum Precision { FLOAT32 = 0, BFLOAT16 = 1, INT8 = 2 };
 
 typedef int64_t Size;
+// A product (m, n) of rows of length k, with the leading dimensions of both factors and the result, to which it may add.
 typedef void (*ProductFloats)(Size, Size, Size, Size, Size, Size, bool, const float*, const float*, float*, bool);
 typedef void (*ProductHalves)(Size, Size, Size, Size, Size, Size, bool, const void*, const void*, float*, bool);
 typedef void (*ProductBytes)(Size, Size, Size, Size, Size, Size, bool, const unsigned char*, const signed char*,
@@ -195,6 +211,91 @@ ProductHalves product_halves;
 ProductBytes product_bytes;
 Release release_tiles;
 
+// Products of this file. A tile of the result is summed in registers, feature after feature, so the bits of a row depend
+// on no other row.
+namespace tiles {
+
+constexpr int ROWS = 6;                    // of a tile
+constexpr int WIDE = LANES == 16 ? 4 : 2;  // vectors of a row of a tile
+// Features whose right factors stay in the cache: the second one, or for a few rows, which read weights at the speed of
+// memory, the first, so that every strip of a slice is read before the next.
+constexpr int DEPTH = 768, FEW = 12, FEW_DEPTH = 64;
+
+template <int R, int V>
+inline void tile(int k, Size lda, Size ldb, Size ldc, bool add, const float* a, const float* b, float* c) {
+    Floats sums[R][V];
+    for (int r = 0; r < R; r++)
+        for (int v = 0; v < V; v++) sums[r][v] = add ? load(c + r * ldc + v * LANES) : Floats{};
+    for (int i = 0; i < k; i++, b += ldb)
+#pragma GCC unroll 6
+        for (int r = 0; r < R; r++)
+            for (int v = 0; v < V; v++) sums[r][v] += a[r * lda + i] * load(b + v * LANES);
+    for (int r = 0; r < R; r++)
+        for (int v = 0; v < V; v++) store(c + r * ldc + v * LANES, sums[r][v]);
+}
+
+#ifdef __AVX2__
+// V is 1: eight columns. Products of unsigned and signed bytes are summed as pairs of 16 bits, of which none saturates.
+template <int R, int V>
+inline void tile(int k, Size lda, Size ldb, Size ldc, bool add, const unsigned char* a, const signed char* b, int32_t* c) {
+    __m256i sums[R];
+    for (int r = 0; r < R; r++) sums[r] = add ? _mm256_loadu_si256((const __m256i*)(c + r * ldc)) : __m256i{};
+    for (int i = 0; i < k; i += 4, b += ldb * 4) {
+        const __m256i right = _mm256_loadu_si256((const __m256i*)b);
+        const __m256i even = _mm256_srai_epi16(_mm256_slli_epi16(right, 8), 8), odd = _mm256_srai_epi16(right, 8);
+#pragma GCC unroll 6
+        for (int r = 0; r < R; r++) {
+            int four;
+            memcpy(&four, a + r * lda + i, 4);
+            const __m256i left = _mm256_set1_epi32(four);
+            const __m256i by_even = _mm256_madd_epi16(_mm256_and_si256(left, _mm256_set1_epi16(255)), even);
+            const __m256i by_odd = _mm256_madd_epi16(_mm256_srli_epi16(left, 8), odd);
+            sums[r] = _mm256_add_epi32(sums[r], _mm256_add_epi32(by_even, by_odd));
+        }
+    }
+    for (int r = 0; r < R; r++) _mm256_storeu_si256((__m256i*)(c + r * ldc), sums[r]);
+}
+#endif
+
+// A strip of columns, tile after tile.
+template <int V, class Left, class Right, class Sum>
+void strip(Size m, int k, Size lda, Size ldb, Size ldc, bool add, const Left* a, const Right* b, Sum* c) {
+    for (; m >= ROWS; m -= ROWS, a += ROWS * lda, c += ROWS * ldc) tile<ROWS, V>(k, lda, ldb, ldc, add, a, b, c);
+    switch (m) {
+        case 5:
+            return tile<5, V>(k, lda, ldb, ldc, add, a, b, c);
+        case 4:
+            return tile<4, V>(k, lda, ldb, ldc, add, a, b, c);
+        case 3:
+            return tile<3, V>(k, lda, ldb, ldc, add, a, b, c);
+        case 2:
+            return tile<2, V>(k, lda, ldb, ldc, add, a, b, c);
+        case 1:
+            return tile<1, V>(k, lda, ldb, ldc, add, a, b, c);
+    }
+}
+
+void product(Size m, Size n, Size k, Size lda, Size ldb, Size ldc, bool add, const float* a, const float* b, float* c, bool) {
+    const Size depth = m <= FEW ? FEW_DEPTH : DEPTH;
+    for (Size deep = 0; deep < k; deep += depth) {
+        const int some = (int)std::min(depth, k - deep);
+        const bool more = add || deep;
+        Size j = 0;
+        for (; j + WIDE * LANES <= n; j += WIDE * LANES)
+            strip<WIDE>(m, some, lda, ldb, ldc, more, a + deep, b + deep * ldb + j, c + j);
+        for (; j < n; j += LANES) strip<1>(m, some, lda, ldb, ldc, more, a + deep, b + deep * ldb + j, c + j);
+    }
+}
+
+#ifdef __AVX2__
+void product(Size m, Size n, Size k, Size lda, Size ldb, Size ldc, bool add, const unsigned char* a, const signed char* b,
+             int32_t* c, bool) {
+    for (Size j = 0; j < n; j += 8) strip<1>(m, (int)k, lda, ldb, ldc, add, a, b + j * 4, c + j);
+}
+#endif
+
+}  // namespace tiles
+
 constexpr int PANEL = 64;   // columns of a product that are computed together
 constexpr int BLOCK = 192;  // rows of a block
 constexpr int KEYS = 256;   // keys of a tile of attention
@@ -203,6 +304,8 @@ constexpr int MARGIN = 64;  // bytes behind each buffer, for vectors that begin 
 inline int up(int x, int to) { return (x + to - 1) / to * to; }
 
 inline size_t bytes_of(int precision) { return precision == FLOAT32 ? 4 : precision == BFLOAT16 ? 2 : 1; }
+
+constexpr size_t HUGE_PAGE = size_t(2) << 20;  // large buffers lie in such pages where the system has them
 
 struct Buffer {
     void* at = nullptr;
@@ -220,7 +323,10 @@ struct Buffer {
         if (bytes > size) {
             free(at);
             at = nullptr, size = 0;
-            if (posix_memalign(&at, 64, bytes)) throw std::bad_alloc();
+            const bool large = bytes >= HUGE_PAGE / 2;
+            if (large) bytes = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+            if (posix_memalign(&at, large ? HUGE_PAGE : 64, bytes)) throw std::bad_alloc();
+            if (large) madvise(at, bytes, MADV_HUGEPAGE);
             memset(at, 0, bytes);
             size = bytes;
         }
@@ -232,7 +338,7 @@ struct Buffer {
     }
 };
 
-// A weight (N, K) in panels of 64 rows, each as brgemm reads it: (K / s, 64, s), s features of a row together.
+// A weight (N, K) in panels of 64 rows, each as a product reads it: (K / s, 64, s), s features of a row together.
 struct Linear {
     int rows = 0, columns = 0, panels = 0, depth = 0;
     Buffer weight, scales, sums, bias;
@@ -650,63 +756,59 @@ void linear(const Linear& weight, const void* operand, int stride, const float* 
 
 // --- attention -------------------------------------------------------------------------------------------------
 
-// 16 rows of 16 numbers of 32 bits, turned.
-inline void turn16(const uint32_t* from, size_t ldf, int rows, uint32_t* to, size_t ldt) {
-    Bits r[16], t[16];
-    for (int i = 0; i < 16; i++) {
-        r[i] = Bits{};
-        if (i < rows) memcpy(&r[i], from + i * ldf, sizeof(Bits));
+// The lower, or upper, halves of two vectors, element by element in turn.
+#ifdef __AVX512F__
+#define LOWER(a, b) __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
+#define UPPER(a, b) __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
+#else
+#define LOWER(a, b) __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
+#define UPPER(a, b) __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
+#endif
+
+// The first half of a list of vectors interleaved with the second.
+inline void interleave(const Bits* from, Bits* to) {
+    for (int i = 0; i < LANES / 2; i++) {
+        to[2 * i] = LOWER(from[i], from[i + LANES / 2]);
+        to[2 * i + 1] = UPPER(from[i], from[i + LANES / 2]);
     }
-#define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
-    for (int i = 0; i < 8; i++) {
-        t[i] = SHUFFLE(r[i], r[i + 8], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-        t[i + 8] = SHUFFLE(r[i], r[i + 8], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+}
+#undef LOWER
+#undef UPPER
+
+// A square of LANES rows, of which some are there, turned. It interleaves as often as LANES is halved.
+inline void turn(const uint32_t* from, size_t ldf, int rows, uint32_t* to, size_t ldt) {
+    Bits a[LANES], b[LANES];
+    for (int i = 0; i < LANES; i++) {
+        a[i] = Bits{};
+        if (i < rows) memcpy(&a[i], from + i * ldf, sizeof(Bits));
     }
-    // t[i] and t[i + 8] hold rows i and i + 8 interleaved, features 0 to 7 and 8 to 15. Three more rounds in place.
-    for (int half = 0; half < 16; half += 8) {
-        Bits a[8];
-        for (int i = 0; i < 4; i++) {
-            a[i] = SHUFFLE(t[half + i], t[half + i + 4], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-            a[i + 4] = SHUFFLE(t[half + i], t[half + i + 4], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-        }
-        Bits b[8];
-        for (int q = 0; q < 8; q += 4)
-            for (int i = 0; i < 2; i++) {
-                b[q + i] = SHUFFLE(a[q + i], a[q + i + 2], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-                b[q + i + 2] = SHUFFLE(a[q + i], a[q + i + 2], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-            }
-        for (int q = 0; q < 8; q += 2) {
-            Bits low = SHUFFLE(b[q], b[q + 1], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-            Bits high = SHUFFLE(b[q], b[q + 1], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-            memcpy(to + (size_t)(half + q) * ldt, &low, sizeof low);
-            memcpy(to + (size_t)(half + q + 1) * ldt, &high, sizeof high);
-        }
-    }
-#undef SHUFFLE
+    interleave(a, b), interleave(b, a), interleave(a, b);
+    if (LANES == 16) interleave(b, a);
+    for (int i = 0; i < LANES; i++) memcpy(to + i * ldt, LANES == 16 ? &a[i] : &b[i], sizeof(Bits));
 }
 
-// Keys of a tile as brgemm reads a right factor: (features, keys), or pairs of bfloat16 features of a key together.
+// Keys of a tile as a product reads its right factor: (features, keys), or pairs of bfloat16 features of a key together.
 inline void pack_keys(const float* from, size_t stride, int keys, int width, int ldn, bool halves, Scratch& scratch) {
     uint32_t* to = scratch.keys.need<uint32_t>((size_t)up(width, 32) * KEYS);
     const int deep = up(width, 32);
     if (!halves) {
-        for (int j = 0; j < ldn; j += 16)
-            for (int c = 0; c < deep; c += 16) {
-                const int rows = std::max(0, std::min(16, keys - j));
-                if (c + 16 <= width) {
-                    turn16((const uint32_t*)from + j * stride + c, stride, rows, to + (size_t)c * ldn + j, ldn);
+        for (int j = 0; j < ldn; j += LANES)
+            for (int c = 0; c < deep; c += LANES) {
+                const int rows = std::max(0, std::min(LANES, keys - j));
+                if (c + LANES <= width) {
+                    turn((const uint32_t*)from + j * stride + c, stride, rows, to + (size_t)c * ldn + j, ldn);
                     continue;
                 }
-                float some[16 * 16] = {};
+                float some[LANES * LANES] = {};
                 for (int i = 0; i < rows; i++)
-                    for (int k = c; k < width; k++) some[i * 16 + k - c] = from[(size_t)(j + i) * stride + k];
-                turn16((const uint32_t*)some, 16, 16, to + (size_t)c * ldn + j, ldn);
+                    for (int k = c; k < width; k++) some[i * LANES + k - c] = from[(size_t)(j + i) * stride + k];
+                turn((const uint32_t*)some, LANES, LANES, to + (size_t)c * ldn + j, ldn);
             }
         return;
     }
-    uint16_t some[16 * 512];
-    for (int j = 0; j < ldn; j += 16) {
-        const int rows = std::max(0, std::min(16, keys - j));
+    uint16_t some[LANES * 512];
+    for (int j = 0; j < ldn; j += LANES) {
+        const int rows = std::max(0, std::min(LANES, keys - j));
         for (int i = 0; i < rows; i++)
             for (int c = 0; c < deep; c += LANES) {
                 Floats v = c < width ? load(from + (size_t)(j + i) * stride + c) : Floats{};
@@ -714,8 +816,8 @@ inline void pack_keys(const float* from, size_t stride, int keys, int width, int
                 Halves half = to_bfloat16(v);
                 memcpy(some + i * deep + c, &half, sizeof half);
             }
-        for (int c = 0; c < deep / 2; c += 16)
-            turn16((const uint32_t*)some + c, deep / 2, rows, to + (size_t)c * ldn + j, ldn);
+        for (int c = 0; c < deep / 2; c += LANES)
+            turn((const uint32_t*)some + c, deep / 2, rows, to + (size_t)c * ldn + j, ldn);
     }
 }
 
@@ -766,7 +868,8 @@ void attend(const NativeLayer& layer, const Distances& distances, const float* q
     float* score = scratch.scores.need<float>((size_t)BLOCK * KEYS);
     uint16_t* share = halves ? scratch.shares.need<uint16_t>((size_t)BLOCK * KEYS) : nullptr;
     float* output = scratch.output.need<float>((size_t)BLOCK * wide);
-    const int first = keys_of(place, length, radius).first;
+    // Tiles of keys begin and end at the same places of a text for every block of its queries, so that its sums do too.
+    const int first = keys_of(place, length, radius).first / LANES * LANES;
     const int end = keys_of(place + rows - 1, length, radius).end;
     float highest[BLOCK], total[BLOCK];
     for (int head = heads.first; head < heads.end; head++) {
@@ -791,8 +894,9 @@ void attend(const NativeLayer& layer, const Distances& distances, const float* q
         if (to_content)
             product(precision, m, padded, deep, deep, padded, padded, false, query, distances.keys_of(head, halves),
                     by_query);
-        for (int from = first; from < end; from += KEYS) {
-            const int keys = std::min(KEYS, end - from), ldn = up(keys, keys <= 64 ? 16 : 64);
+        for (int from = first, next; from < end; from = next) {
+            next = std::min(end, (from / KEYS + 1) * KEYS);
+            const int keys = next - from, ldn = up(keys, keys <= 64 ? 16 : 64);
             pack_keys(k + (size_t)from * stride, stride, keys, width, ldn, halves, scratch);
             product(precision, m, ldn, deep, deep, ldn, ldn, false, query, scratch.keys.at, score);
             int lowest = 0;
@@ -1221,10 +1325,12 @@ Pool& the_pool() {
 }
 
 inline void relax(int& turns) {
-    if (++turns < 2000)
-        __builtin_ia32_pause();
-    else
+    if (++turns >= 2000)
         sched_yield();
+#if defined(__x86_64__)
+    else
+        __builtin_ia32_pause();
+#endif
 }
 
 void whole(const Piece& piece, Scratch& scratch, Sharing* sharing = nullptr) {
@@ -1507,18 +1613,24 @@ extern "C" {
 
 const char* native_error() { return last_error.c_str(); }
 
-// Find the products in libtorch and prove each of the precisions in `wanted` (bits 1, 2 and 4); returns those proved.
+// Take the products of libtorch at `path`, or those of this file if it is null, and prove each of the precisions in
+// `wanted` (bits 1, 2 and 4); returns those proved.
 int native_connect(const char* path, int wanted) {
-    void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!library) {
-        refuse(dlerror());
-        return 0;
+    product_floats = tiles::product, product_halves = nullptr, product_bytes = nullptr, release_tiles = nullptr;
+#ifdef __AVX2__
+    product_bytes = tiles::product;
+#endif
+    if (path) {
+        void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        if (!library) {
+            refuse(dlerror());
+            return 0;
+        }
+        product_floats = (ProductFloats)dlsym(library, "_ZN2at6native7cpublas6brgemmEllllllbPKfS3_Pfb");
+        product_halves = (ProductHalves)dlsym(library, "_ZN2at6native7cpublas6brgemmEllllllbPKN3c108BFloat16ES5_Pfb");
+        product_bytes = (ProductBytes)dlsym(library, "_ZN2at6native7cpublas6brgemmEllllllbPKhPKaPib");
+        release_tiles = (Release)dlsym(library, "_ZN2at6native7cpublas14brgemm_releaseEb");
     }
-    product_floats = (ProductFloats)dlsym(library, "_ZN2at6native7cpublas6brgemmEllllllbPKfS3_Pfb");
-    ProductHalves halves = (ProductHalves)dlsym(library, "_ZN2at6native7cpublas6brgemmEllllllbPKN3c108BFloat16ES5_Pfb");
-    product_bytes = (ProductBytes)dlsym(library, "_ZN2at6native7cpublas6brgemmEllllllbPKhPKaPib");
-    release_tiles = (Release)dlsym(library, "_ZN2at6native7cpublas14brgemm_releaseEb");
-    product_halves = halves;
     int found = 0;
     for (int precision = FLOAT32; precision <= INT8; precision++) {
         const void* symbol = precision == FLOAT32    ? (const void*)product_floats

@@ -1,4 +1,4 @@
-"""The native library: found, matched with this processor and this torch, and proved by known products."""
+"""The native library: found, matched with this processor, and proved by known products."""
 
 import ctypes
 import hashlib
@@ -71,21 +71,27 @@ def connected() -> Library | str:
             "the native library was not built from this source; install unmask again where there is a C++ "
             "compiler"
         )
-    torch = find_spec("torch")
-    folder = Path(torch.origin).parent if torch is not None and torch.origin is not None else Path()
-    torch_library = folder / "lib" / "libtorch_cpu.so"
+    torch_library = _torch_library() if level == "x86-64-v4" else None
     try:
         functions = declare(ctypes.CDLL(str(file)))
-        proved = functions.native_connect(os.fsencode(torch_library), (1 << len(PRECISIONS)) - 1)
+        proved = functions.native_connect(torch_library, (1 << len(PRECISIONS)) - 1)
+        if not proved and torch_library is not None:
+            proved = functions.native_connect(None, (1 << len(PRECISIONS)) - 1)
     except (OSError, AttributeError) as error:
         return f"the native library cannot be loaded: {error}"
     if not proved:
-        reason = functions.native_error().decode()
-        return (
-            f"this torch has no matrix products that the native library can call{reason and f' ({reason})'}"
-        )
+        return "the matrix products of the native library are wrong on this processor"
     precisions = tuple(name for number, name in enumerate(PRECISIONS) if proved >> number & 1)
     return Library(functions, precisions, level)
+
+
+def _torch_library() -> bytes | None:
+    """The path of the library of torch that has products with AVX-512; None where torch is not installed."""
+    torch = find_spec("torch")
+    if torch is None or torch.origin is None:
+        return None
+    file = Path(torch.origin).parent / "lib" / "libtorch_cpu.so"
+    return os.fsencode(file) if file.exists() else None
 
 
 def processor_flags() -> frozenset[str]:
