@@ -56,6 +56,10 @@ def test_a_model_with_an_adapter_is_copied_pickled_and_saved(place, tmp_path):
     assert theirs.config.id2label == {0: "bad", 1: "good", 2: "odd"}
 
 
+ROUNDING = 5e-6
+"""Of float32, where torch computes one side and the native engine the other."""
+
+
 def test_several_adapters_read_one_batch(place):
     names = ["mood", "topic", "names", "spans"]
     model = unmask.load_adapters(place / "base", [place / name for name in names])
@@ -72,13 +76,15 @@ def test_several_adapters_read_one_batch(place):
         if name == "names":
             (theirs,) = alone[name].tag([text])
             assert [word.label for word in one.words] == [word.label for word in theirs.words]
-            assert [w.score for w in one.words] == pytest.approx([w.score for w in theirs.words], abs=1e-6)
+            assert [w.score for w in one.words] == pytest.approx(
+                [w.score for w in theirs.words], abs=ROUNDING
+            )
         elif name == "spans":
             theirs = alone[name].answer(text, pair)
             assert one.answers[0].text == theirs.answers[0].text
-            assert one.answers[0].score == pytest.approx(theirs.answers[0].score, abs=1e-6)
+            assert one.answers[0].score == pytest.approx(theirs.answers[0].score, abs=ROUNDING)
         else:
-            assert one.scores == pytest.approx(alone[name].classify(text).scores, abs=1e-6)
+            assert one.scores == pytest.approx(alone[name].classify(text).scores, abs=ROUNDING)
     assert len(passes) == 1
 
 
