@@ -50,7 +50,10 @@ def library_reason(precision: str) -> str | None:
     if precision not in PRECISIONS:
         return f"the native library computes in {', '.join(PRECISIONS)}, not in {precision}"
     if precision not in library.precisions:
-        return f"this processor, or ONEDNN_MAX_CPU_ISA, has no matrix products in {precision}"
+        return (
+            f"no matrix products in {precision} run here (bfloat16 needs torch, and a processor with AVX-512 "
+            "BF16 that ONEDNN_MAX_CPU_ISA does not restrict)"
+        )
     return None
 
 
