@@ -22,7 +22,7 @@ def show_training(report: TrainingReport) -> None:
     """Print the texts and the steps."""
     lengths = ", ".join(f"{name} {value:.0f}" for name, value in report.lengths.items())
     note = (
-        f"{report.texts}; tokens per text: {lengths}; {report.sequences} texts per step; "
+        f"{report.objective}; {report.texts}; tokens per text: {lengths}; {report.sequences} texts per step; "
         f"loss of one batch before training: ours {report.loss_ours:.4f}, theirs {report.loss_theirs:.4f}"
     )
     show(report, _steps(report), notes=(note,))

@@ -1,4 +1,4 @@
-"""`transformers` with its `Trainer`: masked-language-model training the way its users run it."""
+"""`transformers` with its `Trainer`: masked language models and classifiers trained the way its users do."""
 
 import inspect
 import time
@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.peers.engine import absent
+from benchmarks.peers.our_training import CLASSES
 
 NOT_PREDICTED = -100
 """The label of a token without a loss."""
@@ -22,8 +23,8 @@ def unavailable() -> str | None:
 
 
 class TrainerRun:
-    """A model trained by `transformers.Trainer` with DataCollatorForLanguageModeling, padding to the longest
-    text of a batch, fused AdamW, no checkpoints and no logs.
+    """A model trained by `transformers.Trainer` with DataCollatorForLanguageModeling, or as a classifier with
+    DataCollatorWithPadding: padding to the longest text of a batch, fused AdamW, no checkpoints and no logs.
 
     Args:
         folder: the checkpoint folder.
@@ -34,7 +35,7 @@ class TrainerRun:
         grouped: whether texts of similar length share a batch
             (``train_sampling_strategy="group_by_length"``).
         roles: special tokens by role, such as ``mask``.
-        masked: fraction of tokens to mask.
+        masked: fraction of tokens to mask; None trains a classifier, see `our_training.CLASSES`.
         optimizer: keyword arguments of TrainingArguments.
         seed: seed of the order of texts and of masks.
     """
@@ -49,7 +50,7 @@ class TrainerRun:
         autocast: bool,
         grouped: bool,
         roles: Mapping[str, str],
-        masked: float,
+        masked: float | None,
         optimizer: Mapping[str, Any],
         seed: int,
     ) -> None:
@@ -57,7 +58,13 @@ class TrainerRun:
 
         transformers.logging.set_verbosity_error()
         transformers.logging.disable_progress_bar()
-        self.model = transformers.AutoModelForMaskedLM.from_pretrained(folder)
+        self._classifies = masked is None
+        kind = (
+            transformers.AutoModelForMaskedLM
+            if masked is not None
+            else transformers.AutoModelForSequenceClassification
+        )
+        self.model = kind.from_pretrained(folder)
         self.cells = 0
         """Tokens and padding of all batches so far."""
         tokenizer = transformers.PreTrainedTokenizerFast(
@@ -65,7 +72,12 @@ class TrainerRun:
             **{f"{role}_token": token for role, token in roles.items()},
         )
         tokenizer.deprecation_warnings["Asking-to-pad-a-fast-tokenizer"] = True
-        collator = transformers.DataCollatorForLanguageModeling(tokenizer, mlm_probability=masked, seed=seed)
+        collator = (
+            transformers.DataCollatorForLanguageModeling(tokenizer, mlm_probability=masked, seed=seed)
+            if masked is not None
+            else transformers.DataCollatorWithPadding(tokenizer)
+        )
+        labels = [{"labels": number % CLASSES} if masked is None else {} for number in range(len(ids))]
         self._padding = tokenizer.pad_token_id
         self._clock = _Clock(transformers.TrainerCallback)
         self._trainer = transformers.Trainer(
@@ -87,7 +99,9 @@ class TrainerRun:
                 seed=seed,
                 **optimizer,
             ),
-            train_dataset=[{"input_ids": one.tolist()} for one in ids],
+            train_dataset=[
+                {"input_ids": one.tolist(), **label} for one, label in zip(ids, labels, strict=True)
+            ],
             data_collator=self._counted(collator),
             callbacks=[self._clock.callback],
         )
@@ -99,16 +113,16 @@ class TrainerRun:
         self._trainer.train()
         return self._clock.seconds
 
-    def loss(self, hidden: Sequence[NDArray[np.int64]], targets: Sequence[NDArray[np.int64]]) -> float:
-        """The loss without dropout on masked texts: the mean over predicted tokens.
+    def loss(self, shown: Sequence[NDArray[np.int64]], targets: Sequence[NDArray[np.generic]]) -> float:
+        """The loss without dropout: the mean over predicted tokens, or over texts.
 
         Args:
-            hidden: the masked ids.
-            targets: ids to predict, `NOT_PREDICTED` elsewhere.
+            shown: the ids of each text, masked or not.
+            targets: of each text the ids to predict, `NOT_PREDICTED` elsewhere, or its label.
         """
-        longest = max(map(len, hidden))
+        longest = max(map(len, shown))
 
-        def rectangle(rows: Sequence[NDArray[np.int64]], fill: int) -> torch.Tensor:
+        def rectangle(rows: Sequence[NDArray[Any]], fill: int) -> torch.Tensor:
             return torch.tensor(
                 np.stack([np.pad(row, (0, longest - len(row)), constant_values=fill) for row in rows])
             )
@@ -116,9 +130,11 @@ class TrainerRun:
         self.model.eval()
         with torch.no_grad():
             loss = self.model(
-                input_ids=rectangle(hidden, self._padding),
-                attention_mask=rectangle([np.ones_like(row) for row in hidden], 0),
-                labels=rectangle(targets, NOT_PREDICTED),
+                input_ids=rectangle(shown, self._padding),
+                attention_mask=rectangle([np.ones_like(row) for row in shown], 0),
+                labels=torch.tensor(np.stack(targets))
+                if self._classifies
+                else rectangle(targets, NOT_PREDICTED),
             ).loss
         self.model.train()
         return float(loss)

@@ -1,8 +1,9 @@
 """Training steps compared with `transformers` and its `Trainer`: the same weights, texts and precision.
 
 Texts have many lengths, with ``sequences`` per step. `unmask` packs them; Trainer pads a batch to its longest
-text. Both mask, run forward and backward, clip gradients and update every weight. A round trains on every
-text once; rounds of the two alternate.
+text. Both run forward and backward, clip gradients and update every weight. Models with an MLM head predict
+masked tokens; all others get a new head and classify texts. A round trains on every text once; rounds of the
+two alternate.
 """
 
 import tempfile
@@ -10,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -25,6 +26,7 @@ from benchmarks.peers.our_training import (
     MASKED,
     OurRun,
     TrainingPrecision,
+    write_classifier,
 )
 from benchmarks.peers.trainer import NOT_PREDICTED, TrainerRun, unavailable
 from benchmarks.peers.workloads import mixed_lengths, of_lengths
@@ -42,10 +44,12 @@ from unmask.bench.timing import Seconds, Spread, ratio
 from unmask.cli.measure.options import SubjectOptions
 from unmask.errors import InvalidRequest, MissingExtra
 from unmask.families import Family, find_architecture
-from unmask.spec import EncoderSpec
+from unmask.spec import EncoderSpec, MaskedLM
 from unmask.tasks.progress import Progress
 from unmask.text import Tokenizer
 from unmask.text.tokenizer import TOKENIZER_FILES
+from unmask.training.objectives.labeled import LabeledExample
+from unmask.training.objectives.language_modeling import MaskedExample
 from unmask.weights import Source, read_checkpoint
 from unmask.weights.write.new_checkpoint import new_checkpoint, new_encoder, with_tokenizer
 from unmask.weights.write.save import save
@@ -82,12 +86,14 @@ class TrainingReport:
     texts: str
     lengths: Mapping[str, float]
     """Tokens per text: the mean, and percentiles by names such as ``p50``."""
+    objective: Literal["masked tokens", "classes of texts"]
+    """What is predicted."""
     sequences: int
     """Texts per step."""
     steps: int
     """Steps per round."""
     loss_ours: float
-    """Losses on one masked batch before training, in float32 without dropout."""
+    """Losses on one batch before training, in float32 without dropout."""
     loss_theirs: float
     rows: tuple[TrainingRow, ...]
     left_out: tuple[LeftOut, ...]
@@ -151,7 +157,7 @@ def measure_training(
     """Time every precision of `unmask`, Trainer, and Trainer with texts grouped by length, in alternation.
 
     Args:
-        subject: the model; it must have an MLM head.
+        subject: the model; without an MLM head it is trained as a classifier with a new head.
         precisions: precisions of the training step.
         texts: a file with one text per line, from which texts are drawn; None invents texts.
         sequences: texts per step.
@@ -165,10 +171,12 @@ def measure_training(
 
     Raises:
         MissingExtra: `transformers` or `accelerate` is not installed.
-        InvalidRequest: a number is below 1, there is no MLM head, or the losses of the two differ.
+        InvalidRequest: a number is below 1, the family has no classifier, or the losses of the two differ.
     """
     _check(sequences=sequences, steps=steps, rounds=rounds)
-    tokenizer = read_checkpoint(Source(subject.folder, "", None)).tokenizer
+    checkpoint = read_checkpoint(Source(subject.folder, "", None))
+    tokenizer = checkpoint.tokenizer
+    masked = any(isinstance(head, MaskedLM) for head in checkpoint.spec.heads)
     limit = subject.record.max_tokens
     longest = longest if limit is None else min(longest, limit)
     ids, source = _ids(tokenizer, texts, sequences * steps, longest, seed)
@@ -176,16 +184,20 @@ def measure_training(
     trainers: dict[tuple[str, str], TrainerRun] = {}
     with ExitStack() as stack:
         work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="unmask-bench-")))
+        folder = subject.folder if masked else work / "classifier"
+        if not masked:
+            write_classifier(subject.folder, folder, seed)
         for precision in precisions:
             name = "unmask compiled" if compiled else "unmask"
-            ours = OurRun(subject.folder, tokenizer, ids, sequences, precision, compiled=compiled, seed=seed)
+            ours = OurRun(folder, tokenizer, ids, sequences, precision, compiled=compiled, seed=seed)
             engines[name, precision] = ours.round
             for grouped in (False, True) if precision != "bfloat16" else ():
                 run = _trainer(
-                    subject.folder,
+                    folder,
                     work,
                     ids,
                     tokenizer,
+                    masked=masked,
                     sequences=sequences,
                     precision=precision,
                     grouped=grouped,
@@ -193,7 +205,7 @@ def measure_training(
                 )
                 key = (f"trainer{' grouped' if grouped else ''}", precision)
                 trainers[key], engines[key] = run, run.round
-        losses = _losses(subject.folder, work, tokenizer, ids[:sequences], seed)
+        losses = _losses(folder, work, tokenizer, ids[:sequences], seed, masked=masked)
         times = _in_turn(engines, rounds, budget_seconds, progress)
         lengths = np.array([len(one) for one in ids])
         cells = {key: run.cells / (1 + len(times[" ".join(key)])) for key, run in trainers.items()}
@@ -205,6 +217,7 @@ def measure_training(
         texts=f"{len(ids):,} texts, {lengths.sum():,} tokens, from {source}",
         lengths={"mean": float(lengths.mean())}
         | {f"p{p}": float(np.percentile(lengths, p)) for p in (10, 50, 90, 100)},
+        objective="masked tokens" if masked else "classes of texts",
         sequences=sequences,
         steps=steps,
         loss_ours=losses[0],
@@ -253,6 +266,7 @@ def _trainer(
     ids: Sequence[NDArray[np.int64]],
     tokenizer: Tokenizer,
     *,
+    masked: bool,
     sequences: int,
     precision: str,
     grouped: bool,
@@ -274,26 +288,45 @@ def _trainer(
         autocast=precision == "autocast",
         grouped=grouped,
         roles=tokenizer.special_tokens,
-        masked=MASKED,
+        masked=MASKED if masked else None,
         optimizer=optimizer,
         seed=seed,
     )
 
 
 def _losses(
-    folder: Path, work: Path, tokenizer: Tokenizer, ids: Sequence[NDArray[np.int64]], seed: int
+    folder: Path,
+    work: Path,
+    tokenizer: Tokenizer,
+    ids: Sequence[NDArray[np.int64]],
+    seed: int,
+    *,
+    masked: bool,
 ) -> tuple[float, float]:
-    """Losses of `unmask` and `transformers` on one masked batch; an error if they are not the same model."""
+    """Losses of `unmask` and `transformers` on one batch; an error if they are not the same model."""
     ours = OurRun(folder, tokenizer, ids, len(ids), "float32", seed=seed)
     theirs = _trainer(
-        folder, work, ids, tokenizer, sequences=len(ids), precision="float32", grouped=False, seed=seed
+        folder,
+        work,
+        ids,
+        tokenizer,
+        masked=masked,
+        sequences=len(ids),
+        precision="float32",
+        grouped=False,
+        seed=seed,
     )
     example = ours.example(range(len(ids)))
     layout = example.batch.layout
-    targets_T = np.full(example.tokens, NOT_PREDICTED)
-    targets_T[example.chosen_M] = example.targets_M
     rows = [layout.rows(number) for number in range(layout.sequence_count)]
-    their_loss = theirs.loss([example.batch.ids_T[row] for row in rows], [targets_T[row] for row in rows])
+    if isinstance(example, MaskedExample):
+        targets_T = np.full(example.tokens, NOT_PREDICTED)
+        targets_T[example.chosen_M] = example.targets_M
+        targets = [targets_T[row] for row in rows]
+    else:
+        assert isinstance(example, LabeledExample)
+        targets = list(example.targets_P)
+    their_loss = theirs.loss([example.batch.ids_T[row] for row in rows], targets)
     ours.objective.eval()
     with torch.no_grad():
         our_loss = float(ours.objective(example, example.counts).loss)

@@ -240,9 +240,28 @@ def test_the_benchmark_trains_both_and_counts_padding(tmp_path):
     assert ours["to_trainer"]["median"] == pytest.approx(
         theirs["seconds_per_step"]["median"] / ours["seconds_per_step"]["median"]
     )
+    assert report["objective"] == "masked tokens"
     assert report["loss_ours"] == pytest.approx(report["loss_theirs"], rel=1e-5)
     assert report["lengths"]["p100"] <= 24
     assert [one["name"] for one in report["left_out"]] == ["trainer"]
+
+
+def test_the_benchmark_trains_a_classifier_where_no_head_predicts_tokens(tiny_folder, tmp_path):
+    pytest.importorskip("accelerate")
+    texts = tmp_path / "texts.txt"
+    texts.write_text("".join("the " * words + "\n" for words in range(1, 9)))
+    done = run_here(
+        "training", "-m", str(tiny_folder), "--threads", "1", "--texts", str(texts),
+        "--sequences", "4", "--steps", "2", "--rounds", "1", "--longest", "16", "--json",
+        "--precision", "float32", "--precision", "autocast", program=app,
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    report = json.loads(done.out)
+    assert report["objective"] == "classes of texts"
+    assert report["loss_ours"] == pytest.approx(report["loss_theirs"], rel=1e-5)
+    assert 0.1 < report["loss_ours"] < 5
+    padding = {row["engine"]: row["padding"] for row in report["rows"]}
+    assert padding["unmask"] == 0 < padding["trainer"] < 1
 
 
 @pytest.mark.parametrize(
