@@ -11,7 +11,7 @@ import unmask
 from tests.bulk.conftest import blocks
 from tests.support.command import run_here
 from unmask.bulk import BatchClassifier, BatchEmbedder, BatchTagger
-from unmask.cli.tasks import bulk
+from unmask.bulk import run as bulk_run
 
 TEXTS = ["Ada Lovelace sat on a river bank", "a savings bank", "the muddy road"]
 
@@ -24,7 +24,7 @@ def test_commands_are_understood(monkeypatch):
         asked.append((type(task), inputs[0], output, options["engine"], options["workers"]))
         raise ZeroDivisionError
 
-    monkeypatch.setattr(bulk, "run_shards", run_shards)
+    monkeypatch.setattr(bulk_run, "run_shards", run_shards)
     for line in "".join(blocks("sh")).splitlines():
         if line.startswith("unmask "):
             with pytest.raises(ZeroDivisionError):

@@ -1,5 +1,6 @@
 """The command line in this process, and what a command that failed must have left behind."""
 
+import gc
 import io
 import math
 import os
@@ -54,6 +55,7 @@ def run_here(*arguments, stdin=b"", program=None):
         except SystemExit as stop:
             code = stop.code or 0
         finally:
+            gc.unfreeze()  # this process goes on
             if sys.stdout is not out:
                 sys.stdout.close()
     return Ran(code, out.written, err.written)

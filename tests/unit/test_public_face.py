@@ -12,6 +12,7 @@ from cyclopts import App
 import unmask
 from unmask import errors
 from unmask.cli.commands import PANELS
+from unmask.engines.native.library import connected
 
 
 def test_public_names():
@@ -282,9 +283,55 @@ def test_quick_to_start(arguments, beside, limit):
     assert quick(pairs)
 
 
+def imported_by(code: str) -> set[str]:
+    """The modules that some code imports in a new interpreter."""
+    lines = ("import sys", "before = set(sys.modules)", code, "print(*sys.modules.keys() - before)")
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], check=True, capture_output=True, text=True, input="a text"
+    )
+    return set(done.stdout.splitlines()[-1].split())
+
+
+def started(*arguments: str) -> set[str]:
+    """The modules that the program imports for a command."""
+    return imported_by(f"from unmask.cli import main\nsys.argv = {['unmask', *arguments]}\nmain()")
+
+
+def installed(modules: set[str]) -> set[str]:
+    """The packages among modules that are not of the standard library."""
+    return {name.partition(".")[0] for name in modules} - sys.stdlib_module_names
+
+
 def test_import_leaves_torch_alone():
-    code = "import sys, unmask.cli, unmask.text, unmask.families; assert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    assert "torch" not in imported_by("import unmask.cli, unmask.text, unmask.families")
+
+
+def test_import_takes_nothing_but_errors():
+    modules = imported_by("import unmask")
+    assert installed(modules) == {"unmask"}
+    assert {name for name in modules if name.startswith("unmask")} == {"unmask", "unmask.errors"}
+
+
+def test_the_version_needs_no_parser():
+    modules = started("--version")
+    assert installed(modules) == {"unmask"}
+    assert not modules & {"asyncio", "pathlib", "subprocess", "urllib"}
+
+
+def test_imports_are_not_searched_for_garbage():
+    # A process of its own: what is frozen stays so.
+    asserted = "import gc; assert gc.get_freeze_count() > 10_000; assert gc.isenabled()"
+    imported_by(f"from unmask.cli import main\nsys.argv = ['unmask', '--help']\nmain()\n{asserted}")
+
+
+@pytest.mark.skipif(isinstance(connected(), str), reason="the native library is not here")
+def test_embedding_imports_what_it_needs():
+    modules = started("embed", "--model", "unmask-mini", "--pooling", "mean", "--dtype", "int8")
+    needed = {"unmask", "numpy", "tokenizers", "safetensors", "cyclopts", "attr", "attrs"}
+    assert installed(modules) <= needed
+    # Processes, sockets and other tasks in shards take as long to import as an embedding to compute.
+    never = {"asyncio", "concurrent", "email", "html", "http", "logging", "multiprocessing", "socket", "ssl"}
+    assert not modules & {*never, "unmask.bulk.run", "unmask.bulk.predictor", "unmask.encoder"}
 
 
 def test_a_mistake_in_a_run_file_is_found_without_torch(tmp_path):

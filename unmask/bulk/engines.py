@@ -3,14 +3,14 @@
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import as_completed
-from typing import Any, Literal
+from typing import Any
 
 from unmask.base.optional import require
 from unmask.base.processes import compute, process_pool
+from unmask.bulk import Engine
 from unmask.bulk.shards import ShardEntry, ShardFailure, ShardWriter
 from unmask.bulk.sources import Shard
 
-Engine = Literal["processes", "ray"]
 Result = ShardEntry | ShardFailure
 
 

@@ -8,7 +8,8 @@ from unmask import errors
 from unmask.base.arguments import check_choice
 from unmask.base.arguments import whole_number as whole
 from unmask.base.optional import require
-from unmask.bulk.engines import ENGINES, Engine
+from unmask.bulk import ROWS_PER_SHARD, Engine
+from unmask.bulk.engines import ENGINES
 from unmask.bulk.folder import Folder
 from unmask.bulk.shards import ShardEntry, ShardFailure, ShardWriter, done_name, finished
 from unmask.bulk.sources import FORMATS, Shard, plan
@@ -20,7 +21,6 @@ from unmask.weights.read.checkpoint import fingerprint
 MANIFEST = "manifest.json"
 PLAN = ".plan.json"
 """What an unfinished run was started with; the manifest replaces it."""
-ROWS_PER_SHARD = 10_000
 
 
 @dataclass(frozen=True)

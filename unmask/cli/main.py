@@ -1,13 +1,16 @@
-"""The program: its commands, and error handling (one line and a non-zero exit code)."""
+"""The program: its commands, and error handling (one line and a non-zero exit code).
 
+The parser of the command line is imported where it is used: ``unmask --version`` needs none.
+"""
+
+import gc
 import os
 import re
 import sys
 import warnings
 from collections.abc import Callable
-from typing import NoReturn
-
-from cyclopts import App, CycloptsError, Group, MissingArgumentError, UnknownOptionError, UnusedCliTokensError
+from functools import cache
+from typing import TYPE_CHECKING, NoReturn
 
 import unmask
 from unmask.base.onednn import bound_caches
@@ -15,12 +18,11 @@ from unmask.cli.commands import PANELS
 from unmask.cli.streams import STANDARD_INPUT, write_everything
 from unmask.errors import BeyondTraining, UnmaskError
 
+if TYPE_CHECKING:
+    from cyclopts import App, CycloptsError, Group
+
 LONGEST_PRINTED = 3000
 """Printed characters of an error; our longest errors list the refusal of every kernel."""
-
-
-GROUPS = {title: Group(title, sort_key=number) for number, title in enumerate(PANELS)}
-"""Made once: a command that several programs of this process hold is in one panel."""
 
 
 LONGEST = 1000
@@ -31,8 +33,18 @@ _BOTH_WAYS = re.compile(r"\(\w+=[^()]*?, or (--[^()]+)\)")
 """How errors name a remedy for both interfaces: ``(truncation='end', or --truncation end)``."""
 
 
-def program(chosen: str | None = None) -> App:
+@cache
+def _panels() -> "dict[str, Group]":
+    """Made once: a command that several programs of this process hold is in one panel."""
+    from cyclopts import Group
+
+    return {title: Group(title, sort_key=number) for number, title in enumerate(PANELS)}
+
+
+def program(chosen: str | None = None) -> "App":
     """The program, with the command of that name imported and all others by name alone."""
+    from cyclopts import App
+
     app = App(
         name="unmask",
         help="Encoder-only Transformers: load them, run them fast, look inside them.",
@@ -41,7 +53,7 @@ def program(chosen: str | None = None) -> App:
         suppress_keyboard_interrupt=False,
     )
     for title, commands in PANELS.items():
-        panel = GROUPS[title]
+        panel = _panels()[title]
         for number, command in enumerate(commands):
             path = f"{command.module}:{command.function}"
             if command.name != chosen:
@@ -52,7 +64,7 @@ def program(chosen: str | None = None) -> App:
     return app
 
 
-def main(build: Callable[[str | None], App] = program, name: str = "unmask") -> None:
+def main(build: "Callable[[str | None], App]" = program, name: str = "unmask") -> None:
     """Run the command that the arguments name; exit 0, 1 (it failed), 2 (misused) or 130 (stopped).
 
     ``build`` makes the program, given its first argument, and ``name`` is how it is started.
@@ -65,15 +77,16 @@ def main(build: Callable[[str | None], App] = program, name: str = "unmask") -> 
     arguments = [STANDARD_INPUT if argument == "-" else argument for argument in sys.argv[1:]]
     try:
         with warnings.catch_warnings(record=True, action="always", category=BeyondTraining) as caught:
-            build(next(iter(arguments), None))(arguments, exit_on_error=False, print_error=False)
+            if arguments == ["--version"] and build is program:
+                print(unmask.__version__)
+            else:
+                _run(build, arguments)
         sys.stdout.flush()
         notes = {str(warning.message) for warning in caught if issubclass(warning.category, BeyondTraining)}
         for note in sorted(notes):
             _say(f"note: {note}")
     except UnmaskError as error:
         _stop(1, str(error))
-    except CycloptsError as error:
-        _stop(2, misuse(error, arguments, name))
     except KeyboardInterrupt as stop:
         _stop(130, str(stop) or "stopped")
     except BrokenPipeError:
@@ -82,6 +95,23 @@ def main(build: Callable[[str | None], App] = program, name: str = "unmask") -> 
         sys.exit(1)
     except OSError as error:
         _stop(1, f"{error.strerror or error}: {error.filename or 'standard output'}")
+    except Exception as error:
+        from cyclopts import CycloptsError
+
+        if not isinstance(error, CycloptsError):
+            raise
+        _stop(2, misuse(error, arguments, name))
+
+
+def _run(build: "Callable[[str | None], App]", arguments: list[str]) -> None:
+    # What imports allocate lives as long as the process: it is searched for garbage neither now nor later.
+    gc.disable()
+    try:
+        built = build(next(iter(arguments), None))
+        gc.freeze()
+    finally:
+        gc.enable()
+    built(arguments, exit_on_error=False, print_error=False)
 
 
 def _say(sentence: str) -> None:
@@ -102,8 +132,10 @@ def one_line(sentence: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
 
 
-def misuse(error: CycloptsError, arguments: list[str], program: str = "unmask") -> str:
+def misuse(error: "CycloptsError", arguments: list[str], program: str = "unmask") -> str:
     """What was wrong with the arguments of the program, in the terms the user typed."""
+    from cyclopts import MissingArgumentError, UnknownOptionError, UnusedCliTokensError
+
     sentence = " ".join(str(error).split())
     if isinstance(error, UnknownOptionError) and arguments[0] in ("finetune", "pretrain"):
         from unmask.training.run.trainer_names import OURS, PRETRAINING, instead_of_option

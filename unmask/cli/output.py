@@ -1,4 +1,7 @@
-"""Output of results: tables, JSON, and progress for a terminal or a log."""
+"""Output of results: tables, JSON, and progress for a terminal or a log.
+
+What draws tables is imported where they are drawn: most output of programs is JSON.
+"""
 
 import io
 import json
@@ -8,14 +11,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import PurePath
-from typing import Any, TextIO, TypeVar
-
-from rich.console import Console, RenderableType
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from unmask.tasks.progress import Progress
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.table import Table
+    from rich.text import Text
 
 Result = TypeVar("Result")
 
@@ -32,13 +35,17 @@ def on_terminal() -> bool:
     return sys.stdout.isatty()
 
 
-def console(width: int = 500) -> Console:
+def console(width: int = 500) -> "Console":
     """A console for results. Outside a terminal there are no colors, and tables have this width."""
+    from rich.console import Console
+
     return Console(width=None if on_terminal() else width, highlight=False, soft_wrap=True)
 
 
-def for_programs(*parts: RenderableType, width: int = 500) -> str:
+def for_programs(*parts: "RenderableType", width: int = 500) -> str:
     """What `console` prints outside a terminal."""
+    from rich.console import Console
+
     screen = Console(file=io.StringIO(), width=width, highlight=False, soft_wrap=True, color_system=None)
     with screen.capture() as printed:
         for part in parts:
@@ -48,8 +55,10 @@ def for_programs(*parts: RenderableType, width: int = 500) -> str:
 
 def table(
     title: str | None, *columns: str, right: tuple[str, ...] = (), rows: Iterable[Sequence[str]] = ()
-) -> Table:
+) -> "Table":
     """A table in the style of every command; ``right`` names the columns of numbers."""
+    from rich.table import Table
+
     empty = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for place, column in enumerate(columns):
         style = "" if place else "cyan"
@@ -70,7 +79,7 @@ def print_legend(legend: str) -> None:
 
 
 def print_prediction(
-    heading: Text, rows: Sequence[Sequence[str | Text]] | None, styles: Sequence[str] = ()
+    heading: "Text", rows: "Sequence[Sequence[str | Text]] | None", styles: Sequence[str] = ()
 ) -> None:
     """Print a text, and below it what was predicted, in columns.
 
@@ -79,6 +88,10 @@ def print_prediction(
         rows: the cells of each prediction; None if the heading says all.
         styles: of each column.
     """
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
     screen = console()
     screen.print(heading)
     if rows is None:
@@ -91,8 +104,10 @@ def print_prediction(
     screen.print(Padding(columns if rows else "[dim]nothing[/dim]", (0, 0, 0, 2), expand=False))
 
 
-def marked(text: str, spans: Iterable[tuple[int, int]] = (), *, bold: bool = True) -> Text:
+def marked(text: str, spans: Iterable[tuple[int, int]] = (), *, bold: bool = True) -> "Text":
     """The beginning of a text on one line; ``spans``, which do not overlap, are in another color."""
+    from rich.text import Text
+
     line, place, beginning = Text(), 0, text[:LONGEST_HEADING]
     for start, end in sorted(spans):
         line.append(_on_one_line(beginning[place:start]), "bold" if bold else "")
@@ -102,8 +117,10 @@ def marked(text: str, spans: Iterable[tuple[int, int]] = (), *, bold: bool = Tru
     return line.append("…") if len(text) > LONGEST_HEADING else line
 
 
-def around(text: str, start: int, end: int, most: int = 40) -> Text:
+def around(text: str, start: int, end: int, most: int = 40) -> "Text":
     """A part of a text, with up to ``most`` characters before and after it."""
+    from rich.text import Text
+
     line = Text().append("…" if start > most else "", "dim")
     line.append(_on_one_line(text[max(0, start - most) : start]), "dim")
     line.append(_on_one_line(text[start:end]), "bold cyan")
@@ -171,6 +188,7 @@ def progress(what: str, total: int) -> Iterator[Progress]:
     ``total`` is the initial total; each report gives the current one. 0 means unknown.
     """
     if sys.stderr.isatty():
+        from rich.console import Console
         from rich.progress import Progress as Bars
 
         # The library would send what is printed meanwhile to standard error, also if it is meant for a file.

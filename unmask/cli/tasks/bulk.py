@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from unmask.bulk.engines import Engine
-from unmask.bulk.run import ROWS_PER_SHARD, run_shards
+from unmask.bulk import ROWS_PER_SHARD, Engine
 from unmask.cli.options import RunOptions
 from unmask.cli.output import counted, print_json, progress
 from unmask.cli.streams import STANDARD_INPUT
@@ -95,6 +94,8 @@ def run_bulk(
         raise InvalidRequest("--engine writes a folder of shards; name it with -o")
     if STANDARD_INPUT in inputs:
         raise InvalidRequest("--engine reads files, and standard input is named; write it to a file first")
+    from unmask.bulk.run import run_shards
+
     with progress("shards", 0) as report:
         summary = run_shards(
             inputs,

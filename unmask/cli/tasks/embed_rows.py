@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.table import Table
 
 from unmask.base.optional import require
 from unmask.cli.output import console, marked
@@ -84,6 +83,8 @@ class Preview(RowFormat):
         self, lines: Sequence[Line], encodings: Sequence[Encoding], embeddings_SE: NDArray[Any]
     ) -> bytes:
         """The bytes of the given rows."""
+        from rich.table import Table
+
         shown = Table.grid(padding=(0, 2))
         for style in ("bold cyan", "dim", ""):
             shown.add_column(style=style, no_wrap=True)

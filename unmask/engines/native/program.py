@@ -316,8 +316,14 @@ ROWS_AT_ONCE = 1024
 def to_bfloat16(values: Float32s) -> NDArray[np.uint16]:
     """The upper halves of float32 numbers rounded to bfloat16, to even where two are as near."""
     bits = np.ascontiguousarray(values).view(np.uint32)
-    rounded = (bits + (0x7FFF + (bits >> 16 & 1))) >> 16
-    return np.where(np.isnan(values), 0x7FC0, rounded).astype(np.uint16)
+    rounded = bits >> 16
+    rounded &= 1
+    rounded += 0x7FFF
+    rounded += bits
+    rounded >>= 16
+    halves = rounded.astype(np.uint16)
+    halves[np.isnan(values)] = 0x7FC0
+    return halves
 
 
 def _in_halves(rows: Float32s, spec: SoftmaxAttention) -> Float32s:
