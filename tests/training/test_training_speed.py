@@ -13,7 +13,7 @@ from tests.support.command import assert_one_sentence, run_here
 from tests.support.specs import SPECS, VOCABULARY, random_encoder
 from tests.support.tiny import VOCABULARY as WORDS
 from unmask.encoder.compiled import compile_blocks
-from unmask.encoder.trained_linear import TrainedLinear, train_with_onednn
+from unmask.encoder.trained_linear import TrainedEmbedding, TrainedLinear, train_with_onednn
 from unmask.kernels import (
     KERNELS,
     AttentionBias,
@@ -163,6 +163,33 @@ def test_a_trained_linear_is_the_plain_one_and_so_are_its_gradients(bias):
         assert torch.equal(trained(x), functional.linear(x, trained.weight, trained.bias))
     assert torch.equal(trained.double()(x.double()), plain.double()(x.double()))
     assert trained.state_dict().keys() == plain.state_dict().keys()
+
+
+def test_the_gradient_of_a_trained_embedding_is_that_of_torch_in_the_same_memory_in_every_step():
+    """Two micro-batches of one step, a weight that is also an output's, and a second step on other rows."""
+    torch.manual_seed(0)
+    plain = torch.nn.Embedding(50, 8)
+    trained, exact = copy.deepcopy(plain), copy.deepcopy(plain).double()
+    if train_with_onednn(torch.nn.Sequential(trained)) == 0 and type(trained) is torch.nn.Embedding:
+        pytest.skip("this torch has no oneDNN")
+    assert type(trained) is TrainedEmbedding
+    assert trained.state_dict().keys() == plain.state_dict().keys()
+    places = set()
+    for steps in ([[3, 3, 7], [7, 49]], [[1, 0, 1]], [[[2, 2], [5, 3]], [8]]):
+        for ids in map(torch.tensor, steps):
+            for layer in (plain, trained, exact):
+                states = layer(ids)
+                factors = torch.linspace(-1, 1, states.numel()).view(states.shape)
+                (states * factors).sum().backward()
+                (layer(ids) @ layer.weight.T).square().sum().backward()
+        for layer in (plain, trained):
+            torch.testing.assert_close(layer.weight.grad.double(), exact.weight.grad, rtol=1e-5, atol=1e-4)
+        places.add(trained.weight.grad.data_ptr())
+        for layer in (plain, trained, exact):
+            layer.zero_grad(set_to_none=True)
+    assert len(places) == 1
+    assert trained.requires_grad_(False)(torch.tensor([1])).requires_grad is False
+    assert torch.equal(trained.double()(torch.tensor([1])), exact(torch.tensor([1])))
 
 
 @pytest.mark.filterwarnings("ignore:Mismatch dtype between input and weight:UserWarning")  # torch's RMSNorm
