@@ -66,7 +66,6 @@ def build() -> list[Path]:
                     str(library.SOURCE),
                     "-o",
                     str(apart),
-                    "-ldl",
                 ],
                 check=True,
                 capture_output=True,

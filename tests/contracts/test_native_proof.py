@@ -1,72 +1,119 @@
-"""The native library proves a matrix product before it uses it: a wrong one is never taken.
-
-The products come from a library of our own with the names that torch's have.
-"""
+"""The native library's products by every instruction set: right, and never used where they are wrong."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
+import unmask
 from unmask.engines.native import library
 
-SOURCE = """
-#include <cstdint>
-#include <algorithm>
-#define NAME(name) __asm__(name)
-static int pair(int a, int b) {
-    int sum = a + b;
-    return SATURATES ? std::max(-32768, std::min(32767, sum)) : sum;
-}
-extern "C" void bytes(int64_t m, int64_t n, int64_t k, int64_t lda, int64_t ldb, int64_t ldc, bool add,
-                      const unsigned char* a, const signed char* b, int32_t* c, bool packed)
-    NAME("_ZN2at6native7cpublas6brgemmEllllllbPKhPKaPib");
-extern "C" void bytes(int64_t m, int64_t n, int64_t k, int64_t lda, int64_t ldb, int64_t ldc, bool add,
-                      const unsigned char* a, const signed char* b, int32_t* c, bool packed) {
-    for (int64_t i = 0; i < m; i++)
-        for (int64_t j = 0; j < n; j++) {
-            int32_t sum = add ? c[i * ldc + j] : 0;
-            for (int64_t l = 0; l < k; l += 2) {
-                const signed char* two = b + (l / 4 * ldb + j) * 4 + l % 4;
-                sum += pair(a[i * lda + l] * two[0], a[i * lda + l + 1] * two[1]);
-            }
-            c[i * ldc + j] = sum + WRONG;
-        }
-}
-"""
-
+needs_library = pytest.mark.skipif(
+    isinstance(library.connected(), str), reason=f"no native library: {library.connected()}"
+)
 CONNECT = """
 import ctypes, json, sys
-functions = ctypes.CDLL(sys.argv[1])
-print(json.dumps(functions.native_connect(sys.argv[2].encode(), 7)))
+print(json.dumps(ctypes.CDLL(sys.argv[1]).native_connect(int(sys.argv[2]))))
 """
-INT8 = 1 << 2
+FLOAT32, BFLOAT16, INT8 = 1, 2, 4
+BUGS = {
+    "a sum of bytes": ("{(both << 8) >> 8, both >> 8}", "{(both << 8) >> 8, both >> 7}", FLOAT32 | BFLOAT16),
+    "bytes that saturate": (
+        "sums + pairs(row.even, columns.even) + pairs(row.odd, columns.odd)",
+        "at_most_short(pairs(row.even, columns.even) + pairs(row.odd, columns.odd)) + sums",
+        FLOAT32 | BFLOAT16,
+    ),
+    "a half": ("row.odd * columns.odd;", "row.odd * columns.even;", FLOAT32 | INT8),
+    "the last of five rows": ("case 5: tile<Kind, 5, V>", "case 5: tile<Kind, 4, V>", 0),
+}
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ compiles the library of products")
-@pytest.mark.skipif(isinstance(library.connected(), str), reason=f"no native library: {library.connected()}")
-@pytest.mark.parametrize(
-    ("saturates", "wrong", "proved"), [(0, 0, INT8), (1, 0, 0), (0, 1, 0)], ids=["exact", "saturating", "off"]
-)
-def test_an_int8_product_that_adds_pairs_in_16_bits_is_not_used(tmp_path, saturates, wrong, proved):
-    (tmp_path / "products.cpp").write_text(SOURCE)
-    made = tmp_path / "products.so"
-    options = ["-shared", "-fPIC", f"-DSATURATES={saturates}", f"-DWRONG={wrong}"]
-    subprocess.run(["g++", *options, tmp_path / "products.cpp", "-o", made], check=True)
-    built = library.file_of(library.connected().level)
+def usable():
+    flags = library.processor_flags()
+    return [name for name, needs in library.INSTRUCTION_SETS.items() if needs.flags <= flags]
+
+
+def proved(file, dots):
     ran = subprocess.run(
-        [sys.executable, "-c", CONNECT, built, made], check=True, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", CONNECT, file, str(dots)],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
-    assert json.loads(ran.stdout) == proved
+    return json.loads(ran.stdout)
 
 
-@pytest.mark.skipif(isinstance(library.connected(), str), reason=f"no native library: {library.connected()}")
-def test_the_products_of_the_library_itself_are_proved():
-    built = library.file_of(library.connected().level)
-    program = CONNECT.replace("sys.argv[2].encode()", "None")
+@needs_library
+@pytest.mark.parametrize("name", library.INSTRUCTION_SETS)
+def test_products_of_each_instruction_set_are_proved(name):
+    if name not in usable():
+        pytest.skip(f"this processor lacks {name}")
+    needs = library.INSTRUCTION_SETS[name]
+    assert proved(library.file_of(needs.level), needs.dots) == FLOAT32 | BFLOAT16 | INT8
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ compiles the library with an error")
+@needs_library
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_product_with_an_error_is_not_proved(tmp_path, bug):
+    right, wrong, rest = BUGS[bug]
+    source = library.SOURCE.read_text()
+    assert source.count(right) == 1
+    helper = (
+        "struct ByBytes {",
+        "struct ByBytes {\n    static Ints at_most_short(Ints x) { return x > 32767 ? 32767 - Ints{} : x; }",
+    )
+    (tmp_path / "engine.cpp").write_text(source.replace(right, wrong).replace(*helper))
+    options = ["-std=c++17", "-O1", "-shared", "-fPIC", "-pthread", "-march=x86-64-v3", "-Wno-psabi"]
+    file = tmp_path / "engine.so"
+    subprocess.run(["g++", *options, tmp_path / "engine.cpp", "-o", file], check=True)
+    assert proved(file, 0) == rest
+
+
+EMBEDDED = """
+import json, sys
+import unmask
+from unmask.engines.native import library
+model = [unmask.load("default", dtype=dtype, backend="native") for dtype in library.PRECISIONS]
+texts = ["a first text", "a second, longer text", "word " * 240]
+print(json.dumps([library.connected().instructions, *(one.embed(texts).tolist() for one in model)]))
+"""
+
+
+@needs_library
+@pytest.mark.parametrize("name", library.INSTRUCTION_SETS)
+def test_texts_are_embedded_by_each_instruction_set(name):
+    if name not in usable():
+        pytest.skip(f"this processor lacks {name}")
     ran = subprocess.run(
-        [sys.executable, "-c", program, built], check=True, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", EMBEDDED],
+        env={**os.environ, library.LIMIT: name},
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
-    assert json.loads(ran.stdout) == 1 | INT8
+    instructions, *vectors = json.loads(ran.stdout)
+    assert instructions == name
+    texts = ["a first text", "a second, longer text", "word " * 240]
+    wanted = unmask.load("default", backend="torch").embed(texts)
+    for rows, least in zip(vectors, (0.999999, 0.9999, 0.985), strict=True):
+        assert (np.array(rows) * wanted).sum(1).min() > least
+
+
+def test_an_instruction_set_that_does_not_exist_is_refused():
+    ran = subprocess.run(
+        [sys.executable, "-m", "unmask", "kernels"],
+        check=False,
+        env={**os.environ, library.LIMIT: "avx9"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert ran.returncode
+    assert "UNMASK_ISA is 'avx9'; it can be 'avx512_bf16', " in ran.stderr.replace("\n", " ")

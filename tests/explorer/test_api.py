@@ -551,7 +551,8 @@ def test_tour_and_length_scaling_are_there(asking):
         asking.problem("wall", 400, "POST", body)
 
 
-def test_answers_do_not_name_what_is_not_finite(asking, text_id, monkeypatch):
+def test_answers_do_not_name_what_is_not_finite(asking, monkeypatch):
+    text_id = asking.measured("A text of which no answer is cached.")
     monkeypatch.setattr(
         "unmask.interpret.attention.rectangles.LayerCache.blocks",
         lambda *_, **__: iter([(0, np.full((2, 2), np.nan, dtype=np.float32))]),

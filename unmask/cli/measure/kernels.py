@@ -188,7 +188,7 @@ def _inference(spec: "EncoderSpec | None" = None) -> dict[str, dict[str, str | N
             reasons[dtype] = {"backend": "nothing", "reason": str(refusal)}
             continue
         if chosen.backend == "native" and isinstance(library, Library):
-            native_title = f"native ({library.level})"
+            native_title = f"native ({library.instructions})"
         else:
             native_title = "torch, packed for oneDNN" if chosen.packed else "torch, module by module"
         reasons[dtype] = {"backend": native_title, "reason": chosen.reason}

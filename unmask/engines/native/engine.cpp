@@ -1,7 +1,7 @@
 // The layers of an encoder for inference on an x86 CPU, over packed sequences.
 //
-// Matrix products are micro-kernels: a tile of the result stays in registers while it is summed. They are those of
-// this file, or with AVX-512 oneDNN's brgemm where libtorch exports it; `native_connect` finds these by name.
+// Matrix products are micro-kernels: a tile of the result stays in registers while it is summed, by the instructions
+// for sums of products that the processor has, or by multiplications; `native_connect` chooses.
 // Everything else is loops over vectors of floats, written with the vector extensions of GCC and Clang, so that one
 // source serves every instruction set. States are float32 between products in every precision.
 //
@@ -12,7 +12,6 @@
 //
 // No compiler flag may reorder floating-point operations: a NaN has to reach the result.
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdint.h>
@@ -36,6 +35,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 namespace {
@@ -198,103 +198,225 @@ inline Floats activate(Floats x, int activation) {
 
 enum Precision { FLOAT32 = 0, BFLOAT16 = 1, INT8 = 2 };
 
+// A kind of products: the types of both factors and of sums, how many features of a column lie together, and how a sum
+// takes the features of a row that lie together, and those of a vector of columns.
+struct ByFloats {
+    typedef float Left, Right, Sum;
+    typedef Floats Sums, Row, Columns;
+    static constexpr int TOGETHER = 1, WIDE = LANES == 8 ? 2 : 4;
+    static Row row(const float* from) { return all(*from); }
+    static Columns columns(const float* from) { return load(from); }
+    static Sums plus(Sums sums, Row row, Columns columns) { return sums + row * columns; }
+};
+
+inline uint32_t word(const void* from) {
+    uint32_t bits;
+    memcpy(&bits, from, 4);
+    return bits;
+}
+
+template <class Vector>
+inline Vector vector_at(const void* from) {
+    Vector x;
+    memcpy(&x, from, sizeof x);
+    return x;
+}
+
+// bfloat16 as the upper halves of floats.
+struct ByHalves {
+    typedef uint16_t Left, Right;
+    typedef float Sum;
+    typedef Floats Sums;
+    struct Pair {
+        Floats even, odd;
+    };
+    typedef Pair Row, Columns;
+    static constexpr int TOGETHER = 2, WIDE = LANES == 8 ? 1 : 2;
+    static Pair pair(Bits bits) { return {same_bits<Floats>(bits << 16), same_bits<Floats>(bits & 0xffff0000u)}; }
+    static Row row(const uint16_t* from) { return pair(word(from) - Bits{}); }
+    static Columns columns(const uint16_t* from) { return pair(vector_at<Bits>(from)); }
+    static Sums plus(Sums sums, Row row, Columns columns) {
+        return sums + row.even * columns.even + row.odd * columns.odd;
+    }
+};
+
+// Unsigned by signed bytes.
+struct ByBytes {
+    typedef uint8_t Left;
+    typedef int8_t Right;
+    typedef int32_t Sum;
+    typedef Ints Sums;
+    static constexpr int TOGETHER = 4;
+#ifdef __AVX2__
+    // As pairs of 16 bits, of which none saturates. The compiler splits longer vectors.
+    typedef int16_t Shorts __attribute__((vector_size(LANES * 4)));
+    struct Row {
+        Shorts even, odd;
+    };
+    typedef Row Columns;
+    static constexpr int WIDE = 1;
+    static Row row(const uint8_t* from) {
+        const Bits bits = word(from) - Bits{};
+        return {same_bits<Shorts>(bits & 0x00ff00ffu), same_bits<Shorts>(bits >> 8 & 0x00ff00ffu)};
+    }
+    static Columns columns(const int8_t* from) {
+        const Shorts both = vector_at<Shorts>(from);
+        return {(both << 8) >> 8, both >> 8};
+    }
+    static Sums plus(Sums sums, Row row, Columns columns) {
+        return sums + pairs(row.even, columns.even) + pairs(row.odd, columns.odd);
+    }
+#ifdef __AVX512BW__
+    static Ints pairs(Shorts a, Shorts b) { return (Ints)_mm512_madd_epi16((__m512i)a, (__m512i)b); }
+#else
+    static Ints pairs(Shorts a, Shorts b) { return (Ints)_mm256_madd_epi16((__m256i)a, (__m256i)b); }
+#endif
+#else
+    typedef uint32_t Row;
+    typedef Ints Columns;
+    static constexpr int WIDE = LANES == 8 ? 1 : 2;
+    static Row row(const uint8_t* from) { return word(from); }
+    static Columns columns(const int8_t* from) { return vector_at<Ints>(from); }
+    static Sums plus(Sums sums, Row row, Columns columns) {
+        for (int i = 0; i < 4; i++)
+            sums += (columns << (24 - 8 * i) >> 24) * (int32_t)(row >> 8 * i & 255);
+        return sums;
+    }
+#endif
+};
+
+// The same by an instruction, which sums the features that lie together.
+#ifdef __AVX2__
+#ifdef __AVX512F__
+#define DOTS(name) name " %2, %1, %0"
+#define REGISTER "v"
+#else
+#define DOTS(name) "%{vex%} " name " %2, %1, %0"
+#define REGISTER "x"
+#endif
+struct ByDotsOfBytes {
+    typedef uint8_t Left;
+    typedef int8_t Right;
+    typedef int32_t Sum;
+    typedef Ints Sums, Row, Columns;
+    static constexpr int TOGETHER = 4, WIDE = ByFloats::WIDE;
+    static Row row(const uint8_t* from) { return (int32_t)word(from) - Ints{}; }
+    static Columns columns(const int8_t* from) { return vector_at<Ints>(from); }
+    static Sums plus(Sums sums, Row row, Columns columns) {
+        // The intrinsic makes GCC 12 copy the sums to memory.
+        asm(DOTS("vpdpbusd") : "+" REGISTER(sums) : REGISTER(row), REGISTER(columns));
+        return sums;
+    }
+};
+#ifdef __AVX512F__
+struct ByDotsOfHalves {
+    typedef uint16_t Left, Right;
+    typedef float Sum;
+    typedef Floats Sums;
+    typedef Bits Row, Columns;
+    static constexpr int TOGETHER = 2, WIDE = ByFloats::WIDE;
+    static Row row(const uint16_t* from) { return word(from) - Bits{}; }
+    static Columns columns(const uint16_t* from) { return vector_at<Bits>(from); }
+    static Sums plus(Sums sums, Row row, Columns columns) {
+        asm(DOTS("vdpbf16ps") : "+" REGISTER(sums) : REGISTER(row), REGISTER(columns));
+        return sums;
+    }
+};
+#endif
+#undef DOTS
+#undef REGISTER
+#endif
+
 typedef int64_t Size;
-// A product (m, n) of rows of length k, with the leading dimensions of both factors and the result, to which it may add.
-typedef void (*ProductFloats)(Size, Size, Size, Size, Size, Size, bool, const float*, const float*, float*, bool);
-typedef void (*ProductHalves)(Size, Size, Size, Size, Size, Size, bool, const void*, const void*, float*, bool);
-typedef void (*ProductBytes)(Size, Size, Size, Size, Size, Size, bool, const unsigned char*, const signed char*,
-                             int32_t*, bool);
-typedef void (*Release)(bool);
+constexpr int TILE_ROWS = 6;
+// Bytes of a column of the right factor that stay in the cache: the second one, or for a few rows, which read weights at
+// the speed of memory, the first, so that every strip of a slice is read before the next.
+constexpr Size SLICE = 3072, FEW_SLICE = LANES == 16 ? SLICE : 256, FEW = 12;
 
-ProductFloats product_floats;
-ProductHalves product_halves;
-ProductBytes product_bytes;
-Release release_tiles;
-
-// Products of this file. A tile of the result is summed in registers, feature after feature, so the bits of a row depend
-// on no other row.
-namespace tiles {
-
-constexpr int ROWS = 6;                    // of a tile
-constexpr int WIDE = LANES == 16 ? 4 : 2;  // vectors of a row of a tile
-// Features whose right factors stay in the cache: the second one, or for a few rows, which read weights at the speed of
-// memory, the first, so that every strip of a slice is read before the next.
-constexpr int DEPTH = 768, FEW = 12, FEW_DEPTH = 64;
-
-template <int R, int V>
-inline void tile(int k, Size lda, Size ldb, Size ldc, bool add, const float* a, const float* b, float* c) {
-    Floats sums[R][V];
+// R rows and V vectors of columns of a product, summed in registers, feature after feature, so that the bits of a row
+// depend on no other row.
+template <class Kind, int R, int V>
+inline void tile(Size k, Size lda, Size ldb, Size ldc, bool add, const typename Kind::Left* a,
+                 const typename Kind::Right* b, typename Kind::Sum* c) {
+    typedef typename Kind::Sums Sums;
+    Sums sums[R][V];
+    // Loops are unrolled so that sums are registers before, in and after the longest.
+#pragma GCC unroll 6
     for (int r = 0; r < R; r++)
-        for (int v = 0; v < V; v++) sums[r][v] = add ? load(c + r * ldc + v * LANES) : Floats{};
-    for (int i = 0; i < k; i++, b += ldb)
+#pragma GCC unroll 4
+        for (int v = 0; v < V; v++) sums[r][v] = Sums{};
+    if (add)
 #pragma GCC unroll 6
         for (int r = 0; r < R; r++)
-            for (int v = 0; v < V; v++) sums[r][v] += a[r * lda + i] * load(b + v * LANES);
-    for (int r = 0; r < R; r++)
-        for (int v = 0; v < V; v++) store(c + r * ldc + v * LANES, sums[r][v]);
-}
-
-#ifdef __AVX2__
-// V is 1: eight columns. Products of unsigned and signed bytes are summed as pairs of 16 bits, of which none saturates.
-template <int R, int V>
-inline void tile(int k, Size lda, Size ldb, Size ldc, bool add, const unsigned char* a, const signed char* b, int32_t* c) {
-    __m256i sums[R];
-    for (int r = 0; r < R; r++) sums[r] = add ? _mm256_loadu_si256((const __m256i*)(c + r * ldc)) : __m256i{};
-    for (int i = 0; i < k; i += 4, b += ldb * 4) {
-        const __m256i right = _mm256_loadu_si256((const __m256i*)b);
-        const __m256i even = _mm256_srai_epi16(_mm256_slli_epi16(right, 8), 8), odd = _mm256_srai_epi16(right, 8);
+#pragma GCC unroll 4
+            for (int v = 0; v < V; v++) sums[r][v] = vector_at<Sums>(c + r * ldc + v * LANES);
+    for (Size i = 0; i < k; i += Kind::TOGETHER, b += ldb * Kind::TOGETHER) {
+        typename Kind::Columns columns[V];
+#pragma GCC unroll 4
+        for (int v = 0; v < V; v++) columns[v] = Kind::columns(b + v * LANES * Kind::TOGETHER);
 #pragma GCC unroll 6
         for (int r = 0; r < R; r++) {
-            int four;
-            memcpy(&four, a + r * lda + i, 4);
-            const __m256i left = _mm256_set1_epi32(four);
-            const __m256i by_even = _mm256_madd_epi16(_mm256_and_si256(left, _mm256_set1_epi16(255)), even);
-            const __m256i by_odd = _mm256_madd_epi16(_mm256_srli_epi16(left, 8), odd);
-            sums[r] = _mm256_add_epi32(sums[r], _mm256_add_epi32(by_even, by_odd));
+            const typename Kind::Row row = Kind::row(a + r * lda + i);
+#pragma GCC unroll 4
+            for (int v = 0; v < V; v++) sums[r][v] = Kind::plus(sums[r][v], row, columns[v]);
         }
     }
-    for (int r = 0; r < R; r++) _mm256_storeu_si256((__m256i*)(c + r * ldc), sums[r]);
+#pragma GCC unroll 6
+    for (int r = 0; r < R; r++)
+#pragma GCC unroll 4
+        for (int v = 0; v < V; v++) {
+            const Sums sum = sums[r][v];
+            memcpy(c + r * ldc + v * LANES, &sum, sizeof sum);
+        }
 }
-#endif
 
-// A strip of columns, tile after tile.
-template <int V, class Left, class Right, class Sum>
-void strip(Size m, int k, Size lda, Size ldb, Size ldc, bool add, const Left* a, const Right* b, Sum* c) {
-    for (; m >= ROWS; m -= ROWS, a += ROWS * lda, c += ROWS * ldc) tile<ROWS, V>(k, lda, ldb, ldc, add, a, b, c);
-    switch (m) {
-        case 5:
-            return tile<5, V>(k, lda, ldb, ldc, add, a, b, c);
-        case 4:
-            return tile<4, V>(k, lda, ldb, ldc, add, a, b, c);
-        case 3:
-            return tile<3, V>(k, lda, ldb, ldc, add, a, b, c);
-        case 2:
-            return tile<2, V>(k, lda, ldb, ldc, add, a, b, c);
-        case 1:
-            return tile<1, V>(k, lda, ldb, ldc, add, a, b, c);
+// Some vectors of columns, tile after tile of nearly as many rows.
+template <class Kind, int V>
+void strip(Size m, Size k, Size lda, Size ldb, Size ldc, bool add, const typename Kind::Left* a,
+           const typename Kind::Right* b, typename Kind::Sum* c) {
+    for (Size left = (m + TILE_ROWS - 1) / TILE_ROWS; left; left--) {
+        const Size rows = m / left;
+        switch (rows) {
+            case 6: tile<Kind, 6, V>(k, lda, ldb, ldc, add, a, b, c); break;
+            case 5: tile<Kind, 5, V>(k, lda, ldb, ldc, add, a, b, c); break;
+            case 4: tile<Kind, 4, V>(k, lda, ldb, ldc, add, a, b, c); break;
+            case 3: tile<Kind, 3, V>(k, lda, ldb, ldc, add, a, b, c); break;
+            case 2: tile<Kind, 2, V>(k, lda, ldb, ldc, add, a, b, c); break;
+            case 1: tile<Kind, 1, V>(k, lda, ldb, ldc, add, a, b, c); break;
+        }
+        m -= rows, a += rows * lda, c += rows * ldc;
     }
 }
 
-void product(Size m, Size n, Size k, Size lda, Size ldb, Size ldc, bool add, const float* a, const float* b, float* c, bool) {
-    const Size depth = m <= FEW ? FEW_DEPTH : DEPTH;
-    for (Size deep = 0; deep < k; deep += depth) {
-        const int some = (int)std::min(depth, k - deep);
+// A product (m, n) of rows of length k, with the leading dimensions of both factors and the result, to which it may add.
+// n is a multiple of LANES.
+typedef void (*Product)(Size m, Size n, Size k, Size lda, Size ldb, Size ldc, bool add, const void* a, const void* b,
+                        void* c);
+
+template <class Kind>
+void product_of(Size m, Size n, Size k, Size lda, Size ldb, Size ldc, bool add, const void* left, const void* right,
+                void* result) {
+    auto a = (const typename Kind::Left*)left;
+    auto b = (const typename Kind::Right*)right;
+    auto c = (typename Kind::Sum*)result;
+    const Size depth = (m <= FEW ? FEW_SLICE : SLICE) / (Size)sizeof(*b);
+    for (Size deep = 0; deep < k; deep += depth, a += depth, b += depth * ldb) {
+        const Size some = std::min(depth, k - deep);
         const bool more = add || deep;
         Size j = 0;
-        for (; j + WIDE * LANES <= n; j += WIDE * LANES)
-            strip<WIDE>(m, some, lda, ldb, ldc, more, a + deep, b + deep * ldb + j, c + j);
-        for (; j < n; j += LANES) strip<1>(m, some, lda, ldb, ldc, more, a + deep, b + deep * ldb + j, c + j);
+        auto strips = [&](auto vectors) {
+            constexpr int V = decltype(vectors)::value;
+            for (; j + V * LANES <= n; j += V * LANES)
+                strip<Kind, V>(m, some, lda, ldb, ldc, more, a, b + j * Kind::TOGETHER, c + j);
+        };
+        strips(std::integral_constant<int, Kind::WIDE>{});
+        strips(std::integral_constant<int, (Kind::WIDE + 1) / 2>{});
+        strips(std::integral_constant<int, 1>{});
     }
 }
 
-#ifdef __AVX2__
-void product(Size m, Size n, Size k, Size lda, Size ldb, Size ldc, bool add, const unsigned char* a, const signed char* b,
-             int32_t* c, bool) {
-    for (Size j = 0; j < n; j += 8) strip<1>(m, (int)k, lda, ldb, ldc, add, a, b + j * 4, c + j);
-}
-#endif
-
-}  // namespace tiles
+Product products[3];  // of each precision
+bool fast_halves;     // products in bfloat16 are faster than in float32
 
 constexpr int PANEL = 64;   // columns of a product that are computed together
 constexpr int BLOCK = 192;  // rows of a block
@@ -384,16 +506,6 @@ struct Linear {
         }
     }
 };
-
-inline void product(int precision, int m, int n, int k, int lda, int ldb, int ldc, bool add, const void* a,
-                    const void* b, void* c) {
-    if (precision == FLOAT32)
-        product_floats(m, n, k, lda, ldb, ldc, add, (const float*)a, (const float*)b, (float*)c, false);
-    else if (precision == BFLOAT16)
-        product_halves(m, n, k, lda, ldb, ldc, add, a, b, (float*)c, true);
-    else
-        product_bytes(m, n, k, lda, ldb, ldc, add, (const unsigned char*)a, (const signed char*)b, (int32_t*)c, true);
-}
 
 // --- what Python hands over ------------------------------------------------------------------------------------
 
@@ -502,7 +614,7 @@ struct Distances {
         for (int half = 0; half <= halves; half++) {
             const size_t bytes = half ? 2 : 4;
             char* k = from.distance_keys ? keys[half].need<char>((size_t)heads * deep * padded * bytes) : nullptr;
-            char* q = from.distance_queries ? queries[half].need<char>((size_t)heads * (padded + BLOCK) * deep * bytes)
+            char* q = from.distance_queries ? queries[half].need<char>((size_t)heads * padded * deep * bytes)
                                             : nullptr;
             auto put = [&](char* to, size_t at, float x) {
                 if (half)
@@ -516,7 +628,7 @@ struct Distances {
                         const size_t at = ((size_t)row * heads + head) * width + c;
                         const size_t first = (size_t)head * deep * padded;
                         if (k) put(k, first + (half ? (size_t)(c / 2) * padded * 2 + row * 2 + c % 2 : (size_t)c * padded + row), from.distance_keys[at]);
-                        if (q) put(q, ((size_t)head * (padded + BLOCK) + row) * deep + c, from.distance_queries[at] * per);
+                        if (q) put(q, ((size_t)head * padded + row) * deep + c, from.distance_queries[at] * per);
                     }
         }
     }
@@ -524,7 +636,7 @@ struct Distances {
         return keys[half].as<char>() + (size_t)head * deep * padded * (half ? 2 : 4);
     }
     const char* query_at(int head, int row, bool half) const {
-        return queries[half].as<char>() + ((size_t)head * (padded + BLOCK) + row) * deep * (half ? 2 : 4);
+        return queries[half].as<char>() + ((size_t)head * padded + row) * deep * (half ? 2 : 4);
     }
 };
 
@@ -559,10 +671,12 @@ struct Encoder {
     std::vector<Weights> weights;
     Embedding embedding;
     Norm final_norm;
-    std::mutex lock;
     std::vector<std::unique_ptr<Scratch>> scratches;  // kept for the next call
     std::vector<std::unique_ptr<States>> states;
 };
+
+// Guards what all encoders keep. There is one, so that a fork can wait until no thread holds it.
+std::mutex kept_lock;
 
 constexpr size_t KEPT = size_t(64) << 20;  // bytes of states that an encoder keeps for the next call
 
@@ -572,13 +686,12 @@ inline bool worth_keeping(const States& states) { return states.size() <= KEPT; 
 // One of the buffers that an encoder keeps, or new ones.
 template <class T>
 struct Borrowed {
-    Encoder& from;
     std::vector<std::unique_ptr<T>>& kept;
     std::unique_ptr<T> one;
 
-    Borrowed(Encoder& from, std::vector<std::unique_ptr<T>>& kept) : from(from), kept(kept) {
+    explicit Borrowed(std::vector<std::unique_ptr<T>>& kept) : kept(kept) {
         {
-            std::lock_guard<std::mutex> held(from.lock);
+            std::lock_guard<std::mutex> held(kept_lock);
             if (!kept.empty()) one = std::move(kept.back()), kept.pop_back();
         }
         if (!one) one.reset(new T);
@@ -586,7 +699,7 @@ struct Borrowed {
     Borrowed(const Borrowed&) = delete;
     ~Borrowed() {
         if (!worth_keeping(*one)) return;
-        std::lock_guard<std::mutex> held(from.lock);
+        std::lock_guard<std::mutex> held(kept_lock);
         kept.push_back(std::move(one));
     }
     T& operator*() const { return *one; }
@@ -665,8 +778,6 @@ struct Sharing {
 
 enum Ending { SET, ADD, ACTIVATE, GATE };
 
-inline int whole_rows(int rows) { return std::min(BLOCK, up(rows, rows < 16 ? 2 : 8)); }
-
 template <int PRECISION, int ENDING>
 constexpr bool PEAKS = PRECISION == INT8 && (ENDING == ACTIVATE || ENDING == GATE);
 
@@ -675,7 +786,7 @@ template <int PRECISION, int ENDING>
 void linear_panels(const Linear& weight, const void* operand, int stride, const float* scale, int rows, float* y, int ldy,
                    int activation, void* next, int ldnext, float* most, Range panels, Scratch& scratch) {
     constexpr bool EXACT = PRECISION == FLOAT32;
-    const int m = whole_rows(rows), half = ENDING == GATE ? weight.panels / 2 : 0;
+    const int half = ENDING == GATE ? weight.panels / 2 : 0;
     const size_t panel = (size_t)weight.depth * PANEL * bytes_of(PRECISION);
     float* tile = scratch.tile.need<float>(BLOCK * PANEL);
     float* other = ENDING == GATE ? scratch.gate.need<float>(BLOCK * PANEL) : nullptr;
@@ -689,9 +800,9 @@ void linear_panels(const Linear& weight, const void* operand, int stride, const 
         return exact * (load(weight.scales.as<float>() + n + j) * step) + bias;
     };
     for (int p = panels.first; p < panels.end; p++) {
-        product(PRECISION, m, PANEL, weight.depth, stride, PANEL, PANEL, false, operand, packed + p * panel, tile);
+        products[PRECISION](rows, PANEL, weight.depth, stride, PANEL, PANEL, false, operand, packed + p * panel, tile);
         if (ENDING == GATE)
-            product(PRECISION, m, PANEL, weight.depth, stride, PANEL, PANEL, false, operand,
+            products[PRECISION](rows, PANEL, weight.depth, stride, PANEL, PANEL, false, operand,
                     packed + (p + half) * panel, other);
         const int n = p * PANEL;
         for (int row = 0; row < rows; row++) {
@@ -857,7 +968,7 @@ void attend(const NativeLayer& layer, const Distances& distances, const float* q
             int rows, int radius, const NativeTable* terms, bool halves, float* mixed, int ldm, Range heads,
             Scratch& scratch) {
     const int width = layer.width, deep = up(width, 32), wide = up(width, LANES);
-    const int together = layer.heads / layer.shared, m = whole_rows(rows);
+    const int together = layer.heads / layer.shared;
     const float per = 1 / std::sqrt((float)width * layer.parts);
     const bool apart = distances.rows > 0, to_content = distances.keys[0].at, to_position = distances.queries[0].at;
     const int precision = halves ? BFLOAT16 : FLOAT32, padded = distances.padded;
@@ -892,22 +1003,21 @@ void attend(const NativeLayer& layer, const Distances& distances, const float* q
             }
         }
         if (to_content)
-            product(precision, m, padded, deep, deep, padded, padded, false, query, distances.keys_of(head, halves),
+            products[precision](rows, padded, deep, deep, padded, padded, false, query, distances.keys_of(head, halves),
                     by_query);
         for (int from = first, next; from < end; from = next) {
             next = std::min(end, (from / KEYS + 1) * KEYS);
             const int keys = next - from, ldn = up(keys, keys <= 64 ? 16 : 64);
             pack_keys(k + (size_t)from * stride, stride, keys, width, ldn, halves, scratch);
-            product(precision, m, ldn, deep, deep, ldn, ldn, false, query, scratch.keys.at, score);
+            products[precision](rows, ldn, deep, deep, ldn, ldn, false, query, scratch.keys.at, score);
             int lowest = 0;
             float* by_key = nullptr;
             if (to_position) {
                 lowest = row_of[from + keys - 1 - place];
                 const int count = row_of[from - (place + rows - 1)] - lowest + 1;
-                by_key = scratch.by_key.need<float>((size_t)(up(count, BLOCK)) * ldn);
-                for (int row = 0; row < count; row += BLOCK)
-                    product(precision, whole_rows(count - row), ldn, deep, deep, ldn, ldn, false,
-                            distances.query_at(head, lowest + row, halves), scratch.keys.at, by_key + (size_t)row * ldn);
+                by_key = scratch.by_key.need<float>((size_t)count * ldn);
+                products[precision](count, ldn, deep, deep, ldn, ldn, false, distances.query_at(head, lowest, halves),
+                                    scratch.keys.at, by_key);
             }
             for (int row = 0; row < rows; row++) {
                 Range seen = keys_of(place + row, length, radius);
@@ -974,7 +1084,7 @@ void attend(const NativeLayer& layer, const Distances& distances, const float* q
                         store(output + row * wide + c, load(output + row * wide + c) * old);
             }
             pack_values(v + (size_t)from * stride, stride, keys, width, ldn, halves, scratch);
-            product(precision, m, wide, ldn, ldn, wide, wide, from > first,
+            products[precision](rows, wide, ldn, ldn, wide, wide, from > first,
                     halves ? (const void*)share : score, scratch.values.at, output);
         }
         for (int row = 0; row < rows; row++) {
@@ -1035,13 +1145,12 @@ struct Piece {
         return std::upper_bound(run->offsets + first, run->offsets + end + 1, base + row) - run->offsets - 1;
     }
 
-    // Room for the rows of the last block that products compute and nobody reads.
     void prepare() const {
         size_t most = 0;
         for (size_t layer = 0; layer < encoder->layers.size(); layer++) most = std::max(most, stride((int)layer));
-        states->x.need<float>((size_t)(tokens + BLOCK) * wide());
-        states->qkv[0].need<float>((size_t)(tokens + BLOCK) * most);
-        if (encoder->layers.size() > 1) states->qkv[1].need<float>((size_t)(tokens + BLOCK) * most);
+        states->x.need<float>((size_t)tokens * wide());
+        states->qkv[0].need<float>((size_t)tokens * most);
+        if (encoder->layers.size() > 1) states->qkv[1].need<float>((size_t)tokens * most);
     }
 };
 
@@ -1180,7 +1289,7 @@ struct Worker {
             const int64_t start = run.offsets[sequence] - piece.base;
             const int length = (int)(run.offsets[sequence + 1] - run.offsets[sequence]);
             const int place = (int)(row + done - start), some = std::min(rows - done, length - place);
-            const bool halves = PRECISION != FLOAT32 && product_halves && length >= HALVES_FROM;
+            const bool halves = PRECISION != FLOAT32 && fast_halves && length >= HALVES_FROM;
             const float* qkv = piece.qkv(index, (int)start);
             float* to = mixed + (size_t)done * stride;
             auto part = [&](Range heads, Scratch& by) {
@@ -1263,9 +1372,8 @@ struct Job {
         } catch (const std::exception& error) {
             fail(error.what());
         } catch (...) {
-            fail("an exception of the matrix product");
+            fail("an unknown exception");
         }
-        if (release_tiles) release_tiles(true);
     }
     void fail(const char* why) {
         std::lock_guard<std::mutex> held(lock);
@@ -1309,10 +1417,11 @@ struct Pool {
 Pool* pool = nullptr;
 std::mutex pool_lock;
 
-void before_fork() { pool_lock.lock(); }
-void in_parent() { pool_lock.unlock(); }
+void before_fork() { pool_lock.lock(), kept_lock.lock(); }
+void in_parent() { kept_lock.unlock(), pool_lock.unlock(); }
 void in_child() {
     new (&pool_lock) std::mutex;
+    new (&kept_lock) std::mutex;
     pool = nullptr;
 }
 
@@ -1359,8 +1468,8 @@ struct Chunks : Job {
     void join() override {
         int chunk = next.fetch_add(1);
         if (chunk >= count()) return;
-        Borrowed<Scratch> scratch(encoder, encoder.scratches);
-        Borrowed<States> states(encoder, encoder.states);
+        Borrowed<Scratch> scratch(encoder.scratches);
+        Borrowed<States> states(encoder.states);
         for (; chunk < count(); chunk = next.fetch_add(1)) {
             struct Counted {
                 std::atomic<int>& done;
@@ -1376,7 +1485,7 @@ struct Chunks : Job {
             } catch (const std::exception& error) {
                 fail(error.what());
             } catch (...) {
-                fail("an exception of the matrix product");
+                fail("an unknown exception");
             }
         }
     }
@@ -1398,7 +1507,7 @@ struct Team : Job {
     Team(std::shared_ptr<Encoder> given, const NativeRun& run)
         : owner(std::move(given)),
           encoder(*owner),
-          states(encoder, encoder.states),
+          states(encoder.states),
           piece{&encoder, &run, 0, run.sequences, 0, (int)run.offsets[run.sequences], &*states},
           size(0),
           blocks(0),
@@ -1415,7 +1524,7 @@ struct Team : Job {
 
     void join() override {
         if (done[steps - 1].load() >= blocks) return;
-        Borrowed<Scratch> scratch(encoder, encoder.scratches);
+        Borrowed<Scratch> scratch(encoder.scratches);
         try {
             Worker<PRECISION> worker(piece, *scratch, nullptr);
             for (int step = 0; step < steps; step++) {
@@ -1427,7 +1536,7 @@ struct Team : Job {
                     } catch (const std::exception& error) {
                         fail(error.what());
                     } catch (...) {
-                        fail("an exception of the matrix product");
+                        fail("an unknown exception");
                     }
                 }
                 for (int turns = 0; done[step].load(std::memory_order_acquire) < blocks;) relax(turns);
@@ -1474,14 +1583,14 @@ struct Crew : Job, Sharing {
         } catch (const std::exception& error) {
             fail(error.what());
         } catch (...) {
-            fail("an exception of the matrix product");
+            fail("an unknown exception");
         }
         done.fetch_add(1, std::memory_order_release);
         return true;
     }
 
     void join() override {
-        Borrowed<Scratch> scratch(*owner, owner->scratches);
+        Borrowed<Scratch> scratch(owner->scratches);
         for (int turns = 0; !over.load();) one_part(*scratch) ? (void)(turns = 0) : relax(turns);
     }
 };
@@ -1519,12 +1628,11 @@ int by_crew(const std::shared_ptr<Encoder>& encoder, const NativeRun& run, int t
             the_pool().withdraw(crew);
         }
     } dismissed{job.get()};
-    Borrowed<Scratch> scratch(*encoder, encoder->scratches);
-    Borrowed<States> states(*encoder, encoder->states);
+    Borrowed<Scratch> scratch(encoder->scratches);
+    Borrowed<States> states(encoder->states);
     Piece piece{encoder.get(), &run, 0, run.sequences, 0, (int)run.offsets[run.sequences], &*states};
     piece.prepare();
     whole(piece, *scratch, job.get());
-    if (release_tiles) release_tiles(true);
     return finished(*job);
 }
 
@@ -1569,10 +1677,10 @@ int run(const std::shared_ptr<Encoder>& encoder, const NativeRun& run) {
     return finished(*job);
 }
 
-// A product of each precision whose exact result is known.
+// Whether products of a precision are exact where their result is known, for every number of rows and vectors of a tile.
 bool proved(int precision) {
-    constexpr int M = 8, N = 64, K = 64;
-    std::vector<float> weight(N * K), expected(M * N);
+    constexpr int M = 2 * TILE_ROWS - 1, N = PANEL, K = 64;
+    std::vector<float> weight(N * K);
     std::vector<int> left(M * K);
     // Whole numbers that every precision holds exactly; each row's largest is 127, so its int8 scale is 1. Two
     // neighboring products of the left ones as bytes, up to 255, exceed 16 bits, in which some processors add them.
@@ -1589,17 +1697,20 @@ bool proved(int precision) {
         if (precision == INT8) a[i] = (uint8_t)(left[i] + 128);
     }
     std::vector<float> c(M * N);
-    product(precision, M, N, K, K, N, N, false, a.data(), packed.weight.at, c.data());
-    for (int m = 0; m < M; m++)
-        for (int n = 0; n < N; n++) {
-            double exact = 0, got = c[m * N + n];
-            for (int k = 0; k < K; k++) exact += left[m * K + k] * (double)weight[n * K + k];
-            if (precision == INT8) {
-                int32_t whole;
-                memcpy(&whole, &c[m * N + n], 4);
-                got = (whole - (double)packed.sums.as<float>()[n]) * packed.scales.as<float>()[n];
-            }
-            if (!(std::fabs(got - exact) < 0.5)) return false;
+    for (int rows = 1; rows <= M; rows++)
+        for (int columns : {N, 3 * LANES}) {
+            products[precision](rows, columns, K, K, N, N, false, a.data(), packed.weight.at, c.data());
+            for (int m = 0; m < rows; m++)
+                for (int n = 0; n < columns; n++) {
+                    double exact = 0, computed = c[m * N + n];
+                    for (int k = 0; k < K; k++) exact += left[m * K + k] * (double)weight[n * K + k];
+                    if (precision == INT8) {
+                        int32_t whole;
+                        memcpy(&whole, &c[m * N + n], 4);
+                        computed = (whole - (double)packed.sums.as<float>()[n]) * packed.scales.as<float>()[n];
+                    }
+                    if (!(std::fabs(computed - exact) < 0.5)) return false;
+                }
         }
     return true;
 }
@@ -1613,38 +1724,24 @@ extern "C" {
 
 const char* native_error() { return last_error.c_str(); }
 
-// Take the products of libtorch at `path`, or those of this file if it is null, and prove each of the precisions in
-// `wanted` (bits 1, 2 and 4); returns those proved.
-int native_connect(const char* path, int wanted) {
-    product_floats = tiles::product, product_halves = nullptr, product_bytes = nullptr, release_tiles = nullptr;
+// Take the products for a processor whose instructions for sums of bytes (bit 1) and of bfloat16 (bit 2) may be used, and
+// prove each precision; returns those proved, bits 1, 2 and 4.
+int native_connect(int instructions) {
+    products[FLOAT32] = product_of<ByFloats>;
+    products[BFLOAT16] = product_of<ByHalves>;
+    products[INT8] = product_of<ByBytes>;
+    fast_halves = false;
 #ifdef __AVX2__
-    product_bytes = tiles::product;
+    if (instructions & 1) products[INT8] = product_of<ByDotsOfBytes>;
 #endif
-    if (path) {
-        void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-        if (!library) {
-            refuse(dlerror());
-            return 0;
-        }
-        product_floats = (ProductFloats)dlsym(library, "_ZN2at6native7cpublas6brgemmEllllllbPKfS3_Pfb");
-        product_halves = (ProductHalves)dlsym(library, "_ZN2at6native7cpublas6brgemmEllllllbPKN3c108BFloat16ES5_Pfb");
-        product_bytes = (ProductBytes)dlsym(library, "_ZN2at6native7cpublas6brgemmEllllllbPKhPKaPib");
-        release_tiles = (Release)dlsym(library, "_ZN2at6native7cpublas14brgemm_releaseEb");
-    }
-    int found = 0;
-    for (int precision = FLOAT32; precision <= INT8; precision++) {
-        const void* symbol = precision == FLOAT32    ? (const void*)product_floats
-                             : precision == BFLOAT16 ? (const void*)product_halves
-                                                     : (const void*)product_bytes;
-        if (!(wanted >> precision & 1) || !symbol) continue;
-        try {
-            if (proved(precision)) found |= 1 << precision;
-        } catch (...) {
-        }
-    }
-    if (!(found >> BFLOAT16 & 1)) product_halves = nullptr;
-    if (release_tiles) release_tiles(true);
-    return found;
+#ifdef __AVX512F__
+    if (instructions & 2) products[BFLOAT16] = product_of<ByDotsOfHalves>, fast_halves = true;
+#endif
+    int right = 0;
+    for (int precision = FLOAT32; precision <= INT8; precision++)
+        if (proved(precision)) right |= 1 << precision;
+    if (!(right >> BFLOAT16 & 1)) fast_halves = false;
+    return right;
 }
 
 void* native_new(const NativeEncoder* from) {
@@ -1710,7 +1807,7 @@ int native_run(void* encoder, const NativeRun* what) {
     } catch (const std::exception& error) {
         return refuse(error.what());
     } catch (...) {
-        return refuse("an exception of the matrix product");
+        return refuse("an unknown exception");
     }
 }
 

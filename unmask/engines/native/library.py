@@ -6,9 +6,8 @@ import os
 import platform
 from dataclasses import dataclass
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from unmask.engines.native.interface import PRECISIONS, declare
 
@@ -17,11 +16,33 @@ SOURCE = HERE / "engine.cpp"
 HIDDEN = "UNMASK_BACKEND"
 """Set to ``torch`` in the environment, it keeps every encoder in torch."""
 
-LEVELS = {
-    "x86-64-v4": frozenset({"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "fma"}),
-    "x86-64-v3": frozenset({"avx2", "bmi2", "fma", "f16c"}),
+LIMIT = "UNMASK_ISA"
+"""Set to a name of `INSTRUCTION_SETS` in the environment, it excludes those that are listed before."""
+
+
+class InstructionSet(NamedTuple):
+    """What products are made of on a processor."""
+
+    level: str
+    """The build of the library."""
+    flags: frozenset[str]
+    """Those of the processor that it needs, as Linux names them."""
+    dots: int = 0
+    """Instructions beyond the build's: sums of products of bytes (bit 1) and of bfloat16 (bit 2)."""
+
+
+_AVX2 = frozenset({"avx2", "bmi2", "fma", "f16c"})
+_AVX512 = frozenset({"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "fma"})
+INSTRUCTION_SETS = {
+    "avx512_bf16": InstructionSet("x86-64-v4", _AVX512 | {"avx512_vnni", "avx512_bf16"}, 1 | 2),
+    "avx512_vnni": InstructionSet("x86-64-v4", _AVX512 | {"avx512_vnni"}, 1),
+    "avx512": InstructionSet("x86-64-v4", _AVX512),
+    "avx_vnni": InstructionSet("x86-64-v3", _AVX2 | {"avx_vnni"}, 1),
+    "avx2": InstructionSet("x86-64-v3", _AVX2),
 }
-"""The instruction sets that the library is compiled for, best first, and the processor flags they need."""
+"""Best first."""
+LEVELS = tuple(dict.fromkeys(instructions.level for instructions in INSTRUCTION_SETS.values()))
+"""The builds of the library."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +52,8 @@ class Library:
     functions: Any
     precisions: tuple[str, ...]
     """Those whose matrix products were proved here."""
-    level: str
+    instructions: str
+    """The name of its instruction set."""
 
 
 def file_of(level: str) -> Path:
@@ -50,10 +72,7 @@ def library_reason(precision: str) -> str | None:
     if precision not in PRECISIONS:
         return f"the native library computes in {', '.join(PRECISIONS)}, not in {precision}"
     if precision not in library.precisions:
-        return (
-            f"no matrix products in {precision} run here (bfloat16 needs torch, and a processor with AVX-512 "
-            "BF16 that ONEDNN_MAX_CPU_ISA does not restrict)"
-        )
+        return f"the native library's matrix products in {precision} are wrong on this processor"
     return None
 
 
@@ -64,37 +83,35 @@ def connected() -> Library | str:
         return (
             f"the native library is for Linux on x86-64, not for {platform.system()} on {platform.machine()}"
         )
+    names = list(INSTRUCTION_SETS)
+    limit = os.environ.get(LIMIT)
+    if limit:
+        from unmask.base.arguments import (
+            check_choice,  # not above: the package's build imports this file alone
+        )
+
+        check_choice(LIMIT, limit, names)
+        names = names[names.index(limit) :]
     flags = processor_flags()
-    level = next((level for level, needed in LEVELS.items() if needed <= flags), None)
-    if level is None:
-        return "this processor lacks the instruction set AVX2"
-    file = file_of(level)
+    name = next((name for name in names if INSTRUCTION_SETS[name].flags <= flags), None)
+    if name is None:
+        return f"this processor lacks the instruction set {names[-1].upper()}"
+    instructions = INSTRUCTION_SETS[name]
+    file = file_of(instructions.level)
     if not file.exists():
         return (
             "the native library was not built from this source; install unmask again where there is a C++ "
             "compiler"
         )
-    torch_library = _torch_library() if level == "x86-64-v4" else None
     try:
         functions = declare(ctypes.CDLL(str(file)))
-        proved = functions.native_connect(torch_library, (1 << len(PRECISIONS)) - 1)
-        if not proved and torch_library is not None:
-            proved = functions.native_connect(None, (1 << len(PRECISIONS)) - 1)
     except (OSError, AttributeError) as error:
         return f"the native library cannot be loaded: {error}"
+    proved = functions.native_connect(instructions.dots)
     if not proved:
         return "the matrix products of the native library are wrong on this processor"
     precisions = tuple(name for number, name in enumerate(PRECISIONS) if proved >> number & 1)
-    return Library(functions, precisions, level)
-
-
-def _torch_library() -> bytes | None:
-    """The path of the library of torch that has products with AVX-512; None where torch is not installed."""
-    torch = find_spec("torch")
-    if torch is None or torch.origin is None:
-        return None
-    file = Path(torch.origin).parent / "lib" / "libtorch_cpu.so"
-    return os.fsencode(file) if file.exists() else None
+    return Library(functions, precisions, name)
 
 
 def processor_flags() -> frozenset[str]:
