@@ -16,6 +16,8 @@ from tests.support.specs import (
     ALIBI_SHARED,
     BLOCKS,
     CAUSAL,
+    DISENTANGLED,
+    DISENTANGLED_OWN,
     LINEAR,
     POST_NORM,
     RELATIVE,
@@ -47,11 +49,21 @@ UNDILATED = replace(
         for layer in WINDOWS_GLOBALS.layers
     ),
 )
-SUPPORTED = {
-    name: spec
-    for name, spec in {**SPECS, "causal": CAUSAL, "undilated": UNDILATED}.items()
-    if native_reason(spec, "float32") is None
+LONG_TABLE = replace(
+    DISENTANGLED_OWN,
+    layers=tuple(
+        replace(layer, mixer=replace(layer.mixer, position=replace(layer.mixer.position, max_distance=300)))
+        for layer in DISENTANGLED_OWN.layers
+    ),
+)
+"""Of whose table of distances a text reaches a part."""
+ADDED = {
+    "causal": CAUSAL,
+    "undilated": UNDILATED,
+    "long table": LONG_TABLE,
+    "merged distances": replace(DISENTANGLED, convolution=None),
 }
+SUPPORTED = {name: spec for name, spec in (SPECS | ADDED).items() if native_reason(spec, "float32") is None}
 BUILT = not isinstance(library.connected(), str)
 needs_library = pytest.mark.skipif(not BUILT, reason=f"no native library here: {library.connected()}")
 LENGTHS = ([1], [2, 1, 3], [15, 16, 17], [33, 64, 5, 48], [60] * 9, [1] * 40)
@@ -91,9 +103,7 @@ def types_of(spec):
 
 @needs_library
 def test_which_encoders_run_natively():
-    assert {"post-norm", "rotary-windows", "alibi-shared", "relative", "undilated", "blocks"} <= set(
-        SUPPORTED
-    )
+    assert {"post-norm", "rotary-windows", "alibi-shared", "relative", "blocks", *ADDED} <= set(SUPPORTED)
     assert "dilated" in native_reason(WINDOWS_GLOBALS, "float32")
     assert "linear attention" in native_reason(LINEAR, "float32")
     assert "float64" in native_reason(POST_NORM, "float64")

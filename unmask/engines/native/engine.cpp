@@ -83,6 +83,19 @@ inline Floats only(Floats x, int first, int end, float other) {
     return ((COUNT >= first) & (COUNT < end)) ? x : all(other);
 }
 
+// Numbers at places of an array.
+inline Floats gathered(const float* from, Ints at) {
+#if defined __AVX512F__
+    return _mm512_mask_i32gather_ps(__m512{}, 0xffff, (__m512i)at, from, 4);  // GCC 12 warns of the one without a mask
+#elif defined __AVX2__
+    return _mm256_i32gather_ps(from, (__m256i)at, 4);
+#else
+    Floats x;
+    for (int i = 0; i < LANES; i++) x[i] = from[at[i]];
+    return x;
+#endif
+}
+
 // Both keep a NaN of x.
 inline Floats at_least(Floats x, float low) { return x < low ? all(low) : x; }
 inline Floats at_most(Floats x, float high) { return x > high ? all(high) : x; }
@@ -1002,9 +1015,12 @@ void attend(const NativeLayer& layer, const Distances& distances, const float* q
                 }
             }
         }
-        if (to_content)
-            products[precision](rows, padded, deep, deep, padded, padded, false, query, distances.keys_of(head, halves),
-                    by_query);
+        if (to_content) {  // for the rows of the table that these queries and keys reach
+            const int low = row_of[end - 1 - place] / LANES * LANES;
+            const int high = up(row_of[first - (place + rows - 1)] + 1, LANES);
+            const char* keys = distances.keys_of(head, halves) + (size_t)low * 4;  // of float32, or pairs of bfloat16
+            products[precision](rows, high - low, deep, deep, padded, padded, false, query, keys, by_query + low);
+        }
         for (int from = first, next; from < end; from = next) {
             next = std::min(end, (from / KEYS + 1) * KEYS);
             const int keys = next - from, ldn = up(keys, keys <= 64 ? 16 : 64);
@@ -1043,14 +1059,20 @@ void attend(const NativeLayer& layer, const Distances& distances, const float* q
                     }
                     if (apart) {
                         const int at = from + j - (place + row), last = std::min(LANES, high - j);
-                        float some[LANES] = {};
-                        int at_row[LANES];
-                        for (int i = 0; i < last; i++) at_row[i] = row_of[at + i];
-                        if (to_content)
-                            for (int i = 0; i < last; i++) some[i] = by_query[(size_t)row * padded + at_row[i]];
-                        if (to_position)
-                            for (int i = 0; i < last; i++) some[i] += by_key[(size_t)(at_row[i] - lowest) * ldn + j + i];
-                        x += load(some);
+                        const float* of_query = to_content ? by_query + (size_t)row * padded : nullptr;
+                        Floats added{};
+                        if (j >= low && j + LANES <= high) {
+                            const Ints at_row = vector_at<Ints>(row_of + at);
+                            if (to_content) added = gathered(of_query, at_row);
+                            if (to_position) added += gathered(by_key + j, (at_row - lowest) * ldn + COUNT);
+                        } else {
+                            for (int i = 0; i < last; i++) {
+                                const int at_row = row_of[at + i];
+                                if (to_content) added[i] = of_query[at_row];
+                                if (to_position) added[i] += by_key[(size_t)(at_row - lowest) * ldn + j + i];
+                            }
+                        }
+                        x += added;
                         store(s + j, x);
                     }
                     if (j < low || j + LANES > high) x = only(x, low - j, high - j, -INFINITY);
@@ -1222,6 +1244,7 @@ struct Worker {
             const int64_t token = piece.base + row + i;
             while (token >= run.offsets[sequence + 1]) sequence++;
             float* to = projected ? sums + (size_t)i * wide : piece.x(row + i);
+            std::fill(to + width, to + up(width, LANES), 0.0f);  // the last vector of a row is read whole
             add(to, spec.words, run.ids[token], true);
             if (spec.types) add(to, spec.types, run.segments[token], false);
             const int64_t place = run.places ? run.places[token] : token - run.offsets[sequence];
