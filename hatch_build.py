@@ -19,13 +19,7 @@ HERE = Path(__file__).parent
 FOLDER = HERE / "unmask" / "engines" / "native"
 OPTIONS = (
     *("-std=c++17", "-O3", "-shared", "-fPIC", "-pthread", "-fvisibility=hidden", "-s"),
-    *(
-        "-ffp-contract=fast",
-        "-fno-math-errno",
-        "-fno-trapping-math",
-        "-mprefer-vector-width=512",
-        "-Wno-psabi",
-    ),
+    *("-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-Wno-psabi"),
 )
 
 
@@ -43,9 +37,9 @@ def compiler() -> list[str] | None:
 
 def build() -> list[Path]:
     """Build what is not there yet; the files of the library, or none where it cannot be built."""
-    if platform.system() != "Linux" or platform.machine() != "x86_64":
-        return []
     library = _library()
+    if platform.system() != "Linux" or not library.LEVELS:
+        return []
     wanted = {level: library.file_of(level) for level in library.LEVELS}
     command = compiler()
     zig = command is not None and "ziglang" in command
@@ -55,13 +49,14 @@ def build() -> list[Path]:
         if command is None:
             print("unmask: no C++ compiler was found; encoders will run in torch", file=sys.stderr)
             return []
-        # Zig spells the levels of x86-64 with underscores.
+        # Zig spells levels with underscores.
         apart = file.with_suffix(f".{os.getpid()}")
         try:
             subprocess.run(
                 [
                     *command,
                     *OPTIONS,
+                    *(["-mprefer-vector-width=512"] if level.startswith("x86") else []),
                     f"-march={level.replace('-', '_') if zig else level}",
                     str(library.SOURCE),
                     "-o",

@@ -1,4 +1,4 @@
-// The layers of an encoder for inference on an x86 CPU, over packed sequences.
+// The layers of an encoder for inference on a CPU, over packed sequences.
 //
 // Matrix products are micro-kernels: a tile of the result stays in registers while it is summed, by the instructions
 // for sums of products that the processor has, or by multiplications; `native_connect` chooses.
@@ -43,10 +43,12 @@ namespace {
 // --- vectors ---------------------------------------------------------------------------------------------------
 
 // A vector is one register: compilers lower longer vectors through memory.
-#ifdef __AVX512F__
+#if defined __AVX512F__
 constexpr int LANES = 16;
-#else
+#elif defined __AVX2__
 constexpr int LANES = 8;
+#else
+constexpr int LANES = 4;
 #endif
 typedef float Floats __attribute__((vector_size(LANES * 4)));
 typedef int32_t Ints __attribute__((vector_size(LANES * 4)));
@@ -72,10 +74,12 @@ inline void store(float* to, Floats x) { memcpy(to, &x, sizeof x); }
 
 inline Floats all(float x) { return x - Floats{}; }
 
-#ifdef __AVX512F__
+#if defined __AVX512F__
 constexpr Ints COUNT = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-#else
+#elif defined __AVX2__
 constexpr Ints COUNT = {0, 1, 2, 3, 4, 5, 6, 7};
+#else
+constexpr Ints COUNT = {0, 1, 2, 3};
 #endif
 
 // Lanes first <= i < end keep x, the others become `other`.
@@ -253,9 +257,17 @@ struct ByHalves {
     }
 };
 
-// Unsigned by signed bytes.
+// What is added to an activation's byte. Processors of x86 multiply unsigned by signed bytes, those of Arm signed ones.
+#ifdef __aarch64__
+constexpr int BYTE_OFFSET = 0;
+typedef int8_t LeftByte;
+#else
+constexpr int BYTE_OFFSET = 128;
+typedef uint8_t LeftByte;
+#endif
+
 struct ByBytes {
-    typedef uint8_t Left;
+    typedef LeftByte Left;
     typedef int8_t Right;
     typedef int32_t Sum;
     typedef Ints Sums;
@@ -268,7 +280,7 @@ struct ByBytes {
     };
     typedef Row Columns;
     static constexpr int WIDE = 1;
-    static Row row(const uint8_t* from) {
+    static Row row(const Left* from) {
         const Bits bits = word(from) - Bits{};
         return {same_bits<Shorts>(bits & 0x00ff00ffu), same_bits<Shorts>(bits >> 8 & 0x00ff00ffu)};
     }
@@ -285,43 +297,49 @@ struct ByBytes {
     static Ints pairs(Shorts a, Shorts b) { return (Ints)_mm256_madd_epi16((__m256i)a, (__m256i)b); }
 #endif
 #else
-    typedef uint32_t Row;
+    typedef const Left* Row;
     typedef Ints Columns;
-    static constexpr int WIDE = LANES == 8 ? 1 : 2;
-    static Row row(const uint8_t* from) { return word(from); }
+    static constexpr int WIDE = 2;
+    static Row row(const Left* from) { return from; }
     static Columns columns(const int8_t* from) { return vector_at<Ints>(from); }
     static Sums plus(Sums sums, Row row, Columns columns) {
         for (int i = 0; i < 4; i++)
-            sums += (columns << (24 - 8 * i) >> 24) * (int32_t)(row >> 8 * i & 255);
+            sums += (columns << (24 - 8 * i) >> 24) * (int32_t)row[i];
         return sums;
     }
 #endif
 };
 
-// The same by an instruction, which sums the features that lie together.
-#ifdef __AVX2__
-#ifdef __AVX512F__
-#define DOTS(name) name " %2, %1, %0"
-#define REGISTER "v"
-#else
-#define DOTS(name) "%{vex%} " name " %2, %1, %0"
-#define REGISTER "x"
+// The same by an instruction, which sums the features that lie together. Assembly, because GCC 12 copies the sums of
+// intrinsics to memory.
+#if defined __AVX512F__
+#define DOTS(name, sums, row, columns) asm(name " %2, %1, %0" : "+v"(sums) : "v"(row), "v"(columns))
+#define DOTS_OF_BYTES "vpdpbusd"
+#define DOTS_OF_HALVES "vdpbf16ps"
+#elif defined __AVX2__
+#define DOTS(name, sums, row, columns) asm("%{vex%} " name " %2, %1, %0" : "+x"(sums) : "x"(row), "x"(columns))
+#define DOTS_OF_BYTES "vpdpbusd"
+#elif defined __aarch64__
+#define DOTS(name, sums, row, columns) asm(name : "+w"(sums) : "w"(row), "w"(columns))
+#define DOTS_OF_BYTES ".arch armv8.6-a\n sdot %0.4s, %1.16b, %2.16b"
+#define DOTS_OF_HALVES ".arch armv8.6-a\n bfdot %0.4s, %1.8h, %2.8h"
 #endif
+#ifdef DOTS_OF_BYTES
 struct ByDotsOfBytes {
-    typedef uint8_t Left;
+    typedef LeftByte Left;
     typedef int8_t Right;
     typedef int32_t Sum;
     typedef Ints Sums, Row, Columns;
     static constexpr int TOGETHER = 4, WIDE = ByFloats::WIDE;
-    static Row row(const uint8_t* from) { return (int32_t)word(from) - Ints{}; }
+    static Row row(const Left* from) { return (int32_t)word(from) - Ints{}; }
     static Columns columns(const int8_t* from) { return vector_at<Ints>(from); }
     static Sums plus(Sums sums, Row row, Columns columns) {
-        // The intrinsic makes GCC 12 copy the sums to memory.
-        asm(DOTS("vpdpbusd") : "+" REGISTER(sums) : REGISTER(row), REGISTER(columns));
+        DOTS(DOTS_OF_BYTES, sums, row, columns);
         return sums;
     }
 };
-#ifdef __AVX512F__
+#endif
+#ifdef DOTS_OF_HALVES
 struct ByDotsOfHalves {
     typedef uint16_t Left, Right;
     typedef float Sum;
@@ -331,13 +349,10 @@ struct ByDotsOfHalves {
     static Row row(const uint16_t* from) { return word(from) - Bits{}; }
     static Columns columns(const uint16_t* from) { return vector_at<Bits>(from); }
     static Sums plus(Sums sums, Row row, Columns columns) {
-        asm(DOTS("vdpbf16ps") : "+" REGISTER(sums) : REGISTER(row), REGISTER(columns));
+        DOTS(DOTS_OF_HALVES, sums, row, columns);
         return sums;
     }
 };
-#endif
-#undef DOTS
-#undef REGISTER
 #endif
 
 typedef int64_t Size;
@@ -515,7 +530,7 @@ struct Linear {
                 place[(size_t)(i / together) * PANEL * together + column * together + i % together] = (int8_t)q;
             }
             scale[row] = step;
-            total[row] = 128.0f * whole;  // activations are stored with 128 added
+            total[row] = (float)BYTE_OFFSET * whole;
         }
     }
 };
@@ -743,7 +758,7 @@ inline void to_operand(const float* x, int width, void* to, float* scale, float 
         const float step = most / 127, per = step > 0 ? 1 / step : 0;
         *scale = step;
         for (int k = 0; k < width; k += LANES) {
-            Ints whole = same_bits<Ints>(load(x + k) * per + (ROUNDER + 128.0f));
+            Ints whole = same_bits<Ints>(load(x + k) * per + (ROUNDER + BYTE_OFFSET));
             Bytes low = __builtin_convertvector(whole & 255, Bytes);
             memcpy((uint8_t*)to + k, &low, sizeof low);
         }
@@ -881,12 +896,15 @@ void linear(const Linear& weight, const void* operand, int stride, const float* 
 // --- attention -------------------------------------------------------------------------------------------------
 
 // The lower, or upper, halves of two vectors, element by element in turn.
-#ifdef __AVX512F__
+#if defined __AVX512F__
 #define LOWER(a, b) __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
 #define UPPER(a, b) __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
-#else
+#elif defined __AVX2__
 #define LOWER(a, b) __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
 #define UPPER(a, b) __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
+#else
+#define LOWER(a, b) __builtin_shufflevector(a, b, 0, 4, 1, 5)
+#define UPPER(a, b) __builtin_shufflevector(a, b, 2, 6, 3, 7)
 #endif
 
 // The first half of a list of vectors interleaved with the second.
@@ -906,9 +924,10 @@ inline void turn(const uint32_t* from, size_t ldf, int rows, uint32_t* to, size_
         a[i] = Bits{};
         if (i < rows) memcpy(&a[i], from + i * ldf, sizeof(Bits));
     }
-    interleave(a, b), interleave(b, a), interleave(a, b);
+    interleave(a, b), interleave(b, a);
+    if (LANES >= 8) interleave(a, b);
     if (LANES == 16) interleave(b, a);
-    for (int i = 0; i < LANES; i++) memcpy(to + i * ldt, LANES == 16 ? &a[i] : &b[i], sizeof(Bits));
+    for (int i = 0; i < LANES; i++) memcpy(to + i * ldt, LANES == 8 ? &b[i] : &a[i], sizeof(Bits));
 }
 
 // Keys of a tile as a product reads its right factor: (features, keys), or pairs of bfloat16 features of a key together.
@@ -1459,9 +1478,12 @@ Pool& the_pool() {
 inline void relax(int& turns) {
     if (++turns >= 2000)
         sched_yield();
-#if defined(__x86_64__)
+#if defined __x86_64__
     else
         __builtin_ia32_pause();
+#elif defined __aarch64__
+    else
+        asm volatile("yield");
 #endif
 }
 
@@ -1717,7 +1739,7 @@ bool proved(int precision) {
         const uint16_t half = to_bfloat16(x);
         if (precision == FLOAT32) memcpy(a.data() + 4 * i, &x, 4);
         if (precision == BFLOAT16) memcpy(a.data() + 2 * i, &half, 2);
-        if (precision == INT8) a[i] = (uint8_t)(left[i] + 128);
+        if (precision == INT8) a[i] = (uint8_t)(left[i] + BYTE_OFFSET);
     }
     std::vector<float> c(M * N);
     for (int rows = 1; rows <= M; rows++)
@@ -1754,10 +1776,10 @@ int native_connect(int instructions) {
     products[BFLOAT16] = product_of<ByHalves>;
     products[INT8] = product_of<ByBytes>;
     fast_halves = false;
-#ifdef __AVX2__
+#ifdef DOTS_OF_BYTES
     if (instructions & 1) products[INT8] = product_of<ByDotsOfBytes>;
 #endif
-#ifdef __AVX512F__
+#ifdef DOTS_OF_HALVES
     if (instructions & 2) products[BFLOAT16] = product_of<ByDotsOfHalves>, fast_halves = true;
 #endif
     int right = 0;

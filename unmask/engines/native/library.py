@@ -33,16 +33,25 @@ class InstructionSet(NamedTuple):
 
 _AVX2 = frozenset({"avx2", "bmi2", "fma", "f16c"})
 _AVX512 = frozenset({"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "fma"})
-INSTRUCTION_SETS = {
-    "avx512_bf16": InstructionSet("x86-64-v4", _AVX512 | {"avx512_vnni", "avx512_bf16"}, 1 | 2),
-    "avx512_vnni": InstructionSet("x86-64-v4", _AVX512 | {"avx512_vnni"}, 1),
-    "avx512": InstructionSet("x86-64-v4", _AVX512),
-    "avx_vnni": InstructionSet("x86-64-v3", _AVX2 | {"avx_vnni"}, 1),
-    "avx2": InstructionSet("x86-64-v3", _AVX2),
+_NEON = frozenset({"asimd"})
+_OF_MACHINES = {
+    "x86_64": {
+        "avx512_bf16": InstructionSet("x86-64-v4", _AVX512 | {"avx512_vnni", "avx512_bf16"}, 1 | 2),
+        "avx512_vnni": InstructionSet("x86-64-v4", _AVX512 | {"avx512_vnni"}, 1),
+        "avx512": InstructionSet("x86-64-v4", _AVX512),
+        "avx_vnni": InstructionSet("x86-64-v3", _AVX2 | {"avx_vnni"}, 1),
+        "avx2": InstructionSet("x86-64-v3", _AVX2),
+    },
+    "aarch64": {
+        "neon_bf16": InstructionSet("armv8-a", _NEON | {"asimddp", "bf16"}, 1 | 2),
+        "neon_dotprod": InstructionSet("armv8-a", _NEON | {"asimddp"}, 1),
+        "neon": InstructionSet("armv8-a", _NEON),
+    },
 }
-"""Best first."""
+INSTRUCTION_SETS = _OF_MACHINES.get(platform.machine(), {})
+"""Those of this kind of processor, best first."""
 LEVELS = tuple(dict.fromkeys(instructions.level for instructions in INSTRUCTION_SETS.values()))
-"""The builds of the library."""
+"""The builds of the library, as compilers name them."""
 
 
 @dataclass(frozen=True)
@@ -79,9 +88,10 @@ def library_reason(precision: str) -> str | None:
 @cache
 def connected() -> Library | str:
     """The library for this processor, or why there is none."""
-    if platform.system() != "Linux" or platform.machine() != "x86_64":
+    if platform.system() != "Linux" or not INSTRUCTION_SETS:
         return (
-            f"the native library is for Linux on x86-64, not for {platform.system()} on {platform.machine()}"
+            "the native library is for Linux on x86-64 and 64-bit Arm, not for "
+            f"{platform.system()} on {platform.machine()}"
         )
     names = list(INSTRUCTION_SETS)
     limit = os.environ.get(LIMIT)
@@ -120,4 +130,4 @@ def processor_flags() -> frozenset[str]:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return frozenset()
-    return frozenset(next((line for line in lines if line.startswith("flags")), "").split())
+    return frozenset(next((line for line in lines if line.startswith(("flags", "Features"))), "").split())
