@@ -9,7 +9,6 @@
 Names are imported on first use, so that ``import unmask`` is fast.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -103,10 +102,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        value: Any = import_module(_MODULES[name])
-    elif name in _HOMES:
-        value = getattr(import_module(_HOMES[name]), name)
+    if name in _MODULES or name in _HOMES:
+        from unmask.base.optional import imported
+
+        module = imported(_MODULES.get(name) or _HOMES[name], f"unmask.{name}")
+        value: Any = module if name in _MODULES else getattr(module, name)
     else:
         raise AttributeError(f"module 'unmask' has no attribute {name!r}")
     globals()[name] = value

@@ -32,8 +32,8 @@ from tests.support.waiting import wait_until
 from unmask.encoder import heads
 from unmask.engines.native import library
 from unmask.engines.native.engine import NativeEngine, native_engine, native_reason
+from unmask.engines.native.heads import Heads
 from unmask.engines.native.interface import PRECISIONS
-from unmask.engines.native.pooling import pooled
 from unmask.engines.native.program import NativeLayers, to_bfloat16, unsupported_batch
 from unmask.errors import InvalidRequest
 from unmask.spec import POOLING_MODES, Alibi, PooledVector, Rotary, SlidingWindow, UnitLength
@@ -271,7 +271,6 @@ def test_what_the_library_lacks_runs_in_torch():
         plain.spec,
         weights_of(plain),
         "float32",
-        heads=lambda: random_encoder(UNDILATED),
         in_torch=lambda: made.append(1) or plain,
     )
     texts = [np.arange(20) % VOCABULARY, np.arange(30) % VOCABULARY]
@@ -502,11 +501,11 @@ def test_pooling_without_torch_is_that_of_torch(mode, skipped):
         PooledVector((mode,), projections=(UnitLength(),)),
     ):
         wanted = heads.embed(torch.from_numpy(x_TD), layout, output, skipped=skipped)
-        found = pooled(x_TD, layout, output, skipped=skipped)
+        found = Heads(POST_NORM, {}, output).embed(x_TD, layout, output, skipped=skipped)
         assert found.dtype == np.float32
         np.testing.assert_allclose(found, wanted.numpy(), atol=1e-6, rtol=1e-6)
     with pytest.raises(InvalidRequest, match="no token besides the 3 of its prompt"):
-        pooled(x_TD, layout, PooledVector((mode,)), skipped=3)
+        Heads(POST_NORM, {}).embed(x_TD, layout, PooledVector((mode,)), skipped=3)
 
 
 def test_numbers_are_rounded_to_bfloat16_as_torch_rounds_them():

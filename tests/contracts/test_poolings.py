@@ -9,8 +9,9 @@ import torch
 from tests.support.heads import spec_with_heads
 from tests.support.specs import random_encoder
 from unmask.encoder.heads import pool, pool_padded
-from unmask.engines.native.pooling import _pool
-from unmask.engines.native.with_heads import EngineWithHeads
+from unmask.engines.native.engine import NativeEngine
+from unmask.engines.native.heads import Heads
+from unmask.engines.native.pooling import pooled
 from unmask.spec import POOLING, PoolingMode
 from unmask.text.batch import PackedBatch, SequenceLayout
 
@@ -23,7 +24,7 @@ def by_torch(mode):
 
 
 def by_numpy(mode):
-    return _pool(X_TD, LAYOUT, mode, 0)
+    return pooled(X_TD, LAYOUT, mode)
 
 
 def by_graph(mode):
@@ -66,7 +67,8 @@ def test_heads_read_what_torch_computes_in_another_precision(name):
         def __init__(self):
             self.spec = spec
 
-    engine = EngineWithHeads(Layers(), "int8", encoder, lambda: low)
+    weights = {name: tensor.numpy() for name, tensor in encoder.state_dict().items()}
+    engine = NativeEngine(Layers(), "int8", Heads(spec, weights), lambda: low)
     batch = PackedBatch.of_ids([list(range(1, 40)), [5, 6, 7]], global_tokens=[[0], [0]])
     expected = encoder.encode(batch)
     for role in ("masked", "tokens", "sequence"):

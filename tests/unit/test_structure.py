@@ -100,10 +100,10 @@ TORCH_FREE = (
     "spec",
     "families",
     "base",
-    "search/documents",
-    "search/passages.py",
+    "search",
+    "tasks",
     "training/run/settings.py",
-    "search/store",
+    "weights/adapters",
     "weights/heads",
     *(
         f"weights/{reader}.py"
@@ -112,7 +112,6 @@ TORCH_FREE = (
             "tensor_report",
             "tensors",
             "elmo",
-            "adapters/adapter",
             "read/architecture",
             "read/checkpoint",
             "read/checkpoint_tensors",

@@ -1,11 +1,16 @@
 """The extras: the purpose of each optional set of packages, how to install it, and imports that wait."""
 
 from collections.abc import Callable, Mapping
+from functools import wraps
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from unmask.errors import MissingExtra
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Extra(NamedTuple):
@@ -116,6 +121,46 @@ def require(extra: str) -> None:
         raise MissingExtra(f"{message}, or {otherwise}" if otherwise else message)
 
 
+def require_torch(purpose: str) -> None:
+    """Raise `MissingExtra`, with the install command, unless torch is installed.
+
+    ``purpose``: what requires it, as the end of "torch is needed for".
+    """
+    if not has_torch():
+        raise MissingExtra(f"torch is needed for {purpose}: pip install torch")
+
+
+def has_torch() -> bool:
+    """Whether torch is installed."""
+    return _found("torch")
+
+
+def needs_torch(method: Callable[P, R]) -> Callable[P, R]:
+    """Let a method say that it needs torch where torch is not installed."""
+
+    @wraps(method)
+    def checked(*args: P.args, **options: P.kwargs) -> R:
+        require_torch(method.__qualname__)
+        return method(*args, **options)
+
+    return checked
+
+
+def imported(module: str, purpose: str) -> ModuleType:
+    """Import a module that may need torch, see `require_torch`."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if is_torch(error):
+            require_torch(purpose)
+        raise
+
+
+def is_torch(error: ModuleNotFoundError) -> bool:
+    """Whether the module that was not found is torch."""
+    return (error.name or "").partition(".")[0] == "torch"
+
+
 def _found(module: str) -> bool:
     try:
         return find_spec(module) is not None
@@ -129,6 +174,6 @@ def lazy_names(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]
     def get(name: str) -> Any:
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(modules[name]), name)
+        return getattr(imported(modules[name], name), name)
 
     return get

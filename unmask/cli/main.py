@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import unmask
 from unmask.base.onednn import bound_caches
+from unmask.base.optional import is_torch
 from unmask.cli.commands import PANELS
 from unmask.cli.streams import STANDARD_INPUT, write_everything
 from unmask.errors import BeyondTraining, UnmaskError
@@ -87,6 +88,10 @@ def main(build: "Callable[[str | None], App]" = program, name: str = "unmask") -
             _say(f"note: {note}")
     except UnmaskError as error:
         _stop(1, str(error))
+    except ModuleNotFoundError as error:
+        if not is_torch(error):
+            raise
+        _stop(1, f"torch is needed for unmask {' '.join(arguments[:1])}: pip install torch")
     except KeyboardInterrupt as stop:
         _stop(130, str(stop) or "stopped")
     except BrokenPipeError:

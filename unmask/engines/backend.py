@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from unmask.base.optional import require_torch
 from unmask.engines.native.library import library_reason
 from unmask.engines.native.program import unsupported_encoder
 from unmask.errors import InvalidRequest
@@ -44,12 +45,14 @@ def running(
 
     Raises:
         InvalidRequest: nothing here runs it.
+        MissingExtra: torch would run it, and is not installed.
     """
     no_native = _no_native(spec, dtype, device, kernel, backend)
     if no_native is None:
         return Running("native", False, None, None if spec is None else _in_torch_all_the_same(spec))
     if backend == "native":
         raise InvalidRequest(f"backend is native, and {no_native}; leave it out, or take torch")
+    require_torch(f"this model, because {no_native}")
     from unmask.engines.inference import unsupported_reason
 
     unpacked = unsupported_reason(dtype, device)

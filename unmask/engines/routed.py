@@ -42,12 +42,12 @@ class RoutedUpdates:
     def __init__(self, route: Route, like: Tensor) -> None:
         self.route = route
         self.like = like
-        self.factors: dict[int, RowUpdates] = {}
+        self.factors: dict[int, list[tuple[slice, tuple[Tensor, Tensor]]]] = {}
 
     def add(self, adapter: int, updates: RowUpdates, scale: float) -> None:
         """Add the updates of an adapter."""
         self.factors[adapter] = [
-            (outputs, (a_RK.to(self.like), (scale * b_PR.double()).to(self.like)))
+            (outputs, (torch.from_numpy(a_RK).to(self.like), torch.from_numpy(scale * b_PR).to(self.like)))
             for outputs, (a_RK, b_PR) in updates
         ]
 

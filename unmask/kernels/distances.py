@@ -6,14 +6,12 @@ distances.
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from unmask.spec import Disentangled, RelativePositionBias
+from unmask.spec.attention import log_buckets
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,22 +73,6 @@ def rows_and_ends(position: Disentangled, length: int) -> tuple[Tensor, int, int
     least, greatest = int((rows == rows[0]).sum()) - length, length - int((rows == rows[-1]).sum())
     # A table clamped to distance 0 uses one row everywhere; its two runs are separated before that distance.
     return rows, min(least, -1), max(greatest, 0)
-
-
-@lru_cache(maxsize=64)
-def log_buckets(count: int, buckets: int, max_distance: int) -> NDArray[np.int64]:
-    """The bucket of each distance from 0 to ``count - 1`` (He, Gao & Chen 2023).
-
-    The distance itself up to half of ``buckets``, b; then
-    ``b + ceil((b - 1) log(d / b) / log((m - 1) / b))``, which at distance m - 1, ``max_distance`` being m, is
-    2 b - 1.
-    """
-    near = buckets // 2
-    scale = math.log((max_distance - 1) / near)
-    table = np.arange(count, dtype=np.int64)
-    for distance in range(near + 1, count):
-        table[distance] = near + math.ceil(math.log(distance / near) / scale * (near - 1))
-    return table
 
 
 @dataclass(frozen=True, eq=False)

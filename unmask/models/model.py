@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.base.arguments import check_callable, check_choice, check_flag, whole_number
+from unmask.base.optional import needs_torch
 from unmask.engines.engine import Layers
 from unmask.engines.native.engine import NativeEngine
 from unmask.errors import InvalidRequest, InvalidText, quoted
@@ -237,6 +238,7 @@ class Model:
         """
         return self.engine.encoder
 
+    @needs_torch
     def trainable_encoder(self, *, replace: bool = True) -> "Encoder":
         """The plain `torch.nn.Module`, whose weights can be trained and have the spec's names and shapes.
 
@@ -272,6 +274,7 @@ class Model:
         """
         return self.source.digest(self.dtype, self.encoder if self._trainable else None)
 
+    @needs_torch
     def save(self, folder: str | Path, *, shard_bytes: int | None = None) -> None:
         """Write a checkpoint folder that `transformers` and `sentence-transformers` can also load.
 
@@ -314,6 +317,7 @@ class Model:
         return self.reader.tokenized(texts, pairs, truncation=truncation, name=name)
 
     @one_or_many
+    @needs_torch
     def hidden_states(
         self,
         inputs: str | Sequence[str] | Sequence[Ids],
@@ -948,6 +952,7 @@ class Model:
 
     # Attention.
 
+    @needs_torch
     def attention(
         self,
         text: str,
@@ -969,6 +974,7 @@ class Model:
         encoding = self._one_text("attention reads one text at a time, so", text, truncation, pair)
         return AttentionView(self.encoder, encoding, global_tokens=global_tokens, watch=watch)
 
+    @needs_torch
     def attention_over(
         self,
         corpus: "Corpus | str | Path | Sequence[str] | None" = None,
@@ -1019,6 +1025,7 @@ class Model:
 
     # What pretraining does with a text.
 
+    @needs_torch
     def masked_view(
         self,
         text: str,
@@ -1057,6 +1064,7 @@ class Model:
             model=self.name,
         )
 
+    @needs_torch
     def mask_epochs(
         self,
         text: str,
@@ -1093,6 +1101,7 @@ class Model:
             static_masks=static_masks,
         )
 
+    @needs_torch
     def replaced_view(
         self,
         text: str,
@@ -1151,6 +1160,7 @@ class Model:
             model=self.name,
         )
 
+    @needs_torch
     def sentence_pair_view(self, first: str, second: str) -> "SentencePairView":
         """Whether the second text follows the first, by a next-sentence or sentence-order head.
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, assert_never
 
+from unmask.base.optional import require_torch
 from unmask.engines.backend import Backend, running
 from unmask.engines.native.engine import NativeEngine, native_engine
 from unmask.engines.native.threads import tell_torch
@@ -16,6 +17,7 @@ from unmask.families import Compat
 from unmask.text.special import SpecialTokens
 from unmask.weights import Checkpoint, read_checkpoint
 from unmask.weights.adapters.adapter import adapted, read_adapter
+from unmask.weights.adapters.adapter_weights import AdaptedArrays
 from unmask.weights.read.checkpoint_tensors import StoredArrays
 
 if TYPE_CHECKING:
@@ -92,14 +94,14 @@ class LoadedSource:
             case _:
                 assert_never(chosen.backend)
 
-    def encoder(self, *, layers: bool = True) -> Encoder:
+    def encoder(self) -> Encoder:
         """The plain module, read from the checkpoint's files, long after they were read first.
 
         Raises:
             CheckpointError: they have changed since.
         """
         self.require_unchanged()
-        return self._build(layers=layers)
+        return self._build()
 
     def require_unchanged(self) -> None:
         """Raise `CheckpointError` if the files of the weights have changed since they were loaded."""
@@ -138,7 +140,8 @@ class LoadedSource:
         arguments = self.load_arguments() | {"source": self.checkpoint.source}
         return read_again, (arguments, self.options, self.files)
 
-    def _build(self, *, layers: bool = True) -> Encoder:
+    def _build(self) -> Encoder:
+        require_torch("the module of an encoder")
         from unmask.weights.build import build
 
         tell_torch()
@@ -148,23 +151,19 @@ class LoadedSource:
             dtype=dtype,
             device=self.options["device"],
             kernel=self.options["kernel"],
-            layers=layers,
         )
 
     def _native(self, dtype: str) -> NativeEngine:
-        """The engine whose layers run in the native library; torch is imported for an adapter alone."""
-        weights: Mapping[str, Any]
-        if self.checkpoint.adapter is None:
-            weights = StoredArrays(self.checkpoint)
-            weights.check("float32" if dtype == "int8" else dtype)
-        else:
-            weights = {name: tensor.float().numpy() for name, tensor in self._build().state_dict().items()}
+        """The engine whose layers run in the native library, and heads in numpy."""
+        checkpoint = self.checkpoint
+        weights = StoredArrays(checkpoint) if checkpoint.adapter is None else AdaptedArrays(checkpoint)
+        weights.check("float32" if dtype == "int8" else dtype)
         return native_engine(
-            self.checkpoint.spec,
+            checkpoint.spec,
             weights,
             dtype,
-            heads=lambda: self.encoder(layers=False),
             in_torch=lambda: _optimized(self.encoder(), dtype),
+            output=checkpoint.head,
         )
 
 

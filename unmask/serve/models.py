@@ -222,10 +222,10 @@ class ServedModel:
         ]
 
     def share(self) -> None:
-        """Read now what forked workers would otherwise read once each: the modules of heads."""
+        """Read now what forked workers would otherwise read once each: the weights of heads."""
         engine, without = self.model.engine, {"embed", "embed_all", "attention"}
         if isinstance(engine, NativeEngine) and set(self.tasks) - without:
-            _ = engine.with_heads
+            engine.heads.read()
 
     def embed(
         self,

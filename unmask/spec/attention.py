@@ -6,7 +6,11 @@ publish a total window, or one that includes the query, are converted in the fam
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest, UnknownArchitecture
 from unmask.spec.check import require_at_least, require_positive, require_share, require_size
@@ -175,6 +179,22 @@ class Disentangled:
     def term_count(self) -> int:
         """The number of terms of a score, including content-to-content."""
         return 1 + self.content_to_position + self.position_to_content
+
+
+@lru_cache(maxsize=64)
+def log_buckets(count: int, buckets: int, max_distance: int) -> NDArray[np.int64]:
+    """The bucket of each distance from 0 to ``count - 1`` (He, Gao & Chen 2023).
+
+    The distance itself up to half of ``buckets``, b; then
+    ``b + ceil((b - 1) log(d / b) / log((m - 1) / b))``, which at distance m - 1, ``max_distance`` being m, is
+    2 b - 1.
+    """
+    near = buckets // 2
+    scale = math.log((max_distance - 1) / near)
+    table = np.arange(count, dtype=np.int64)
+    for distance in range(near + 1, count):
+        table[distance] = near + math.ceil(math.log(distance / near) / scale * (near - 1))
+    return table
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,4 @@
-"""Tasks of an encoder: text in, typed result out.
-
-Each task needs torch and has its own module; the names exported here do not import torch.
-"""
+"""Tasks of an encoder: text in, typed result out. Free of torch."""
 
 from unmask.tasks.progress import Progress
 

@@ -126,8 +126,6 @@ def _most_probable(
     Raises:
         NonFiniteResult: a probability is not finite.
     """
-    import torch
-
     best: dict[int, tuple[Floats, Ids]] = {}
     for chosen, batch in text_batches(engine.spec, encodings, global_tokens, tokens_per_pass, progress):
         starts = batch.layout.offsets[:-1]
@@ -137,14 +135,32 @@ def _most_probable(
                 for index, start in zip(chosen, starts, strict=True)
             ]
         )
-        logits_MV = torch.from_numpy(engine.logits(batch, role, rows_M))
-        ids = logits_MV.topk(top_k).indices  # of probabilities many can be equal
-        p_MK, ids_MK = logits_MV.softmax(-1).gather(-1, ids).numpy(), ids.numpy()
+        logits_MV = engine.logits(batch, role, rows_M)
+        ids_MK = largest(logits_MV, top_k)  # of probabilities many can be equal
+        p_MK = np.exp(np.take_along_axis(log_probabilities(logits_MV), ids_MK, 1))
         of_M = batch.layout.sequence_of_T[rows_M]
         require_finite(p_MK, chosen, of_M, "a predicted probability", name=name, dtype=engine.dtype)
         for place, index in enumerate(chosen.tolist()):
             best[index] = p_MK[of_M == place], ids_MK[of_M == place]
     return [best[index] for index in range(len(encodings))]
+
+
+def largest(logits_MV: Floats, count: int) -> Ids:
+    """The ids of the largest logits of each row, (M, K), the largest first and of equal ones the first."""
+    words = logits_MV.shape[1]
+    some_MK = np.argpartition(logits_MV, words - count, axis=1)[:, words - count :]
+    some_MK.sort(axis=1)
+    order_MK = np.argsort(-np.take_along_axis(logits_MV, some_MK, 1), axis=1, kind="stable")
+    ids_MK: Ids = np.take_along_axis(some_MK, order_MK, 1)
+    return ids_MK
+
+
+@np.errstate(invalid="ignore")
+def log_probabilities(logits_MV: Floats) -> Floats:
+    """The logarithm of the softmax of each row, in the type of the logits."""
+    below_MV: Floats = logits_MV - logits_MV.max(axis=1, keepdims=True)
+    below_MV -= np.log(np.exp(below_MV).sum(axis=1, keepdims=True))
+    return below_MV
 
 
 def mask_positions(

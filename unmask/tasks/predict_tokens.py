@@ -2,23 +2,20 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unmask.base.arguments import whole_number
-from unmask.engines.engine import Engine
+from unmask.engines.engine import Engine, Floats
 from unmask.errors import InvalidRequest, not_finite
 from unmask.spec.encoder import lm_role
 from unmask.tasks.batches import TOKENS_PER_PASS, batches
-from unmask.tasks.fill import Prediction
+from unmask.tasks.fill import Prediction, largest, log_probabilities
 from unmask.tasks.progress import Progress
 from unmask.text import Encoding, PackedBatch, Tokenizer
 from unmask.text.masking import spellings
-
-if TYPE_CHECKING:
-    import torch
 
 Context = Literal["all other tokens", "earlier tokens"]
 """What a prediction is made from."""
@@ -158,16 +155,14 @@ def _logits(
     *,
     role: str,
     tokens_per_pass: int,
-) -> Iterator[tuple[NDArray[np.int64], "torch.Tensor"]]:
+) -> Iterator[tuple[NDArray[np.int64], Floats]]:
     """Some tokens at a time, and the logits over the vocabulary for each, (M, V)."""
-    import torch
-
     length = len(encoding)
     if engine.spec.causal:
         batch = PackedBatch.of_ids([encoding.ids], [encoding.token_type_ids])
         for first in range(0, len(places_M), TOKENS_PER_PASS):
             some_M = places_M[first : first + TOKENS_PER_PASS]
-            yield some_M, torch.from_numpy(engine.logits(batch, role, some_M - 1))
+            yield some_M, engine.logits(batch, role, some_M - 1)
         return
 
     mask_id = tokenizer.mask_id
@@ -180,22 +175,21 @@ def _logits(
 
     for chosen, batch in batches([length] * len(places_M), packed, tokens_per_pass):
         rows_M = np.arange(len(chosen)) * length + places_M[chosen]
-        yield places_M[chosen], torch.from_numpy(engine.logits(batch, role, rows_M))
+        yield places_M[chosen], engine.logits(batch, role, rows_M)
 
 
 def _predicted(
     tokenizer: Tokenizer,
     encoding: Encoding,
     places_M: NDArray[np.int64],
-    logits_MV: "torch.Tensor",
+    logits_MV: Floats,
     top_k: int,
 ) -> Iterator[PredictedToken]:
-    import torch
-
-    log_p_MV = logits_MV.log_softmax(-1)
-    own_M1 = log_p_MV.gather(1, torch.from_numpy(encoding.ids[places_M])[:, None])
-    ranks_M = 1 + (log_p_MV > own_M1).sum(-1)
-    best = log_p_MV.topk(top_k)
+    log_p_MV = log_probabilities(logits_MV)
+    own_M1 = np.take_along_axis(log_p_MV, encoding.ids[places_M][:, None], 1)
+    ranks_M = 1 + (log_p_MV > own_M1).sum(axis=1)
+    ids_MK = largest(logits_MV, top_k)
+    p_MK = np.exp(np.take_along_axis(log_p_MV, ids_MK, 1))
     for row, place in enumerate(places_M.tolist()):
         yield PredictedToken(
             token=place,
@@ -203,12 +197,10 @@ def _predicted(
             piece=encoding.pieces[place],
             start=int(encoding.offsets[place, 0]),
             end=int(encoding.offsets[place, 1]),
-            loss=-float(own_M1[row]),
+            loss=-float(own_M1[row, 0]),
             rank=int(ranks_M[row]),
             predictions=tuple(
                 Prediction(*spellings(tokenizer, id), id, probability)
-                for id, probability in zip(
-                    best.indices[row].tolist(), best.values[row].exp().tolist(), strict=True
-                )
+                for id, probability in zip(ids_MK[row].tolist(), p_MK[row].tolist(), strict=True)
             ),
         )

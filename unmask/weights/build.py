@@ -1,27 +1,26 @@
 """Build an encoder with its weights from a checkpoint's files, accounting for every tensor."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from unmask.encoder.encoder import Encoder
 from unmask.encoder.finite import is_finite
 from unmask.errors import InvalidRequest
 from unmask.spec import CheckpointOutput, EncoderSpec
-from unmask.weights.adapters.adapter_weights import add_updates, check_base
+from unmask.weights.adapters.adapter_weights import check_base, factors_of
 from unmask.weights.read.checkpoint import Checkpoint
 from unmask.weights.read.checkpoint_tensors import (
     DTYPE_NAMES,
+    QUERY_WEIGHTS,
     differs_from_copy,
     not_finite_in,
     report_tensors,
 )
 from unmask.weights.read.stored import read_tensors
-from unmask.weights.tensor_report import TensorReport
 from unmask.weights.tensors import in_our_order
 
 DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in DTYPE_NAMES}
@@ -48,7 +47,6 @@ def build(
     dtype: str = "float32",
     device: str | None = None,
     kernel: str | None = None,
-    layers: bool = True,
 ) -> Encoder:
     """The encoder with its weights, in evaluation mode.
 
@@ -57,7 +55,6 @@ def build(
         dtype: a name in `DTYPES`; stored weights are converted to it.
         device: a torch device name; None is the CPU.
         kernel: the attention kernel to use; None uses the first that supports the model.
-        layers: False leaves out the layers, for a module of the embedding and heads alone.
 
     Raises:
         TensorMismatch: see `unmask.weights.read.checkpoint_tensors`.
@@ -66,9 +63,6 @@ def build(
     if dtype not in DTYPES:
         raise InvalidRequest(f"dtype is {dtype!r}; it can be {', '.join(DTYPES)}")
     report, encoder = report_tensors(checkpoint), on_meta(checkpoint.spec, kernel, checkpoint.head)
-    if not layers and checkpoint.adapter is None:
-        encoder.layers = nn.ModuleList()
-        report = _without_layers(report)
     stored = read_tensors(
         checkpoint.tensors, {name for names in report.sources.values() for name in names} | set(report.copies)
     )
@@ -77,15 +71,15 @@ def build(
         for ours, names in report.sources.items()
     }
     if checkpoint.adapter is not None:
-        check_base(checkpoint, stored, report)
+        check_base(checkpoint)
     for ours, row in report.reorders.items():
         state[ours] = in_our_order(state[ours], row, checkpoint.spec)
     if checkpoint.adapter is not None:
-        add_updates(checkpoint, state)
+        _add_updates(checkpoint, state)
     state |= read_tensors(checkpoint.output_tensors, set(checkpoint.output_tensors))
     if checkpoint.query_weights is not None:
         missing = checkpoint.spec.embedding.vocabulary - len(checkpoint.query_weights)
-        state["output.0.weight"] = torch.from_numpy(np.pad(checkpoint.query_weights, (0, missing)))
+        state[QUERY_WEIGHTS] = torch.from_numpy(np.pad(checkpoint.query_weights, (0, missing)))
     for ours, tensor in state.items():
         state[ours] = tensor.to(device=device_named(device), dtype=DTYPES[dtype])
         if not is_finite(state[ours]):
@@ -95,16 +89,17 @@ def build(
         if not torch.equal(stored[name].to(state[ours]), state[ours]):
             raise differs_from_copy(name, report.sources[ours][0])
     encoder.load_state_dict(state, assign=True)
-    if not layers:
-        encoder.layers = nn.ModuleList()
     return encoder.eval()
 
 
-def _without_layers(report: TensorReport) -> TensorReport:
-    """Without the tensors of layers, and without copies, which were compared when the layers were read."""
-    sources = {ours: names for ours, names in report.sources.items() if not ours.startswith("layers.")}
-    reorders = {ours: row for ours, row in report.reorders.items() if ours in sources}
-    return replace(report, sources=sources, reorders=reorders, copies={})
+def _add_updates(checkpoint: Checkpoint, state: dict[str, Tensor]) -> None:
+    """Add the updates of the checkpoint's adapter to the matrices of ``state``, in float64."""
+    assert checkpoint.adapter is not None
+    for ours, updates in factors_of(checkpoint).items():
+        weight = state[ours].double()
+        for rows, (a_RK, b_NR) in updates:
+            weight[rows] += torch.from_numpy(checkpoint.adapter.scale * (b_NR @ a_RK))
+        state[ours] = weight.to(state[ours].dtype)
 
 
 def device_named(name: str | None) -> torch.device:

@@ -3,18 +3,12 @@
 Axes: P rows of the table.
 """
 
-from collections.abc import Mapping
-
-import numpy as np
-from numpy.typing import NDArray
-
-from unmask.spec import Disentangled, LayerNorm, Norm, SoftmaxAttention
-
-Float32s = NDArray[np.float32]
+from unmask.engines.native.parts import Float32s, Weights, normalized
+from unmask.spec import Disentangled, SoftmaxAttention
 
 
 def projected(
-    mixer: SoftmaxAttention, position: Disentangled, weights: Mapping[str, Float32s], prefix: str
+    mixer: SoftmaxAttention, position: Disentangled, weights: Weights, prefix: str
 ) -> tuple[Float32s | None, Float32s | None]:
     """One layer's projections of the table, to keys and to queries, (P, H * K); None for a term it lacks.
 
@@ -39,17 +33,3 @@ def projected(
         project(1, "key") if position.content_to_position else None,
         project(0, "query") if position.position_to_content else None,
     )
-
-
-def normalized(norm: Norm | None, name: str, x: Float32s, weights: Mapping[str, Float32s]) -> Float32s:
-    """The rows of a table after its norm."""
-    if norm is None:
-        return x
-    centered = x.astype(np.float64)
-    if isinstance(norm, LayerNorm):
-        centered -= centered.mean(1, keepdims=True)
-    centered /= np.sqrt((centered**2).mean(1, keepdims=True) + norm.eps)
-    centered *= weights[f"{name}.weight"]
-    if isinstance(norm, LayerNorm) and norm.bias:
-        centered += weights[f"{name}.bias"]
-    return centered.astype(np.float32)

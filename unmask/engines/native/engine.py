@@ -1,7 +1,7 @@
-"""The engine whose embedding, layers and final norm run in the native library.
+"""The engine whose embedding, layers and final norm run in the native library, and heads in numpy.
 
-Torch is imported by what follows the layers, sentence embeddings without dense layers excepted, and by what
-the library does not compute.
+Torch is imported by what the library does not compute: the states of all layers, texts for which
+`unsupported_batch` has a reason, and the enhanced mask decoder.
 """
 
 from __future__ import annotations
@@ -13,42 +13,42 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.base.optional import require_torch
 from unmask.engines.computed import ComputedStates, LastStates
 from unmask.engines.engine import OUTPUTS, Floats, Layers
+from unmask.engines.native.heads import Heads
 from unmask.engines.native.library import connected, library_reason
-from unmask.engines.native.pooling import has_dense_layers, pooled
-from unmask.engines.native.program import NativeLayers, Weights, unsupported_batch, unsupported_encoder
+from unmask.engines.native.parts import Float32s, Weights
+from unmask.engines.native.program import NativeLayers, unsupported_batch, unsupported_encoder
 from unmask.engines.native.threads import thread_count
-from unmask.spec import EncoderSpec, MultiVector, PooledVector, SparseVector
+from unmask.spec import CheckpointOutput, EncoderSpec, MultiVector, PooledVector, SparseVector
+from unmask.spec.encoder import why_no_decoder
 from unmask.text.batch import PackedBatch
 
 if TYPE_CHECKING:
     from unmask.encoder.encoder import Encoder
-    from unmask.engines.native.with_heads import EngineWithHeads
+    from unmask.engines.torch_engine import TorchEngine
 
 
 class NativeEngine:
-    """An `Engine` of native layers, with an encoder's own heads.
+    """An `Engine` of native layers and of heads in float32, whatever the precision of the layers.
 
     Args:
         layers: the layers in the library, or states that they have computed.
         precision: of its linear layers.
-        heads: makes an encoder of which the layers are not read: for its heads, and its output's layers.
+        heads: what follows the layers.
         in_torch: makes the encoder that computes what the library does not.
     """
 
     outputs = OUTPUTS
 
     def __init__(
-        self,
-        layers: LastStates,
-        precision: str,
-        heads: Callable[[], Encoder],
-        in_torch: Callable[[], Encoder],
+        self, layers: LastStates, precision: str, heads: Heads, in_torch: Callable[[], Encoder]
     ) -> None:
-        self._layers, self._precision, self._heads, self._in_torch = layers, precision, heads, in_torch
+        self._layers, self._precision, self._in_torch = layers, precision, in_torch
+        self.heads = heads
+        """What follows the layers."""
         self._encoder: Encoder | None = None
-        self._with_heads: EngineWithHeads | None = None
         self._making = RLock()
 
     @property
@@ -68,23 +68,16 @@ class NativeEngine:
 
     @property
     def encoder(self) -> Encoder:
-        """The encoder in torch, optimized for inference; made when it is first needed."""
+        """The encoder in torch, optimized for inference; made when it is first needed.
+
+        Raises:
+            MissingExtra: torch is not installed.
+        """
+        require_torch("the module of an encoder")
         with self._making:
             if self._encoder is None:
                 self._encoder = self._in_torch()
             return self._encoder
-
-    @property
-    def with_heads(self) -> EngineWithHeads:
-        """The engine of the same layers and torch modules, made when it is first needed."""
-        with self._making:
-            if self._with_heads is None:
-                from unmask.engines.native.with_heads import EngineWithHeads
-
-                self._with_heads = EngineWithHeads(
-                    self._layers, self._precision, self._heads(), lambda: self.encoder
-                )
-            return self._with_heads
 
     def with_states(self, batch: PackedBatch) -> NativeEngine:
         """See `Engine`."""
@@ -92,38 +85,53 @@ class NativeEngine:
             return self
         states_TD = self._layers.hidden_states(batch, thread_count())
         computed = ComputedStates(self._layers, batch, states_TD)
-        return NativeEngine(computed, self._precision, lambda: self.with_heads.parts, lambda: self.encoder)
+        return NativeEngine(computed, self._precision, self.heads, lambda: self.encoder)
 
     def hidden_states(self, batch: PackedBatch, layers: Layers = "last") -> Floats:
         """See `Engine`."""
-        if layers != "last" or unsupported_batch(self.spec, batch) is not None:
-            return self.with_heads.hidden_states(batch, layers)
-        return self._layers.hidden_states(batch, thread_count())
+        if layers != "last":
+            return self._torch_engine("the states of all layers").hidden_states(batch, layers)
+        return self._states(batch)
 
     def embed(self, batch: PackedBatch, output: PooledVector, *, skipped: int = 0) -> NDArray[np.float32]:
         """See `Engine`."""
-        if has_dense_layers(output) or unsupported_batch(self.spec, batch) is not None:
-            return self.with_heads.embed(batch, output, skipped=skipped)
-        x_TD = self._layers.hidden_states(batch, thread_count())
-        return pooled(x_TD, batch.layout, output, skipped=skipped)
+        return self.heads.embed(self._states(batch), batch.layout, output, skipped=skipped)
 
     def logits(self, batch: PackedBatch, role: str, tokens: NDArray[np.int64] | None = None) -> Floats:
         """See `Engine`."""
-        return self.with_heads.logits(batch, role, tokens)
+        if role == "enhanced" and why_no_decoder(self.spec) is None:
+            return self._torch_engine("the enhanced mask decoder").logits(batch, role, tokens)
+        return self.heads.logits(role, self._states(batch), batch.layout, tokens)
 
     def token_vectors(
         self, batch: PackedBatch, output: MultiVector, tokens: NDArray[np.int64]
     ) -> NDArray[np.float32]:
         """See `Engine`."""
-        return self.with_heads.token_vectors(batch, output, tokens)
+        return self.heads.token_vectors(self._states(batch)[tokens], output)
 
     def word_weights(self, batch: PackedBatch, output: SparseVector) -> Iterator[NDArray[np.float32]]:
         """See `Engine`."""
-        return self.with_heads.word_weights(batch, output)
+        x_TD = self._states(batch)
+        for sequence in range(batch.layout.sequence_count):
+            yield self.heads.word_weights(x_TD[batch.layout.rows(sequence)], output)
 
     def static_weights(self) -> NDArray[np.float32]:
         """See `Engine`."""
-        return self.with_heads.static_weights()
+        return self.heads.static_weights()
+
+    def _states(self, batch: PackedBatch) -> Float32s:
+        """The last hidden states, (T, D), by torch where the library does not compute them."""
+        reason = unsupported_batch(self.spec, batch)
+        if reason is None:
+            return self._layers.hidden_states(batch, thread_count())
+        states_TD: Float32s = self._torch_engine(f"a text of which {reason}").hidden_states(batch)
+        return states_TD
+
+    def _torch_engine(self, purpose: str) -> TorchEngine:
+        require_torch(purpose)
+        from unmask.engines.torch_engine import TorchEngine
+
+        return TorchEngine(self.encoder)
 
 
 def native_reason(spec: EncoderSpec, precision: str) -> str | None:
@@ -135,19 +143,20 @@ def native_engine(
     spec: EncoderSpec,
     weights: Weights,
     precision: str,
-    heads: Callable[[], Encoder],
     in_torch: Callable[[], Encoder],
+    output: CheckpointOutput | None = None,
 ) -> NativeEngine:
     """The engine of an encoder for which `native_reason` returns None.
 
     Args:
         spec: of the encoder.
-        weights: its tensors in float32, those of its heads excepted.
+        weights: its tensors in float32, and those of its output's layers; heads read theirs when needed.
         precision: of its linear layers.
-        heads: see `NativeEngine`.
         in_torch: see `NativeEngine`.
+        output: what its checkpoint gives; None for none.
     """
     library = connected()
     assert not isinstance(library, str)
     layers = NativeLayers(spec, weights, precision, library.functions)
+    heads = Heads(spec, weights, output, in_halves=precision == "bfloat16")
     return NativeEngine(layers, precision, heads, in_torch)

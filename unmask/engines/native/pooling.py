@@ -1,43 +1,19 @@
-"""One vector per sequence from its tokens' states: `unmask.encoder.heads` in numpy.
-
-Axes: E numbers of a sequence's vector.
-"""
+"""One vector per sequence from its tokens' states, in numpy. Free of torch."""
 
 from typing import assert_never
 
 import numpy as np
-from numpy.typing import NDArray
 
-from unmask.spec import PooledVector, PoolingMode, UnitLength
-from unmask.text.batch import SequenceLayout, check_unpooled
-
-Float32s = NDArray[np.float32]
-SMALLEST_LENGTH = 1e-12
-"""A vector shorter than this is divided by it instead of by its length, as torch does."""
+from unmask.engines.native.parts import Float32s
+from unmask.spec import PoolingMode
+from unmask.text.batch import SequenceLayout
 
 
-def has_dense_layers(output: PooledVector) -> bool:
-    """Whether an output has layers after pooling that are torch modules."""
-    return any(not isinstance(layer, UnitLength) for layer in output.projections)
+def pooled(x_TD: Float32s, layout: SequenceLayout, mode: PoolingMode, skipped: int = 0) -> Float32s:
+    """One vector per sequence, (S, D): see `PoolingMode`.
 
-
-def pooled(x_TD: Float32s, layout: SequenceLayout, output: PooledVector, *, skipped: int = 0) -> Float32s:
-    """Sentence embeddings from the last hidden states, (S, E), for an output without dense layers.
-
-    The first ``skipped`` tokens of each sequence are not pooled.
-
-    Raises:
-        InvalidRequest: a sequence has no token to pool.
+    The first ``skipped`` tokens of each sequence, which has more, are not pooled.
     """
-    check_unpooled(layout, skipped)
-    e_SE = np.concatenate([_pool(x_TD, layout, mode, skipped) for mode in output.pooling], axis=1)
-    for _ in output.projections:
-        e_SE = _unit_length(e_SE)
-    e_SE = e_SE[:, : output.dimensions]
-    return _unit_length(e_SE) if output.normalize else e_SE
-
-
-def _pool(x_TD: Float32s, layout: SequenceLayout, mode: PoolingMode, skipped: int) -> Float32s:
     starts_S = layout.offsets[:-1] + skipped
     if mode == "cls":
         return x_TD[starts_S]
@@ -66,8 +42,3 @@ def _pool(x_TD: Float32s, layout: SequenceLayout, mode: PoolingMode, skipped: in
         case _:
             assert_never(mode)
     return np.divide(pooled_SD, divisors_S1, dtype=np.float32)
-
-
-def _unit_length(e_SE: Float32s) -> Float32s:
-    lengths_S1: Float32s = np.maximum(np.linalg.norm(e_SE, axis=1, keepdims=True), SMALLEST_LENGTH)
-    return np.divide(e_SE, lengths_S1, dtype=np.float32)

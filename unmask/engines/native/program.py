@@ -1,7 +1,7 @@
 """An encoder's layers for the native library: what it can compute, and weights handed over. Free of torch."""
 
 import ctypes
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from unmask.engines.native import interface
 from unmask.engines.native.distances import projected
+from unmask.engines.native.parts import Float32s, Weights
 from unmask.engines.native.tables import PositionTables
 from unmask.errors import InvalidRequest
 from unmask.spec import (
@@ -28,10 +29,6 @@ from unmask.spec import (
 )
 from unmask.spec.attention import simplify
 from unmask.text.batch import PackedBatch, SequenceLayout
-
-Float32s = NDArray[np.float32]
-Weights = Mapping[str, Float32s]
-"""The tensors of an encoder by the names of its ``state_dict``."""
 
 
 @runtime_checkable
@@ -67,14 +64,14 @@ LARGEST_HEAD = 512
 
 
 def unsupported_batch(spec: EncoderSpec, batch: PackedBatch) -> str | None:
-    """Why one batch runs in torch, as the end of "... because"; None if it can run natively."""
+    """Why one batch runs in torch, as the end of "a text of which ..."; None if it can run natively."""
     layout = batch.layout
     if batch.queries_T is not None or layout.expansion is not None:
-        return "queries that documents share are computed by torch"
+        return "documents share queries"
     if layout.unattended_T is not None:
-        return "some of its tokens are not attended to"
+        return "some tokens are not attended to"
     if _radii(spec, layout) is None:
-        return "its global tokens or blocks are no range of keys"
+        return "global tokens or blocks are no range of keys"
     return None
 
 

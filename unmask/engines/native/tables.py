@@ -1,10 +1,11 @@
 """Tables of positions for the native library: rotations, and terms that are added by distance.
 
-Free of torch but for tables of disentangled positions and relative biases, whose rows torch code computes.
+Free of torch.
 
 Axes: P rows of a table of relative biases.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any, assert_never
 
@@ -12,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.engines.native import interface
+from unmask.engines.native.parts import Float32s
 from unmask.spec import Alibi, Disentangled, RelativePositionBias, Rotary, SoftmaxAttention
-from unmask.spec.attention import AttentionPosition
+from unmask.spec.attention import AttentionPosition, log_buckets
 
 SHORTEST_TABLE = 512
 """Tables are made for at least so many tokens, and then for twice as many."""
@@ -26,7 +28,7 @@ class PositionTables:
         biases_PH: the encoder's table of relative biases, if it has one.
     """
 
-    def __init__(self, biases_PH: NDArray[np.float32] | None) -> None:
+    def __init__(self, biases_PH: Float32s | None) -> None:
         self._biases_PH = biases_PH
         self._rotations: list[tuple[Rotary, int]] = []
         self._distances: list[Callable[[int], NDArray[Any]]] = []
@@ -97,24 +99,29 @@ def _angles(rotary: Rotary, head_width: int, positions: int) -> NDArray[np.float
     return (np.arange(positions) / rotary.scale)[:, None] * frequencies
 
 
-def _rows_of_table(position: Disentangled, length: int) -> NDArray[np.int32]:
-    import torch
+def _rows_of_table(position: Disentangled, length: int) -> NDArray[np.int64]:
+    """The row of each distance in a table of disentangled positions, as `table_rows` finds it in torch."""
+    behind = -np.arange(1 - length, length)
+    if position.clamped:
+        behind = np.clip(behind, 1 - position.max_distance, position.max_distance - 1)
+    if position.buckets:
+        merged = log_buckets(int(np.abs(behind).max()) + 1, position.buckets, position.max_distance)
+        behind = merged[np.abs(behind)] * np.sign(behind)
+    rows: NDArray[np.int64] = np.clip(behind, -position.span, position.span - 1) + position.span
+    return rows[None]
 
-    from unmask.kernels.distances import table_rows
 
-    rows = table_rows(-torch.arange(1 - length, length), position)[None].int().numpy()
-    return np.asarray(rows, np.int32)
-
-
-def _biases(
-    position: RelativePositionBias, table_PH: NDArray[np.float32], length: int
-) -> NDArray[np.float32]:
-    import torch
-
-    from unmask.kernels.distances import RelativeBias
-
-    bias = RelativeBias(position, torch.from_numpy(table_PH))
-    return np.asarray(bias.terms(1 - length, 1, 2 * length - 1, bias.table_PH)[:, 0].numpy(), np.float32)
+def _biases(position: RelativePositionBias, table_PH: Float32s, length: int) -> Float32s:
+    """The bias of each distance for each head, from the rows that `bucket_rows` finds in torch."""
+    behind = -np.arange(1 - length, length)
+    each = position.buckets // 2
+    exact = each // 2
+    far = np.abs(behind)
+    share = np.log(np.maximum(far, exact) / exact) / math.log(position.max_distance / exact)
+    merged = np.minimum(exact + (share * (each - exact)).astype(np.int64), each - 1)
+    rows = np.where(far < exact, far, merged) + each * (behind < 0)
+    biases: Float32s = table_PH[rows].T
+    return biases
 
 
 def _number(item: Any, among: list[Any]) -> int:

@@ -2,13 +2,14 @@
 
 Vectors of tokens are compared by MaxSim (ColBERT, Khattab & Zaharia 2020): the score of a passage is the sum
 over the vectors of the query of the largest dot product with a vector of the passage. These vectors are
-stored in float16 and multiplied in float32, both by torch: numpy converts float16 several times as slowly.
+stored in float16 and multiplied in float32.
 
 Axes: Q vectors of the query; N vectors of passages; E features; P passages.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -24,6 +25,17 @@ VECTORS_AT_ONCE = 32768
 
 ROWS_AT_ONCE = 65536
 """Vectors of a memory-mapped array that are multiplied at once."""
+
+
+@cache
+def _float16_numbers() -> Floats:
+    """Every number of float16 in float32, in the order of its bits."""
+    return np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
+
+
+def as_float32(values: NDArray[np.float16]) -> Floats:
+    """Numbers of float16 in float32, looked up, which takes half as long as numpy's conversion."""
+    return np.take(_float16_numbers(), np.ascontiguousarray(values).view(np.uint16))
 
 
 class VectorsBuilder:
@@ -100,8 +112,6 @@ class Vectors:
                 yield segment, passages[start:end] - self._starts[segment]
 
     def _of_segment(self, segment: int, query_QE: Floats, passages: NDArray[np.int64]) -> Floats:
-        import torch
-
         arrays = self._segments[segment]
         offsets, values = arrays["vectors/offsets"], arrays["vectors/values"]
         lengths = offsets[passages + 1] - offsets[passages]
@@ -114,8 +124,7 @@ class Vectors:
             chosen, sizes = passages[start:end], lengths[start:end]
             filled = np.flatnonzero(sizes)
             if len(filled):
-                vectors_NE = torch.from_numpy(values[rows_of(offsets, chosen)]).float()
-                products_QN = (torch.from_numpy(query_QE) @ vectors_NE.T).numpy()
+                products_QN = query_QE @ as_float32(values[rows_of(offsets, chosen)]).T
                 firsts = np.concatenate(([0], np.cumsum(sizes[filled])[:-1]))
                 best_QP = np.maximum.reduceat(products_QN, firsts, axis=1)
                 scores[start + filled] = best_QP.sum(axis=0, dtype=np.float64)

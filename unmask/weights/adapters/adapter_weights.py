@@ -1,20 +1,27 @@
-"""Apply an adapter's low-rank updates to the stored weights of its base model."""
+"""An adapter's low-rank updates, and the stored weights of its base model with them. Free of torch."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator
 
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
 from unmask.weights.adapters.adapter import parts_of
 from unmask.weights.read.checkpoint import Checkpoint
-from unmask.weights.read.checkpoint_tensors import report_tensors
-from unmask.weights.read.stored import read_tensors
+from unmask.weights.read.checkpoint_tensors import (
+    Float32s,
+    StoredArrays,
+    not_finite_in,
+    read_arrays,
+    report_tensors,
+    rounds_to_finite,
+)
 from unmask.weights.tensor_report import TensorReport, canonical
 from unmask.weights.tensors import in_our_order
 
 
-def check_base(checkpoint: Checkpoint, stored: Mapping[str, Tensor], report: TensorReport) -> None:
+def check_base(checkpoint: Checkpoint) -> None:
     """Refuse weights that are not those that the checkpoint's adapter was trained on.
 
     Raises:
@@ -22,14 +29,14 @@ def check_base(checkpoint: Checkpoint, stored: Mapping[str, Tensor], report: Ten
     """
     adapter = checkpoint.adapter
     assert adapter is not None
-    if adapter.fingerprint is not None and adapter.fingerprint != _fingerprint(checkpoint, stored, report):
+    if adapter.fingerprint is not None and adapter.fingerprint != fingerprint(checkpoint):
         raise InvalidRequest(
             f"the adapter {adapter.name} was trained on {adapter.base}, and {checkpoint.source.folder} has "
             "other weights of the same shapes; load the adapter on the model that it was trained on"
         )
 
 
-Factors = tuple[Tensor, Tensor]
+Factors = tuple[NDArray[np.float64], NDArray[np.float64]]
 """A (R, K) and B (N, R) of a low-rank update of N x K."""
 
 
@@ -41,28 +48,53 @@ def factors_of(checkpoint: Checkpoint) -> dict[str, RowUpdates]:
     """The low-rank updates of the checkpoint's adapter, by our name of the matrix. Rows are in our order."""
     adapter, family = checkpoint.adapter, checkpoint.family
     assert adapter is not None
-    stored = {
-        f"{target}{end}": tensor for target, ab in adapter.updates.items() for end, tensor in enumerate(ab)
-    }
-    tensors = read_tensors(stored, stored)
+    arrays = read_arrays(
+        {f"{target}{end}": tensor for target, ab in adapter.updates.items() for end, tensor in enumerate(ab)}
+    )
     parts = parts_of(checkpoint.spec, family)
     factors: dict[str, RowUpdates] = {}
     for target in adapter.updates:
         part = parts[canonical(target, family.prefixes)]
-        a_RK, b_NR = tensors[f"{target}0"], tensors[f"{target}1"]
+        a_RK, b_NR = (arrays[f"{target}{end}"].astype(np.float64) for end in (0, 1))
         b_NR = in_our_order(b_NR, part.reorder, checkpoint.spec)
         factors.setdefault(part.ours, []).append((part.rows, (a_RK, b_NR)))
     return factors
 
 
-def add_updates(checkpoint: Checkpoint, state: dict[str, Tensor]) -> None:
-    """Add the updates of the checkpoint's adapter to the matrices of ``state``, computed in float64."""
-    assert checkpoint.adapter is not None
-    for ours, updates in factors_of(checkpoint).items():
-        weight = state[ours].double()
-        for rows, (a_RK, b_NR) in updates:
-            weight[rows].add_(b_NR.double() @ a_RK.double(), alpha=checkpoint.adapter.scale)
-        state[ours] = weight.to(state[ours].dtype)
+def updated(weight: Float32s, updates: RowUpdates, scale: float) -> Float32s:
+    """A matrix with low-rank updates, ``scale * B A`` each, which are added in float64."""
+    exact = weight.astype(np.float64)
+    for rows, (a_RK, b_NR) in updates:
+        exact[rows] += scale * (b_NR @ a_RK)
+    return exact.astype(np.float32)
+
+
+class AdaptedArrays(StoredArrays):
+    """`StoredArrays` of a checkpoint with an adapter: its base's weights with its updates, and its head."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        super().__init__(checkpoint)
+        assert checkpoint.adapter is not None
+        check_base(checkpoint)
+        self._scale, self._updates = checkpoint.adapter.scale, factors_of(checkpoint)
+
+    def __getitem__(self, name: str) -> Float32s:
+        weight = super().__getitem__(name)
+        return updated(weight, self._updates[name], self._scale) if name in self._updates else weight
+
+    def parts(self, name: str, rows: int) -> Iterator[Float32s]:
+        """See `StoredArrays`."""
+        if name in self._updates:
+            yield self[name]
+        else:
+            yield from super().parts(name, rows)
+
+    def check(self, dtype: str) -> None:
+        """See `StoredArrays`."""
+        super().check(dtype)
+        for name in self._updates:
+            if not rounds_to_finite(self[name], dtype):
+                raise not_finite_in(self._report.sources[name][0], dtype)
 
 
 def fingerprint(checkpoint: Checkpoint) -> str:
@@ -70,8 +102,13 @@ def fingerprint(checkpoint: Checkpoint) -> str:
 
     It covers the encoder's vectors: biases and norms, which training changes and which are read quickly.
     """
-    report = report_tensors(checkpoint)
-    return _fingerprint(checkpoint, read_tensors(checkpoint.tensors, _vectors(checkpoint, report)), report)
+    names = _vectors(checkpoint, report_tensors(checkpoint))
+    arrays = read_arrays({name: checkpoint.tensors[name] for name in names})
+    digest = hashlib.sha256()
+    for standard, name in sorted((canonical(name, checkpoint.family.prefixes), name) for name in names):
+        digest.update(standard.encode())
+        digest.update(arrays[name].astype(np.float32).tobytes())
+    return digest.hexdigest()
 
 
 def _vectors(checkpoint: Checkpoint, report: TensorReport) -> list[str]:
@@ -81,14 +118,3 @@ def _vectors(checkpoint: Checkpoint, report: TensorReport) -> list[str]:
         for name in names
         if not ours.startswith(("heads.", "pooler.")) and len(checkpoint.tensors[name].shape) == 1
     ]
-
-
-def _fingerprint(checkpoint: Checkpoint, stored: Mapping[str, Tensor], report: TensorReport) -> str:
-    digest = hashlib.sha256()
-    stored_names = {
-        canonical(name, checkpoint.family.prefixes): name for name in _vectors(checkpoint, report)
-    }
-    for standard, name in sorted(stored_names.items()):
-        digest.update(standard.encode())
-        digest.update(stored[name].float().contiguous().numpy().tobytes())
-    return digest.hexdigest()

@@ -79,40 +79,51 @@ STORED = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 """numpy's types of stored numbers; a bfloat16 is the upper half of a float32."""
 BEYOND = {"float32": 2.0**128 - 2.0**103, "bfloat16": 2.0**128 - 2.0**119}
 """The least magnitude that is rounded to infinity."""
+QUERY_WEIGHTS = "output.0.weight"
+"""Our name of the weights of words for queries, which a checkpoint may store as text."""
 AT_ONCE = 1 << 20
 """Numbers that are checked at once."""
 
 
 class StoredArrays(Mapping[str, Float32s]):
-    """The tensors of a checkpoint without an adapter, in float32, by our names.
+    """The tensors of a checkpoint and of its output's layers, in float32, by our names.
 
     An array is read when it is asked for, and is often a view of its file. Pages of the file that were read
     for earlier ones are given back to the system, so that memory stays small.
+
+    Updates of an adapter are not applied; `unmask.weights.adapters.adapter_weights` does.
     """
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self._spec, self._report = checkpoint.spec, report_tensors(checkpoint)
         self._stored = {**checkpoint.tensors, **checkpoint.output_tensors}
-        self._outputs = tuple(checkpoint.output_tensors)
+        self._sources = {**self._report.sources, **{name: (name,) for name in checkpoint.output_tensors}}
         self._files: dict[Path, _MappedFile] = {}
+        self._static: dict[str, Float32s] = {}
+        if checkpoint.query_weights is not None:
+            missing = checkpoint.spec.embedding.vocabulary - len(checkpoint.query_weights)
+            self._static[QUERY_WEIGHTS] = np.pad(checkpoint.query_weights, (0, missing))
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._report.sources)
+        yield from self._sources
+        yield from self._static
 
     def __len__(self) -> int:
-        return len(self._report.sources)
+        return len(self._sources) + len(self._static)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._report.sources
+        return name in self._sources or name in self._static
 
     def __getitem__(self, name: str) -> Float32s:
-        parts = [self._read(stored) for stored in self._report.sources[name]]
+        if name in self._static:
+            return self._static[name]
+        parts = [self._read(stored) for stored in self._sources[name]]
         whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
         return in_our_order(whole, self._report.reorders.get(name), self._spec)
 
     def parts(self, name: str, rows: int) -> Iterator[Float32s]:
         """A tensor some rows after the others; of the file, only these are in memory."""
-        sources = self._report.sources[name]
+        sources = self._sources[name]
         if len(sources) > 1 or name in self._report.reorders:
             yield self[name]
             return
@@ -126,14 +137,13 @@ class StoredArrays(Mapping[str, Float32s]):
             CorruptCheckpoint: a file is damaged, or holds a number that is not finite in ``dtype``.
             TensorMismatch: a second copy of a tensor differs from it.
         """
-        used = [name for sources in self._report.sources.values() for name in sources]
-        for name in (*used, *self._outputs):
+        for name in (name for sources in self._sources.values() for name in sources):
             size = self._view(name).size
             # A view for each part, so that pages of earlier parts are given back.
             parts = (
                 self._view(name).reshape(-1)[start : start + AT_ONCE] for start in range(0, size, AT_ONCE)
             )
-            if not all(_is_finite(part, BEYOND[dtype]) for part in parts):
+            if not all(rounds_to_finite(part, dtype) for part in parts):
                 raise not_finite_in(name, dtype)
         for name, ours in self._report.copies.items():
             if not np.array_equal(self._read(name), self[ours]):
@@ -185,7 +195,19 @@ def _float32(values: NDArray[Any]) -> Float32s:
     return values.astype(np.float32, copy=False)
 
 
-def _is_finite(values: NDArray[Any], beyond: float) -> bool:
-    """Whether all magnitudes are below a limit; NaN is not."""
+def rounds_to_finite(values: NDArray[Any], dtype: str) -> bool:
+    """Whether all numbers, as they are stored, are finite in float32 or bfloat16; NaN is not."""
+    beyond = BEYOND[dtype]
     numbers = _float32(values) if values.dtype == np.uint16 else values
     return -beyond < float(numbers.min()) <= float(numbers.max()) < beyond
+
+
+def read_arrays(stored: Mapping[str, StoredTensor]) -> dict[str, NDArray[Any]]:
+    """Tensors by name as arrays of floating-point numbers: float32 of bfloat16, others as they are stored.
+
+    Raises:
+        CorruptCheckpoint: a file cannot be read.
+    """
+    files = {path: _MappedFile(path) for path in {tensor.file for tensor in stored.values()}}
+    views = {name: files[tensor.file].view(tensor, tensor.key or name) for name, tensor in stored.items()}
+    return {name: _float32(view) if view.dtype == np.uint16 else view for name, view in views.items()}
