@@ -1,7 +1,11 @@
 """How many threads compute on a CPU, whether torch is imported or not."""
 
+import ctypes
 import os
 import sys
+from pathlib import Path
+
+import numpy as np
 
 VARIABLE = "OMP_NUM_THREADS"
 """What torch and OpenMP read when they are loaded."""
@@ -19,8 +23,12 @@ def thread_count() -> int:
 
 
 def set_thread_count(count: int) -> None:
-    """Set how many compute in this process, at least 1. Torch is not imported for it."""
-    if "torch" in sys.modules:
+    """Set how many compute in this process, numpy's products included, at least 1.
+
+    Torch is not imported for it.
+    """
+    _tell_numpy(count)
+    if sys.modules.get("torch") is not None:
         import torch
 
         torch.set_num_threads(count)
@@ -28,6 +36,14 @@ def set_thread_count(count: int) -> None:
         return
     os.environ[VARIABLE] = str(count)
     _asked[:] = [count]
+
+
+def _tell_numpy(count: int) -> None:
+    """Set how many threads numpy's products use, if it brings OpenBLAS; other libraries keep theirs."""
+    for file in Path(np.__file__).parent.parent.glob("numpy.libs/*openblas*"):
+        set_count = getattr(ctypes.CDLL(str(file)), "scipy_openblas_set_num_threads64_", None)
+        if set_count is not None:
+            set_count(count)
 
 
 def tell_torch() -> None:
