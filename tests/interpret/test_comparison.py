@@ -189,7 +189,7 @@ def test_long_texts_are_sampled_evenly():
 
 
 def test_predictions_have_both_probabilities():
-    model = unmask.load("unmask-mini")
+    model = unmask.load("unmask-mini", dtype="float64")
     texts = [model.tokenizer.encode(f"The {word} opened the [MASK].") for word in ("man", "rain")]
     places = [int(np.flatnonzero(text.ids == model.tokenizer.mask_id)[0]) for text in texts]
     before, after = (ActivationCache.of(model.encoder, text) for text in texts)
