@@ -1,6 +1,7 @@
 """Weights read into numpy beside the same weights read into torch."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -8,8 +9,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import unmask
-from tests.support.tiny import WIDTH
+from tests.support.tiny import WIDTH, tiny_bert, write_checkpoint
 from unmask.base.checksums import CHECKSUMS
+from unmask.engines.native import library
 from unmask.errors import CorruptCheckpoint
 from unmask.weights import find, read_checkpoint
 from unmask.weights.build import build
@@ -95,3 +97,20 @@ def test_a_file_that_shrank_after_it_was_read_is_refused(folder):
     weights.write_bytes(b"")
     with pytest.raises(CorruptCheckpoint, match="is damaged or incomplete"):
         StoredArrays(checkpoint).check("float32")
+
+
+@pytest.mark.skipif(isinstance(library.connected(), str), reason="heads are read by the native engine")
+def test_a_head_whose_file_was_written_again_is_not_read(tmp_path):
+    folder = write_checkpoint(tmp_path / "model", tiny_bert("BertForSequenceClassification"))
+    model, weights = unmask.load(folder), folder / "model.safetensors"
+    replaced = unmask.load(folder)
+    content = weights.read_bytes()
+    weights.rename(tmp_path / "old")
+    weights.write_bytes(content[:-100])
+    wanted = replaced.logits("a text").values  # the file that it has read is still there
+    os.utime(tmp_path / "old")
+    weights.unlink()
+    (tmp_path / "old").rename(weights)
+    np.testing.assert_array_equal(replaced.logits("a text").values, wanted)
+    with pytest.raises(CorruptCheckpoint, match="has changed since it was loaded; load the model again"):
+        model.logits("a text")

@@ -5,7 +5,9 @@ They match by name, shape and type; arrays are read one at a time from files map
 
 import json
 import mmap
+import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -173,12 +175,21 @@ class _MappedFile:
                 size = int.from_bytes(file.read(8), "little")
                 self._header = json.loads(file.read(size))
                 self._start = 8 + size
+                self._stamp = _stamp(os.fstat(file.fileno()))
                 self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as error:
             raise damaged(path, error) from None
 
     def view(self, stored: StoredTensor, key: str) -> NDArray[Any]:
-        """A tensor of the file; pages that were read for others are given back."""
+        """A tensor of the file; pages that were read for others are given back.
+
+        Raises:
+            CorruptCheckpoint: the file is damaged, or was written again in place.
+        """
+        with suppress(OSError):  # a file that was deleted or replaced stays as it was mapped
+            found = _stamp(self._path.stat())
+            if found != self._stamp and found[0] == self._stamp[0]:
+                raise CorruptCheckpoint(f"{self._path} has changed since it was loaded; load the model again")
         self._map.madvise(mmap.MADV_DONTNEED)
         try:
             first, end = self._header[key]["data_offsets"]
@@ -187,6 +198,11 @@ class _MappedFile:
             return np.frombuffer(self._map, dtype, count, start).reshape(stored.shape)
         except (KeyError, ValueError) as error:
             raise damaged(self._path, error) from None
+
+
+def _stamp(status: os.stat_result) -> tuple[tuple[int, int], int, int]:
+    """Which file it is, when it was written, and its size."""
+    return (status.st_dev, status.st_ino), status.st_mtime_ns, status.st_size
 
 
 def _float32(values: NDArray[Any]) -> Float32s:
