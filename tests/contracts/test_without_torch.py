@@ -125,7 +125,6 @@ for name, call in {
     "training": lambda: model.trainable_encoder(),
     "finetune": lambda: unmask.finetune,
     "interpret": lambda: unmask.interpret.AttentionView,
-    "adapters": lambda: unmask.load_adapters("default", ["sentiment"]),
     "linear attention": lambda: unmask.load("variant/linear"),
     "backend": lambda: unmask.load("default", backend="torch"),
 }.items():

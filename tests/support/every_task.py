@@ -52,6 +52,12 @@ def of_models(folder, **options):
     found["fill"] = [[p.probability for mask in words.fill(MASKED) for p in mask.predictions]]
     found["predict_tokens"] = [[token.loss for token in words.predict_tokens(TEXTS[0]).tokens]]
     found["adapter"] = [list(load("default", adapter="sentiment").classify("I love it").scores.values())]
+    wide = "float32" if options.get("dtype") == "int8" else options.get("dtype", "float32")
+    several = unmask.load_adapters("default", ["sentiment", "names"], dtype=wide)
+    loved, named = several.predict(["I love it", TEXTS[0]], ["sentiment", "names"])
+    found["adapters"] = [list(loved.scores.values())]
+    found["words of an adapter"] = [[word.score for word in named.words]]
+    found["one of several"] = [list(several.model("sentiment").classify("I love it").scores.values())]
     found["disentangled"] = load("variant/disentangled", compat="published").embed(TEXTS, pooling="mean")
     return {name: np.asarray(rows, np.float64).tolist() for name, rows in found.items()}
 

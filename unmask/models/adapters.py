@@ -3,13 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
 from unmask.base.arguments import check_choice, listed
+from unmask.base.optional import has_torch
 from unmask.engines.engine import Floats
-from unmask.engines.routed import RoutedEngine
 from unmask.errors import InvalidRequest, quoted
 from unmask.families import Compat
 from unmask.models.model import Model
@@ -24,13 +24,18 @@ from unmask.tasks.batches import TOKENS_PER_PASS, batches, require_finite
 from unmask.tasks.classify import Classification
 from unmask.tasks.reader import Name, Reader, Ready
 from unmask.tasks.tag import Tagging
-from unmask.text import Encoding
+from unmask.text import Encoding, PackedBatch
 from unmask.text.special import SpecialTokens
 from unmask.text.tokenizer import numbered
 from unmask.weights import find, read_checkpoint
 from unmask.weights.adapters.adapter import adapted, find_adapter
-from unmask.weights.build import DTYPES
 from unmask.weights.read.checkpoint import Checkpoint
+from unmask.weights.read.checkpoint_tensors import DTYPE_NAMES
+
+if TYPE_CHECKING:
+    from unmask.engines.native.engine import NativeEngine
+    from unmask.engines.routed import RoutedEngine
+    from unmask.engines.torch_engine import TorchEngine
 
 Prediction = Classification | Tagging | Answers
 """What an adapter predicts, by the role of its head."""
@@ -50,6 +55,8 @@ def load_adapters(
 ) -> "AdapterModel":
     """Load a model once, with several adapters.
 
+    They share its weights in torch. Where torch is not installed, each has a copy in the native engine.
+
     Args:
         source: the model, as for `unmask.load`.
         adapters: folders or names, as for the argument ``adapter`` of `unmask.load`; or a dictionary, whose
@@ -68,7 +75,7 @@ def load_adapters(
     """
     if not isinstance(source, str | Path) or not str(source):
         raise InvalidRequest(f"source is {quoted(source)}; name a model as for unmask.load")
-    check_choice("dtype", dtype, tuple(DTYPES))
+    check_choice("dtype", dtype, DTYPE_NAMES)
     check_choice("compat", compat, get_args(Compat))
     check_choice("special_tokens", special_tokens, get_args(SpecialTokens))
     ignored = listed("ignore_tensors", ignore_tensors)
@@ -86,7 +93,6 @@ def load_adapters(
     if not folders:
         raise InvalidRequest("adapters is empty; name at least one")
     checkpoints = {name: adapted(base, adapter, compat) for name, adapter in folders.items()}
-    engine = RoutedEngine(base, list(checkpoints.values()), dtype=dtype, device=device, kernel=kernel)
     heads = {}
     for name, checkpoint in checkpoints.items():
         (head,) = checkpoint.spec.heads
@@ -104,7 +110,37 @@ def load_adapters(
         "compat": compat,
         "backend": None,
     }
-    return AdapterModel(base, engine, heads, checkpoints, options)
+    return AdapterModel(base, _engine(base, list(checkpoints.values()), options), heads, checkpoints, options)
+
+
+def _engine(
+    base: Checkpoint, adapted: Sequence[Checkpoint], options: LoadOptions
+) -> "RoutedEngine | SeparateEngines":
+    if not has_torch():
+        return SeparateEngines(adapted, options)
+    from unmask.engines.routed import RoutedEngine
+
+    return RoutedEngine(
+        base, adapted, dtype=options["dtype"], device=options["device"], kernel=options["kernel"]
+    )
+
+
+class SeparateEngines:
+    """A native engine for each adapter, in place of a `RoutedEngine`, which needs torch."""
+
+    one_pass = False
+    """Each adapter's sequences are read in a pass of their own."""
+
+    def __init__(self, adapted: Sequence[Checkpoint], options: LoadOptions) -> None:
+        self._engines = [LoadedSource(checkpoint, options).engine()[0] for checkpoint in adapted]
+
+    def engine(self, adapter: int) -> "NativeEngine | TorchEngine":
+        """The engine of an adapter."""
+        return self._engines[adapter]
+
+    def logits(self, groups: Sequence[tuple[int, PackedBatch]], roles: Sequence[str]) -> list[Floats]:
+        """See `RoutedEngine`."""
+        return [self._engines[adapter].logits(batch, roles[adapter]) for adapter, batch in groups]
 
 
 class AdapterModel:
@@ -113,7 +149,7 @@ class AdapterModel:
     def __init__(
         self,
         base: Checkpoint,
-        engine: RoutedEngine,
+        engine: "RoutedEngine | SeparateEngines",
         heads: Mapping[str, Classifier],
         adapted: Mapping[str, Checkpoint],
         options: LoadOptions,
@@ -139,8 +175,10 @@ class AdapterModel:
             InvalidRequest: there is no adapter of that name.
         """
         if adapter is None:
-            shared = self.engine.engine(None) if self.engine.one_pass else None
-            return Model(LoadedSource(self.checkpoint, self._options), shared)
+            source, routed = LoadedSource(self.checkpoint, self._options), self.engine
+            if isinstance(routed, SeparateEngines) or not routed.one_pass:
+                return Model(source)
+            return Model(source, routed.engine(None))
         (number,) = self._chosen([""], [adapter])
         return Model(LoadedSource(self._adapted[adapter], self._options), self.engine.engine(number))
 
@@ -233,7 +271,7 @@ class AdapterModel:
         name: Callable[[int], str],
     ) -> list[Floats]:
         """The logits of every text by its adapter's head."""
-        heads = list(self.heads.values())
+        heads, dtype = list(self.heads.values()), self._options["dtype"]
         roles = [head.role for head in heads]
         values: dict[int, Floats] = {}
         lengths = [len(encoding) for encoding in encodings]
@@ -253,7 +291,9 @@ class AdapterModel:
             for (number, batch), logits in zip(packed, self.engine.logits(packed, roles), strict=True):
                 mine, per_token = readers[number], is_per_token(heads[number])
                 rows = batch.layout.sequence_of_T if per_token else np.arange(len(mine))
-                require_finite(logits, np.array(mine), rows, "a logit", name=name, dtype=self.engine.dtype)
+                require_finite(
+                    logits, np.array(mine), rows, "a logit", name=name, dtype=self._options["dtype"]
+                )
                 for place, index in enumerate(mine):
                     values[index] = logits[batch.layout.rows(place) if per_token else place]
         return [values[index] for index in range(len(encodings))]
