@@ -291,9 +291,7 @@ class AdapterModel:
             for (number, batch), logits in zip(packed, self.engine.logits(packed, roles), strict=True):
                 mine, per_token = readers[number], is_per_token(heads[number])
                 rows = batch.layout.sequence_of_T if per_token else np.arange(len(mine))
-                require_finite(
-                    logits, np.array(mine), rows, "a logit", name=name, dtype=self._options["dtype"]
-                )
+                require_finite(logits, np.array(mine), rows, "a logit", name=name, dtype=dtype)
                 for place, index in enumerate(mine):
                     values[index] = logits[batch.layout.rows(place) if per_token else place]
         return [values[index] for index in range(len(encodings))]
