@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NoReturn
 
 import unmask
 from unmask.base.onednn import bound_caches
-from unmask.base.optional import is_torch
 from unmask.cli.commands import PANELS
 from unmask.cli.streams import STANDARD_INPUT, write_everything
 from unmask.errors import BeyondTraining, UnmaskError
@@ -88,10 +87,6 @@ def main(build: "Callable[[str | None], App]" = program, name: str = "unmask") -
             _say(f"note: {note}")
     except UnmaskError as error:
         _stop(1, str(error))
-    except ModuleNotFoundError as error:
-        if not is_torch(error):
-            raise
-        _stop(1, f"torch is needed for unmask {' '.join(arguments[:1])}: pip install torch")
     except KeyboardInterrupt as stop:
         _stop(130, str(stop) or "stopped")
     except BrokenPipeError:
@@ -109,6 +104,17 @@ def main(build: "Callable[[str | None], App]" = program, name: str = "unmask") -
 
 
 def _run(build: "Callable[[str | None], App]", arguments: list[str]) -> None:
+    try:
+        _build_and_run(build, arguments)
+    except ModuleNotFoundError as error:
+        from unmask.base.optional import is_torch, require_torch
+
+        if is_torch(error):
+            require_torch(f"unmask {' '.join(arguments[:1])}")
+        raise
+
+
+def _build_and_run(build: "Callable[[str | None], App]", arguments: list[str]) -> None:
     # What imports allocate lives as long as the process: it is searched for garbage neither now nor later.
     gc.disable()
     try:
