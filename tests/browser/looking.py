@@ -74,6 +74,15 @@ def value(page):
     return float(page.get_by_test_id("readout").get_attribute("data-value"))
 
 
+TYPING_MS = 700
+"""`PAUSE_MS` of the page: for so long after a box has closed, keys still belong to the text that was typed."""
+
+
+def press_after_typing(page, key):
+    page.wait_for_timeout(TYPING_MS + 50)
+    page.keyboard.press(key)
+
+
 def state(page):
     # Asked of the page: what Playwright knows of its address may be old.
     fields = parse_qs(page.evaluate("location.hash.slice(1)"))

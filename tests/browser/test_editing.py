@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 from conftest import opened, running, settle
-from looking import address_says
+from looking import address_says, press_after_typing
 from test_export import opened_file, saved, show
 
 from tests.support.explorable import LAYERS, FakeModel
@@ -75,7 +75,7 @@ def test_a_word_is_replaced_by_keyboard_and_everything_shows_what_changed(
         settle(page, "words")
         assert "both texts are the same" in page.get_by_test_id("prediction-change").inner_text()
 
-        page.keyboard.press("u")
+        press_after_typing(page, "u")
         page.wait_for_function("() => !location.hash.includes('against')")
         address_says(page, text=BEFORE)
         page.go_back()
@@ -187,7 +187,7 @@ def test_a_word_of_the_second_text_of_a_pair_is_replaced(browser, fake_explorer)
         assert abs(number(cells(page, "change-cells")[0][4])) == pytest.approx(
             np.abs(after - before).max(), abs=6e-5
         )
-        page.keyboard.press("u")
+        press_after_typing(page, "u")
         address_says(page, text=text, pair=old)
 
 
