@@ -75,7 +75,7 @@ def value(page):
 
 
 TYPING_MS = 700
-"""`PAUSE_MS` of the page: for so long after a box has closed, keys still belong to the text that was typed."""
+"""`PAUSE_MS` of the page: for so long after a box has closed, keys still belong to what was typed."""
 
 
 def press_after_typing(page, key):
