@@ -54,6 +54,9 @@ from unmask.weights import Source, read_checkpoint
 from unmask.weights.write.new_checkpoint import new_checkpoint, new_encoder, with_tokenizer
 from unmask.weights.write.save import save
 
+Key = tuple[str, str]
+"""What trains, and its precision."""
+
 LOSS_APART = 1e-3
 """If losses on one masked batch in float32 differ by a larger fraction, the models differ."""
 
@@ -180,31 +183,20 @@ def measure_training(
     limit = subject.record.max_tokens
     longest = longest if limit is None else min(longest, limit)
     ids, source = _ids(tokenizer, texts, sequences * steps, longest, seed)
-    engines: dict[tuple[str, str], Callable[[], float]] = {}
-    trainers: dict[tuple[str, str], TrainerRun] = {}
     with ExitStack() as stack:
         work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="unmask-bench-")))
         folder = subject.folder if masked else work / "classifier"
         if not masked:
             write_classifier(subject.folder, folder, seed)
+        engines: dict[Key, Callable[[], float]] = {}
+        trainers: dict[Key, TrainerRun] = {}
         for precision in precisions:
-            name = "unmask compiled" if compiled else "unmask"
             ours = OurRun(folder, tokenizer, ids, sequences, precision, compiled=compiled, seed=seed)
-            engines[name, precision] = ours.round
-            for grouped in (False, True) if precision != "bfloat16" else ():
-                run = _trainer(
-                    folder,
-                    work,
-                    ids,
-                    tokenizer,
-                    masked=masked,
-                    sequences=sequences,
-                    precision=precision,
-                    grouped=grouped,
-                    seed=seed,
-                )
-                key = (f"trainer{' grouped' if grouped else ''}", precision)
-                trainers[key], engines[key] = run, run.round
+            engines["unmask compiled" if compiled else "unmask", precision] = ours.round
+            trainers |= _trainers(
+                folder, work, ids, tokenizer, precision, masked=masked, sequences=sequences, seed=seed
+            )
+            engines |= {key: run.round for key, run in trainers.items() if key[1] == precision}
         losses = _losses(folder, work, tokenizer, ids[:sequences], seed, masked=masked)
         times = _in_turn(engines, rounds, budget_seconds, progress)
         lengths = np.array([len(one) for one in ids])
@@ -258,6 +250,36 @@ def _ids(
         chosen, source = [lines[number] for number in order], texts.name
     encodings = tokenizer.encode_batch(chosen, max_tokens=longest, truncation="end")
     return [np.asarray(one.ids, dtype=np.int64) for one in encodings], source
+
+
+def _trainers(
+    folder: Path,
+    work: Path,
+    ids: Sequence[NDArray[np.int64]],
+    tokenizer: Tokenizer,
+    precision: TrainingPrecision,
+    *,
+    masked: bool,
+    sequences: int,
+    seed: int,
+) -> dict[Key, TrainerRun]:
+    """Trainer with texts in random order and grouped by length; none in bfloat16, which it lacks."""
+    if precision == "bfloat16":
+        return {}
+    return {
+        (name, precision): _trainer(
+            folder,
+            work,
+            ids,
+            tokenizer,
+            masked=masked,
+            sequences=sequences,
+            precision=precision,
+            grouped=grouped,
+            seed=seed,
+        )
+        for name, grouped in (("trainer", False), ("trainer grouped", True))
+    }
 
 
 def _trainer(

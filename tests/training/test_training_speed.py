@@ -2,6 +2,7 @@
 
 import copy
 import json
+import threading
 
 import numpy as np
 import pytest
@@ -197,9 +198,12 @@ def test_the_gradient_of_a_trained_embedding_is_that_of_torch_in_the_same_memory
 def test_under_autocast_kernels_get_bfloat16_and_compute_as_they_say(name, monkeypatch):
     """The gradient of an encoder's weights comes as near to float32's as products in bfloat16 allow."""
     ids, given = [torch.randint(5, VOCABULARY, (n,)).tolist() for n in (9, 4, 9)], []
+    here = threading.get_ident()
     for kernel in KERNELS:
 
         def attend(*tensors, kernel=kernel, own=kernel.attend, **options):
+            if threading.get_ident() != here:  # a page of another test is still computing
+                return own(*tensors, **options)
             given.append((kernel.capability.name, {x.dtype for x in tensors[:3]}))
             assert not torch.is_autocast_enabled("cpu")
             return own(*tensors, **options)

@@ -3,8 +3,9 @@
 Names are imported on first use, because every command with ``--engine`` needs only the options.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
+
+from unmask.base.optional import lazy_names
 
 if TYPE_CHECKING:
     from unmask.bulk.predictor import BatchClassifier, BatchPredictor, BatchTagger
@@ -15,17 +16,6 @@ Engine = Literal["processes", "ray"]
 """What runs the shards: processes of this machine, or actors of Ray."""
 
 ROWS_PER_SHARD = 10_000
-
-_HOMES = {
-    "BatchClassifier": "predictor",
-    "BatchEmbedder": "task",
-    "BatchPredictor": "predictor",
-    "BatchTagger": "predictor",
-    "BatchTask": "task",
-    "BulkSummary": "run",
-    "TaskOutput": "task",
-    "run_shards": "run",
-}
 
 __all__ = [
     "BatchClassifier",
@@ -38,8 +28,16 @@ __all__ = [
     "run_shards",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'unmask.bulk' has no attribute {name!r}")
-    return getattr(import_module(f"unmask.bulk.{_HOMES[name]}"), name)
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "BatchClassifier": "unmask.bulk.predictor",
+        "BatchEmbedder": "unmask.bulk.task",
+        "BatchPredictor": "unmask.bulk.predictor",
+        "BatchTagger": "unmask.bulk.predictor",
+        "BatchTask": "unmask.bulk.task",
+        "BulkSummary": "unmask.bulk.run",
+        "TaskOutput": "unmask.bulk.task",
+        "run_shards": "unmask.bulk.run",
+    },
+)

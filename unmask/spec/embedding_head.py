@@ -50,6 +50,10 @@ PROMPT_NAMES: dict[TextKind, tuple[str, ...]] = {
 """The names under which checkpoints store the prompt of each kind; the first that exists applies."""
 
 
+QUERY_WEIGHTS = "output.0.weight"
+"""Our name of the weights of words for queries, which a checkpoint may store as text."""
+
+
 @dataclass(frozen=True)
 class Dense:
     """A dense layer on a pooled vector or on each token's state, with an optional activation."""

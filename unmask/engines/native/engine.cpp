@@ -64,11 +64,14 @@ inline To same_bits(From from) {
     return to;
 }
 
-inline Floats load(const float* from) {
-    Floats x;
+template <class Vector>
+inline Vector vector_at(const void* from) {
+    Vector x;
     memcpy(&x, from, sizeof x);
     return x;
 }
+
+inline Floats load(const float* from) { return vector_at<Floats>(from); }
 
 inline void store(float* to, Floats x) { memcpy(to, &x, sizeof x); }
 
@@ -158,9 +161,7 @@ inline Halves to_bfloat16(Floats x) {
 }
 
 inline Floats from_bfloat16(const uint16_t* from) {
-    Halves x;
-    memcpy(&x, from, sizeof x);
-    return same_bits<Floats>(__builtin_convertvector(x, Bits) << 16);
+    return same_bits<Floats>(__builtin_convertvector(vector_at<Halves>(from), Bits) << 16);
 }
 
 // --- activations -----------------------------------------------------------------------------------------------
@@ -230,13 +231,6 @@ inline uint32_t word(const void* from) {
     uint32_t bits;
     memcpy(&bits, from, 4);
     return bits;
-}
-
-template <class Vector>
-inline Vector vector_at(const void* from) {
-    Vector x;
-    memcpy(&x, from, sizeof x);
-    return x;
 }
 
 // bfloat16 as the upper halves of floats.

@@ -33,7 +33,7 @@ from unmask.spec import (
     Transform,
     UnitLength,
 )
-from unmask.spec.embedding_head import output_layers
+from unmask.spec.embedding_head import QUERY_WEIGHTS, output_layers
 from unmask.spec.encoder import head_of
 from unmask.spec.heads import is_per_token, role_of
 from unmask.text.batch import SequenceLayout, check_unpooled
@@ -47,8 +47,6 @@ NOT_FINITE = np.errstate(invalid="ignore", over="ignore")
 """Numbers that are not finite are refused in results, with the text's name, and not reported here."""
 OF_HEADS = ("heads.", "pooler.", "output.")
 """How the names of tensors begin that heads alone read."""
-STATIC = "output.0.weight"
-"""The name of the weights of words for queries."""
 
 
 class Heads:
@@ -176,9 +174,9 @@ class Heads:
         Raises:
             InvalidRequest: the encoder has none.
         """
-        if STATIC not in self._weights:
+        if QUERY_WEIGHTS not in self._weights:
             raise InvalidRequest("the encoder has no weights of words for queries; use another checkpoint")
-        return self._weights[STATIC]
+        return self._weights[QUERY_WEIGHTS]
 
     def _word_logits(self, head: MaskedLM, name: str, x_MD: Float32s) -> Float32s:
         x_ME = self._transformed(head.transform, f"{name}.transform", x_MD)

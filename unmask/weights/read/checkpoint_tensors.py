@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.errors import CorruptCheckpoint, TensorMismatch
+from unmask.spec.embedding_head import QUERY_WEIGHTS
 from unmask.spec.shapes import tensor_shapes
 from unmask.weights.read.checkpoint import Checkpoint
 from unmask.weights.tensor_report import TensorReport, match_tensors
@@ -81,8 +82,6 @@ STORED = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 """numpy's types of stored numbers; a bfloat16 is the upper half of a float32."""
 BEYOND = {"float32": 2.0**128 - 2.0**103, "bfloat16": 2.0**128 - 2.0**119}
 """The least magnitude that is rounded to infinity."""
-QUERY_WEIGHTS = "output.0.weight"
-"""Our name of the weights of words for queries, which a checkpoint may store as text."""
 AT_ONCE = 1 << 20
 """Numbers that are checked at once."""
 
