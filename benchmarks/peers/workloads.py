@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.peers.engine import Answers, PeerEngine
-from unmask.bench.benchmark_model import random_ids
 from unmask.errors import InvalidRequest
 from unmask.text import Tokenizer
 
@@ -209,6 +208,8 @@ def _document(tokenizer: Tokenizer, length: int, longest: int | None, seed: int)
     if length < 1 or (longest is not None and length > longest):
         most = "any number of" if longest is None else f"1 to {longest}"
         raise InvalidRequest(f"a document of {length} tokens was asked for; this model reads {most}")
+    from unmask.bench.benchmark_model import random_ids  # here, because it imports torch
+
     ids = random_ids(tokenizer, length, seed)
     return Workload(
         f"document {length}", f"one text of {length} random ids", "documents", (), tuple(ids.tolist()), length
