@@ -680,15 +680,16 @@ struct Scratch {
         part_most, by_query, by_key;
 };
 
-// The states of a run of tokens, and queries, keys and values of this layer and the next.
+// The states of a run of tokens, queries, keys and values of this layer and the next, and tiles of long sequences.
 struct States {
-    Buffer x, qkv[2];
+    Buffer x, qkv[2], keys, values, marks;
 
-    size_t size() const { return x.size + qkv[0].size + qkv[1].size; }
+    size_t size() const { return x.size + qkv[0].size + qkv[1].size + keys.size + values.size + marks.size; }
 };
 
 struct Encoder {
     int precision, width;
+    bool halves() const { return precision != FLOAT32 && fast_halves; }  // whether attention of long texts is in bfloat16
     std::vector<NativeLayer> layers;
     std::vector<Weights> weights;
     Embedding embedding;
@@ -925,8 +926,7 @@ inline void turn(const uint32_t* from, size_t ldf, int rows, uint32_t* to, size_
 }
 
 // Keys of a tile as a product reads its right factor: (features, keys), or pairs of bfloat16 features of a key together.
-inline void pack_keys(const float* from, size_t stride, int keys, int width, int ldn, bool halves, Scratch& scratch) {
-    uint32_t* to = scratch.keys.need<uint32_t>((size_t)up(width, 32) * KEYS);
+inline void pack_keys(const float* from, size_t stride, int keys, int width, int ldn, bool halves, uint32_t* to) {
     const int deep = up(width, 32);
     if (!halves) {
         for (int j = 0; j < ldn; j += LANES)
@@ -959,10 +959,8 @@ inline void pack_keys(const float* from, size_t stride, int keys, int width, int
 }
 
 // Values of a tile as a right factor: (keys, features), or pairs of keys together; rows behind the last key are 0.
-inline void pack_values(const float* from, size_t stride, int keys, int width, int ldn, bool halves,
-                        Scratch& scratch) {
+inline void pack_values(const float* from, size_t stride, int keys, int width, int ldn, bool halves, float* to) {
     const int deep = up(width, LANES);
-    float* to = scratch.values.need<float>((size_t)KEYS * deep);
     for (int j = 0; j < ldn; j += halves ? 2 : 1)
         for (int c = 0; c < deep; c += LANES) {
             auto value = [&](int key) {
@@ -988,33 +986,95 @@ inline Range keys_of(int place, int length, int radius) {
     return {std::max(0, place - radius), std::min(length, place + radius + 1)};
 }
 
-// Attention of some heads for the queries `place` to `place + rows` of one sequence, whose first token is at `qkv`; by
-// the softmax over one tile of keys after the other (Milakov & Gimelshein 2018, Dao et al. 2022).
-void attend(const NativeLayer& layer, const Distances& distances, const float* qkv, size_t stride, int length, int place,
-            int rows, int radius, const NativeTable* terms, bool halves, float* mixed, int ldm, Range heads,
-            Scratch& scratch) {
+// Keys and values of a tile as products read them: `columns` of the rows of keys, which lie `stride` apart.
+struct Tile {
+    const char *keys, *values;
+    int stride, columns;
+};
+
+using Mark = std::atomic<int>;  // of a tile: 2 * layer + 1 while a thread packs it, then 2 * layer + 2
+
+// The tiles of each head of one sequence longer than a block, packed once in a layer and not for every block of queries.
+struct Shelf {
+    char *keys, *values;
+    Mark* marks;
+    int length, layer;  // keys of a head in whole tiles
+
+    size_t at(int head, int key) const { return (size_t)head * length + key; }
+
+    // Whether the tile is there, packed by now if nobody had begun. It never waits for a thread that packs it.
+    template <class Pack>
+    bool packed(int head, int key, const Pack& pack) const {
+        Mark& mark = marks[at(head, key) / KEYS];
+        const int ready = 2 * layer + 2;
+        int now = mark.load(std::memory_order_acquire);
+        if (now < ready - 1 && mark.compare_exchange_strong(now, ready - 1)) {
+            pack();
+            mark.store(ready, std::memory_order_release);
+            return true;
+        }
+        return now == ready;
+    }
+};
+
+// Attention of the queries `place` to `place + rows` of one sequence, whose first token is at `qkv`, by the softmax over
+// one tile of keys after the other (Milakov & Gimelshein 2018, Dao et al. 2022).
+struct Attention {
+    const NativeLayer& layer;
+    const Distances& distances;
+    const float* qkv;
+    const size_t stride;
+    const int length, place, rows, radius;
+    const NativeTable* terms;
+    const bool halves;
+    const Shelf* shelf;  // null if the tiles of this sequence are not kept
+    Scratch& scratch;
+
     const int width = layer.width, deep = up(width, 32), wide = up(width, LANES);
-    const int together = layer.heads / layer.shared;
-    const float per = 1 / std::sqrt((float)width * layer.parts);
+    const int precision = halves ? BFLOAT16 : FLOAT32, bytes = (int)bytes_of(precision), padded = distances.padded;
     const bool apart = distances.rows > 0, to_content = distances.keys[0].at, to_position = distances.queries[0].at;
-    const int precision = halves ? BFLOAT16 : FLOAT32, padded = distances.padded;
-    float* by_query = to_content ? scratch.by_query.need<float>((size_t)BLOCK * padded) : nullptr;
     // Rows of the table by the position of the key minus that of the query; they never increase with it.
-    const int32_t* row_of = apart ? (const int32_t*)terms->values + terms->middle : nullptr;
-    float* query = scratch.query.need<float>((size_t)BLOCK * deep);
-    float* score = scratch.scores.need<float>((size_t)BLOCK * KEYS);
-    uint16_t* share = halves ? scratch.shares.need<uint16_t>((size_t)BLOCK * KEYS) : nullptr;
-    float* output = scratch.output.need<float>((size_t)BLOCK * wide);
+    const int32_t* const row_of = apart ? (const int32_t*)terms->values + terms->middle : nullptr;
     // Tiles of keys begin and end at the same places of a text for every block of its queries, so that its sums do too.
     const int first = keys_of(place, length, radius).first / LANES * LANES;
     const int end = keys_of(place + rows - 1, length, radius).end;
+    float* const query = scratch.query.need<float>((size_t)BLOCK * deep);
+    float* const score = scratch.scores.need<float>((size_t)BLOCK * KEYS);
+    uint16_t* const share = halves ? scratch.shares.need<uint16_t>((size_t)BLOCK * KEYS) : nullptr;
+    float* const output = scratch.output.need<float>((size_t)BLOCK * wide);
+    float* const by_query = to_content ? scratch.by_query.need<float>((size_t)BLOCK * padded) : nullptr;
+    const float* by_key = nullptr;  // products of the keys of a tile with the rows of the table from `lowest` on
+    int lowest = 0;
+    const float* term = nullptr;  // of the head, by distance
     float highest[BLOCK], total[BLOCK];
-    for (int head = heads.first; head < heads.end; head++) {
+
+    void heads(Range range, float* mixed, int ldm) {
+        const int count = range.end - range.first;
+        for (int i = 0; i < count; i++) {
+            const int head = range.first + (i + place / BLOCK) % count;  // so that threads pack tiles of different heads
+            begin(head);
+            for (int from = first, next; from < end; from = next) {
+                next = std::min(end, (from / KEYS + 1) * KEYS);
+                add_tile(head, from, next - from);
+            }
+            for (int row = 0; row < rows; row++) {
+                const float by = 1 / total[row];
+                float* to = mixed + (size_t)row * ldm + head * width;
+                for (int c = 0; c < width; c += LANES) {
+                    Floats x = load(output + row * wide + c) * by;
+                    if (c + LANES <= width)
+                        store(to + c, x);
+                    else
+                        memcpy(to + c, &x, sizeof(float) * (width - c));
+                }
+            }
+        }
+    }
+
+    // The queries of a head, scaled, and their products with the rows of the table of distances that they reach.
+    void begin(int head) {
         const float* q = qkv + (size_t)place * stride + head * width;
-        const float* k = qkv + (layer.heads + head / together) * width;
-        const float* v = k + layer.shared * width;
-        const float* term =
-            terms && !apart ? (const float*)terms->values + (size_t)head * terms->columns + terms->middle : nullptr;
+        const float per = 1 / std::sqrt((float)width * layer.parts);
         for (int row = 0; row < rows; row++) {
             highest[row] = -INFINITY, total[row] = 0;
             for (int c = 0; c < deep; c += LANES) {
@@ -1028,113 +1088,134 @@ void attend(const NativeLayer& layer, const Distances& distances, const float* q
                 }
             }
         }
-        if (to_content) {  // for the rows of the table that these queries and keys reach
-            const int low = row_of[end - 1 - place] / LANES * LANES;
-            const int high = up(row_of[first - (place + rows - 1)] + 1, LANES);
-            const char* keys = distances.keys_of(head, halves) + (size_t)low * 4;  // of float32, or pairs of bfloat16
-            products[precision](rows, high - low, deep, deep, padded, padded, false, query, keys, by_query + low);
+        if (terms && !apart) term = (const float*)terms->values + (size_t)head * terms->columns + terms->middle;
+        if (!to_content) return;
+        const int low = row_of[end - 1 - place] / LANES * LANES;
+        const int high = up(row_of[first - (place + rows - 1)] + 1, LANES);
+        const char* keys = distances.keys_of(head, halves) + (size_t)low * 4;  // of float32, or pairs of bfloat16
+        products[precision](rows, high - low, deep, deep, padded, padded, false, query, keys, by_query + low);
+    }
+
+    Tile tile(int head, int from, int keys) {
+        const int shared = head / (layer.heads / layer.shared);
+        const float* k = qkv + (layer.heads + shared) * width;
+        const float* v = k + layer.shared * width;
+        auto columns_of = [](int count) { return up(count, count <= 64 ? 16 : 64); };
+        auto pack = [&](int at, int count, void* to_keys, void* to_values) {
+            const int columns = columns_of(count);
+            pack_keys(k + at * stride, stride, count, width, columns, halves, (uint32_t*)to_keys);
+            pack_values(v + at * stride, stride, count, width, columns, halves, (float*)to_values);
+        };
+        if (shelf) {
+            const int whole = from / KEYS * KEYS, count = std::min(KEYS, length - whole), columns = columns_of(count);
+            char* kept_keys = shelf->keys + shelf->at(shared, whole) * deep * bytes;
+            char* kept_values = shelf->values + shelf->at(shared, whole) * wide * bytes;
+            if (shelf->packed(shared, whole, [&] { pack(whole, count, kept_keys, kept_values); })) {
+                const size_t before = from - whole;  // in a row of the keys, which holds a feature or a pair of them
+                return {kept_keys + before * 4, kept_values + before * wide * bytes, columns,
+                        std::min(columns_of(keys), columns - (int)before)};
+            }
         }
-        for (int from = first, next; from < end; from = next) {
-            next = std::min(end, (from / KEYS + 1) * KEYS);
-            const int keys = next - from, ldn = up(keys, keys <= 64 ? 16 : 64);
-            pack_keys(k + (size_t)from * stride, stride, keys, width, ldn, halves, scratch);
-            products[precision](rows, ldn, deep, deep, ldn, ldn, false, query, scratch.keys.at, score);
-            int lowest = 0;
-            float* by_key = nullptr;
-            if (to_position) {
-                lowest = row_of[from + keys - 1 - place];
-                const int count = row_of[from - (place + rows - 1)] - lowest + 1;
-                by_key = scratch.by_key.need<float>((size_t)count * ldn);
-                products[precision](count, ldn, deep, deep, ldn, ldn, false, distances.query_at(head, lowest, halves),
-                                    scratch.keys.at, by_key);
-            }
-            for (int row = 0; row < rows; row++) {
-                Range seen = keys_of(place + row, length, radius);
-                const int low = std::max(0, seen.first - from), high = std::min(keys, seen.end - from);
-                float* s = score + (size_t)row * ldn;
-                const int a = low / LANES * LANES, b = up(std::max(high, 0), LANES);
-                float now = highest[row];
-                Floats peak = all(-INFINITY);
-                for (int j = a; j < b; j += LANES) {
-                    Floats x = load(s + j);
-                    if (term) {
-                        // A vector may begin before the first distance that the table holds, or end behind the last.
-                        const int at = from + j - (place + row);
-                        if (j >= low && j + LANES <= high) {
-                            x += load(term + at);
-                        } else {
-                            float some[LANES] = {};
-                            for (int i = std::max(0, low - j); i < std::min(LANES, high - j); i++)
-                                some[i] = term[at + i];
-                            x += load(some);
-                        }
-                        store(s + j, x);
-                    }
-                    if (apart) {
-                        const int at = from + j - (place + row), last = std::min(LANES, high - j);
-                        const float* of_query = to_content ? by_query + (size_t)row * padded : nullptr;
-                        Floats added{};
-                        if (j >= low && j + LANES <= high) {
-                            const Ints at_row = vector_at<Ints>(row_of + at);
-                            if (to_content) added = gathered(of_query, at_row);
-                            if (to_position) added += gathered(by_key + j, (at_row - lowest) * ldn + COUNT);
-                        } else {
-                            for (int i = 0; i < last; i++) {
-                                const int at_row = row_of[at + i];
-                                if (to_content) added[i] = of_query[at_row];
-                                if (to_position) added[i] += by_key[(size_t)(at_row - lowest) * ldn + j + i];
-                            }
-                        }
-                        x += added;
-                        store(s + j, x);
-                    }
-                    if (j < low || j + LANES > high) x = only(x, low - j, high - j, -INFINITY);
-                    peak = larger(x, peak);
-                }
-                now = std::max(now, largest(peak));
-                float old = 1;
-                if (now > highest[row]) {
-                    old = highest[row] == -INFINITY ? 0 : std::exp(highest[row] - now);
-                    highest[row] = now;
-                }
-                Floats added{};
-                for (int j = 0; j < ldn; j += LANES) {
-                    Floats x{};
-                    if (j >= a && j < b) {
-                        x = load(s + j) - now;
-                        x = halves ? exponential<false>(x) : exponential(x);
-                        if (j < low || j + LANES > high) x = only(x, low - j, high - j, 0);
-                    }
-                    added += x;
-                    if (halves) {
-                        Halves half = to_bfloat16(x);
-                        memcpy(share + (size_t)row * ldn + j, &half, sizeof half);
-                    } else {
-                        store(s + j, x);
-                    }
-                }
-                total[row] = total[row] * old + sum(added);
-                if (from > first && old != 1)
-                    for (int c = 0; c < wide; c += LANES)
-                        store(output + row * wide + c, load(output + row * wide + c) * old);
-            }
-            pack_values(v + (size_t)from * stride, stride, keys, width, ldn, halves, scratch);
-            products[precision](rows, wide, ldn, ldn, wide, wide, from > first,
-                    halves ? (const void*)share : score, scratch.values.at, output);
+        char* own_keys = scratch.keys.need<char>((size_t)KEYS * deep * bytes);
+        char* own_values = scratch.values.need<char>((size_t)KEYS * wide * bytes);
+        pack(from, keys, own_keys, own_values);
+        return {own_keys, own_values, columns_of(keys), columns_of(keys)};
+    }
+
+    void add_tile(int head, int from, int keys) {
+        const Tile tile = this->tile(head, from, keys);
+        const int ldn = tile.columns;
+        products[precision](rows, ldn, deep, deep, tile.stride, ldn, false, query, tile.keys, score);
+        if (to_position) {
+            lowest = row_of[from + keys - 1 - place];
+            const int count = row_of[from - (place + rows - 1)] - lowest + 1;
+            float* to = scratch.by_key.need<float>((size_t)count * ldn);
+            products[precision](count, ldn, deep, deep, tile.stride, ldn, false, distances.query_at(head, lowest, halves),
+                                tile.keys, to);
+            by_key = to;
         }
         for (int row = 0; row < rows; row++) {
-            const float by = 1 / total[row];
-            float* to = mixed + (size_t)row * ldm + head * width;
-            for (int c = 0; c < width; c += LANES) {
-                Floats x = load(output + row * wide + c) * by;
-                if (c + LANES <= width)
-                    store(to + c, x);
-                else
-                    memcpy(to + c, &x, sizeof(float) * (width - c));
+            const float old = to_shares(row, from, keys, ldn);
+            if (from > first && old != 1)
+                for (int c = 0; c < wide; c += LANES)
+                    store(output + row * wide + c, load(output + row * wide + c) * old);
+        }
+        products[precision](rows, wide, ldn, ldn, wide, wide, from > first, halves ? (const void*)share : score, tile.values,
+                            output);
+    }
+
+    // What distances add to the scores of a query with LANES keys, whose positions are `at` and more behind the query's.
+    // Of keys before `low` and from `high` on, the tables may hold nothing.
+    Floats by_distance(int row, int j, int ldn, int at, int low, int high) const {
+        const bool all_seen = low <= 0 && high >= LANES;
+        low = std::max(0, low), high = std::min(LANES, high);
+        if (term) {
+            if (all_seen) return load(term + at);
+            float some[LANES] = {};
+            for (int i = low; i < high; i++) some[i] = term[at + i];
+            return load(some);
+        }
+        const float* of_query = to_content ? by_query + (size_t)row * padded : nullptr;
+        Floats added{};
+        if (all_seen) {
+            const Ints at_row = vector_at<Ints>(row_of + at);
+            if (to_content) added = gathered(of_query, at_row);
+            if (to_position) added += gathered(by_key + j, (at_row - lowest) * ldn + COUNT);
+            return added;
+        }
+        for (int i = 0; i < high; i++) {
+            const int at_row = row_of[at + i];
+            if (to_content) added[i] = of_query[at_row];
+            if (to_position) added[i] += by_key[(size_t)(at_row - lowest) * ldn + j + i];
+        }
+        return added;
+    }
+
+    // A query's scores with the keys of a tile become shares relative to its highest score so far. Returns what its
+    // earlier shares are multiplied by.
+    float to_shares(int row, int from, int keys, int ldn) {
+        const Range seen = keys_of(place + row, length, radius);
+        const int low = std::max(0, seen.first - from), high = std::min(keys, seen.end - from);
+        const int a = low / LANES * LANES, b = up(std::max(high, 0), LANES), at = from - (place + row);
+        const bool distant = term || apart, rounded = halves;
+        float* s = score + (size_t)row * ldn;
+        uint16_t* to = share + (size_t)row * ldn;
+        Floats peak = all(-INFINITY);
+        for (int j = a; j < b; j += LANES) {
+            Floats x = load(s + j);
+            if (distant) {
+                x += by_distance(row, j, ldn, at + j, low - j, high - j);
+                store(s + j, x);
+            }
+            if (j < low || j + LANES > high) x = only(x, low - j, high - j, -INFINITY);
+            peak = larger(x, peak);
+        }
+        const float now = std::max(highest[row], largest(peak));
+        float old = 1;
+        if (now > highest[row]) {
+            old = highest[row] == -INFINITY ? 0 : std::exp(highest[row] - now);
+            highest[row] = now;
+        }
+        Floats added{};
+        for (int j = 0; j < ldn; j += LANES) {
+            Floats x{};
+            if (j >= a && j < b) {
+                x = load(s + j) - now;
+                x = rounded ? exponential<false>(x) : exponential(x);
+                if (j < low || j + LANES > high) x = only(x, low - j, high - j, 0);
+            }
+            added += x;
+            if (rounded) {
+                Halves half = to_bfloat16(x);
+                memcpy(to + j, &half, sizeof half);
+            } else {
+                store(s + j, x);
             }
         }
+        total[row] = total[row] * old + sum(added);
+        return old;
     }
-}
+};
 
 // Rotate the queries and keys of a token: pairs of features i and i + columns of each head (Su et al. 2021).
 inline void rotate(const NativeTable& table, int place, float* row, int heads, int width) {
@@ -1167,6 +1248,7 @@ struct Piece {
     int64_t base;
     int tokens;
     States* states;
+    std::vector<size_t> shelves{};  // keys of long sequences before each sequence
 
     int wide() const { return up(encoder->width, PANEL); }
     float* x(int row) const { return states->x.as<float>() + (size_t)row * wide(); }
@@ -1180,12 +1262,36 @@ struct Piece {
         return std::upper_bound(run->offsets + first, run->offsets + end + 1, base + row) - run->offsets - 1;
     }
 
-    void prepare() const {
-        size_t most = 0;
-        for (size_t layer = 0; layer < encoder->layers.size(); layer++) most = std::max(most, stride((int)layer));
+    void prepare() {
+        size_t most = 0, deep = 0, heads = 0;
+        for (size_t layer = 0; layer < encoder->layers.size(); layer++) {
+            const NativeLayer& spec = encoder->layers[layer];
+            most = std::max(most, stride((int)layer));
+            heads = std::max(heads, (size_t)spec.shared);
+            deep = std::max(deep, (size_t)spec.shared * up(spec.width, 32));
+        }
         states->x.need<float>((size_t)tokens * wide());
         states->qkv[0].need<float>((size_t)tokens * most);
         if (encoder->layers.size() > 1) states->qkv[1].need<float>((size_t)tokens * most);
+        size_t keys = 0;
+        for (int64_t s = first; s < end; s++) {
+            shelves.push_back(keys);
+            if (length_of(s) > BLOCK) keys += up(length_of(s), KEYS);
+        }
+        if (!keys) return;
+        const size_t bytes = keys * deep * (encoder->halves() ? 2 : 4), marks = keys / KEYS * heads;
+        states->keys.need<char>(bytes), states->values.need<char>(bytes);
+        Mark* mark = states->marks.need<Mark>(marks);
+        for (size_t i = 0; i < marks; i++) new (mark + i) Mark(0);
+    }
+
+    int length_of(int64_t sequence) const { return (int)(run->offsets[sequence + 1] - run->offsets[sequence]); }
+
+    Shelf shelf(int layer, int64_t sequence) const {
+        const NativeLayer& spec = encoder->layers[layer];
+        const size_t at = shelves[sequence - first] * spec.shared, bytes = at * (encoder->halves() ? 2 : 4);
+        return {states->keys.as<char>() + bytes * up(spec.width, 32), states->values.as<char>() + bytes * up(spec.width, LANES),
+                states->marks.as<Mark>() + at / KEYS, up(length_of(sequence), KEYS), layer};
     }
 };
 
@@ -1323,14 +1429,16 @@ struct Worker {
         int64_t sequence = piece.sequence_of(row);
         for (int done = 0; done < rows; sequence++) {
             const int64_t start = run.offsets[sequence] - piece.base;
-            const int length = (int)(run.offsets[sequence + 1] - run.offsets[sequence]);
+            const int length = piece.length_of(sequence);
             const int place = (int)(row + done - start), some = std::min(rows - done, length - place);
-            const bool halves = PRECISION != FLOAT32 && fast_halves && length >= HALVES_FROM;
+            const bool halves = encoder.halves() && length >= HALVES_FROM, kept = length > BLOCK;
             const float* qkv = piece.qkv(index, (int)start);
             float* to = mixed + (size_t)done * stride;
+            const Shelf shelf = kept ? piece.shelf(index, sequence) : Shelf{};
             auto part = [&](Range heads, Scratch& by) {
-                attend(spec, weights.distances, qkv, ldq, length, place, some, run.radius[index], terms, halves, to, stride,
-                       heads, by);
+                Attention{spec, weights.distances, qkv, ldq, length, place, some, run.radius[index], terms, halves,
+                          kept ? &shelf : nullptr, by}
+                    .heads(heads, to, stride);
             };
             sharing ? sharing->share(spec.heads, part, scratch) : part({0, spec.heads}, scratch);
             done += some;
