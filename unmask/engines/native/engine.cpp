@@ -440,10 +440,11 @@ void product_of(Size m, Size n, Size k, Size lda, Size ldb, Size ldc, bool add, 
 Product products[3];  // of each precision
 bool fast_halves;     // products in bfloat16 are faster than in float32
 
-constexpr int PANEL = 64;   // columns of a product that are computed together
-constexpr int BLOCK = 192;  // rows of a block
-constexpr int KEYS = 256;   // keys of a tile of attention
-constexpr int MARGIN = 64;  // bytes behind each buffer, for vectors that begin at its last element
+constexpr int PANEL = 64;     // columns of a product that are computed together
+constexpr int BLOCK = 384;    // rows of a block
+constexpr int QUERIES = 192;  // queries of a sequence that attention computes together
+constexpr int KEYS = 256;     // keys of a tile of attention
+constexpr int MARGIN = 64;    // bytes behind each buffer, for vectors that begin at its last element
 
 inline int up(int x, int to) { return (x + to - 1) / to * to; }
 
@@ -994,7 +995,7 @@ struct Tile {
 
 using Mark = std::atomic<int>;  // of a tile: 2 * layer + 1 while a thread packs it, then 2 * layer + 2
 
-// The tiles of each head of one sequence longer than a block, packed once in a layer and not for every block of queries.
+// The tiles of each head of one sequence of more than QUERIES tokens, packed once in a layer and not for all queries anew.
 struct Shelf {
     char *keys, *values;
     Mark* marks;
@@ -1038,20 +1039,20 @@ struct Attention {
     // Tiles of keys begin and end at the same places of a text for every block of its queries, so that its sums do too.
     const int first = keys_of(place, length, radius).first / LANES * LANES;
     const int end = keys_of(place + rows - 1, length, radius).end;
-    float* const query = scratch.query.need<float>((size_t)BLOCK * deep);
-    float* const score = scratch.scores.need<float>((size_t)BLOCK * KEYS);
-    uint16_t* const share = halves ? scratch.shares.need<uint16_t>((size_t)BLOCK * KEYS) : nullptr;
-    float* const output = scratch.output.need<float>((size_t)BLOCK * wide);
-    float* const by_query = to_content ? scratch.by_query.need<float>((size_t)BLOCK * padded) : nullptr;
+    float* const query = scratch.query.need<float>((size_t)QUERIES * deep);
+    float* const score = scratch.scores.need<float>((size_t)QUERIES * KEYS);
+    uint16_t* const share = halves ? scratch.shares.need<uint16_t>((size_t)QUERIES * KEYS) : nullptr;
+    float* const output = scratch.output.need<float>((size_t)QUERIES * wide);
+    float* const by_query = to_content ? scratch.by_query.need<float>((size_t)QUERIES * padded) : nullptr;
     const float* by_key = nullptr;  // products of the keys of a tile with the rows of the table from `lowest` on
     int lowest = 0;
     const float* term = nullptr;  // of the head, by distance
-    float highest[BLOCK], total[BLOCK];
+    float highest[QUERIES], total[QUERIES];
 
     void heads(Range range, float* mixed, int ldm) {
         const int count = range.end - range.first;
         for (int i = 0; i < count; i++) {
-            const int head = range.first + (i + place / BLOCK) % count;  // so that threads pack tiles of different heads
+            const int head = range.first + (i + place / QUERIES) % count;  // so that threads pack tiles of different heads
             begin(head);
             for (int from = first, next; from < end; from = next) {
                 next = std::min(end, (from / KEYS + 1) * KEYS);
@@ -1276,7 +1277,7 @@ struct Piece {
         size_t keys = 0;
         for (int64_t s = first; s < end; s++) {
             shelves.push_back(keys);
-            if (length_of(s) > BLOCK) keys += up(length_of(s), KEYS);
+            if (length_of(s) > QUERIES) keys += up(length_of(s), KEYS);
         }
         if (!keys) return;
         const size_t bytes = keys * deep * (encoder->halves() ? 2 : 4), marks = keys / KEYS * heads;
@@ -1427,11 +1428,11 @@ struct Worker {
             for (int i = 0; i < rows; i++)
                 memset(mixed + (size_t)i * stride + mixed_width, 0, sizeof(float) * (up(mixed_width, LANES) - mixed_width));
         int64_t sequence = piece.sequence_of(row);
-        for (int done = 0; done < rows; sequence++) {
+        for (int done = 0; done < rows;) {
             const int64_t start = run.offsets[sequence] - piece.base;
             const int length = piece.length_of(sequence);
-            const int place = (int)(row + done - start), some = std::min(rows - done, length - place);
-            const bool halves = encoder.halves() && length >= HALVES_FROM, kept = length > BLOCK;
+            const int place = (int)(row + done - start), some = std::min({rows - done, length - place, QUERIES});
+            const bool halves = encoder.halves() && length >= HALVES_FROM, kept = length > QUERIES;
             const float* qkv = piece.qkv(index, (int)start);
             float* to = mixed + (size_t)done * stride;
             const Shelf shelf = kept ? piece.shelf(index, sequence) : Shelf{};
@@ -1442,6 +1443,7 @@ struct Worker {
             };
             sharing ? sharing->share(spec.heads, part, scratch) : part({0, spec.heads}, scratch);
             done += some;
+            sequence += place + some == length;
         }
         to_operands(mixed, stride, mixed_width, rows);
         float* x = piece.x(row);
