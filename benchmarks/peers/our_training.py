@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from unmask.encoder.compiled import compile_blocks
 from unmask.encoder.trained_linear import train_with_onednn
+from unmask.engines.native.training import train_natively
 from unmask.text import Tokenizer
 from unmask.training.data.batches import Chunk
 from unmask.training.data.labeled import LabeledSequence
@@ -88,6 +89,7 @@ class OurRun:
             self.objective.to(torch.bfloat16)
         self.objective.train()
         train_with_onednn(self.objective)
+        train_natively(self.objective)
         if compiled:
             compile_blocks(encoder)
         spec = OptimizerSpec(learning_rate=LEARNING_RATE, weight_decay=DECAY, betas=BETAS, eps=EPS, clip=CLIP)

@@ -1,8 +1,9 @@
-"""What training on a CPU runs through, oneDNN's products and texts in bins, and its benchmark."""
+"""What training on a CPU runs through (oneDNN, texts in bins, the native library), and its benchmark."""
 
 import copy
 import json
 import threading
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,8 +14,14 @@ from benchmarks.peers.__main__ import app
 from tests.support.command import assert_one_sentence, run_here
 from tests.support.specs import SPECS, VOCABULARY, random_encoder
 from tests.support.tiny import VOCABULARY as WORDS
+from tests.training.runs import write_run, write_texts
 from unmask.encoder.compiled import compile_blocks
+from unmask.encoder.layers.attention import SoftmaxMixer
 from unmask.encoder.trained_linear import TrainedEmbedding, TrainedLinear, train_with_onednn
+from unmask.engines.native import library
+from unmask.engines.native.threads import set_thread_count, thread_count
+from unmask.engines.native.training import NativeTrainingKernel, train_natively
+from unmask.errors import KernelError
 from unmask.kernels import (
     KERNELS,
     AttentionBias,
@@ -25,8 +32,18 @@ from unmask.kernels import (
 from unmask.kernels.binned import BinnedKernel, Bins, fill
 from unmask.kernels.products import linear, outer
 from unmask.kernels.sdpa import MaskedSdpaKernel
-from unmask.spec import Alibi, Disentangled, FullAttention, NoPosition, SlidingWindow
+from unmask.spec import (
+    Alibi,
+    CausalAttention,
+    Disentangled,
+    FullAttention,
+    NoPosition,
+    SlidingWindow,
+    SoftmaxAttention,
+)
 from unmask.text import PackedBatch, SequenceLayout
+from unmask.training.pretrain import pretrain
+from unmask.training.run.callbacks import Callback
 
 CPU = torch.device("cpu")
 
@@ -121,13 +138,135 @@ def test_dropout_of_bins_has_the_gradient_of_what_it_kept():
 
 @pytest.mark.parametrize("kernel", [BinnedKernel(), MaskedSdpaKernel()], ids=lambda k: k.capability.name)
 def test_kernels_refuse_what_their_records_do_not_list(kernel):
-    from unmask.errors import KernelError
-
     q = torch.randn(2, 1, 4)
     plan = kernel.plan(SequenceLayout.of_lengths([2]), FullAttention(), CPU)
     with pytest.raises(KernelError):
         kernel.attend(q, q, q, plan, pattern=FullAttention(), bias=AttentionBias(), log_sum_exp=True)
     assert "Disentangled" in kernel.capability.refusal(need(position=Disentangled(8)))
+
+
+needs_library = pytest.mark.skipif(
+    isinstance(library.connected(), str), reason=f"no native library: {library.connected()}"
+)
+LENGTHS = [40, 7, 64, 33, 1, 139, 65]
+
+
+def natively(q, k, v, do, pattern, dropout=0.0, seed=0):
+    kernel, layout = NativeTrainingKernel(), SequenceLayout.of_lengths(LENGTHS)
+    tensors = [x.detach().requires_grad_() for x in (q, k, v)]
+    torch.manual_seed(seed)
+    plan = kernel.plan(layout, pattern, CPU)
+    o_THK, _ = kernel.attend(*tensors, plan, pattern=pattern, bias=AttentionBias(), dropout=dropout)
+    return [o_THK.detach(), *torch.autograd.grad(o_THK, tensors, do)]
+
+
+@needs_library
+@pytest.mark.parametrize("width", [16, 48])
+@pytest.mark.parametrize(
+    "pattern", [FullAttention(), CausalAttention(), SlidingWindow(9), SlidingWindow(70)], ids=str
+)
+def test_native_steps_are_those_of_float64_with_any_number_of_threads(pattern, width):
+    generator = torch.Generator().manual_seed(0)
+    # Queries, keys and values of one projection, as an encoder has them.
+    qkv = torch.randn(sum(LENGTHS), 9, width, generator=generator)
+    do = torch.randn(sum(LENGTHS), 3, width, generator=generator)
+    q, k, v = qkv.split(3, 1)
+    reference, layout = choose(need(), "reference"), SequenceLayout.of_lengths(LENGTHS)
+    tensors = [x.double().requires_grad_() for x in (q, k, v)]
+    plan = reference.plan(layout, pattern, CPU)
+    o_THK, _ = reference.attend(*tensors, plan, pattern=pattern, bias=AttentionBias())
+    exact = [o_THK.detach(), *torch.autograd.grad(o_THK, tensors, do.double())]
+    threads, results = thread_count(), []
+    try:
+        for count in (1, 2):
+            set_thread_count(count)
+            results.append(natively(q, k, v, do, pattern))
+    finally:
+        set_thread_count(threads)
+    for single, several, right in zip(*results, exact, strict=True):
+        torch.testing.assert_close(single.double(), right, rtol=0, atol=1e-5)
+        assert torch.equal(single, several)
+    # Keys that are repeated for several heads lie elsewhere than queries.
+    apart = natively(q, k.contiguous(), v.contiguous(), do, pattern)
+    assert all(torch.equal(a, b) for a, b in zip(apart, results[0], strict=True))
+    halves = natively(*(x.bfloat16() for x in (q, k, v, do)), pattern)
+    assert all(x.dtype == torch.bfloat16 for x in halves)
+    for half, right in zip(halves, exact, strict=True):
+        assert (half.double() - right).norm() < 0.02 * right.norm()
+
+
+@needs_library
+def test_dropout_of_native_steps_follows_torch_and_has_the_gradient_of_what_it_kept():
+    torch.manual_seed(0)
+    pattern, tokens = FullAttention(), sum(LENGTHS)
+    q, k, v, do = torch.randn(4, tokens, 3, 32)
+    kept, *gradients = natively(q, k, v, do, pattern, 0.3)
+    again = natively(q, k, v, do, pattern, 0.3)
+    assert all(torch.equal(a, b) for a, b in zip((kept, *gradients), again, strict=True))
+    assert not torch.allclose(kept, natively(q, k, v, do, pattern, 0.3, seed=1)[0], atol=1e-2)
+    for number, gradient in enumerate(gradients):
+        way, step = torch.randn(tokens, 3, 32), 1e-2
+        ends = []
+        for sign in (1, -1):
+            moved = [q, k, v]
+            moved[number] = moved[number] + sign * step * way
+            ends.append(float((natively(*moved, do, pattern, 0.3)[0].double() * do).sum()))
+        expected = (ends[0] - ends[1]) / (2 * step)
+        assert float((gradient * way).sum()) == pytest.approx(expected, rel=1e-3, abs=0.02)
+    # With equal values the result is the sum of kept probabilities, times what makes up for the others.
+    sums = torch.stack(
+        [natively(q, k, torch.ones_like(v), do, pattern, 0.3, s)[0][..., 0] for s in range(200)]
+    )
+    torch.testing.assert_close(sums.mean(0), torch.ones(tokens, 3), rtol=0, atol=0.25)
+    assert float(sums.mean()) == pytest.approx(1, abs=5e-3)
+    nothing = natively(q, k, v, do, pattern, 1.0)
+    assert all((x == 0).all() for x in nothing)
+    single = sums[:, sum(LENGTHS[:4])]  # a text of one token keeps its only probability or not
+    assert {round(x, 2) for x in single.flatten().tolist()} == {0.0, 1.43}
+    assert float((single == 0).float().mean()) == pytest.approx(0.3, abs=0.06)
+    assert not torch.equal(single[:, 0], single[:, 1]), "each head draws for itself"
+
+
+@needs_library
+def test_layers_train_natively_where_the_library_can():
+    mixer = SoftmaxMixer(SoftmaxAttention(heads=2, head_width=16, pattern=FullAttention()), 32)
+    layout = SequenceLayout.of_lengths([9, 4])
+
+    def chosen(dtype, *, trains=True, kernel=None):
+        x_TD = torch.zeros(13, 32, dtype=dtype, requires_grad=trains)
+        return mixer.plan(layout, x_TD, kernel, {}).kernel.capability.name
+
+    assert chosen(torch.float32) == "sdpa"
+    assert train_natively(torch.nn.Sequential(mixer)) == 1
+    assert chosen(torch.float32) == "native-training"
+    assert chosen(torch.float32, kernel="rows") == "rows"
+    assert chosen(torch.float64) == "sdpa"
+    mixer.requires_grad_(False)
+    assert chosen(torch.float32, trains=False) == "sdpa"
+    kernel, q = NativeTrainingKernel(), torch.randn(2, 1, 16)
+    plan = kernel.plan(SequenceLayout.of_lengths([2]), FullAttention(), CPU)
+    with pytest.raises(KernelError):
+        kernel.attend(q, q, q, plan, pattern=FullAttention(), bias=AttentionBias.of(Alibi(), 1))
+
+
+@needs_library
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
+@pytest.mark.parametrize("compiled", [False, True])
+def test_runs_on_a_cpu_train_natively(tmp_path, monkeypatch, compiled):
+    write_texts(tmp_path)
+    calls = []
+
+    def attend(*tensors, attend=NativeTrainingKernel.attend, **options):
+        calls.append(options["dropout"])
+        return attend(*tensors, **options)
+
+    monkeypatch.setattr(NativeTrainingKernel, "attend", attend)
+    monkeypatch.setattr(
+        "unmask.training.pretrain.run.compile_blocks", partial(compile_blocks, backend="aot_eager")
+    )
+    torch._dynamo.reset()
+    pretrain(write_run(tmp_path, steps=2, compile=compiled, evaluation=None), callback=Callback())
+    assert set(calls) == {0.1}, "in training only"
 
 
 @pytest.mark.parametrize(("rows", "inner", "outer_width"), [(1, 1, 1), (7, 5, 3), (1500, 33, 20)])

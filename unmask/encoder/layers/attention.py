@@ -85,6 +85,8 @@ class SoftmaxMixer(nn.Module):
     query_bias: Tensor | None
     key_bias: Tensor | None
     value_bias: Tensor | None
+    trained_by: Kernel | None = None
+    """A kernel that comes before all others in training steps for which it is preferred."""
 
     def __init__(self, spec: SoftmaxAttention, width: int) -> None:
         super().__init__()
@@ -145,7 +147,8 @@ class SoftmaxMixer(nn.Module):
                 dropout=self.training and spec.dropout > 0,
                 unattended=unattended,
             )
-            chosen = choose(request, kernel)
+            chosen = self._trained_by(request) if kernel is None else None
+            chosen = chosen or choose(request, kernel)
             rotation = None
             if isinstance(spec.position, Rotary):
                 positions_T = torch.from_numpy(layout.positions_T).to(x_TD.device)
@@ -170,6 +173,13 @@ class SoftmaxMixer(nn.Module):
                 places_T=places_T,
             )
         return plans[key]  # type: ignore[no-any-return]
+
+    def _trained_by(self, request: AttentionRequest) -> Kernel | None:
+        """The kernel for training steps, if there is any that can compute this and is faster."""
+        kernel = self.trained_by
+        if kernel is None or not request.gradients or not kernel.capability.is_preferred(request):
+            return None
+        return kernel if kernel.capability.refusal(request) is None else None
 
     def project(self, x_TD: Tensor, rotation: RotaryTable | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, (T, H, K) each, rotated if positions are rotary; token-wise."""

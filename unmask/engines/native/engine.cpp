@@ -592,6 +592,19 @@ struct NativeTable {
     int32_t columns, middle;
 };
 
+// Attention of a training step, float32. A token's queries, keys and values are `stride` floats behind those of the token
+// before, their gradients `gradient_stride`, and mixed values and their gradient heads * width.
+struct NativeAttention {
+    const float *queries, *keys, *values;
+    float *mixed, *softmax;  // of each query and head: the largest score, and 1 / the sum of exponentials
+    const float* gradient;   // of `mixed`; null in the forward pass
+    float *d_queries, *d_keys, *d_values;
+    const int64_t* offsets;
+    int64_t sequences, stride, gradient_stride;
+    uint64_t seed;
+    int32_t heads, width, radius, kept, threads;  // kept: so many of 65,536 probabilities are not dropped
+};
+
 struct NativeRun {
     const int64_t *ids, *segments, *offsets;
     int64_t sequences;
@@ -1826,6 +1839,156 @@ int run(const std::shared_ptr<Encoder>& encoder, const NativeRun& run) {
     return finished(*job);
 }
 
+// --- attention of a training step --------------------------------------------------------------------------------
+
+// Which of LANES keys from j on are not dropped, from a hash of their places and of 64 bits for the query and head.
+inline Ints not_dropped(uint64_t key, int j, int kept) {
+    Bits x = same_bits<Bits>(COUNT + j) * 0x9e3779b9u + (uint32_t)key;
+    x = (x ^ (x >> 16)) * 0x7feb352du ^ (uint32_t)(key >> 32);
+    x = (x ^ (x >> 15)) * 0x846ca68bu;
+    return same_bits<Ints>(x >> 16) < kept;
+}
+
+inline uint64_t mixed_bits(uint64_t x) {  // splitmix64 (Steele et al. 2014)
+    x += 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+// Rows as columns of a matrix whose rows are `ldt` apart; columns is a multiple of LANES, columns behind the last are 0.
+inline void turn_all(const float* from, size_t stride, int rows, int columns, float* to, size_t ldt) {
+    for (int j = 0; j < rows; j += LANES)
+        for (int c = 0; c < columns; c += LANES)
+            turn((const uint32_t*)from + j * stride + c, stride, std::min(LANES, rows - j),
+                 (uint32_t*)to + c * ldt + j, ldt);
+}
+
+// One head of one sequence, forward or backward; the width of a head is a multiple of LANES.
+struct TrainedAttention {
+    const NativeAttention& a;
+    Buffer keys, values, scores, slopes, turned;
+
+    void run(int64_t sequence, int head) {
+        const int64_t first = a.offsets[sequence];
+        const int length = (int)(a.offsets[sequence + 1] - first), ldk = up(length, LANES), width = a.width;
+        const size_t stride = a.stride, ldg = a.gradient_stride, ldm = (size_t)a.heads * width;
+        const size_t at = first * stride + (size_t)head * width, to = first * ldg + (size_t)head * width;
+        const float per = 1 / std::sqrt((float)width);
+        float* key = keys.need<float>((size_t)width * ldk);
+        turn_all(a.keys + at, stride, length, width, key, ldk);
+        float* value = a.gradient ? values.need<float>((size_t)width * ldk) : nullptr;
+        if (a.gradient) turn_all(a.values + at, stride, length, width, value, ldk);
+        for (int row = 0; a.gradient && row < length; row++) {
+            memset(a.d_keys + to + row * ldg, 0, sizeof(float) * width);
+            memset(a.d_values + to + row * ldg, 0, sizeof(float) * width);
+        }
+        for (int place = 0; place < length; place += ROWS) {
+            const int rows = std::min<int>(ROWS, length - place);
+            // Keys that these queries read, from a multiple of LANES on.
+            const int low = keys_of(place, length, a.radius).first / LANES * LANES;
+            const int count = keys_of(place + rows - 1, length, a.radius).end - low, ldn = up(count, LANES);
+            const size_t token = first + place, mixed_at = token * ldm + (size_t)head * width;
+            const float *query = a.queries + at + place * stride, *some = a.keys + at + low * stride;
+            float* score = scores.need<float>((size_t)ROWS * ldn);
+            float* slope = a.gradient ? slopes.need<float>((size_t)ROWS * ldn) : nullptr;
+            products[FLOAT32](rows, ldn, width, stride, ldk, ldn, false, query, key + low, score);
+            if (a.gradient)
+                products[FLOAT32](rows, ldn, width, ldm, ldk, ldn, false, a.gradient + mixed_at, value + low, slope);
+            for (int row = 0; row < rows; row++) {
+                const Range seen = keys_of(place + row, length, a.radius);
+                const Range here{seen.first - low, seen.end - low};
+                const size_t number = (token + row) * a.heads + head, place_at = mixed_at + row * ldm;
+                if (!a.gradient) {
+                    forward(score + (size_t)row * ldn, ldn, per, here, number);
+                    continue;
+                }
+                Floats both{};  // the sum of probabilities times their gradients
+                for (int c = 0; c < width; c += LANES) both += load(a.gradient + place_at + c) * load(a.mixed + place_at + c);
+                backward(score + (size_t)row * ldn, slope + (size_t)row * ldn, ldn, per, sum(both), here, number);
+            }
+            if (!a.gradient) {
+                products[FLOAT32](rows, width, count, ldn, stride, ldm, false, score, a.values + at + low * stride,
+                                  a.mixed + mixed_at);
+                continue;
+            }
+            const size_t keys_at = to + low * ldg;
+            products[FLOAT32](rows, width, count, ldn, stride, ldg, false, slope, some, a.d_queries + to + place * ldg);
+            const int ldr = up(rows, LANES);
+            float* other = turned.need<float>((size_t)ldn * ldr);
+            turn_all(slope, ldn, rows, ldn, other, ldr);
+            products[FLOAT32](count, width, rows, ldr, stride, ldg, true, other, query, a.d_keys + keys_at);
+            turn_all(score, ldn, rows, ldn, other, ldr);
+            products[FLOAT32](count, width, rows, ldr, ldm, ldg, true, other, a.gradient + mixed_at,
+                              a.d_values + keys_at);
+        }
+    }
+
+   private:
+    static constexpr int ROWS = 64;  // queries at a time
+
+    // Scores to probabilities, of which some are dropped.
+    void forward(float* score, int ldn, float per, Range seen, size_t query) {
+        Floats peak = all(-INFINITY);
+        for (int j = 0; j < ldn; j += LANES) {
+            const Floats x = only(load(score + j) * per, seen.first - j, seen.end - j, -INFINITY);
+            peak = larger(x, peak), store(score + j, x);
+        }
+        const float highest = largest(peak);
+        Floats total{};
+        for (int j = 0; j < ldn; j += LANES) {
+            const Floats x = only(exponential(load(score + j) - highest), seen.first - j, seen.end - j, 0);
+            total += x, store(score + j, x);
+        }
+        const float by = 1 / sum(total);
+        a.softmax[2 * query] = highest, a.softmax[2 * query + 1] = by;
+        const uint64_t key = mixed_bits(a.seed + query);
+        for (int j = 0; j < ldn; j += LANES) store(score + j, load(score + j) * by * share(key, j));
+    }
+
+    // Scores to the same probabilities, and the gradients of those to gradients of products of queries and keys.
+    void backward(float* score, float* slope, int ldn, float per, float both, Range seen, size_t query) {
+        const float highest = a.softmax[2 * query], by = a.softmax[2 * query + 1];
+        const uint64_t key = mixed_bits(a.seed + query);
+        for (int j = 0; j < ldn; j += LANES) {
+            const Floats p =
+                only(exponential(load(score + j) * per - highest) * by, seen.first - j, seen.end - j, 0);
+            const Floats times = share(key, j);
+            store(score + j, p * times);
+            store(slope + j, p * (load(slope + j) * times - both) * per);
+        }
+    }
+
+    // 1 / the kept share, or 0 where a probability is dropped.
+    Floats share(uint64_t key, int j) const {
+        if (a.kept == 65536) return all(1);
+        return not_dropped(key, j, a.kept) ? all(65536.0f / (float)a.kept) : Floats{};
+    }
+};
+
+// Every head of every sequence, by any number of threads.
+struct TrainedHeads : Job {
+    const NativeAttention a;  // a helper may look at it after the call has returned
+    std::atomic<int64_t> next{0}, done{0};
+    const int64_t count;
+
+    explicit TrainedHeads(const NativeAttention& a) : a(a), count(a.sequences * a.heads) {}
+    void join() override {
+        TrainedAttention work{a};
+        for (int64_t item = next.fetch_add(1); item < count; item = next.fetch_add(1)) {
+            try {
+                if (!failed) work.run(item / a.heads, (int)(item % a.heads));
+            } catch (const std::exception& error) {
+                fail(error.what());
+            }
+            done.fetch_add(1, std::memory_order_release);
+        }
+    }
+    void wait() {
+        for (int turns = 0; done.load(std::memory_order_acquire) < count;) relax(turns);
+    }
+};
+
 // Whether products of a precision are exact where their result is known, for every number of rows and vectors of a tile.
 bool proved(int precision) {
     constexpr int M = 2 * TILE_ROWS - 1, N = PANEL, K = 64;
@@ -1957,6 +2120,21 @@ int native_run(void* encoder, const NativeRun* what) {
         return refuse(error.what());
     } catch (...) {
         return refuse("an unknown exception");
+    }
+}
+
+// Attention of a training step: mixed values, or with their gradient those of queries, keys and values.
+int native_attention(const NativeAttention* what) {
+    try {
+        auto job = std::make_shared<TrainedHeads>(*what);
+        const int helpers = (int)std::min<int64_t>(what->threads, job->count) - 1;
+        if (helpers > 0) the_pool().offer(job, helpers);
+        job->guarded();
+        job->wait();
+        if (helpers > 0) the_pool().withdraw(job.get());
+        return finished(*job);
+    } catch (const std::exception& error) {
+        return refuse(error.what());
     }
 }
 

@@ -1,7 +1,7 @@
 """The functions and structures of `engine.cpp`, for ctypes."""
 
 import ctypes
-from ctypes import POINTER, Structure, c_char_p, c_float, c_int, c_int32, c_int64, c_void_p
+from ctypes import POINTER, Structure, c_char_p, c_float, c_int, c_int32, c_int64, c_uint64, c_void_p
 from typing import Any, Final
 
 PRECISIONS: Final = ("float32", "bfloat16", "int8")
@@ -98,6 +98,23 @@ class Run(Structure):
     )
 
 
+class Attention(Structure):
+    """Attention of a training step."""
+
+    _fields_ = (
+        *(
+            (name, c_void_p)
+            for name in (
+                *("queries", "keys", "values", "mixed", "softmax", "gradient"),
+                *("d_queries", "d_keys", "d_values", "offsets"),
+            )
+        ),
+        *((name, c_int64) for name in ("sequences", "stride", "gradient_stride")),
+        ("seed", c_uint64),
+        *((name, c_int32) for name in ("heads", "width", "radius", "kept", "threads")),
+    )
+
+
 def declare(library: ctypes.CDLL) -> Any:
     """Declare the types of a library's functions."""
     for name, result, arguments in (
@@ -106,6 +123,7 @@ def declare(library: ctypes.CDLL) -> Any:
         ("native_new", c_void_p, (POINTER(Encoder),)),
         ("native_weights", c_int, (c_void_p, c_int, POINTER(Weights), c_int)),
         ("native_run", c_int, (c_void_p, POINTER(Run))),
+        ("native_attention", c_int, (POINTER(Attention),)),
         ("native_free", None, (c_void_p,)),
     ):
         function = getattr(library, name)

@@ -14,6 +14,7 @@ from torch import bfloat16, nn
 
 from unmask.base.files import unwritable
 from unmask.encoder.trained_linear import train_with_onednn
+from unmask.engines.native.training import train_natively
 from unmask.errors import OutputError
 from unmask.training.data.batches import Batches
 from unmask.training.objectives.interface import Objective
@@ -202,9 +203,10 @@ class Run(ABC, Generic[Settings, Result]):
         self.trainer.restore(newest)
 
     def optimize_steps(self) -> None:
-        """Change how steps are computed, but not their results, after weights are loaded."""
+        """Change how steps are computed, but not what they compute, after weights are loaded."""
         if self.ranks.device.type == "cpu":
             train_with_onednn(self.loop.objective)
+            train_natively(self.loop.objective)
 
     def train(self) -> Result:
         """Take all remaining steps, then export."""

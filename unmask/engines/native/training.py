@@ -1,0 +1,159 @@
+"""Attention of training steps in the native library: one call for a batch, and nothing is kept per score.
+
+The backward pass computes probabilities again. Which of them are dropped follows from a hash of their places
+and of a seed that torch's generator draws.
+"""
+
+import ctypes
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from unmask.encoder.layers.attention import SoftmaxMixer
+from unmask.engines.native.interface import Attention
+from unmask.engines.native.library import Library, connected, library_reason
+from unmask.engines.native.threads import thread_count
+from unmask.errors import KernelError
+from unmask.kernels.dropout import WORDS, kept_share
+from unmask.kernels.interface import AttentionOutput, AttentionRequest, Capability
+from unmask.kernels.tile import AttentionBias
+from unmask.spec import AttentionPattern, CausalAttention, FullAttention, NoPosition, SlidingWindow
+from unmask.text.batch import SequenceLayout
+
+NAMES = ("queries", "keys", "values", "mixed", "softmax")
+GRADIENTS = ("gradient", "d_queries", "d_keys", "d_values")
+"""Tensors of `Attention`."""
+
+LONGEST_IN_BINS = 256
+
+
+class _Capability(Capability):
+    """Preferred wherever it is faster, by measurement."""
+
+    def is_preferred(self, request: AttentionRequest) -> bool:
+        """In bfloat16 and without dropout, short texts are faster in bins."""
+        return request.dropout or request.dtype != "bfloat16" or request.longest > LONGEST_IN_BINS
+
+
+class NativeTrainingKernel:
+    """One call of the native library for all sequences and heads, computed in float32."""
+
+    capability: Capability = _Capability(
+        name="native-training",
+        computes="the native library, one head of one text at a time, probabilities computed again backward",
+        devices=frozenset({"cpu"}),
+        dtypes=frozenset({"float32", "bfloat16"}),
+        patterns=frozenset({FullAttention, CausalAttention, SlidingWindow}),
+        positions=frozenset({NoPosition}),
+        gradients=True,
+        dropout=True,
+        log_sum_exp=False,
+        head_widths=frozenset(range(16, 513, 16)),
+        dilation=False,
+    )
+
+    def plan(
+        self, layout: SequenceLayout, pattern: AttentionPattern, device: torch.device
+    ) -> NDArray[np.int64]:
+        """The offsets of the sequences."""
+        return np.ascontiguousarray(layout.offsets, dtype=np.int64)
+
+    def attend(
+        self,
+        q_THK: Tensor,
+        k_THK: Tensor,
+        v_THK: Tensor,
+        plan: NDArray[np.int64],
+        *,
+        pattern: AttentionPattern,
+        bias: AttentionBias,
+        dropout: float = 0.0,
+        log_sum_exp: bool = False,
+    ) -> AttentionOutput:
+        """All heads of all sequences; see `Kernel.attend`."""
+        if log_sum_exp or type(pattern) not in self.capability.patterns or bias != AttentionBias():
+            raise KernelError("the native kernel was called for something its record does not list")
+        if isinstance(pattern, SlidingWindow):
+            radius = pattern.radius
+        else:
+            radius = -2 if isinstance(pattern, CausalAttention) else -1
+        seed = int(torch.randint(-(1 << 63), (1 << 63) - 1, ())) if dropout else 0
+        work = _Work(plan, radius, seed, round(kept_share(dropout) * WORDS))
+        exact = (x_THK.float() for x_THK in (q_THK, k_THK, v_THK))
+        o_THK: Tensor = _Attention.apply(*exact, work)  # type: ignore[no-untyped-call]
+        return AttentionOutput(o_THK.to(q_THK.dtype), None)
+
+
+@dataclass(frozen=True, eq=False)
+class _Work:
+    """Inputs of a pass other than queries, keys and values."""
+
+    offsets: NDArray[np.int64]
+    radius: int
+    seed: int
+    """Draws what is dropped."""
+    kept: int
+    """How many of 65,536 probabilities are not dropped."""
+
+
+class _Attention(torch.autograd.Function):
+    """Attention by the library."""
+
+    @staticmethod
+    def forward(ctx: Any, q_THK: Tensor, k_THK: Tensor, v_THK: Tensor, work: "_Work") -> Tensor:
+        parts = [q_THK, k_THK, v_THK]
+        if len({x_THK.stride() for x_THK in parts}) > 1 or not q_THK[0].is_contiguous():
+            parts = [x_THK.contiguous() for x_THK in parts]
+        parts += [torch.empty(q_THK.shape), torch.empty(*q_THK.shape[:2], 2)]
+        _call(work, dict(zip(NAMES, parts, strict=True)))
+        ctx.work = work
+        ctx.save_for_backward(*parts)
+        return parts[3]
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, do_THK: Tensor) -> tuple[Tensor | None, ...]:
+        tokens, heads, width = do_THK.shape
+        gradients = torch.empty(tokens, 3, heads, width).unbind(1)
+        tensors = dict(zip(NAMES, ctx.saved_tensors, strict=True))
+        tensors |= dict(zip(GRADIENTS, (do_THK.contiguous(), *gradients), strict=True))
+        _call(ctx.work, tensors)
+        return *gradients, None
+
+
+def _call(work: _Work, tensors: dict[str, Tensor]) -> None:
+    library = connected()
+    assert isinstance(library, Library)
+    _, heads, width = tensors["queries"].shape
+    what = Attention(
+        **{name: tensor.data_ptr() for name, tensor in tensors.items()},
+        offsets=work.offsets.ctypes.data,
+        sequences=len(work.offsets) - 1,
+        stride=tensors["queries"].stride(0),
+        gradient_stride=3 * heads * width,
+        heads=heads,
+        width=width,
+        threads=thread_count(),
+        seed=work.seed,
+        radius=work.radius,
+        kept=work.kept,
+    )
+    if library.functions.native_attention(ctypes.byref(what)):
+        raise KernelError(f"the native library failed: {library.functions.native_error().decode()}")
+
+
+def train_natively(module: nn.Module) -> int:
+    """Let attention layers below ``module`` use the native library in training steps that it can compute.
+
+    Returns how many there are, or 0 without the library.
+    """
+    if library_reason("float32") is not None:
+        return 0
+    mixers = [layer for layer in module.modules() if isinstance(layer, SoftmaxMixer)]
+    for mixer in mixers:
+        mixer.trained_by = NativeTrainingKernel()
+    return len(mixers)
