@@ -2,12 +2,14 @@
 
 The weights are those of the default model with a random head for each task. `transformers` uses its
 pipelines; it has none for questions any more, so the procedure of its example scripts stands for it:
-overlapping windows, batches with padding, and the best span by the sum of its logits. Which batch size is
-fastest there depends on the lengths, so each size that is given is a contender of its own.
+overlapping windows, batches with padding, and the best span by the sum of its logits. It reads once with the
+limit and the overlap of ours, and once with those that the pipeline had. Which batch size is fastest there
+depends on the lengths, so each size that is given is a contender of its own.
 
 The inputs are read in slices. All contenders read a slice in turn, in an order that moves on by one from
-slice to slice, and the calls that are timed are the ones whose predictions are compared. A ratio is that of
-all seconds; lowest and highest are those of single slices.
+slice to slice, and the calls that are timed are the ones whose predictions are compared. Times are of the
+processor, of all threads. A ratio is that of all seconds to those of ours in the first number format; lowest
+and highest are those of single slices.
 
     python benchmarks/tasks.py --count 1000 --threads 1 --batch-sizes 1 8 --json
 """
@@ -20,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +41,8 @@ LENGTHS = (4, 512)
 CONTEXTS = (300, 3000)
 QUESTIONS = (6, 16)
 OVERLAP, ANSWER_TOKENS = 64, 30
+PIPELINE_TOKENS, PIPELINE_OVERLAP = 384, 128
+"""Of the windows of the pipeline that `transformers` had for questions."""
 WARM_UP = 3
 """Inputs that each contender reads before, untimed."""
 
@@ -49,8 +54,18 @@ Call = Callable[[Sequence[int]], list[Any]]
 class Pair:
     """The same weights in both libraries."""
 
-    ours: unmask.Model
+    models: Mapping[str, unmask.Model]
+    """Ours, by number format."""
     folder: Path
+
+    @property
+    def ours(self) -> unmask.Model:
+        """The one in the first number format."""
+        return next(iter(self.models.values()))
+
+    def calls(self, call: Callable[[unmask.Model, Sequence[int]], list[Any]]) -> dict[str, Call]:
+        """Our contenders, from a call with the model."""
+        return {f"ours_{dtype}": partial(call, model) for dtype, model in self.models.items()}
 
 
 def with_head(kind: str, folder: Path, options: argparse.Namespace) -> Pair:
@@ -66,7 +81,7 @@ def with_head(kind: str, folder: Path, options: argparse.Namespace) -> Pair:
     tokenizer = transformers.AutoTokenizer.from_pretrained(default)
     tokenizer.model_max_length = model.config.max_position_embeddings
     tokenizer.save_pretrained(folder)
-    return Pair(unmask.load(folder, dtype=options.dtype), folder)
+    return Pair({dtype: unmask.load(folder, dtype=dtype) for dtype in options.dtypes}, folder)
 
 
 def drawn_texts(pair: Pair, count: int, bounds: tuple[int, int], seed: int) -> tuple[list[str], list[int]]:
@@ -83,7 +98,7 @@ def drawn_texts(pair: Pair, count: int, bounds: tuple[int, int], seed: int) -> t
 def measured(
     task: str, contenders: Mapping[str, Call], count: int, size: int
 ) -> tuple[dict[str, list[Any]], dict[str, Any]]:
-    """The predictions of each contender, and how many times as long as `ours` each takes."""
+    """The predictions of each contender, and how many times as long as the first each takes."""
     names = list(contenders)
     for call in contenders.values():
         call(range(min(WARM_UP, count)))
@@ -93,12 +108,18 @@ def measured(
         chosen = range(first, min(first + size, count))
         turn = number % len(names)
         for name in names[turn:] + names[:turn]:
-            start = time.perf_counter()
+            start = time.process_time()
             found[name] += contenders[name](chosen)
-            seconds[name].append(time.perf_counter() - start)
+            seconds[name].append(time.process_time() - start)
         taken = ", ".join(f"{name} {each[-1]:.1f} s" for name, each in seconds.items())
         print(f"{task}: {chosen.stop:,} of {count:,} inputs; {taken}", file=sys.stderr, flush=True)
-    return found, {name: against(seconds["ours"], each) for name, each in seconds.items()}
+    return found, {name: against(seconds[names[0]], each) for name, each in seconds.items()}
+
+
+def compared_ones(found: Mapping[str, list[Any]]) -> tuple[list[Any], dict[str, list[Any]]]:
+    """The predictions of ours in the first number format, and those of `transformers`."""
+    ours = next(iter(found.values()))
+    return ours, {name: theirs for name, theirs in found.items() if not name.startswith("ours")}
 
 
 def against(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, float]:
@@ -132,11 +153,11 @@ def classified(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     pair = with_head("SequenceClassification", folder, options)
     texts, tokens = drawn_texts(pair, options.count, LENGTHS, options.seed)
     contenders: dict[str, Call] = {
-        "ours": lambda chosen: pair.ours.classify([texts[index] for index in chosen]),
+        **pair.calls(lambda model, chosen: model.classify([texts[index] for index in chosen])),
         **pipelines("text-classification", folder, texts, options),
     }
     found, times = measured("classify", contenders, len(texts), options.slice)
-    ours = found.pop("ours")
+    ours, found = compared_ones(found)
     return {
         "texts": len(texts),
         "tokens": sum(tokens),
@@ -158,11 +179,11 @@ def tagged(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     pair = with_head("TokenClassification", folder, options)
     texts, tokens = drawn_texts(pair, options.count, LENGTHS, options.seed)
     contenders: dict[str, Call] = {
-        "ours": lambda chosen: pair.ours.tag([texts[index] for index in chosen]),
+        **pair.calls(lambda model, chosen: model.tag([texts[index] for index in chosen])),
         **pipelines("token-classification", folder, texts, options),
     }
     found, times = measured("tag", contenders, len(texts), options.slice)
-    ours = found.pop("ours")
+    ours, found = compared_ones(found)
     compared = {
         name: [pair for one, two in zip(ours, theirs, strict=True) for pair in labels_and_scores(one, two)]
         for name, theirs in found.items()
@@ -203,15 +224,20 @@ class Scripts:
         self.model = transformers.AutoModelForQuestionAnswering.from_pretrained(folder).eval()
 
     def __call__(
-        self, questions: Sequence[str], contexts: Sequence[str], batch_size: int
+        self,
+        questions: Sequence[str],
+        contexts: Sequence[str],
+        batch_size: int,
+        max_tokens: int | None = None,
+        overlap: int = OVERLAP,
     ) -> list[tuple[int, int]]:
-        """Start and end of each best answer."""
+        """Start and end of each best answer; ``max_tokens`` of None is what the model reads."""
         read = self.tokenizer(
             list(questions),
             list(contexts),
             truncation="only_second",
-            max_length=self.model.config.max_position_embeddings,
-            stride=OVERLAP,
+            max_length=max_tokens or self.model.config.max_position_embeddings,
+            stride=overlap,
             return_overflowing_tokens=True,
             return_offsets_mapping=True,
         )
@@ -248,7 +274,7 @@ class Scripts:
         return [found[1:] for found in best]
 
     def in_windows_of(self, model: unmask.Model, question: str, context: str) -> tuple[int, int]:
-        """The answer by the windows of `unmask`, whose last one is as long as the others."""
+        """The answer by the windows of `unmask`."""
         whole = model.tokenizer.encode_batch([question], [context])[0]
         parts = [
             Part(
@@ -279,30 +305,33 @@ def best_span(starts: Any, ends: Any, inside: Any) -> tuple[float, int, int]:
 def answered(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """`answer` beside the example scripts.
 
-    The last window of several does not begin at the same token in both, which can change the best answer.
-    Where the answers differ, the weights read the windows of `unmask` in `transformers` once more.
+    Windows of `unmask` are equally long, which can change the best answer. Where the answers differ, the
+    weights read the windows of `unmask` in `transformers` once more.
     """
     pair = with_head("QuestionAnswering", folder, options)
     contexts, tokens = drawn_texts(pair, options.count, CONTEXTS, options.seed)
     questions, _ = drawn_texts(pair, options.count, QUESTIONS, options.seed + 1)
     scripts = Scripts(folder)
 
-    def ours(chosen: Sequence[int]) -> list[Any]:
-        return pair.ours.answer(
+    def ours(model: unmask.Model, chosen: Sequence[int]) -> list[Any]:
+        return model.answer(
             [questions[index] for index in chosen],
             [contexts[index] for index in chosen],
             overlap_tokens=OVERLAP,
             max_answer_tokens=ANSWER_TOKENS,
         )
 
-    def theirs(batch_size: int) -> Call:
+    def theirs(*choices: int) -> Call:
         return lambda chosen: scripts(
-            [questions[index] for index in chosen], [contexts[index] for index in chosen], batch_size
+            [questions[index] for index in chosen], [contexts[index] for index in chosen], *choices
         )
 
-    contenders = {"ours": ours} | {f"batches_of_{size}": theirs(size) for size in options.batch_sizes}
+    contenders = pair.calls(ours)
+    for size in options.batch_sizes:
+        contenders[f"batches_of_{size}"] = theirs(size)
+        contenders[f"pipeline_windows_in_batches_of_{size}"] = theirs(size, PIPELINE_TOKENS, PIPELINE_OVERLAP)
     found, times = measured("answer", contenders, len(contexts), options.slice)
-    results = found.pop("ours")
+    results, found = compared_ones(found)
     spans = [(one.answers[0].start, one.answers[0].end) for one in results]
     other = next(iter(found.values()))
     apart = [index for index, span in enumerate(spans) if span != other[index]]
@@ -333,14 +362,16 @@ def main() -> None:
     parser.add_argument("--slice", type=int, default=96, help="inputs that are read in turn")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=[1, 8], help="of transformers")
-    parser.add_argument("--dtype", default="float32", help="of ours; transformers computes in float32")
+    parser.add_argument(
+        "--dtypes", nargs="+", default=["float32"], help="of ours; transformers computes in float32"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
-    report: dict[str, Any] = {"count": options.count, "threads": options.threads, "dtype": options.dtype}
+    report: dict[str, Any] = {"count": options.count, "threads": options.threads, "dtypes": options.dtypes}
     with tempfile.TemporaryDirectory() as folder:
         for name in options.tasks:
             report[name] = TASKS[name](options, Path(folder) / name)

@@ -339,7 +339,7 @@ def test_a_span_in_two_windows_has_its_higher_score():
     encoding = tokenizer.encode("a text", LONG)
     parts = windows(encoding, 30, 12)
     shared = int(np.intersect1d(parts[0].tokens, parts[1].tokens)[-2])  # the last is [SEP]
-    values = [np.full((30, 2), -9.0), *(np.full((30, 2), -9.0) for _ in parts[1:])]
+    values = [np.full((len(part.tokens), 2), -9.0) for part in parts]
     for part, logits, score in zip(parts[:2], values[:2], (3.0, 1.0), strict=True):
         logits[part.tokens == shared] = score
     found = answer([WindowedLogits(encoding, parts, values)], max_answer_tokens=1)
@@ -391,6 +391,33 @@ def test_answers_may_touch(seed):
     )
     assert sorted(one.text for one in found.answers) == [",", "bank", "river"]
     assert sum(one.score for one in found.answers) == pytest.approx(1)
+
+
+def test_many_answers_are_the_best_spans_in_turn():
+    """Beside all spans of two contexts in order, of equal scores by context, first and last token."""
+    encoding = _tiny_tokenizer().encode("a text", "river, bank was muddy. " * 12)
+    draw = np.random.default_rng(0)
+    values = [draw.integers(0, 6, (len(encoding), 2)).astype(float) for _ in range(2)]
+    first, end = np.flatnonzero(encoding.sequence_ids == 1)[[0, -1]] + [0, 1]
+    spans = [
+        (-logits_N2[start, 0] - logits_N2[last, 1], number, start, last)
+        for number, logits_N2 in enumerate(values)
+        for start in range(first, end)
+        for last in range(start, min(start + 5, end))
+    ]
+    chosen = []
+    for span in sorted(spans):
+        if not any(o[1] == span[1] and span[2] <= o[3] and o[2] <= span[3] for o in chosen):
+            chosen.append(span)
+    contexts = [WindowedLogits(encoding, windows(encoding, None), [logits_N2]) for logits_N2 in values]
+    found = answer(contexts, top_k=len(spans), max_answer_tokens=5)
+    assert [(one.context, one.start, one.end) for one in found.answers] == [
+        (number, encoding.offsets[start, 0], encoding.offsets[last, 1]) for _, number, start, last in chosen
+    ]
+    total = np.exp([-span[0] for span in spans]).sum()
+    np.testing.assert_allclose(
+        [one.score for one in found.answers], [np.exp(-span[0]) / total for span in chosen], rtol=1e-9
+    )
 
 
 def _tiny_tokenizer():

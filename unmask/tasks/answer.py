@@ -1,20 +1,23 @@
-"""Answers to questions as spans of contexts, with offsets into the caller's string."""
+"""Answers to questions as spans of contexts, with offsets into the caller's string.
+
+Axes: A spans that begin with a token, by their length.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from unmask.base.arguments import check_fraction, listed, whole_number
-from unmask.engines.engine import Floats
 from unmask.errors import InvalidRequest
 from unmask.tasks.classify import classifier_of
 from unmask.tasks.logits import Coverage, WindowedLogits, windowed
 from unmask.tasks.reader import Name, Reader, Ready
 from unmask.tasks.values import LongTexts
-from unmask.text.windows import Window
+from unmask.text import Encoding
 
 MAX_ANSWER_TOKENS = 30
 """The longest answer by default, in tokens, as in the reference implementations for SQuAD."""
@@ -167,21 +170,23 @@ def answer(
         no_answer: whether the contexts may lack the answer (SQuAD 2.0).
         null_threshold: with ``no_answer``, return no answer if its probability exceeds this.
     """
-    best: list[_Spans] = []
-    total, null_logit = -np.inf, np.inf
-    for number, context in enumerate(contexts):
-        windows = list(zip(context.windows, context.logits, strict=True))
-        null_logit = min([null_logit, *(float(logits_N2[0].sum()) for _, logits_N2 in windows)])
-        spans = _unique([_spans(number, window, logits, max_answer_tokens) for window, logits in windows])
-        total = float(np.logaddexp(total, np.logaddexp.reduce(spans.scores)))
-        best.append(spans)
+    longest = min(
+        max_answer_tokens, max(len(part.tokens) for context in contexts for part in context.windows)
+    )
+    scores_of = [_span_scores(context, longest) for context in contexts]
+    scores = np.concatenate([scores_NA.ravel() for scores_NA in scores_of])
+    total = _log_sum(scores)
+    null_logit = min(float(logits_N2[0].sum()) for context in contexts for logits_N2 in context.logits)
     if no_answer:
         total = float(np.logaddexp(total, null_logit))
     null_score = float(np.exp(null_logit - total)) if no_answer else None
     answers: list[Answer] = []
     if null_score is None or null_score <= null_threshold:
-        for score, number, first, last in _descending(best):
-            candidate = _answer(contexts[number], number, first, last, float(np.exp(score - total)))
+        ends = np.cumsum([scores_NA.size for scores_NA in scores_of])
+        for place in _descending(scores):
+            number = int(np.searchsorted(ends, place, side="right"))
+            first, length = divmod(place - int(ends[number]) + scores_of[number].size, longest)
+            candidate = _answer(contexts[number], number, first, length, float(np.exp(scores[place] - total)))
             if candidate is not None and not any(_overlap(candidate, other) for other in answers):
                 answers.append(candidate)
             if len(answers) == top_k:
@@ -195,58 +200,56 @@ def answer(
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _Spans:
-    """Candidate answers in one context; one row per span."""
-
-    context: int
-    first: NDArray[np.int64]
-    """The first token, as a position in the whole context."""
-    last: NDArray[np.int64]
-    scores: NDArray[np.float64]
+def _context_tokens(encoding: Encoding) -> NDArray[np.int64]:
+    """The places of the context's tokens; the question's are not part of any answer."""
+    return np.flatnonzero(encoding.sequence_ids == 1)
 
 
-def _spans(context: int, window: Window, logits_N2: Floats, longest: int) -> _Spans:
-    """All spans of up to ``longest`` tokens of one window; the question's tokens are not part of any."""
-    tokens = np.flatnonzero(window.encoding.sequence_ids == 1)
-    starts_N, ends_N = logits_N2[tokens].astype(np.float64).T
-    first, length = np.divmod(np.arange(len(tokens) * longest), longest)
-    inside = first + length < len(tokens)
-    first, last = first[inside], (first + length)[inside]
-    places = window.tokens[tokens]
-    return _Spans(context, places[first], places[last], starts_N[first] + ends_N[last])
+def _span_scores(context: WindowedLogits, longest: int) -> NDArray[np.float64]:
+    """The scores of all spans of one context, (N, A), by their first token and the tokens after it.
+
+    A span in two windows has the higher of its scores. What reaches beyond a window has minus infinity.
+    """
+    tokens = _context_tokens(context.encoding)
+    scores_NA = np.full((len(tokens), longest), -np.inf)
+    for window, logits_N2 in zip(context.windows, context.logits, strict=True):
+        inside = _context_tokens(window.encoding)
+        starts_M, ends_M = logits_N2[inside].astype(np.float64).T
+        ends_MA = sliding_window_view(np.append(ends_M, np.full(longest, -np.inf)), longest)[:-1]
+        rows = np.searchsorted(tokens, window.tokens[inside])
+        scores_NA[rows] = np.maximum(scores_NA[rows], starts_M[:, None] + ends_MA)
+    return scores_NA
 
 
-def _unique(parts: Sequence[_Spans]) -> _Spans:
-    """The spans of all windows, each once, with its highest score."""
-    if len(parts) == 1:
-        return parts[0]
-    first, last, scores = (
-        np.concatenate([getattr(part, name) for part in parts]) for name in ("first", "last", "scores")
-    )
-    order = np.lexsort((-scores, last, first))
-    first, last, scores = first[order], last[order], scores[order]
-    new = np.ones(len(order), dtype=np.bool_)
-    new[1:] = (np.diff(first) != 0) | (np.diff(last) != 0)
-    return _Spans(parts[0].context, first[new], last[new], scores[new])
+def _log_sum(scores: NDArray[np.float64]) -> float:
+    """The logarithm of the sum of exponentials."""
+    largest = scores.max()
+    return float(largest + np.log(np.exp(scores - largest).sum()))
 
 
-def _descending(contexts: Sequence[_Spans]) -> Iterator[tuple[float, int, int, int]]:
-    """All spans as (score, context, first token, last token), highest score first."""
-    scores = np.concatenate([spans.scores for spans in contexts])
-    owners = np.repeat(np.arange(len(contexts)), [len(spans.scores) for spans in contexts])
-    starts = np.concatenate(([0], np.cumsum([len(spans.scores) for spans in contexts])))
-    for place in np.argsort(-scores, kind="stable").tolist():
-        spans = contexts[owners[place]]
-        row = place - starts[owners[place]]
-        yield float(scores[place]), spans.context, int(spans.first[row]), int(spans.last[row])
+def _descending(scores: NDArray[np.float64]) -> Iterator[int]:
+    """The places of scores from the highest on, of equal ones the first first, without minus infinity.
+
+    Few are needed as a rule, so that they are sorted in parts.
+    """
+    done, count = 0, 1
+    while done < len(scores):
+        count = min(count, len(scores))
+        least = scores.max() if count == 1 else np.partition(scores, -count)[-count]
+        places = np.flatnonzero(scores >= least)
+        for place in places[np.argsort(-scores[places], kind="stable")][done:].tolist():
+            if scores[place] == -np.inf:
+                return
+            yield place
+        done, count = len(places), 64 * count
 
 
-def _answer(context: WindowedLogits, number: int, first: int, last: int, score: float) -> Answer | None:
-    """The answer from one token to another; None if they cover nothing but white space."""
+def _answer(context: WindowedLogits, number: int, first: int, length: int, score: float) -> Answer | None:
+    """The answer from a token of the context to the one ``length`` after it; None if it is white space."""
     encoding = context.encoding
     assert encoding.pair is not None
-    start, end = int(encoding.offsets[first, 0]), int(encoding.offsets[last, 1])
+    first_and_last = _context_tokens(encoding)[[first, first + length]]
+    start, end = int(encoding.offsets[first_and_last[0], 0]), int(encoding.offsets[first_and_last[1], 1])
     if not encoding.pair[start:end].strip():
         return None
     return Answer(encoding.pair[start:end], start, end, score, number)

@@ -85,13 +85,13 @@ def windows(
     """The windows of one text (or pair); a single one that holds everything, if the model can read it whole.
 
     Of a pair, the first text is repeated in every window and the windows cover the second, as for a question
-    and its context. The last window ends with the text and is as long as the others.
+    and its context. All windows are equally long: as short as the number of windows that are needed allows.
 
     Args:
         encoding: the whole text, not truncated.
         max_tokens: the tokens that the model reads, special tokens included; None for any number.
-        overlap_tokens: the tokens of the text that neighboring windows share. It is what is shared, not the
-            step from one window to the next, for which some libraries use the name stride. None is
+        overlap_tokens: the tokens of the text that neighboring windows share at least. It is what is shared,
+            not the step from one window to the next, for which some libraries use the name stride. None is
             `OVERLAP_TOKENS`.
         name: how error messages name the text.
 
@@ -157,11 +157,17 @@ def _check_room(
 
 
 def _windows(encoding: Encoding, moving: NDArray[np.int64], room: int, overlap_tokens: int) -> list[Window]:
-    """Windows over the tokens ``moving``, each with ``room`` of them and with all other tokens."""
+    """The fewest windows over the tokens ``moving`` with at most ``room`` of them, and all other tokens.
+
+    They are equally long: full windows would share more than the overlap, and the last of several would read
+    most of its tokens a second time for nothing.
+    """
     total = len(encoding)
     fixed = np.setdiff1d(np.arange(total), moving)
-    starts = [*range(0, len(moving) - room, room - overlap_tokens), len(moving) - room]
-    owners = _owners(np.array(starts), room, len(moving))
+    count = -(-(len(moving) - overlap_tokens) // (room - overlap_tokens))
+    room = -(-(len(moving) + (count - 1) * overlap_tokens) // count)
+    starts = np.arange(count) * (len(moving) - room) // (count - 1)
+    owners = _owners(starts, room, len(moving))
     windows = []
     for number, start in enumerate(starts):
         tokens = np.sort(np.concatenate((fixed, moving[start : start + room])))
