@@ -1,5 +1,7 @@
 """Taking a head away is editing the output projection; gradients are slopes of that; edges are weights."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
@@ -14,7 +16,7 @@ from unmask.engines.inference import optimize_for_inference
 from unmask.errors import InvalidRequest, NonFiniteResult
 from unmask.interpret.activation_cache import ActivationCache
 from unmask.interpret.effects.ablation import ablate, ablate_each, ablate_edge, importance
-from unmask.interpret.effects.target import Class, Embedding, TokenClasses, Word
+from unmask.interpret.effects.target import Class, Embedding, InterventionRun, TokenClasses, Word
 from unmask.kernels import reference
 from unmask.spec import SlidingWindowGlobal, SoftmaxAttention
 
@@ -115,6 +117,16 @@ def test_a_dead_head_does_exactly_nothing():
         assert ablate(cache, target, 1, 1, "mean").effect == 0
         assert (every.effect != 0).sum() == 8
         assert importance(cache, target).values[1, 1] == 0
+
+
+def test_a_change_is_one_of_its_own_thread():
+    cache = recorded("post-norm", N)
+    run, x_ND = InterventionRun(cache), cache.states[1]
+    whole_ND = run.layer(1, x_ND)
+    with ThreadPoolExecutor(1) as beside, run.changed(1, torch.zeros_like):
+        assert torch.equal(beside.submit(run.layer, 1, x_ND).result(), whole_ND)
+        assert not torch.allclose(run.layer(1, x_ND), whole_ND)
+    assert torch.equal(run.layer(1, x_ND), whole_ND)
 
 
 def test_each_head_in_turn_is_that_head_alone():

@@ -4,10 +4,12 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import get_ident
 from typing import Any, Literal, NamedTuple, assert_never
 
 import torch
 from torch import Tensor
+from torch.nn import Module
 
 from unmask.base.arguments import one_of, token_of
 from unmask.encoder.decoder import decode_states, predicts_by_decoder, word_role
@@ -336,9 +338,7 @@ class InterventionRun:
         for at in range(layer, last if score.by_decoder else self.layers):
             with torch.no_grad(), self.changed(layer, change if at == layer else None):
                 x_ND = self.layer(at, x_ND)
-            watch(
-                "running layers", at + 1 - layer, self.layers - layer
-            )  # outside: others may run the encoder
+            watch("running layers", at + 1 - layer, self.layers - layer)
         with self.changed(layer, change if score.by_decoder and layer == last else None):
             number = score.of(x_ND)
         if not math.isfinite(number):
@@ -354,12 +354,19 @@ class InterventionRun:
 
     @contextmanager
     def changed(self, layer: int, change: Change | None) -> Iterator[None]:
-        """While it lasts, the output projection of a layer reads something else."""
+        """While it lasts, the output projection of a layer reads something else in this thread alone.
+
+        Other threads may run the same encoder meanwhile.
+        """
         if change is None:
             yield
             return
-        out = self.encoder.block(layer).attention.out
-        hook = out.register_forward_pre_hook(lambda _, inputs: (change(inputs[0]),))
+        thread = get_ident()
+
+        def changing(_: Module, inputs: tuple[Tensor]) -> tuple[Tensor] | None:
+            return (change(inputs[0]),) if get_ident() == thread else None
+
+        hook = self.encoder.block(layer).attention.out.register_forward_pre_hook(changing)
         try:
             yield
         finally:
