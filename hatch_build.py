@@ -4,6 +4,7 @@ The compiler is that of the environment variable CXX, else c++, g++ or clang++, 
 ziglang. `python hatch_build.py` builds it in a checkout.
 """
 
+import contextlib
 import os
 import platform
 import shlex
@@ -11,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
@@ -18,9 +20,11 @@ from typing import Any
 HERE = Path(__file__).parent
 FOLDER = HERE / "unmask" / "engines" / "native"
 OPTIONS = (
-    *("-std=c++17", "-O3", "-shared", "-fPIC", "-pthread", "-fvisibility=hidden", "-s"),
+    *("-std=c++17", "-O3", "-shared", "-pthread", "-fvisibility=hidden"),
     *("-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-Wno-psabi"),
 )
+OF_SYSTEMS = {"Linux": ("-fPIC", "-s"), "Darwin": ("-fPIC",), "Windows": ("-s",)}
+"""Options that differ."""
 
 
 def compiler() -> list[str] | None:
@@ -28,7 +32,8 @@ def compiler() -> list[str] | None:
     command = os.environ.get("CXX")
     if command:
         return shlex.split(command)
-    for name in ("c++", "g++", "clang++"):
+    # On Windows GCC keeps vectors where the stack is not aligned for them (its bug 54412).
+    for name in ("clang++",) if platform.system() == "Windows" else ("c++", "g++", "clang++"):
         path = shutil.which(name)
         if path:
             return [path]
@@ -38,46 +43,45 @@ def compiler() -> list[str] | None:
 def build() -> list[Path]:
     """Build what is not there yet; the files of the library, or none where it cannot be built."""
     library = _library()
-    if platform.system() != "Linux" or not library.LEVELS:
+    if not library.LEVELS:
         return []
     wanted = {level: library.file_of(level) for level in library.LEVELS}
     command = compiler()
-    zig = command is not None and "ziglang" in command
     for level, file in wanted.items():
         if file.exists():
             continue
         if command is None:
             print("unmask: no C++ compiler was found; encoders will run in torch", file=sys.stderr)
             return []
-        # Zig spells levels with underscores.
-        apart = file.with_suffix(f".{os.getpid()}")
         try:
-            subprocess.run(
-                [
-                    *command,
-                    *OPTIONS,
-                    *(["-mprefer-vector-width=512"] if level.startswith("x86") else []),
-                    f"-march={level.replace('-', '_') if zig else level}",
-                    str(library.SOURCE),
-                    "-o",
-                    str(apart),
-                ],
-                check=True,
-                capture_output=True,
-                text=True,
-            )
+            _compile(command_of(command, level, platform.system()), library.SOURCE, file)
         except (OSError, subprocess.CalledProcessError) as error:
             reason = getattr(error, "stderr", None) or str(error)
             print(
                 f"unmask: the native library was not built, encoders will run in torch: {reason}",
                 file=sys.stderr,
             )
-            apart.unlink(missing_ok=True)
             return []
-        apart.replace(file)
-    for old in set(FOLDER.glob("engine-*.so")) - set(wanted.values()):
-        old.unlink()
+    for old in set(FOLDER.glob(f"engine-*.{library.SUFFIX}")) - set(wanted.values()):
+        with contextlib.suppress(OSError):  # Windows keeps one that is in use
+            old.unlink()
     return list(wanted.values())
+
+
+def command_of(compiler: list[str], level: str, system: str) -> list[str]:
+    """The compiler and its options for a level and an operating system."""
+    vectors = ("-mprefer-vector-width=512",) if level.startswith("x86") else ()
+    if "ziglang" in compiler:  # spells levels with underscores, and has another word for the only one of Arm
+        level = "generic" if level == "armv8-a" else level.replace("-", "_")
+    return [*compiler, *OPTIONS, *OF_SYSTEMS[system], *vectors, f"-march={level}"]
+
+
+def _compile(command: list[str], source: Path, file: Path) -> None:
+    """Compile in a folder apart, so that the file appears whole and alone."""
+    with tempfile.TemporaryDirectory(dir=file.parent) as folder:
+        apart = Path(folder) / file.name
+        subprocess.run([*command, str(source), "-o", str(apart)], check=True, capture_output=True, text=True)
+        apart.replace(file)
 
 
 def _library() -> Any:

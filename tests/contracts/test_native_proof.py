@@ -33,8 +33,11 @@ BUGS = {
 
 
 def usable():
-    flags = library.processor_flags()
-    return [name for name, needs in library.INSTRUCTION_SETS.items() if needs.flags <= flags]
+    return [
+        name
+        for name, needs in library.INSTRUCTION_SETS.items()
+        if library.has(library.opened(needs.level), needs)
+    ]
 
 
 def proved(file, dots):

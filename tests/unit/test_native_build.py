@@ -42,6 +42,7 @@ def test_a_compiler_that_fails_leaves_no_file(hook, monkeypatch, capsys):
     monkeypatch.setenv("CXX", f"{sys.executable} -c 'raise SystemExit(\"no such option\")'")
     assert hook.build() == []
     assert built(hook) == []
+    assert {path.suffix for path in hook.FOLDER.iterdir()} <= {".py", ".cpp", ""}
     assert "no such option" in capsys.readouterr().err
 
 
@@ -54,6 +55,7 @@ def test_the_compiler_of_a_package_is_the_last_choice(hook, monkeypatch):
     with pytest.raises(ZeroDivisionError):
         hook.build()
     assert "-march=x86_64_v4" in asked[0], "as Zig spells it"
+    assert "-march=generic" in hook.command_of(hook.compiler(), "armv8-a", "Linux"), "as Zig calls it"
 
 
 @pytest.mark.skipif(

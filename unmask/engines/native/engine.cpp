@@ -12,15 +12,29 @@
 //
 // No compiler flag may reorder floating-point operations: a NaN has to reach the result.
 
-#include <pthread.h>
-#include <sched.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
-#ifdef __AVX2__
+#ifdef _WIN32
+#define EXPORT __declspec(dllexport)
+#else
+#include <pthread.h>
+#include <sys/mman.h>
+#define EXPORT __attribute__((visibility("default")))
+#endif
+
+#if defined __x86_64__
+#include <cpuid.h>
 #include <immintrin.h>
+#define ANY_PROCESSOR __attribute__((target("arch=x86-64")))
+#else
+#define ANY_PROCESSOR
+#if defined __APPLE__
+#include <sys/sysctl.h>
+#elif defined __linux__
+#include <sys/auxv.h>
+#endif
 #endif
 
 #include <algorithm>
@@ -39,6 +53,75 @@
 #include <vector>
 
 namespace {
+
+// --- the platform ----------------------------------------------------------------------------------------------
+
+// Large buffers lie in huge pages where the system has them and gives them to who asks.
+constexpr size_t HUGE_PAGE = size_t(2) << 20;
+
+inline void ask_for_huge_pages(void* at, size_t bytes) {
+#ifdef MADV_HUGEPAGE
+    madvise(at, bytes, MADV_HUGEPAGE);
+#else
+    (void)at, (void)bytes;
+#endif
+}
+
+// Whether functions will be called around each fork; Windows has none.
+inline bool at_fork(void (*before)(), void (*in_parent)(), void (*in_child)()) {
+#ifdef _WIN32
+    return before && in_parent && in_child;
+#else
+    return !pthread_atfork(before, in_parent, in_child);
+#endif
+}
+
+// A turn of waiting for another thread.
+inline void relax(int& turns) {
+    if (++turns >= 2000)
+        std::this_thread::yield();
+#if defined __x86_64__
+    else
+        __builtin_ia32_pause();
+#elif defined __aarch64__
+    else
+        asm volatile("yield");
+#endif
+}
+
+// Instructions for sums of products that this processor has, as `native_connect` takes them; -1 if it lacks those that
+// this file is compiled for. So nothing here, or before it is called, may use them.
+ANY_PROCESSOR int instructions_here() {
+#if defined __AVX2__
+    uint32_t a, b, c, d, features, extended, vectors, dots;
+    __cpuid(0, a, b, c, d);
+    if (a < 7) return -1;
+    __cpuid(1, a, b, features, d);
+    if (~features & (1u << 12 | 1u << 27 | 1u << 29)) return -1;  // FMA, XGETBV, F16C
+    asm("xgetbv" : "=a"(vectors), "=d"(d) : "c"(0));              // registers that the system keeps
+    __cpuid_count(7, 0, a, extended, dots, d);
+    if (~extended & (1u << 5 | 1u << 8) || ~vectors & 0x6) return -1;  // AVX2, BMI2
+    uint32_t more = 0;
+    if (a >= 1) __cpuid_count(7, 1, more, b, c, d);
+#ifdef __AVX512F__
+    if (~extended & (1u << 16 | 1u << 17 | 1u << 28 | 1u << 30 | 1u << 31) || ~vectors & 0xe6) return -1;
+    return (dots >> 11 & 1) | (more >> 5 & 1) << 1;  // AVX-512 VNNI, BF16
+#else
+    return more >> 4 & 1;  // AVX-VNNI
+#endif
+#elif defined __aarch64__ && defined __APPLE__
+    int dots = 0, halves = 0;
+    size_t size = sizeof dots;
+    sysctlbyname("hw.optional.arm.FEAT_DotProd", &dots, &size, nullptr, 0);
+    size = sizeof halves;
+    sysctlbyname("hw.optional.arm.FEAT_BF16", &halves, &size, nullptr, 0);
+    return (dots ? 1 : 0) | (halves ? 2 : 0);
+#elif defined __aarch64__ && defined __linux__
+    return (getauxval(AT_HWCAP) >> 20 & 1) | (getauxval(AT_HWCAP2) >> 14 & 1) << 1;  // ASIMDDP, BF16
+#else
+    return 0;
+#endif
+}
 
 // --- vectors ---------------------------------------------------------------------------------------------------
 
@@ -450,8 +533,6 @@ inline int up(int x, int to) { return (x + to - 1) / to * to; }
 
 inline size_t bytes_of(int precision) { return precision == FLOAT32 ? 4 : precision == BFLOAT16 ? 2 : 1; }
 
-constexpr size_t HUGE_PAGE = size_t(2) << 20;  // large buffers lie in such pages where the system has them
-
 struct Buffer {
     void* at = nullptr;
     size_t size = 0;
@@ -459,21 +540,27 @@ struct Buffer {
     Buffer(const Buffer&) = delete;
     Buffer& operator=(const Buffer&) = delete;
     Buffer(Buffer&& other) noexcept : at(other.at), size(other.size) { other.at = nullptr, other.size = 0; }
-    ~Buffer() { free(at); }
+    ~Buffer() { free(); }
+
+    // Large ones are whole huge pages.
+    static std::align_val_t alignment(size_t bytes) { return std::align_val_t(bytes >= HUGE_PAGE ? HUGE_PAGE : 64); }
+    void free() {
+        if (at) ::operator delete(at, alignment(size));
+        at = nullptr, size = 0;
+    }
 
     // At least so many bytes, zero when they are new.
     template <class T>
     T* need(size_t count) {
         size_t bytes = count * sizeof(T) + MARGIN;
         if (bytes > size) {
-            free(at);
-            at = nullptr, size = 0;
+            free();
             const bool large = bytes >= HUGE_PAGE / 2;
             if (large) bytes = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
-            if (posix_memalign(&at, large ? HUGE_PAGE : 64, bytes)) throw std::bad_alloc();
-            if (large) madvise(at, bytes, MADV_HUGEPAGE);
-            memset(at, 0, bytes);
+            at = ::operator new(bytes, alignment(bytes));
             size = bytes;
+            if (large) ask_for_huge_pages(at, bytes);
+            memset(at, 0, bytes);
         }
         return static_cast<T*>(at);
     }
@@ -1587,21 +1674,9 @@ void in_child() {
 Pool& the_pool() {
     std::lock_guard<std::mutex> held(pool_lock);
     static bool registered = false;
-    if (!registered) registered = !pthread_atfork(before_fork, in_parent, in_child);
+    if (!registered) registered = at_fork(before_fork, in_parent, in_child);
     if (!pool) pool = new Pool;
     return *pool;
-}
-
-inline void relax(int& turns) {
-    if (++turns >= 2000)
-        sched_yield();
-#if defined __x86_64__
-    else
-        __builtin_ia32_pause();
-#elif defined __aarch64__
-    else
-        asm volatile("yield");
-#endif
 }
 
 void whole(const Piece& piece, Scratch& scratch, Sharing* sharing = nullptr) {
@@ -2027,18 +2102,9 @@ bool proved(int precision) {
     return true;
 }
 
-}  // namespace
-
-// --- the interface ---------------------------------------------------------------------------------------------
-
-#pragma GCC visibility push(default)
-extern "C" {
-
-const char* native_error() { return last_error.c_str(); }
-
 // Take the products for a processor whose instructions for sums of bytes (bit 1) and of bfloat16 (bit 2) may be used, and
 // prove each precision; returns those proved, bits 1, 2 and 4.
-int native_connect(int instructions) {
+int choose_products(int instructions) {
     products[FLOAT32] = product_of<ByFloats>;
     products[BFLOAT16] = product_of<ByHalves>;
     products[INT8] = product_of<ByBytes>;
@@ -2056,7 +2122,23 @@ int native_connect(int instructions) {
     return right;
 }
 
-void* native_new(const NativeEncoder* from) {
+}  // namespace
+
+// --- the interface ---------------------------------------------------------------------------------------------
+
+extern "C" {
+
+EXPORT const char* native_error() { return last_error.c_str(); }
+
+// See `instructions_here` and `choose_products`. The first call counts, for several threads may begin together.
+ANY_PROCESSOR EXPORT int native_instructions() { return instructions_here(); }
+
+EXPORT int native_connect(int instructions) {
+    static const int right = choose_products(instructions);
+    return right;
+}
+
+EXPORT void* native_new(const NativeEncoder* from) {
     try {
         auto made = std::make_shared<Encoder>();
         made->precision = from->precision, made->width = from->width;
@@ -2077,7 +2159,7 @@ void* native_new(const NativeEncoder* from) {
 }
 
 // Pack one set of weights; a gated network's halves each begin at a panel.
-int native_weights(void* encoder, int set, const NativeWeights* from, int gated) {
+EXPORT int native_weights(void* encoder, int set, const NativeWeights* from, int gated) {
     try {
         Encoder& to = **static_cast<std::shared_ptr<Encoder>*>(encoder);
         Weights& weights = to.weights.at(set);
@@ -2113,7 +2195,7 @@ int native_weights(void* encoder, int set, const NativeWeights* from, int gated)
     }
 }
 
-int native_run(void* encoder, const NativeRun* what) {
+EXPORT int native_run(void* encoder, const NativeRun* what) {
     try {
         return run(*static_cast<std::shared_ptr<Encoder>*>(encoder), *what);
     } catch (const std::exception& error) {
@@ -2124,7 +2206,7 @@ int native_run(void* encoder, const NativeRun* what) {
 }
 
 // Attention of a training step: mixed values, or with their gradient those of queries, keys and values.
-int native_attention(const NativeAttention* what) {
+EXPORT int native_attention(const NativeAttention* what) {
     try {
         auto job = std::make_shared<TrainedHeads>(*what);
         const int helpers = (int)std::min<int64_t>(what->threads, job->count) - 1;
@@ -2138,6 +2220,5 @@ int native_attention(const NativeAttention* what) {
     }
 }
 
-void native_free(void* encoder) { delete static_cast<std::shared_ptr<Encoder>*>(encoder); }
+EXPORT void native_free(void* encoder) { delete static_cast<std::shared_ptr<Encoder>*>(encoder); }
 }
-#pragma GCC visibility pop

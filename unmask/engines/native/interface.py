@@ -119,6 +119,7 @@ def declare(library: ctypes.CDLL) -> Any:
     """Declare the types of a library's functions."""
     for name, result, arguments in (
         ("native_error", c_char_p, ()),
+        ("native_instructions", c_int, ()),
         ("native_connect", c_int, (c_int,)),
         ("native_new", c_void_p, (POINTER(Encoder),)),
         ("native_weights", c_int, (c_void_p, c_int, POINTER(Weights), c_int)),

@@ -25,30 +25,26 @@ class InstructionSet(NamedTuple):
 
     level: str
     """The build of the library."""
-    flags: frozenset[str]
-    """Those of the processor that it needs, as Linux names them."""
     dots: int = 0
     """Instructions beyond the build's: sums of products of bytes (bit 1) and of bfloat16 (bit 2)."""
 
 
-_AVX2 = frozenset({"avx2", "bmi2", "fma", "f16c"})
-_AVX512 = frozenset({"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "fma"})
-_NEON = frozenset({"asimd"})
-_OF_MACHINES = {
-    "x86_64": {
-        "avx512_bf16": InstructionSet("x86-64-v4", _AVX512 | {"avx512_vnni", "avx512_bf16"}, 1 | 2),
-        "avx512_vnni": InstructionSet("x86-64-v4", _AVX512 | {"avx512_vnni"}, 1),
-        "avx512": InstructionSet("x86-64-v4", _AVX512),
-        "avx_vnni": InstructionSet("x86-64-v3", _AVX2 | {"avx_vnni"}, 1),
-        "avx2": InstructionSet("x86-64-v3", _AVX2),
-    },
-    "aarch64": {
-        "neon_bf16": InstructionSet("armv8-a", _NEON | {"asimddp", "bf16"}, 1 | 2),
-        "neon_dotprod": InstructionSet("armv8-a", _NEON | {"asimddp"}, 1),
-        "neon": InstructionSet("armv8-a", _NEON),
-    },
+_X86 = {
+    "avx512_bf16": InstructionSet("x86-64-v4", 1 | 2),
+    "avx512_vnni": InstructionSet("x86-64-v4", 1),
+    "avx512": InstructionSet("x86-64-v4"),
+    "avx_vnni": InstructionSet("x86-64-v3", 1),
+    "avx2": InstructionSet("x86-64-v3"),
 }
-INSTRUCTION_SETS = _OF_MACHINES.get(platform.machine(), {})
+_ARM = {
+    "neon_bf16": InstructionSet("armv8-a", 1 | 2),
+    "neon_dotprod": InstructionSet("armv8-a", 1),
+    "neon": InstructionSet("armv8-a"),
+}
+_OF_MACHINES = {"x86_64": _X86, "amd64": _X86, "aarch64": _ARM, "arm64": _ARM}
+SUFFIX = {"Linux": "so", "Darwin": "dylib", "Windows": "dll"}.get(platform.system())
+"""Of the library's file; None on systems that it is not for."""
+INSTRUCTION_SETS = _OF_MACHINES.get(platform.machine().lower(), {}) if SUFFIX else {}
 """Those of this kind of processor, best first."""
 LEVELS = tuple(dict.fromkeys(instructions.level for instructions in INSTRUCTION_SETS.values()))
 """The builds of the library, as compilers name them."""
@@ -68,7 +64,23 @@ class Library:
 def file_of(level: str) -> Path:
     """Where the library of an instruction set is, if it was built from this source."""
     digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:12]
-    return HERE / f"engine-{level}-{digest}.so"
+    return HERE / f"engine-{level}-{digest}.{SUFFIX}"
+
+
+def opened(level: str) -> Any:
+    """The functions of a build.
+
+    Raises:
+        OSError: it was not built from this source, or cannot be loaded.
+        AttributeError: it lacks a function.
+    """
+    return declare(ctypes.CDLL(str(file_of(level))))
+
+
+def has(functions: Any, instructions: InstructionSet) -> bool:
+    """Whether this processor has an instruction set, by the functions of its build."""
+    here = functions.native_instructions()
+    return bool(here >= 0 and here & instructions.dots == instructions.dots)
 
 
 def library_reason(precision: str) -> str | None:
@@ -88,9 +100,9 @@ def library_reason(precision: str) -> str | None:
 @cache
 def connected() -> Library | str:
     """The library for this processor, or why there is none."""
-    if platform.system() != "Linux" or not INSTRUCTION_SETS:
+    if not INSTRUCTION_SETS:
         return (
-            "the native library is for Linux on x86-64 and 64-bit Arm, not for "
+            "the native library is for Linux, macOS and Windows on x86-64 and 64-bit Arm, not for "
             f"{platform.system()} on {platform.machine()}"
         )
     names = list(INSTRUCTION_SETS)
@@ -102,32 +114,23 @@ def connected() -> Library | str:
 
         check_choice(LIMIT, limit, names)
         names = names[names.index(limit) :]
-    flags = processor_flags()
-    name = next((name for name in names if INSTRUCTION_SETS[name].flags <= flags), None)
-    if name is None:
+    for name in names:
+        instructions = INSTRUCTION_SETS[name]
+        if not file_of(instructions.level).exists():
+            return (
+                "the native library was not built from this source; install unmask again where there is a "
+                "C++ compiler"
+            )
+        try:
+            functions = opened(instructions.level)
+        except (OSError, AttributeError) as error:
+            return f"the native library cannot be loaded: {error}"
+        if has(functions, instructions):
+            break
+    else:
         return f"this processor lacks the instruction set {names[-1].upper()}"
-    instructions = INSTRUCTION_SETS[name]
-    file = file_of(instructions.level)
-    if not file.exists():
-        return (
-            "the native library was not built from this source; install unmask again where there is a C++ "
-            "compiler"
-        )
-    try:
-        functions = declare(ctypes.CDLL(str(file)))
-    except (OSError, AttributeError) as error:
-        return f"the native library cannot be loaded: {error}"
     proved = functions.native_connect(instructions.dots)
     if not proved:
         return "the matrix products of the native library are wrong on this processor"
     precisions = tuple(name for number, name in enumerate(PRECISIONS) if proved >> number & 1)
     return Library(functions, precisions, name)
-
-
-def processor_flags() -> frozenset[str]:
-    """The instruction sets of the first processor, as Linux names them."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return frozenset()
-    return frozenset(next((line for line in lines if line.startswith(("flags", "Features"))), "").split())

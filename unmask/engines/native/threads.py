@@ -19,7 +19,9 @@ def thread_count() -> int:
     if count is not None and not _asked:
         return int(count())
     asked = os.environ.get(VARIABLE, "").partition(",")[0].strip()
-    return int(asked) if asked.isdecimal() and int(asked) else len(os.sched_getaffinity(0))
+    if asked.isdecimal() and int(asked):
+        return int(asked)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def set_thread_count(count: int) -> None:
