@@ -229,7 +229,9 @@ def test_clipping_measures_all_gradients_and_shortens_them_by_one_factor(dtype):
     before = [one.grad.double().clone() for one in given]
     exact = math.sqrt(sum(float((one**2).sum()) for one in before))
     assert float(clip_gradients(encoder.parameters(), None)) == pytest.approx(exact, rel=1e-6)
+    versions = [one.grad._version for one in given]
     assert float(clip_gradients(encoder.parameters(), 2 * exact)) == pytest.approx(exact, rel=1e-6)
+    assert versions == [one.grad._version for one in given], "written for nothing"
     assert all(torch.equal(one.grad.double(), old) for one, old in zip(given, before, strict=True))
     assert build_optimizer(encoder, OptimizerSpec(clip=0.5)).clip() == pytest.approx(exact, rel=1e-6)
     precision = 1e-2 if dtype == torch.bfloat16 else 1e-6

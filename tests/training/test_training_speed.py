@@ -17,6 +17,7 @@ from tests.support.tiny import VOCABULARY as WORDS
 from tests.training.runs import write_run, write_texts
 from unmask.encoder.compiled import compile_blocks
 from unmask.encoder.layers.attention import SoftmaxMixer
+from unmask.encoder.layers.block import Block
 from unmask.encoder.trained_linear import TrainedEmbedding, TrainedLinear, train_with_onednn
 from unmask.engines.native import library
 from unmask.engines.native.threads import set_thread_count, thread_count
@@ -37,7 +38,10 @@ from unmask.spec import (
     CausalAttention,
     Disentangled,
     FullAttention,
+    Layer,
+    LayerNorm,
     NoPosition,
+    PlainFeedForward,
     SlidingWindow,
     SoftmaxAttention,
 )
@@ -228,7 +232,7 @@ def test_dropout_of_native_steps_follows_torch_and_has_the_gradient_of_what_it_k
 
 
 @needs_library
-def test_layers_train_natively_where_the_library_can():
+def test_layers_train_natively_where_the_library_can(monkeypatch):
     mixer = SoftmaxMixer(SoftmaxAttention(heads=2, head_width=16, pattern=FullAttention()), 32)
     layout = SequenceLayout.of_lengths([9, 4])
 
@@ -237,6 +241,10 @@ def test_layers_train_natively_where_the_library_can():
         return mixer.plan(layout, x_TD, kernel, {}).kernel.capability.name
 
     assert chosen(torch.float32) == "sdpa"
+    monkeypatch.setenv(library.HIDDEN, "torch")
+    assert train_natively(torch.nn.Sequential(mixer)) == 0
+    assert chosen(torch.float32) == "sdpa"
+    monkeypatch.delenv(library.HIDDEN)
     assert train_natively(torch.nn.Sequential(mixer)) == 1
     assert chosen(torch.float32) == "native-training"
     assert chosen(torch.float32, kernel="rows") == "rows"
@@ -247,6 +255,84 @@ def test_layers_train_natively_where_the_library_can():
     plan = kernel.plan(SequenceLayout.of_lengths([2]), FullAttention(), CPU)
     with pytest.raises(KernelError):
         kernel.attend(q, q, q, plan, pattern=FullAttention(), bias=AttentionBias.of(Alibi(), 1))
+
+
+def trained_block(width, dropout=0.0):
+    mixer = SoftmaxAttention(heads=1, head_width=16)
+    block = Block(Layer(mixer, PlainFeedForward(4, "relu"), LayerNorm(1e-5), dropout=dropout), width)
+    assert train_natively(torch.nn.Sequential(block)) == 1
+    assert block.trained_by is not None
+    return block
+
+
+def residual(x, h, norm, do, dropout=0.0, seed=0):
+    block = trained_block(x.shape[1], dropout)
+    tensors = [y.detach().requires_grad_() for y in (x, h)]
+    torch.manual_seed(seed)
+    y_TD = block.normalized_sum(*tensors, norm)
+    return [y_TD.detach(), *torch.autograd.grad(y_TD, [*tensors, norm.weight, norm.bias], do)]
+
+
+@needs_library
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("width", [16, 80])
+def test_native_residuals_are_those_of_float64_with_any_number_of_threads(width, dtype):
+    torch.manual_seed(0)
+    x, h, do = torch.randn(3, 150, width)
+    norm = torch.nn.LayerNorm(width, eps=1e-3)
+    torch.nn.init.normal_(norm.weight), torch.nn.init.normal_(norm.bias)
+    exact_norm = copy.deepcopy(norm).double()
+    tensors = [y.double().requires_grad_() for y in (x, h.to(dtype))]
+    y_TD = exact_norm(tensors[0] + tensors[1])
+    exact = [
+        y_TD.detach(),
+        *torch.autograd.grad(y_TD, [*tensors, exact_norm.weight, exact_norm.bias], do.double()),
+    ]
+    threads, results = thread_count(), []
+    try:
+        for count in (1, 2):
+            set_thread_count(count)
+            results.append(residual(x, h.to(dtype), norm, do))
+    finally:
+        set_thread_count(threads)
+    assert results[0][2].dtype == dtype
+    for number, (single, several, right) in enumerate(zip(*results, exact, strict=True)):
+        near = 2e-5 if number != 2 or dtype == torch.float32 else 0.02
+        torch.testing.assert_close(single.double(), right, rtol=0, atol=near)
+        assert torch.equal(single, several)
+
+
+@needs_library
+def test_dropout_of_native_residuals_has_the_gradient_of_what_it_kept():
+    torch.manual_seed(0)
+    (x, h, do), norm = torch.randn(3, 150, 32), torch.nn.LayerNorm(32)
+    result, dx, dh, *_ = residual(x, h, norm, do, 0.3)
+    again = residual(x, h, norm, do, 0.3)
+    assert torch.equal(again[0], result)
+    assert torch.equal(again[2], dh)
+    assert not torch.allclose(residual(x, h, norm, do, 0.3, seed=1)[0], result, atol=1e-2)
+    share = 1 - round(0.7 * 65536) / 65536
+    assert float((dh == 0).float().mean()) == pytest.approx(share, abs=0.02)
+    kept = torch.where(dh == 0, 0.0, h / (1 - share))
+    torch.testing.assert_close(result, norm(x + kept).detach(), rtol=0, atol=1e-5)
+    torch.testing.assert_close(dh, torch.where(dh == 0, 0.0, dx / (1 - share)), rtol=1e-5, atol=1e-6)
+
+
+@needs_library
+@pytest.mark.parametrize(
+    "norm", [torch.nn.LayerNorm(16, bias=False), torch.nn.RMSNorm(16), torch.nn.Identity()]
+)
+def test_residuals_that_the_library_lacks_are_those_of_torch(norm):
+    block = trained_block(16)
+    x, h = torch.randn(2, 5, 16, requires_grad=True)
+    assert torch.equal(block.normalized_sum(x, h, norm), norm(x + h))
+    wide = torch.nn.LayerNorm(18)
+    assert torch.equal(
+        block.normalized_sum(x.repeat(1, 2)[:, :18], h.repeat(1, 2)[:, :18], wide),
+        wide((x + h).repeat(1, 2)[:, :18]),
+    )
+    double = torch.nn.LayerNorm(16).double()
+    assert block.normalized_sum(x.double(), h.double(), double).dtype == torch.float64
 
 
 @needs_library

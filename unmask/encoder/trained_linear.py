@@ -28,8 +28,7 @@ class TrainedLinear(nn.Linear):
         exact = x.dtype == self.weight.dtype == torch.float32
         if not exact or x.device.type != "cpu" or torch.is_autocast_enabled("cpu"):
             return functional.linear(x, self.weight, self.bias)
-        y_MN: Tensor = _product(x.flatten(0, -2), self.weight)
-        y_MN = y_MN if self.bias is None else y_MN + self.bias
+        y_MN: Tensor = _product(x.flatten(0, -2), self.weight, self.bias)
         return y_MN.view(*x.shape[:-1], -1)
 
 
@@ -103,8 +102,8 @@ def train_with_onednn(module: nn.Module) -> int:
 
 # A custom operator, so that compiled layers call it unchanged.
 @torch.library.custom_op("unmask::product", mutates_args=())
-def _product(x_MK: Tensor, w_NK: Tensor) -> Tensor:
-    return linear(x_MK, w_NK)
+def _product(x_MK: Tensor, w_NK: Tensor, bias_N: Tensor | None) -> Tensor:
+    return linear(x_MK, w_NK, bias_N)
 
 
 @torch.library.custom_op("unmask::outer_product", mutates_args=())
@@ -113,7 +112,7 @@ def _outer(g_MN: Tensor, x_MK: Tensor) -> Tensor:
 
 
 @_product.register_fake
-def _(x_MK: Tensor, w_NK: Tensor) -> Tensor:
+def _(x_MK: Tensor, w_NK: Tensor, bias_N: Tensor | None) -> Tensor:
     return x_MK.new_empty(len(x_MK), len(w_NK))
 
 
@@ -122,15 +121,15 @@ def _(g_MN: Tensor, x_MK: Tensor) -> Tensor:
     return g_MN.new_empty(g_MN.shape[1], x_MK.shape[1])
 
 
-def _keep(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs)
+def _keep(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor | None], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs[:2])
 
 
-def _backward(ctx: Any, g_MN: Tensor) -> tuple[Tensor | None, Tensor | None]:
+def _backward(ctx: Any, g_MN: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     x_MK, w_NK = ctx.saved_tensors
-    need_x, need_w = ctx.needs_input_grad
-    dx_MK = _product(g_MN, w_NK.t()) if need_x else None
-    return dx_MK, _outer(g_MN, x_MK) if need_w else None
+    need_x, need_w, need_bias = ctx.needs_input_grad
+    dx_MK = _product(g_MN, w_NK.t(), None) if need_x else None
+    return dx_MK, _outer(g_MN, x_MK) if need_w else None, g_MN.sum(0) if need_bias else None
 
 
 _product.register_autograd(_backward, setup_context=_keep)

@@ -75,11 +75,11 @@ def takes(x: Tensor) -> bool:
     return x.dtype == torch.float32 and x.device.type == "cpu" and onednn_takes(torch.float32)
 
 
-def linear(x_MK: Tensor, w_NK: Tensor) -> Tensor:
-    """``x w^T``, (M, N), without autograd; `functional.linear` if that is as fast."""
+def linear(x_MK: Tensor, w_NK: Tensor, bias_N: Tensor | None = None) -> Tensor:
+    """``x w^T``, (M, N), plus a bias, without autograd; `functional.linear` if that is as fast."""
     if not takes(x_MK) or not len(x_MK):
-        return functional.linear(x_MK, w_NK)
-    y_MN: Tensor = torch.ops.mkldnn._linear_pointwise(x_MK, w_NK, None, "none", [], "none")
+        return functional.linear(x_MK, w_NK, bias_N)
+    y_MN: Tensor = torch.ops.mkldnn._linear_pointwise(x_MK, w_NK, bias_N, "none", [], "none")
     return y_MN
 
 

@@ -1,5 +1,6 @@
 """One layer of the encoder: attention and feed-forward, each with its residual and its norm."""
 
+from collections.abc import Callable
 from typing import assert_never
 
 from torch import Tensor, nn
@@ -37,6 +38,9 @@ class Block(nn.Module):
                       └─────────────────────┘  └────────────────────────┘
     """
 
+    trained_by: Callable[[Tensor, Tensor, nn.Module, float], Tensor | None] | None = None
+    """What computes `normalized_sum` in training steps, for a rate of dropout, or returns None."""
+
     def __init__(self, spec: Layer, width: int) -> None:
         super().__init__()
         self.norm_first = spec.norm_first
@@ -53,10 +57,18 @@ class Block(nn.Module):
 
     def after_attention(self, x_TD: Tensor, mixed_TD: Tensor) -> Tensor:
         """The layer's output from its input and the attention output; token-wise."""
-        x_TD = x_TD + self.dropout(mixed_TD)
         if self.norm_first:
+            x_TD = x_TD + self.dropout(mixed_TD)
             x_TD = x_TD + self.dropout(self.feedforward(self.feedforward_norm(x_TD)))
             return x_TD
-        x_TD = self.attention_norm(x_TD)
-        x_TD = self.feedforward_norm(x_TD + self.dropout(self.feedforward(x_TD)))
-        return x_TD
+        x_TD = self.normalized_sum(x_TD, mixed_TD, self.attention_norm)
+        return self.normalized_sum(x_TD, self.feedforward(x_TD), self.feedforward_norm)
+
+    def normalized_sum(self, x_TD: Tensor, added_TD: Tensor, norm: nn.Module) -> Tensor:
+        """``norm(x + dropout(added))``."""
+        if self.trained_by is not None:
+            trained_TD = self.trained_by(x_TD, added_TD, norm, self.dropout.p if self.training else 0.0)
+            if trained_TD is not None:
+                return trained_TD
+        y_TD: Tensor = norm(x_TD + self.dropout(added_TD))
+        return y_TD

@@ -692,6 +692,23 @@ struct NativeAttention {
     int32_t heads, width, radius, kept, threads;  // kept: so many of 65,536 probabilities are not dropped
 };
 
+// norm(x + dropout(h)) of a training step, (rows, width): x, sums, results and their gradients are float32, h and its
+// gradient too or bfloat16. Of weights and biases the gradients of each share of the rows are apart.
+struct NativeAddNorm {
+    const float* x;
+    const void* h;
+    const float *weight, *bias;
+    float *sums, *results, *moments;  // moments: of each row the mean and 1 / the standard deviation
+    const float* gradient;            // of `results`; null in the forward pass
+    float* d_x;
+    void* d_h;
+    float* d_norm;  // of each share: of the weight, then of the bias
+    int64_t rows;
+    uint64_t seed;
+    int32_t width, halves, kept, threads, share;  // share: rows
+    float eps;
+};
+
 struct NativeRun {
     const int64_t *ids, *segments, *offsets;
     int64_t sequences;
@@ -2064,6 +2081,97 @@ struct TrainedHeads : Job {
     }
 };
 
+// --- residuals of a training step ------------------------------------------------------------------------------
+
+struct TrainedAddNorm : Job {
+    const NativeAddNorm a;  // a helper may look at it after the call has returned
+    std::atomic<int64_t> next{0}, done{0};
+    const int64_t count;
+
+    explicit TrainedAddNorm(const NativeAddNorm& a) : a(a), count((a.rows + a.share - 1) / a.share) {}
+    void join() override {
+        for (int64_t item = next.fetch_add(1); item < count; item = next.fetch_add(1)) {
+            if (a.gradient) memset(a.d_norm + 2 * item * a.width, 0, 2 * sizeof(float) * a.width);
+            for (int64_t row = item * a.share; row < std::min(a.rows, (item + 1) * a.share); row++)
+                a.gradient ? backward(row, a.d_norm + 2 * item * a.width) : forward(row);
+            done.fetch_add(1, std::memory_order_release);
+        }
+    }
+    void wait() {
+        for (int turns = 0; done.load(std::memory_order_acquire) < count;) relax(turns);
+    }
+
+   private:
+    Floats times(uint64_t key, int c) const {
+        if (a.kept == 65536) return all(1);
+        return not_dropped(key, c, a.kept) ? all(65536.0f / (float)a.kept) : Floats{};
+    }
+
+    void forward(int64_t row) {
+        const size_t at = (size_t)row * a.width;
+        const uint64_t key = mixed_bits(a.seed + row);
+        Floats total{}, squares{};
+        for (int c = 0; c < a.width; c += LANES) {
+            const Floats h = a.halves ? from_bfloat16((const uint16_t*)a.h + at + c) : load((const float*)a.h + at + c);
+            const Floats sum = load(a.x + at + c) + h * times(key, c);
+            store(a.sums + at + c, sum);
+            total += sum;
+        }
+        const float mean = sum(total) / a.width;
+        for (int c = 0; c < a.width; c += LANES) {
+            const Floats far = load(a.sums + at + c) - mean;
+            squares += far * far;
+        }
+        const float by = 1 / std::sqrt(sum(squares) / a.width + a.eps);
+        a.moments[2 * row] = mean, a.moments[2 * row + 1] = by;
+        for (int c = 0; c < a.width; c += LANES)
+            store(a.results + at + c, (load(a.sums + at + c) - mean) * by * load(a.weight + c) + load(a.bias + c));
+    }
+
+    void backward(int64_t row, float* d_norm) {
+        const size_t at = (size_t)row * a.width;
+        const uint64_t key = mixed_bits(a.seed + row);
+        const float mean = a.moments[2 * row], by = a.moments[2 * row + 1];
+        Floats first{}, second{};
+        for (int c = 0; c < a.width; c += LANES) {
+            const Floats normal = (load(a.sums + at + c) - mean) * by, given = load(a.gradient + at + c);
+            store(d_norm + c, load(d_norm + c) + given * normal);
+            store(d_norm + a.width + c, load(d_norm + a.width + c) + given);
+            const Floats slope = given * load(a.weight + c);
+            first += slope, second += slope * normal;
+        }
+        const float m = sum(first) / a.width, n = sum(second) / a.width;
+        for (int c = 0; c < a.width; c += LANES) {
+            const Floats normal = (load(a.sums + at + c) - mean) * by;
+            const Floats d = by * (load(a.gradient + at + c) * load(a.weight + c) - m - normal * n);
+            store(a.d_x + at + c, d);
+            const Floats dh = d * times(key, c);
+            if (a.halves) {
+                const Halves half = to_bfloat16(dh);
+                memcpy((uint16_t*)a.d_h + at + c, &half, sizeof half);
+            } else {
+                store((float*)a.d_h + at + c, dh);
+            }
+        }
+    }
+};
+
+// A job that threads share, whose parts are independent.
+template <class Work, class What>
+int shared_by(const What& what) {
+    try {
+        auto job = std::make_shared<Work>(what);
+        const int helpers = (int)std::min<int64_t>(what.threads, job->count) - 1;
+        if (helpers > 0) the_pool().offer(job, helpers);
+        job->guarded();
+        job->wait();
+        if (helpers > 0) the_pool().withdraw(job.get());
+        return finished(*job);
+    } catch (const std::exception& error) {
+        return refuse(error.what());
+    }
+}
+
 // Whether products of a precision are exact where their result is known, for every number of rows and vectors of a tile.
 bool proved(int precision) {
     constexpr int M = 2 * TILE_ROWS - 1, N = PANEL, K = 64;
@@ -2206,19 +2314,10 @@ EXPORT int native_run(void* encoder, const NativeRun* what) {
 }
 
 // Attention of a training step: mixed values, or with their gradient those of queries, keys and values.
-EXPORT int native_attention(const NativeAttention* what) {
-    try {
-        auto job = std::make_shared<TrainedHeads>(*what);
-        const int helpers = (int)std::min<int64_t>(what->threads, job->count) - 1;
-        if (helpers > 0) the_pool().offer(job, helpers);
-        job->guarded();
-        job->wait();
-        if (helpers > 0) the_pool().withdraw(job.get());
-        return finished(*job);
-    } catch (const std::exception& error) {
-        return refuse(error.what());
-    }
-}
+EXPORT int native_attention(const NativeAttention* what) { return shared_by<TrainedHeads>(*what); }
+
+// The end of a residual, or with the gradient of its results those of both terms and of the norm.
+EXPORT int native_add_norm(const NativeAddNorm* what) { return shared_by<TrainedAddNorm>(*what); }
 
 EXPORT void native_free(void* encoder) { delete static_cast<std::shared_ptr<Encoder>*>(encoder); }
 }

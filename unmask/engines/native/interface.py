@@ -115,6 +115,24 @@ class Attention(Structure):
     )
 
 
+class AddNorm(Structure):
+    """The end of a residual in a training step."""
+
+    _fields_ = (
+        *(
+            (name, c_void_p)
+            for name in (
+                *("x", "h", "weight", "bias", "sums", "results", "moments", "gradient"),
+                *("d_x", "d_h", "d_norm"),
+            )
+        ),
+        ("rows", c_int64),
+        ("seed", c_uint64),
+        *((name, c_int32) for name in ("width", "halves", "kept", "threads", "share")),
+        ("eps", c_float),
+    )
+
+
 def declare(library: ctypes.CDLL) -> Any:
     """Declare the types of a library's functions."""
     for name, result, arguments in (
@@ -125,6 +143,7 @@ def declare(library: ctypes.CDLL) -> Any:
         ("native_weights", c_int, (c_void_p, c_int, POINTER(Weights), c_int)),
         ("native_run", c_int, (c_void_p, POINTER(Run))),
         ("native_attention", c_int, (POINTER(Attention),)),
+        ("native_add_norm", c_int, (POINTER(AddNorm),)),
         ("native_free", None, (c_void_p,)),
     ):
         function = getattr(library, name)

@@ -1,7 +1,8 @@
-"""Attention of training steps in the native library: one call for a batch, and nothing is kept per score.
+"""Attention and the ends of residuals of training steps in the native library.
 
-The backward pass computes probabilities again. Which of them are dropped follows from a hash of their places
-and of a seed that torch's generator draws.
+Attention is one call for a batch, which keeps nothing per score: the backward pass computes probabilities
+again. A residual sum with dropout and norm is one pass over its rows. What is dropped follows from a hash of
+places and of a seed that torch's generator draws, so no masks are kept.
 """
 
 import ctypes
@@ -14,7 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from unmask.encoder.layers.attention import SoftmaxMixer
-from unmask.engines.native.interface import Attention
+from unmask.encoder.layers.block import Block
+from unmask.engines.native.interface import AddNorm, Attention
 from unmask.engines.native.library import Library, connected, library_reason
 from unmask.engines.native.threads import thread_count
 from unmask.errors import KernelError
@@ -29,6 +31,9 @@ GRADIENTS = ("gradient", "d_queries", "d_keys", "d_values")
 """Tensors of `Attention`."""
 
 LONGEST_IN_BINS = 256
+
+SHARE = 64
+"""Rows whose gradients of a norm are summed together."""
 
 
 class _Capability(Capability):
@@ -81,8 +86,7 @@ class NativeTrainingKernel:
             radius = pattern.radius
         else:
             radius = -2 if isinstance(pattern, CausalAttention) else -1
-        seed = int(torch.randint(-(1 << 63), (1 << 63) - 1, ())) if dropout else 0
-        work = _Work(plan, radius, seed, round(kept_share(dropout) * WORDS))
+        work = _Work(plan, radius, _seed(dropout), _kept(dropout))
         exact = (x_THK.float() for x_THK in (q_THK, k_THK, v_THK))
         o_THK: Tensor = _Attention.apply(*exact, work)  # type: ignore[no-untyped-call]
         return AttentionOutput(o_THK.to(q_THK.dtype), None)
@@ -146,13 +150,85 @@ def _call(work: _Work, tensors: dict[str, Tensor]) -> None:
         raise KernelError(f"the native library failed: {library.functions.native_error().decode()}")
 
 
-def train_natively(module: nn.Module) -> int:
-    """Let attention layers below ``module`` use the native library in training steps that it can compute.
+def normalized_sum(x_TD: Tensor, added_TD: Tensor, norm: nn.Module, dropout: float) -> Tensor | None:
+    """``norm(x + dropout(added))`` in one pass forward and one backward; None where the library cannot."""
+    takes = (
+        not torch.compiler.is_compiling()
+        and isinstance(norm, nn.LayerNorm)
+        and norm.bias is not None
+        and {x_TD.dtype, norm.weight.dtype, norm.bias.dtype} == {torch.float32}
+        and added_TD.dtype in (torch.float32, torch.bfloat16)
+        and x_TD.device.type == "cpu"
+        and x_TD.shape[-1] % 16 == 0
+        and torch.is_grad_enabled()
+    )
+    if not takes:
+        return None
+    assert isinstance(norm, nn.LayerNorm)
+    how = {"seed": _seed(dropout), "kept": _kept(dropout), "eps": norm.eps}
+    y_TD: Tensor = _AddNorm.apply(how, x_TD, added_TD, norm.weight, norm.bias)  # type: ignore[no-untyped-call]
+    return y_TD
 
-    Returns how many there are, or 0 without the library.
+
+class _AddNorm(torch.autograd.Function):
+    """``norm(x + dropout(h))`` by the library."""
+
+    @staticmethod
+    def forward(ctx: Any, how: dict[str, Any], *terms: Tensor) -> Tensor:
+        x_TD, h_TD, weight_D, bias_D = (term.contiguous() for term in terms)
+        sums_TD, results_TD = torch.empty_like(x_TD), torch.empty_like(x_TD)
+        moments_T2 = torch.empty(len(x_TD), 2)
+        parts = {"x": x_TD, "h": h_TD, "weight": weight_D, "bias": bias_D}
+        parts |= {"sums": sums_TD, "results": results_TD, "moments": moments_T2}
+        _add_norm(parts, how)
+        ctx.save_for_backward(sums_TD, moments_T2, weight_D)
+        ctx.how, ctx.dtype = how, h_TD.dtype
+        return results_TD
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, dy_TD: Tensor) -> tuple[Tensor | None, ...]:
+        sums_TD, moments_T2, weight_D = ctx.saved_tensors
+        dx_TD, dh_TD = torch.empty_like(sums_TD), torch.empty_like(sums_TD, dtype=ctx.dtype)
+        d_norm_S2D = torch.empty(-(-len(sums_TD) // SHARE), 2, sums_TD.shape[1])
+        parts = {"sums": sums_TD, "moments": moments_T2, "weight": weight_D, "gradient": dy_TD.contiguous()}
+        parts |= {"d_x": dx_TD, "d_h": dh_TD, "d_norm": d_norm_S2D}
+        _add_norm(parts, ctx.how)
+        dweight_D, dbias_D = d_norm_S2D.sum(0)
+        return None, dx_TD, dh_TD, dweight_D, dbias_D
+
+
+def _add_norm(parts: dict[str, Tensor], how: dict[str, Any]) -> None:
+    library = connected()
+    assert isinstance(library, Library)
+    rows, width = parts["sums"].shape
+    halves = parts["h" if "h" in parts else "d_h"].dtype == torch.bfloat16
+    sizes = {"rows": rows, "width": width, "halves": halves, "threads": thread_count(), "share": SHARE}
+    pointers = {name: tensor.data_ptr() for name, tensor in parts.items()}
+    if library.functions.native_add_norm(ctypes.byref(AddNorm(**pointers, **sizes, **how))):
+        raise KernelError(f"the native library failed: {library.functions.native_error().decode()}")
+
+
+def _seed(dropout: float) -> int:
+    """Of what is dropped; from torch's generator, so that a resumed run drops the same."""
+    return int(torch.randint(-(1 << 63), (1 << 63) - 1, ())) if dropout else 0
+
+
+def _kept(dropout: float) -> int:
+    """How many of 65,536 numbers are not dropped."""
+    return round(kept_share(dropout) * WORDS)
+
+
+def train_natively(module: nn.Module) -> int:
+    """Let layers below ``module`` use the native library in training steps that it can compute.
+
+    Returns the number of attention layers, or 0 without the library.
     """
     if library_reason("float32") is not None:
         return 0
+    for block in module.modules():
+        if isinstance(block, Block):
+            block.trained_by = normalized_sum
     mixers = [layer for layer in module.modules() if isinstance(layer, SoftmaxMixer)]
     for mixer in mixers:
         mixer.trained_by = NativeTrainingKernel()
