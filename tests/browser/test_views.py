@@ -141,8 +141,8 @@ def test_maps_that_are_compared_line_up_and_share_the_colors_of_the_page(show, d
     page = show(view="compare", beside=default_model.name, compare__head="0.0")
     page.get_by_test_id("map-difference").wait_for()
     names = ("map-a", "map-b", "map-difference")
-    tops = [page.get_by_test_id(f"{name}-canvas").bounding_box()["y"] for name in names]
-    assert max(tops) - min(tops) < 1
+    canvases = [page.get_by_test_id(f"{name}-canvas") for name in names]
+    wait_until(lambda: np.ptp([canvas.bounding_box()["y"] for canvas in canvases]) < 1)
     assert len({page.get_by_test_id(name).bounding_box()["x"] for name in names}) == 3, "side by side"
     # A weight has one color on all maps: that of its place on the scale, not among the values of its map.
     page.get_by_test_id("colors").click()
