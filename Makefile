@@ -47,7 +47,7 @@ clean:
 	rm -rf .venv
 
 .venv/slow.stamp: .venv/dev.stamp
-	$(BIN)/pip install --disable-pip-version-check --quiet -c constraints.txt -e '.[clients,lance,umap]' moto flask flask-cors s3fs dask daft
+	$(BIN)/pip install --disable-pip-version-check --quiet -c constraints.txt -e '.[clients,lance,umap]' ziglang moto flask flask-cors s3fs dask daft
 	touch $@
 
 .venv/run.stamp: pyproject.toml constraints.txt hatch_build.py unmask/engines/native/engine.cpp

@@ -6,7 +6,8 @@
 #include ENGINE
 
 #include <cstdio>
-#if !defined _WIN32 && !defined __SANITIZE_THREAD__  // which loses threads in a fork
+// The sanitizers of addresses and threads leave locks of their own held in a child.
+#if !defined _WIN32 && !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__
 #define FORKS
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,10 +1,11 @@
 """The native engine on processors and systems that are not this one.
 
-Portable products, 64-bit Arm in an emulator, musl in place of glibc, and lesser processors; for other systems
-it is only compiled.
+Portable products, 64-bit Arm in an emulator, musl in place of glibc, Windows in Wine, lesser processors.
+For macOS it is only compiled.
 """
 
 import json
+import os
 import platform
 import shutil
 import subprocess
@@ -24,11 +25,13 @@ OPTIONS = (
     *("-fno-trapping-math", "-Wno-psabi", "-Wall", "-Werror", f'-DENGINE="{library.SOURCE}"'),
 )
 WIDTH = 72
+WINE = shutil.which("wine64", path=f"{os.environ['PATH']}:/usr/lib/wine") or "wine64"
 ZIG = [sys.executable, "-m", "ziglang", "c++", "-target"]
 BUILDS = {
     "x86-64": (["g++"], "x86-64", (), (0,)),
     "armv8-a": (["aarch64-linux-gnu-g++"], "armv8-a", ("qemu-aarch64-static", "-cpu", "max"), (0, 1, 3)),
     "musl": ([*ZIG, "x86_64-linux-musl"], "x86_64_v3", (), (0,)),
+    "windows": ([*ZIG, "x86_64-windows-gnu"], "x86_64_v3", (WINE,), (0,)),
 }
 """Compiler, processor, what runs its programs, and the instructions beyond the build's that are tried."""
 
@@ -42,7 +45,7 @@ def needs_compiler(command):
 
 def built(folder, compiler, processor):
     needs_compiler(compiler)
-    file = folder / processor
+    file = folder / f"{processor}.exe"
     subprocess.run([*compiler, *OPTIONS, f"-march={processor}", HARNESS, "-o", file], check=True)
     return file
 
@@ -53,8 +56,11 @@ def states(program, precision, instructions, threads):
     return np.array(ran.stdout.split(), np.float64).reshape(-1, WIDTH)
 
 
-@pytest.mark.parametrize("name", ["x86-64", "armv8-a", pytest.param("musl", marks=pytest.mark.slow)])
-def test_another_processor_computes_the_same(name, tmp_path):
+@pytest.mark.parametrize(
+    "name",
+    ["x86-64", "armv8-a", *(pytest.param(name, marks=pytest.mark.slow) for name in ("musl", "windows"))],
+)
+def test_another_processor_computes_the_same(name, tmp_path, monkeypatch):
     """As AVX2 does, which the contract tests compare with float64; `bfdot` rounds its sums otherwise."""
     if "avx2" not in cpuinfo():
         pytest.skip("the reference is computed with AVX2")
@@ -62,6 +68,8 @@ def test_another_processor_computes_the_same(name, tmp_path):
     compiler, processor, emulator, tried = BUILDS[name]
     if emulator and shutil.which(emulator[0]) is None:
         pytest.skip(f"there is no emulator {emulator[0]}")
+    monkeypatch.setenv("WINEPREFIX", str(tmp_path / "wine"))
+    monkeypatch.setenv("WINEDEBUG", "-all")
     program = (*emulator, built(tmp_path, compiler, processor))
     exact = states((reference,), 0, 0, 1)
     for precision, least in enumerate((0.999999, 0.9999, 0.9999)):

@@ -58,6 +58,34 @@ def test_the_compiler_of_a_package_is_the_last_choice(hook, monkeypatch):
     assert "-march=generic" in hook.command_of(hook.compiler(), "armv8-a", "Linux"), "as Zig calls it"
 
 
+@pytest.mark.parametrize(
+    ("system", "machine", "compiler", "suffix", "position"),
+    [
+        ("Linux", "x86_64", "c++", ".so", True),
+        ("Darwin", "arm64", "c++", ".dylib", True),
+        ("Windows", "AMD64", "clang++", ".dll", False),
+    ],
+)
+def test_each_system_has_its_compiler_and_file(
+    hook, monkeypatch, system, machine, compiler, suffix, position
+):
+    monkeypatch.setattr(hook.platform, "system", lambda: system)
+    monkeypatch.setattr(hook.platform, "machine", lambda: machine)
+    monkeypatch.setattr(hook.shutil, "which", lambda name: name)
+    asked = []
+
+    def compiled(command, **_):
+        asked.append(command)
+        Path(command[-1]).touch()
+
+    monkeypatch.setattr(hook.subprocess, "run", compiled)
+    files = hook.build()
+    assert len(files) == len(asked) == (1 if machine == "arm64" else 2)
+    assert {path.suffix for path in files} == {suffix}
+    assert {command[0] for command in asked} == {compiler}
+    assert all(("-fPIC" in command) == position for command in asked)
+
+
 @pytest.mark.skipif(
     shutil.which("c++") is None and shutil.which("g++") is None, reason="no C++ compiler here"
 )
