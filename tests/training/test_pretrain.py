@@ -1,8 +1,11 @@
 """A run from its file to a model: it learns, and its figures are told."""
 
+import ctypes
 import importlib
 import json
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -125,6 +128,30 @@ def test_evaluation_leaves_no_trace(place, monkeypatch):
 
 
 # --- what is told --------------------------------------------------------------------------------------
+
+
+def test_memory_that_evaluations_freed_is_given_back(place, monkeypatch):
+    calls = []
+    monkeypatch.setattr("unmask.training.run.trainer.return_freed_memory", lambda: calls.append(None))
+    pretrain(write_run(place, steps=4, evaluation={"every": 2}), callback=Heard())
+    evaluations = len(lines(place / "run", kinds=("held_out",)))
+    assert len(calls) == evaluations >= 2
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="the C library gives nothing back")
+def test_freed_memory_is_given_back():
+    script = (
+        "import ctypes; from unmask.base.processes import return_freed_memory as back;"
+        "libc = ctypes.CDLL(None); libc.malloc.restype = ctypes.c_void_p;"
+        "libc.free.argtypes = [ctypes.c_void_p];"
+        "resident = lambda: int(open('/proc/self/statm').read().split()[1]);"
+        "blocks = [libc.malloc(50_000) for _ in range(2_000)];"
+        "[ctypes.memset(block, 1, 50_000) for block in blocks];"
+        "[libc.free(block) for block in blocks[:-1]];"
+        "full = resident(); back(); print(full - resident())"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert int(ran.stdout) > 10_000, "pages of 4 KiB, of about 24,000"
 
 
 def test_the_command_tells_its_result(place, monkeypatch):

@@ -15,6 +15,7 @@ import resource
 import signal
 import sys
 
+from unmask.base.processes import return_freed_memory
 from unmask.errors import InvalidRequest
 
 MIB = 2**20
@@ -54,9 +55,7 @@ def peak_extra_bytes(work: Callable[[], object], device: torch.device) -> int | 
 def _forget_peak() -> bool:
     """Reset this process's high-water mark; return whether the system allowed it."""
     try:
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-        if trim is not None:
-            trim(0)
+        return_freed_memory()
         RESET.write_text("5")
     except OSError:
         return False

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from unmask.base.processes import return_freed_memory
 from unmask.errors import InvalidRequest, NonFiniteResult, OutOfMemory
 from unmask.training.run.callbacks import Callback
 from unmask.training.run.checkpoint import (
@@ -234,6 +235,8 @@ class Trainer:
         if self.evaluate is not None:
             with self._memory_named():
                 figures = self.evaluate()
+            # What an evaluation frees lies between what steps take, which would grow the process each time.
+            return_freed_memory()
             reporter.held_out(figures)
 
     def _memory_named(self) -> AbstractContextManager[None]:
