@@ -261,7 +261,7 @@ def trained_block(width, dropout=0.0):
     mixer = SoftmaxAttention(heads=1, head_width=16)
     block = Block(Layer(mixer, PlainFeedForward(4, "relu"), LayerNorm(1e-5), dropout=dropout), width)
     assert train_natively(torch.nn.Sequential(block)) == 1
-    assert block.trained_by is not None
+    assert block.fused_add_norm is not None
     return block
 
 

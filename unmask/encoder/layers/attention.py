@@ -85,7 +85,7 @@ class SoftmaxMixer(nn.Module):
     query_bias: Tensor | None
     key_bias: Tensor | None
     value_bias: Tensor | None
-    trained_by: Kernel | None = None
+    training_kernel: Kernel | None = None
     """A kernel that comes before all others in training steps for which it is preferred."""
 
     def __init__(self, spec: SoftmaxAttention, width: int) -> None:
@@ -147,7 +147,7 @@ class SoftmaxMixer(nn.Module):
                 dropout=self.training and spec.dropout > 0,
                 unattended=unattended,
             )
-            chosen = self._trained_by(request) if kernel is None else None
+            chosen = self._training_kernel(request) if kernel is None else None
             chosen = chosen or choose(request, kernel)
             rotation = None
             if isinstance(spec.position, Rotary):
@@ -174,9 +174,9 @@ class SoftmaxMixer(nn.Module):
             )
         return plans[key]  # type: ignore[no-any-return]
 
-    def _trained_by(self, request: AttentionRequest) -> Kernel | None:
+    def _training_kernel(self, request: AttentionRequest) -> Kernel | None:
         """The kernel for training steps, if there is any that can compute this and is faster."""
-        kernel = self.trained_by
+        kernel = self.training_kernel
         if kernel is None or not request.gradients or not kernel.capability.is_preferred(request):
             return None
         return kernel if kernel.capability.refusal(request) is None else None

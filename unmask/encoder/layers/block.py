@@ -38,7 +38,7 @@ class Block(nn.Module):
                       └─────────────────────┘  └────────────────────────┘
     """
 
-    trained_by: Callable[[Tensor, Tensor, nn.Module, float], Tensor | None] | None = None
+    fused_add_norm: Callable[[Tensor, Tensor, nn.Module, float], Tensor | None] | None = None
     """What computes `normalized_sum` in training steps, for a rate of dropout, or returns None."""
 
     def __init__(self, spec: Layer, width: int) -> None:
@@ -66,8 +66,8 @@ class Block(nn.Module):
 
     def normalized_sum(self, x_TD: Tensor, added_TD: Tensor, norm: nn.Module) -> Tensor:
         """``norm(x + dropout(added))``."""
-        if self.trained_by is not None:
-            trained_TD = self.trained_by(x_TD, added_TD, norm, self.dropout.p if self.training else 0.0)
+        if self.fused_add_norm is not None:
+            trained_TD = self.fused_add_norm(x_TD, added_TD, norm, self.dropout.p if self.training else 0.0)
             if trained_TD is not None:
                 return trained_TD
         y_TD: Tensor = norm(x_TD + self.dropout(added_TD))

@@ -108,7 +108,7 @@ class _Attention(torch.autograd.Function):
     """Attention by the library."""
 
     @staticmethod
-    def forward(ctx: Any, q_THK: Tensor, k_THK: Tensor, v_THK: Tensor, work: "_Work") -> Tensor:
+    def forward(ctx: Any, q_THK: Tensor, k_THK: Tensor, v_THK: Tensor, work: _Work) -> Tensor:
         parts = [q_THK, k_THK, v_THK]
         if len({x_THK.stride() for x_THK in parts}) > 1 or not q_THK[0].is_contiguous():
             parts = [x_THK.contiguous() for x_THK in parts]
@@ -228,8 +228,8 @@ def train_natively(module: nn.Module) -> int:
         return 0
     for block in module.modules():
         if isinstance(block, Block):
-            block.trained_by = normalized_sum
+            block.fused_add_norm = normalized_sum
     mixers = [layer for layer in module.modules() if isinstance(layer, SoftmaxMixer)]
     for mixer in mixers:
-        mixer.trained_by = NativeTrainingKernel()
+        mixer.training_kernel = NativeTrainingKernel()
     return len(mixers)
