@@ -21,6 +21,10 @@
 #else
 #include <pthread.h>
 #include <sys/mman.h>
+#ifdef __linux__
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 #define EXPORT __attribute__((visibility("default")))
 #endif
 
@@ -89,23 +93,36 @@ inline void relax(int& turns) {
 #endif
 }
 
+#ifdef __AVX512F__
+// Whether this process may use the tiles of AMX, whose state the system keeps only for those that have asked.
+ANY_PROCESSOR bool may_use_tiles() {
+#ifdef __linux__
+    constexpr long REQUEST_STATE = 0x1023, TILE_DATA = 18;
+    return !syscall(SYS_arch_prctl, REQUEST_STATE, TILE_DATA);
+#else
+    return false;
+#endif
+}
+#endif
+
 // Instructions for sums of products that this processor has, as `native_connect` takes them; -1 if it lacks those that
 // this file is compiled for. So nothing here, or before it is called, may use them.
 ANY_PROCESSOR int instructions_here() {
 #if defined __AVX2__
-    uint32_t a, b, c, d, features, extended, vectors, dots;
+    uint32_t a, b, c, d, features, extended, vectors, dots, tiles;
     __cpuid(0, a, b, c, d);
     if (a < 7) return -1;
     __cpuid(1, a, b, features, d);
     if (~features & (1u << 12 | 1u << 27 | 1u << 29)) return -1;  // FMA, XGETBV, F16C
     asm("xgetbv" : "=a"(vectors), "=d"(d) : "c"(0));              // registers that the system keeps
-    __cpuid_count(7, 0, a, extended, dots, d);
+    __cpuid_count(7, 0, a, extended, dots, tiles);
     if (~extended & (1u << 5 | 1u << 8) || ~vectors & 0x6) return -1;  // AVX2, BMI2
     uint32_t more = 0;
     if (a >= 1) __cpuid_count(7, 1, more, b, c, d);
 #ifdef __AVX512F__
     if (~extended & (1u << 16 | 1u << 17 | 1u << 28 | 1u << 30 | 1u << 31) || ~vectors & 0xe6) return -1;
-    return (dots >> 11 & 1) | (more >> 5 & 1) << 1;  // AVX-512 VNNI, BF16
+    const bool amx = !(~tiles & (1u << 22 | 1u << 24 | 1u << 25) || ~vectors & 0x60000) && may_use_tiles();
+    return (dots >> 11 & 1) | (more >> 5 & 1) << 1 | amx << 2;  // AVX-512 VNNI, BF16; AMX tiles of both
 #else
     return more >> 4 & 1;  // AVX-VNNI
 #endif
@@ -520,11 +537,157 @@ void product_of(Size m, Size n, Size k, Size lda, Size ldb, Size ldc, bool add, 
     }
 }
 
+#if defined __AVX512F__ && defined __linux__
+#define MATRIX_TILES
+
+// The tiles of AMX: registers of up to 16 rows of 64 bytes. An instruction adds the product of two of them to a third.
+struct alignas(64) TileShapes {
+    uint8_t palette = 1, start = 0, reserved[14] = {};
+    uint16_t bytes[16] = {};
+    uint8_t rows[16] = {};
+};
+
+template <int TILE>
+inline void load_tile(const void* from, Size stride) {
+    asm volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(stride), "i"(TILE) : "memory");
+}
+template <int TILE>
+inline void store_tile(void* to, Size stride) {
+    asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(to), "r"(stride), "i"(TILE) : "memory");
+}
+template <int TILE>
+inline void start_tile(bool add, const void* from, Size stride) {
+    if (add)
+        load_tile<TILE>(from, stride);
+    else
+        asm volatile("tilezero %%tmm%c0" : : "i"(TILE));
+}
+
+// Dots sums the features behind the last whole tile. A row's sums of bfloat16 take other orders by tiles than by Dots, but
+// which features either takes depends on their number alone.
+struct TilesOfBytes {
+    typedef ByDotsOfBytes Dots;
+    template <int SUMS, int LEFT, int RIGHT>
+    static void add() {
+        asm volatile("tdpbusd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(SUMS), "i"(LEFT), "i"(RIGHT));
+    }
+};
+struct TilesOfHalves {
+    typedef ByDotsOfHalves Dots;
+    template <int SUMS, int LEFT, int RIGHT>
+    static void add() {
+        asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(SUMS), "i"(LEFT), "i"(RIGHT));
+    }
+};
+
+// R tiles of rows and V of columns of a product: 2 and at most 2, or 1 and at most 4. Strides are in bytes.
+template <class Kind, int R, int V>
+inline void square(Size steps, Size lda, Size ldb, Size ldc, bool add, const char* a, const char* b, char* c) {
+    constexpr int HIGH = R == 2 ? 5 : 4, FIRST = HIGH + 1, SECOND = R == 2 ? 7 : 6;
+    start_tile<0>(add, c, ldc);
+    if (V > 1) start_tile<1>(add, c + 64, ldc);
+    if (R == 2) start_tile<2>(add, c + 16 * ldc, ldc);
+    if (R == 2 && V > 1) start_tile<3>(add, c + 16 * ldc + 64, ldc);
+    if (R == 1 && V > 2) start_tile<2>(add, c + 128, ldc), start_tile<3>(add, c + 192, ldc);
+    for (; steps; steps--, a += 64, b += 16 * ldb) {
+        load_tile<4>(a, lda);
+        if (R == 2) load_tile<HIGH>(a + 16 * lda, lda);
+        load_tile<FIRST>(b, ldb);
+        Kind::template add<0, 4, FIRST>();
+        if (R == 2) Kind::template add<2, HIGH, FIRST>();
+        if (V > 1) {
+            load_tile<SECOND>(b + 64, ldb);
+            Kind::template add<1, 4, SECOND>();
+            if (R == 2) Kind::template add<3, HIGH, SECOND>();
+        }
+        if (R == 1 && V > 2) {
+            load_tile<7>(b + 128, ldb);
+            Kind::template add<2, 4, 7>();
+            load_tile<FIRST>(b + 192, ldb);
+            Kind::template add<3, 4, FIRST>();
+        }
+    }
+    store_tile<0>(c, ldc);
+    if (V > 1) store_tile<1>(c + 64, ldc);
+    if (R == 2) store_tile<2>(c + 16 * ldc, ldc);
+    if (R == 2 && V > 1) store_tile<3>(c + 16 * ldc + 64, ldc);
+    if (R == 1 && V > 2) store_tile<2>(c + 128, ldc), store_tile<3>(c + 192, ldc);
+}
+
+// Rows of tiles as this thread has configured them, 0 if it has not; see `UseOfTiles`.
+thread_local int tile_rows = 0;
+
+inline void shape_tiles(int low, int high) {
+    const int wanted = low | high << 8;
+    if (tile_rows == wanted) return;
+    tile_rows = wanted;
+    TileShapes shapes;
+    // The right factor is read by whole tiles. Without upper rows, `square` has sums in tiles 0 to 3 and rows in 4.
+    for (int tile = 0; tile < 8; tile++) {
+        const bool right = tile > (high ? 5 : 4), upper = high && (tile == 2 || tile == 3 || tile == 5);
+        shapes.bytes[tile] = 64, shapes.rows[tile] = (uint8_t)(right ? 16 : upper ? high : low);
+    }
+    asm volatile("ldtilecfg %0" : : "m"(shapes));
+}
+
+// Up to 32 rows, or whole multiples of 32, in R tiles. A slice of the columns and of TALL rows stays in the first cache.
+template <class Kind, int R>
+void rows_by_tiles(Size m, Size n, Size steps, Size lda, Size ldb, Size ldc, bool add, const char* a, const char* b,
+                   char* c) {
+    constexpr Size TALL = 32, DEEP = 16;
+    shape_tiles((int)std::min<Size>(m, 16), R == 1 ? 0 : (int)std::min<Size>(m, TALL) - 16);
+    for (Size deep = 0; deep < steps; deep += DEEP, a += 64 * DEEP, b += 16 * DEEP * ldb) {
+        const Size some = std::min(DEEP, steps - deep);
+        for (Size i = 0; i < m; i += TALL) {
+            Size j = 0;
+            auto strips = [&](auto vectors) {
+                constexpr int V = decltype(vectors)::value;
+                for (; j + V * 16 <= n; j += V * 16)
+                    square<Kind, R, V>(some, lda, ldb, ldc, add || deep, a + i * lda, b + j * 4, c + i * ldc + j * 4);
+            };
+            if (R == 1) strips(std::integral_constant<int, R == 1 ? 4 : 2>{});
+            strips(std::integral_constant<int, 2>{});
+            strips(std::integral_constant<int, 1>{});
+        }
+    }
+}
+
+template <class Kind>
+void product_by_tiles(Size m, Size n, Size k, Size lda, Size ldb, Size ldc, bool add, const void* left, const void* right,
+                      void* result) {
+    constexpr Size SIZE = sizeof(typename Kind::Dots::Left), DEPTH = 64 / SIZE;
+    const Size steps = k / DEPTH, whole = steps * DEPTH, tall = m / 32 * 32, rest = m - tall;
+    auto a = (const char*)left, b = (const char*)right;
+    auto c = (char*)result;
+    const Size to_a = lda * SIZE, to_b = ldb * 4, to_c = ldc * 4;
+    if (steps && tall) rows_by_tiles<Kind, 2>(tall, n, steps, to_a, to_b, to_c, add, a, b, c);
+    if (steps && rest > 16)
+        rows_by_tiles<Kind, 2>(rest, n, steps, to_a, to_b, to_c, add, a + tall * to_a, b, c + tall * to_c);
+    else if (steps && rest)
+        rows_by_tiles<Kind, 1>(rest, n, steps, to_a, to_b, to_c, add, a + tall * to_a, b, c + tall * to_c);
+    if (whole < k)
+        product_of<typename Kind::Dots>(m, n, k - whole, lda, ldb, ldc, add || steps, a + whole * SIZE,
+                                        b + whole * ldb * SIZE, c);
+}
+
+#endif
+
+// At its end this thread no longer uses tiles, whose state the system would otherwise save whenever it takes turns.
+struct UseOfTiles {
+    ~UseOfTiles() {
+#ifdef MATRIX_TILES
+        if (tile_rows) asm volatile("tilerelease");
+        tile_rows = 0;
+#endif
+    }
+};
+
 Product products[3];  // of each precision
 bool fast_halves;     // products in bfloat16 are faster than in float32
 
 constexpr int PANEL = 64;     // columns of a product that are computed together
 constexpr int BLOCK = 384;    // rows of a block
+constexpr int ENDED = 96;     // rows whose sums stay in the first cache until they are results
 constexpr int QUERIES = 192;  // queries of a sequence that attention computes together
 constexpr int KEYS = 256;     // keys of a tile of attention
 constexpr int MARGIN = 64;    // bytes behind each buffer, for vectors that begin at its last element
@@ -929,8 +1092,8 @@ void linear_panels(const Linear& weight, const void* operand, int stride, const 
     constexpr bool EXACT = PRECISION == FLOAT32;
     const int half = ENDING == GATE ? weight.panels / 2 : 0;
     const size_t panel = (size_t)weight.depth * PANEL * bytes_of(PRECISION);
-    float* tile = scratch.tile.need<float>(BLOCK * PANEL);
-    float* other = ENDING == GATE ? scratch.gate.need<float>(BLOCK * PANEL) : nullptr;
+    float* tile = scratch.tile.need<float>(ENDED * PANEL);
+    float* other = ENDING == GATE ? scratch.gate.need<float>(ENDED * PANEL) : nullptr;
     const char* packed = weight.weight.as<char>();
     auto finished = [&](const float* from, int n, int j, float step) {
         Floats bias = load(weight.bias.as<float>() + n + j);
@@ -940,21 +1103,25 @@ void linear_panels(const Linear& weight, const void* operand, int stride, const 
         Floats exact = __builtin_convertvector(whole, Floats) - load(weight.sums.as<float>() + n + j);
         return exact * (load(weight.scales.as<float>() + n + j) * step) + bias;
     };
-    for (int p = panels.first; p < panels.end; p++) {
-        products[PRECISION](rows, PANEL, weight.depth, stride, PANEL, PANEL, false, operand, packed + p * panel, tile);
-        if (ENDING == GATE)
-            products[PRECISION](rows, PANEL, weight.depth, stride, PANEL, PANEL, false, operand,
-                    packed + (p + half) * panel, other);
+    auto part_of = [&](int p, int first, int count) {
+        const char* from = (const char*)operand + (size_t)first * stride * bytes_of(PRECISION);
+        auto times = [&](int panel_number, float* to) {
+            products[PRECISION](count, PANEL, weight.depth, stride, PANEL, PANEL, false, from, packed + panel_number * panel,
+                                to);
+        };
+        times(p, tile);
+        if (ENDING == GATE) times(p + half, other);
         const int n = p * PANEL;
-        for (int row = 0; row < rows; row++) {
+        for (int row = first; row < first + count; row++) {
             const float step = PRECISION == INT8 ? scale[row] : 0;
+            const float *sums = tile + (row - first) * PANEL, *gates = ENDING == GATE ? other + (row - first) * PANEL : nullptr;
             float* to = y ? y + (size_t)row * ldy + n : nullptr;
             Floats peak{}, nothing{};
             for (int j = 0; j < PANEL; j += LANES) {
-                Floats v = finished(tile + row * PANEL, n, j, step);
+                Floats v = finished(sums, n, j, step);
                 if (ENDING == ACTIVATE) v = activate<EXACT>(v, activation);
                 if (ENDING == GATE)
-                    v = activate<EXACT>(v, activation) * finished(other + row * PANEL, n + half * PANEL, j, step);
+                    v = activate<EXACT>(v, activation) * finished(gates, n + half * PANEL, j, step);
                 if (ENDING == ADD) v += load(to + j);
                 if (ENDING == SET || ENDING == ADD) {
                     store(to + j, v);
@@ -975,7 +1142,9 @@ void linear_panels(const Linear& weight, const void* operand, int stride, const 
                 store(kept + LANES, load(kept + LANES) + nothing);
             }
         }
-    }
+    };
+    for (int p = panels.first; p < panels.end; p++)
+        for (int first = 0; first < rows; first += ENDED) part_of(p, first, std::min(ENDED, rows - first));
 }
 
 // y (rows, N) = operand (rows, K) times the weight, and what `ENDING` says. For ACTIVATE and GATE the results are
@@ -1153,8 +1322,10 @@ struct Attention {
     const bool apart = distances.rows > 0, to_content = distances.keys[0].at, to_position = distances.queries[0].at;
     // Rows of the table by the position of the key minus that of the query; they never increase with it.
     const int32_t* const row_of = apart ? (const int32_t*)terms->values + terms->middle : nullptr;
-    // Tiles of keys begin and end at the same places of a text for every block of its queries, so that its sums do too.
-    const int first = keys_of(place, length, radius).first / LANES * LANES;
+    // Tiles of keys begin and end at the same places of a text for every block of its queries, so that its sums do too; in
+    // bfloat16 at multiples of the keys that an instruction may sum.
+    const int together = halves ? 32 : 16;
+    const int first = keys_of(place, length, radius).first / together * together;
     const int end = keys_of(place + rows - 1, length, radius).end;
     float* const query = scratch.query.need<float>((size_t)QUERIES * deep);
     float* const score = scratch.scores.need<float>((size_t)QUERIES * KEYS);
@@ -1218,7 +1389,7 @@ struct Attention {
         const int shared = head / (layer.heads / layer.shared);
         const float* k = qkv + (layer.heads + shared) * width;
         const float* v = k + layer.shared * width;
-        auto columns_of = [](int count) { return up(count, count <= 64 ? 16 : 64); };
+        auto columns_of = [this](int count) { return up(count, count <= 64 ? together : 64); };
         auto pack = [&](int at, int count, void* to_keys, void* to_values) {
             const int columns = columns_of(count);
             pack_keys(k + at * stride, stride, count, width, columns, halves, (uint32_t*)to_keys);
@@ -1630,6 +1801,7 @@ struct Job {
     virtual ~Job() = default;
 
     void guarded() {
+        UseOfTiles tiles;
         try {
             join();
         } catch (const std::exception& error) {
@@ -1882,6 +2054,7 @@ int by_crew(const std::shared_ptr<Encoder>& encoder, const NativeRun& run, int t
             the_pool().withdraw(crew);
         }
     } dismissed{job.get()};
+    UseOfTiles tiles;
     Borrowed<Scratch> scratch(encoder->scratches);
     Borrowed<States> states(encoder->states);
     Piece piece{encoder.get(), &run, 0, run.sequences, 0, (int)run.offsets[run.sequences], &*states};
@@ -2172,9 +2345,10 @@ int shared_by(const What& what) {
     }
 }
 
-// Whether products of a precision are exact where their result is known, for every number of rows and vectors of a tile.
+// Whether products of a precision are exact where their result is known, for every number of rows and vectors of a tile,
+// and of tiles of AMX, with features behind the last whole one.
 bool proved(int precision) {
-    constexpr int M = 2 * TILE_ROWS - 1, N = PANEL, K = 64;
+    constexpr int M = 49, N = PANEL, K = 80;
     std::vector<float> weight(N * K);
     std::vector<int> left(M * K);
     // Whole numbers that every precision holds exactly; each row's largest is 127, so its int8 scale is 1. Two
@@ -2191,22 +2365,31 @@ bool proved(int precision) {
         if (precision == BFLOAT16) memcpy(a.data() + 2 * i, &half, 2);
         if (precision == INT8) a[i] = (uint8_t)(left[i] + BYTE_OFFSET);
     }
+    std::vector<double> exact(M * N);
+    for (int m = 0; m < M; m++)
+        for (int n = 0; n < N; n++)
+            for (int k = 0; k < K; k++) exact[m * N + n] += left[m * K + k] * (double)weight[n * K + k];
     std::vector<float> c(M * N);
-    for (int rows = 1; rows <= M; rows++)
+    auto right = [&](int rows) {
         for (int columns : {N, 3 * LANES}) {
             products[precision](rows, columns, K, K, N, N, false, a.data(), packed.weight.at, c.data());
             for (int m = 0; m < rows; m++)
                 for (int n = 0; n < columns; n++) {
-                    double exact = 0, computed = c[m * N + n];
-                    for (int k = 0; k < K; k++) exact += left[m * K + k] * (double)weight[n * K + k];
+                    double computed = c[m * N + n];
                     if (precision == INT8) {
                         int32_t whole;
                         memcpy(&whole, &c[m * N + n], 4);
                         computed = (whole - (double)packed.sums.as<float>()[n]) * packed.scales.as<float>()[n];
                     }
-                    if (!(std::fabs(computed - exact) < 0.5)) return false;
+                    if (!(std::fabs(computed - exact[m * N + n]) < 0.5)) return false;
                 }
         }
+        return true;
+    };
+    for (int rows = 1; rows < 2 * TILE_ROWS; rows++)
+        if (!right(rows)) return false;
+    for (int rows : {16, 17, 32, 33, 49})
+        if (!right(rows)) return false;
     return true;
 }
 
@@ -2223,6 +2406,11 @@ int choose_products(int instructions) {
 #ifdef DOTS_OF_HALVES
     if (instructions & 2) products[BFLOAT16] = product_of<ByDotsOfHalves>, fast_halves = true;
 #endif
+#ifdef MATRIX_TILES
+    if (instructions & 4 && may_use_tiles())
+        products[INT8] = product_by_tiles<TilesOfBytes>, products[BFLOAT16] = product_by_tiles<TilesOfHalves>;
+#endif
+    UseOfTiles tiles;
     int right = 0;
     for (int precision = FLOAT32; precision <= INT8; precision++)
         if (proved(precision)) right |= 1 << precision;

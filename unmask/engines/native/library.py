@@ -26,10 +26,12 @@ class InstructionSet(NamedTuple):
     level: str
     """The build of the library."""
     dots: int = 0
-    """Instructions beyond the build's: sums of products of bytes (bit 1) and of bfloat16 (bit 2)."""
+    """Instructions beyond the build's: sums of products of bytes (bit 1) and of bfloat16 (bit 2), and
+    of both by the tiles of AMX (bit 4)."""
 
 
 _X86 = {
+    "amx": InstructionSet("x86-64-v4", 1 | 2 | 4),
     "avx512_bf16": InstructionSet("x86-64-v4", 1 | 2),
     "avx512_vnni": InstructionSet("x86-64-v4", 1),
     "avx512": InstructionSet("x86-64-v4"),
