@@ -31,7 +31,7 @@ BUGS = {
     "the last of five rows": ("case 5: tile<Kind, 5, V>", "case 5: tile<Kind, 4, V>", 0),
 }
 BUGS_OF_TILES = {
-    "lower rows": ("load_tile<HIGH>(a + 16 * lda, lda)", "load_tile<HIGH>(a + 15 * lda, lda)"),
+    "lower rows": ("load_tile<BELOW>(a + 16 * lda, lda)", "load_tile<BELOW>(a + 15 * lda, lda)"),
     "the third strip of few rows": ("Kind::template add<2, 4, 7>();", ""),
     "the number of lower rows": ("std::min<Size>(m, TALL) - 16", "std::min<Size>(m, TALL) - 17"),
     "features behind the last whole tile": ("lda, ldb, ldc, add || steps,", "lda, ldb, ldc, add,"),

@@ -580,10 +580,11 @@ struct TilesOfHalves {
     }
 };
 
-// R tiles of rows and V of columns of a product: 2 and at most 2, or 1 and at most 4. Strides are in bytes.
+// R tiles of rows and V of columns of a product: 2 and at most 2, or 1 and at most 4. Strides are in bytes. Sums are in
+// tiles 0 to 3, rows of the left factor in 4 and, of those below them, in 5, columns of the right one in the others.
 template <class Kind, int R, int V>
 inline void square(Size steps, Size lda, Size ldb, Size ldc, bool add, const char* a, const char* b, char* c) {
-    constexpr int HIGH = R == 2 ? 5 : 4, FIRST = HIGH + 1, SECOND = R == 2 ? 7 : 6;
+    constexpr int BELOW = R == 2 ? 5 : 4, RIGHT = BELOW + 1, NEXT = R == 2 ? 7 : 6;
     start_tile<0>(add, c, ldc);
     if (V > 1) start_tile<1>(add, c + 64, ldc);
     if (R == 2) start_tile<2>(add, c + 16 * ldc, ldc);
@@ -591,20 +592,20 @@ inline void square(Size steps, Size lda, Size ldb, Size ldc, bool add, const cha
     if (R == 1 && V > 2) start_tile<2>(add, c + 128, ldc), start_tile<3>(add, c + 192, ldc);
     for (; steps; steps--, a += 64, b += 16 * ldb) {
         load_tile<4>(a, lda);
-        if (R == 2) load_tile<HIGH>(a + 16 * lda, lda);
-        load_tile<FIRST>(b, ldb);
-        Kind::template add<0, 4, FIRST>();
-        if (R == 2) Kind::template add<2, HIGH, FIRST>();
+        if (R == 2) load_tile<BELOW>(a + 16 * lda, lda);
+        load_tile<RIGHT>(b, ldb);
+        Kind::template add<0, 4, RIGHT>();
+        if (R == 2) Kind::template add<2, BELOW, RIGHT>();
         if (V > 1) {
-            load_tile<SECOND>(b + 64, ldb);
-            Kind::template add<1, 4, SECOND>();
-            if (R == 2) Kind::template add<3, HIGH, SECOND>();
+            load_tile<NEXT>(b + 64, ldb);
+            Kind::template add<1, 4, NEXT>();
+            if (R == 2) Kind::template add<3, BELOW, NEXT>();
         }
         if (R == 1 && V > 2) {
             load_tile<7>(b + 128, ldb);
             Kind::template add<2, 4, 7>();
-            load_tile<FIRST>(b + 192, ldb);
-            Kind::template add<3, 4, FIRST>();
+            load_tile<RIGHT>(b + 192, ldb);
+            Kind::template add<3, 4, RIGHT>();
         }
     }
     store_tile<0>(c, ldc);
@@ -614,18 +615,18 @@ inline void square(Size steps, Size lda, Size ldb, Size ldc, bool add, const cha
     if (R == 1 && V > 2) store_tile<2>(c + 128, ldc), store_tile<3>(c + 192, ldc);
 }
 
-// Rows of tiles as this thread has configured them, 0 if it has not; see `UseOfTiles`.
+// What `shape_tiles` was called with last in this thread, 0 if its tiles have no shapes; see `UseOfTiles`.
 thread_local int tile_rows = 0;
 
-inline void shape_tiles(int low, int high) {
-    const int wanted = low | high << 8;
+// The shapes of tiles for `square`, with so many rows in the upper tile and in that below it, if there is one.
+inline void shape_tiles(int rows, int below) {
+    const int wanted = rows | below << 8;
     if (tile_rows == wanted) return;
     tile_rows = wanted;
     TileShapes shapes;
-    // The right factor is read by whole tiles. Without upper rows, `square` has sums in tiles 0 to 3 and rows in 4.
     for (int tile = 0; tile < 8; tile++) {
-        const bool right = tile > (high ? 5 : 4), upper = high && (tile == 2 || tile == 3 || tile == 5);
-        shapes.bytes[tile] = 64, shapes.rows[tile] = (uint8_t)(right ? 16 : upper ? high : low);
+        const bool right = tile > (below ? 5 : 4), lower = below && (tile == 2 || tile == 3 || tile == 5);
+        shapes.bytes[tile] = 64, shapes.rows[tile] = (uint8_t)(right ? 16 : lower ? below : rows);
     }
     asm volatile("ldtilecfg %0" : : "m"(shapes));
 }
@@ -669,7 +670,6 @@ void product_by_tiles(Size m, Size n, Size k, Size lda, Size ldb, Size ldc, bool
         product_of<typename Kind::Dots>(m, n, k - whole, lda, ldb, ldc, add || steps, a + whole * SIZE,
                                         b + whole * ldb * SIZE, c);
 }
-
 #endif
 
 // At its end this thread no longer uses tiles, whose state the system would otherwise save whenever it takes turns.
@@ -687,7 +687,7 @@ bool fast_halves;     // products in bfloat16 are faster than in float32
 
 constexpr int PANEL = 64;     // columns of a product that are computed together
 constexpr int BLOCK = 384;    // rows of a block
-constexpr int ENDED = 96;     // rows whose sums stay in the first cache until they are results
+constexpr int AT_ONCE = 96;   // rows of a product whose sums stay in the first cache until results are computed of them
 constexpr int QUERIES = 192;  // queries of a sequence that attention computes together
 constexpr int KEYS = 256;     // keys of a tile of attention
 constexpr int MARGIN = 64;    // bytes behind each buffer, for vectors that begin at its last element
@@ -1092,8 +1092,8 @@ void linear_panels(const Linear& weight, const void* operand, int stride, const 
     constexpr bool EXACT = PRECISION == FLOAT32;
     const int half = ENDING == GATE ? weight.panels / 2 : 0;
     const size_t panel = (size_t)weight.depth * PANEL * bytes_of(PRECISION);
-    float* tile = scratch.tile.need<float>(ENDED * PANEL);
-    float* other = ENDING == GATE ? scratch.gate.need<float>(ENDED * PANEL) : nullptr;
+    float* tile = scratch.tile.need<float>(AT_ONCE * PANEL);
+    float* other = ENDING == GATE ? scratch.gate.need<float>(AT_ONCE * PANEL) : nullptr;
     const char* packed = weight.weight.as<char>();
     auto finished = [&](const float* from, int n, int j, float step) {
         Floats bias = load(weight.bias.as<float>() + n + j);
@@ -1144,7 +1144,7 @@ void linear_panels(const Linear& weight, const void* operand, int stride, const 
         }
     };
     for (int p = panels.first; p < panels.end; p++)
-        for (int first = 0; first < rows; first += ENDED) part_of(p, first, std::min(ENDED, rows - first));
+        for (int first = 0; first < rows; first += AT_ONCE) part_of(p, first, std::min(AT_ONCE, rows - first));
 }
 
 // y (rows, N) = operand (rows, K) times the weight, and what `ENDING` says. For ACTIVATE and GATE the results are
