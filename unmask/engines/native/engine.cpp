@@ -454,6 +454,8 @@ constexpr int TILE_ROWS = 6;
 // Bytes of a column of the right factor that stay in the cache: the second one, or for a few rows, which read weights at
 // the speed of memory, the first, so that every strip of a slice is read before the next.
 constexpr Size SLICE = 3072, FEW_SLICE = LANES == 16 ? SLICE : 256, FEW = 12;
+// Rows of the right factor that are fetched ahead of their use: what a processor fetches by itself ends with a page.
+constexpr Size AHEAD = 16;
 
 // R rows and V vectors of columns of a product, summed in registers, feature after feature, so that the bits of a row
 // depend on no other row.
@@ -474,6 +476,8 @@ inline void tile(Size k, Size lda, Size ldb, Size ldc, bool add, const typename 
             for (int v = 0; v < V; v++) sums[r][v] = vector_at<Sums>(c + r * ldc + v * LANES);
     for (Size i = 0; i < k; i += Kind::TOGETHER, b += ldb * Kind::TOGETHER) {
         typename Kind::Columns columns[V];
+#pragma GCC unroll 4
+        for (int v = 0; v < V; v++) __builtin_prefetch(b + (AHEAD * ldb + v * LANES) * Kind::TOGETHER);
 #pragma GCC unroll 4
         for (int v = 0; v < V; v++) columns[v] = Kind::columns(b + v * LANES * Kind::TOGETHER);
 #pragma GCC unroll 6
@@ -593,6 +597,8 @@ inline void square(Size steps, Size lda, Size ldb, Size ldc, bool add, const cha
     for (; steps; steps--, a += 64, b += 16 * ldb) {
         load_tile<4>(a, lda);
         if (R == 2) load_tile<BELOW>(a + 16 * lda, lda);
+        for (Size i = AHEAD; i < AHEAD + 16; i++)
+            for (int v = 0; v < V; v++) __builtin_prefetch(b + i * ldb + v * 64);
         load_tile<RIGHT>(b, ldb);
         Kind::template add<0, 4, RIGHT>();
         if (R == 2) Kind::template add<2, BELOW, RIGHT>();
