@@ -1,7 +1,9 @@
 """A running explorer and a headless Chromium that can reach nothing else."""
 
 import socket
+import sys
 import threading
+import traceback
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -133,10 +135,40 @@ class Watch:
     foreign: list = field(default_factory=list)
     errors: list = field(default_factory=list)
 
+    def asked(self, request):
+        """Keep the address of a request that would leave this machine; the browser resolves no other name."""
+        if request.url.startswith(("http", "ws")) and not request.url.startswith("http://127.0.0.1:"):
+            self.foreign.append(request.url)
+
     def said(self, message):
         """Keep an error or a warning of the console, with the address it is about."""
         if message.type in ("error", "warning"):
             self.errors.append(f"{message.text} ({message.location['url']})")
+
+
+OPEN = []
+"""The pages of the test that runs, and what they did that they should not have."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Report of a failed test what its pages show and where the threads of the servers are."""
+    report = yield
+    if report.when == "call" and report.failed:
+        for page, watch in OPEN:
+            try:
+                shown = page.inner_text("body", timeout=2000)
+            except Exception as error:
+                shown = f"nothing to read: {error}"
+            report.sections.append((page.url, "\n".join([*watch.errors, shown])))
+        names = {thread.ident: thread.name for thread in threading.enumerate()}
+        stacks = [
+            f"{names.get(ident)}\n{''.join(traceback.format_stack(frame))}"
+            for ident, frame in sys._current_frames().items()
+            if ident != threading.get_ident()
+        ]
+        report.sections.append(("threads", "\n".join(stacks)))
+    return report
 
 
 @contextmanager
@@ -145,20 +177,16 @@ def opened(browser, expected_errors=(), **options):
     watch = Watch()
     context = browser.new_context(viewport={"width": 1440, "height": 900}, **options)
 
-    def guard(route):
-        if route.request.url.startswith("http://127.0.0.1:"):
-            route.continue_()
-        else:
-            watch.foreign.append(route.request.url)
-            route.abort()
-
-    context.route("**/*", guard)
+    # No request is held up to be judged: one may be lost on its way through another process.
+    context.on("request", watch.asked)
     context.add_init_script(TIMERS)
     page = context.new_page()
     page.set_default_timeout(PATIENCE)
     page.on("console", watch.said)
     page.on("pageerror", lambda error: watch.errors.append(str(error)))
+    OPEN.append((page, watch))
     yield page
+    OPEN.remove((page, watch))
     context.close()
     assert watch.foreign == []
     # The tests themselves read pixels back, about which the browser warns.
