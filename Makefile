@@ -47,14 +47,14 @@ clean:
 	rm -rf .venv
 
 .venv/slow.stamp: .venv/dev.stamp
-	$(BIN)/pip install --disable-pip-version-check --quiet -c constraints.txt -e '.[clients,lance,umap]' ziglang moto flask flask-cors s3fs dask daft
+	$(BIN)/pip install --disable-pip-version-check --quiet -c constraints.txt -e models -e '.[clients,lance,umap]' ziglang moto flask flask-cors s3fs dask daft
 	touch $@
 
-.venv/run.stamp: pyproject.toml constraints.txt hatch_build.py unmask/engines/native/engine.cpp
+.venv/run.stamp: pyproject.toml constraints.txt models/pyproject.toml hatch_build.py unmask/engines/native/engine.cpp
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --disable-pip-version-check --quiet -c constraints.txt -e '.[default,explorer]'
+	$(BIN)/pip install --disable-pip-version-check --quiet -c constraints.txt -e models -e '.[default,explorer]'
 	touch $@
 
 .venv/dev.stamp: .venv/run.stamp
-	$(BIN)/pip install --disable-pip-version-check --quiet -c constraints.txt -e '.[default,explorer,sentencepiece,search,ann,dev]'
+	$(BIN)/pip install --disable-pip-version-check --quiet -c constraints.txt -e models -e '.[default,explorer,sentencepiece,search,ann,dev]'
 	touch $@

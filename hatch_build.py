@@ -1,7 +1,8 @@
 """Build the native library into the package where a C++ compiler is found; without one the package is pure.
 
 The compiler is that of the environment variable CXX, else c++, g++ or clang++, else the one of the package
-ziglang. `python hatch_build.py` builds it in a checkout.
+ziglang. `python hatch_build.py` builds it in a checkout. A wheel is for this machine, or for the platform
+that the environment variable UNMASK_WHEEL names, one of `PLATFORMS`: Zig compiles for each of them anywhere.
 """
 
 import contextlib
@@ -15,7 +16,7 @@ import sysconfig
 import tempfile
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 HERE = Path(__file__).parent
 FOLDER = HERE / "unmask" / "engines" / "native"
@@ -25,6 +26,30 @@ OPTIONS = (
 )
 OF_SYSTEMS = {"Linux": ("-fPIC", "-s"), "Darwin": ("-fPIC",), "Windows": ("-s",)}
 """Options that differ."""
+ZIG = (sys.executable, "-m", "ziglang", "c++")
+
+
+class Platform(NamedTuple):
+    """What a wheel is built for."""
+
+    system: str
+    """As `platform.system` has it."""
+    machine: str
+    target: str
+    """As Zig has it, with the oldest version of the system's library."""
+
+
+PLATFORMS = {
+    "manylinux_2_28_x86_64": Platform("Linux", "x86_64", "x86_64-linux-gnu.2.28"),
+    "manylinux_2_28_aarch64": Platform("Linux", "aarch64", "aarch64-linux-gnu.2.28"),
+    "musllinux_1_2_x86_64": Platform("Linux", "x86_64", "x86_64-linux-musl"),
+    "musllinux_1_2_aarch64": Platform("Linux", "aarch64", "aarch64-linux-musl"),
+    "macosx_11_0_x86_64": Platform("Darwin", "x86_64", "x86_64-macos.11.0"),
+    "macosx_11_0_arm64": Platform("Darwin", "arm64", "aarch64-macos.11.0"),
+    "win_amd64": Platform("Windows", "amd64", "x86_64-windows-gnu"),
+    "any": Platform("", "", ""),
+}
+"""Those of wheels, by their tags; the last one is without the library."""
 
 
 def compiler() -> list[str] | None:
@@ -37,15 +62,16 @@ def compiler() -> list[str] | None:
         path = shutil.which(name)
         if path:
             return [path]
-    return [sys.executable, "-m", "ziglang", "c++"] if find_spec("ziglang") else None
+    return [*ZIG] if find_spec("ziglang") else None
 
 
 def build() -> list[Path]:
     """Build what is not there yet; the files of the library, or none where it cannot be built."""
     library = _library()
-    if not library.LEVELS:
+    levels = library.levels(platform.machine()) if platform.system() in library.SUFFIXES else ()
+    if not levels:
         return []
-    wanted = {level: library.file_of(level) for level in library.LEVELS}
+    wanted = {level: library.file_of(level) for level in levels}
     command = compiler()
     for level, file in wanted.items():
         if file.exists():
@@ -62,10 +88,30 @@ def build() -> list[Path]:
                 file=sys.stderr,
             )
             return []
-    for old in set(FOLDER.glob(f"engine-*.{library.SUFFIX}")) - set(wanted.values()):
+    suffix = library.SUFFIXES[platform.system()]
+    for old in set(FOLDER.glob(f"engine-*.{suffix}")) - set(wanted.values()):
         with contextlib.suppress(OSError):  # Windows keeps one that is in use
             old.unlink()
     return list(wanted.values())
+
+
+def build_for(name: str, folder: Path) -> list[Path]:
+    """Build the library of a platform into a folder.
+
+    Raises:
+        SystemExit: the platform is not one of `PLATFORMS`, or Zig is not installed.
+        subprocess.CalledProcessError: the compiler refused it.
+    """
+    if name not in PLATFORMS:
+        raise SystemExit(f"unmask: UNMASK_WHEEL is {name!r}; it can be {', '.join(PLATFORMS)}")
+    system, machine, target = PLATFORMS[name]
+    library, files = _library(), []
+    if library.levels(machine) and find_spec("ziglang") is None:
+        raise SystemExit(f"unmask: a wheel for {name} needs the package ziglang; install it")
+    for level in library.levels(machine):
+        files.append(folder / library.file_of(level, system).name)
+        _compile(command_of([*ZIG, "-target", target], level, system), library.SOURCE, files[-1])
+    return files
 
 
 def command_of(compiler: list[str], level: str, system: str) -> list[str]:
@@ -112,12 +158,24 @@ else:
             """Build, and name the files."""
             if self.target_name != "wheel":
                 return
-            files = build()
-            if files:
-                system = sysconfig.get_platform().replace("-", "_").replace(".", "_")
-                build_data["pure_python"] = False
-                build_data["tag"] = f"py3-none-{system}"
+            name = os.environ.get("UNMASK_WHEEL")
+            if name:
+                self.folder = tempfile.TemporaryDirectory()
+                files = build_for(name, Path(self.folder.name))
+                inside = FOLDER.relative_to(HERE)
+                build_data["force_include"] |= {str(file): str(inside / file.name) for file in files}
+            else:
+                name = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+                files = build()
                 build_data["artifacts"] += [str(file.relative_to(HERE)) for file in files]
+            if files:
+                build_data["pure_python"] = False
+                build_data["tag"] = f"py3-none-{name}"
+
+        def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+            """Remove what was built for another platform."""
+            if hasattr(self, "folder"):
+                self.folder.cleanup()
 
 
 if __name__ == "__main__":

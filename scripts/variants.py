@@ -29,7 +29,7 @@ from unmask.models.load import load
 from unmask.spec import EncoderSpec, Rotary, SlidingWindow, SlidingWindowGlobal, SoftmaxAttention
 from unmask.training.pretrain import Callback, pretrain
 
-SHIPPED = Path(__file__).parents[1] / "unmask" / "shipped" / "variants"
+SHIPPED = Path(__file__).parents[1] / "models" / "unmask_models" / "variants"
 SIZES = Sizes(tokens=128)
 RADIUS = 4
 OBJECTIVE = {"kind": "masked", "rate": 0.3, "replacement": "mask"}

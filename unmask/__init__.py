@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 from unmask.errors import UnmaskError
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "AdapterModel": "unmask.models.adapters",

@@ -97,10 +97,10 @@ def cpuinfo():
 
 def instructions(python):
     """What each build of the library says of the processor on which a Python runs."""
-    files = [str(library.file_of(level)) for level in library.LEVELS]
+    files = [str(library.file_of(level)) for level in library.levels(platform.machine())]
     code = f"import ctypes; print([ctypes.CDLL(file).native_instructions() for file in {files}])"
     ran = subprocess.run([*python, "-c", code], check=True, capture_output=True, text=True, timeout=120)
-    return dict(zip(library.LEVELS, json.loads(ran.stdout), strict=True))
+    return dict(zip(library.levels(platform.machine()), json.loads(ran.stdout), strict=True))
 
 
 x86_library = pytest.mark.skipif(

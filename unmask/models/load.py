@@ -95,9 +95,10 @@ def load(
             so for folders of up to 64 MB, which takes about 0.15 s. Sizes are always compared.
         family: ``"elmo"`` loads an ELMo, which is not a Transformer, as an `ElmoModel`, from a folder that
             `save_elmo` wrote or one with the authors' ``options.json`` and ``.hdf5``.
-        adapter: a folder with an adapter, as `unmask.finetune` or `peft` writes it, or the name of one that
-            comes with unmask (``"sentiment"``, ``"entailment"``, ``"names"`` and ``"answers"``, of the model
-            "default"). Its low-rank updates are added to the weights, and its head replaces the model's.
+        adapter: a folder with an adapter, as `unmask.finetune` or `peft` writes it, or the name of one in the
+            package unmask-models (``"sentiment"``, ``"entailment"``, ``"names"`` and ``"answers"``, of the
+            model "default"). Its low-rank updates are added to the weights, and its head replaces the
+            model's.
         backend: ``"native"`` runs the layers in unmask's own library for CPUs, ``"torch"`` in torch; None
             takes the native library where it was built and supports the model, the dtype and the processor
             (see ``unmask kernels``).

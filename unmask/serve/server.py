@@ -13,7 +13,6 @@ from unmask.base import optional
 from unmask.base.arguments import whole_number
 from unmask.errors import InvalidRequest, quoted
 from unmask.serve.settings import Limits
-from unmask.serve.stopping import stops
 from unmask.serve.tracing import check_tracing
 
 if TYPE_CHECKING:
@@ -130,9 +129,9 @@ def serve(
     optional.require("serve")
     check_tracing(otlp_endpoint)
     limits = limits or Limits()
-    with stops(), listen(host, port, keys) as listening:
-        from unmask.serve.stopping import run
+    from unmask.serve.stopping import run, stops
 
+    with stops(), listen(host, port, keys) as listening:
         loaded = {name: model() if callable(model) else model for name, model in models.items()}
         opened = {name: index() if callable(index) else index for name, index in (indexes or {}).items()}
         app = make_app(

@@ -49,14 +49,13 @@ def models(
     json: JsonOption = False,
 ) -> None:
     """List published checkpoints of every family, those on this machine, and adapters."""
-    from importlib.util import find_spec
-
-    from unmask.families import DEFAULT_NAME, DEFAULT_PACKAGE, FAMILIES
+    from unmask.base.optional import installed
+    from unmask.families import DEFAULT_NAME, FAMILIES
     from unmask.spec.shapes import parameter_count
     from unmask.weights.read.find import cached
 
     on_disk = dict.fromkeys(cached(), CACHED)
-    if find_spec(DEFAULT_PACKAGE) is not None:
+    if installed("default"):
         on_disk[DEFAULT_NAME] = INSTALLED
     shipped = _shipped_adapters()
     rows = [
@@ -80,17 +79,19 @@ def models(
         print_json(rows)
         return
     _show(rows)
-    _show_adapters(shipped)
+    if shipped:
+        _show_adapters(shipped)
     others = ", ".join(family.name for family in FAMILIES if not family.published)
     sentence = f"Families without a published checkpoint in common use: {others}"
     console(width=100).print(sentence, soft_wrap=False)
 
 
 def _shipped_adapters() -> tuple[AdapterRow, ...]:
+    from unmask.base.optional import installed
     from unmask.spec import ROLES
     from unmask.weights.adapters.adapter import SHIPPED_ADAPTERS, find_adapter
 
-    adapters = [find_adapter(name) for name in SHIPPED_ADAPTERS]
+    adapters = [find_adapter(name) for name in SHIPPED_ADAPTERS] if installed("models") else []
     return tuple(
         AdapterRow(
             adapter.name, str(ROLES[adapter.role].command), tuple(adapter.config.get("id2label", {}).values())
@@ -101,7 +102,7 @@ def _shipped_adapters() -> tuple[AdapterRow, ...]:
 
 def _show_adapters(rows: tuple[AdapterRow, ...]) -> None:
     screen = console(width=100)
-    screen.print("[bold]adapters[/bold] of default, which come with unmask")
+    screen.print("[bold]adapters[/bold] of default, in the package unmask-models")
     grid = table(None, "  --adapter", "command", "labels")
     for row in rows:
         grid.add_row(f"  {row.name}", f"unmask {row.command}", ", ".join(map(safe, row.labels)))

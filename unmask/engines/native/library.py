@@ -4,6 +4,7 @@ import ctypes
 import hashlib
 import os
 import platform
+import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -30,6 +31,17 @@ class InstructionSet(NamedTuple):
     of both by the tiles of AMX (bit 4)."""
 
 
+class Features(NamedTuple):
+    """What operating systems call the instructions of a build."""
+
+    linux: str
+    """Flags in ``/proc/cpuinfo``."""
+    darwin: str
+    """A name for ``sysctl``."""
+    windows: int
+    """A number for ``IsProcessorFeaturePresent``."""
+
+
 _X86 = {
     "amx": InstructionSet("x86-64-v4", 1 | 2 | 4),
     "avx512_bf16": InstructionSet("x86-64-v4", 1 | 2),
@@ -44,12 +56,16 @@ _ARM = {
     "neon": InstructionSet("armv8-a"),
 }
 _OF_MACHINES = {"x86_64": _X86, "amd64": _X86, "aarch64": _ARM, "arm64": _ARM}
-SUFFIX = {"Linux": "so", "Darwin": "dylib", "Windows": "dll"}.get(platform.system())
-"""Of the library's file; None on systems that it is not for."""
-INSTRUCTION_SETS = _OF_MACHINES.get(platform.machine().lower(), {}) if SUFFIX else {}
+SUFFIXES = {"Linux": "so", "Darwin": "dylib", "Windows": "dll"}
+"""Of the library's file, by the operating systems that it is for."""
+INSTRUCTION_SETS = _OF_MACHINES.get(platform.machine().lower(), {}) if platform.system() in SUFFIXES else {}
 """Those of this kind of processor, best first."""
-LEVELS = tuple(dict.fromkeys(instructions.level for instructions in INSTRUCTION_SETS.values()))
-"""The builds of the library, as compilers name them."""
+
+FEATURES = {
+    "x86-64-v4": Features("avx512f avx512dq avx512cd avx512bw avx512vl", "hw.optional.avx512f", 41),
+    "x86-64-v3": Features("avx2 fma f16c bmi2", "hw.optional.avx2_0", 40),
+}
+"""Builds that not every processor can load, and what says whether this one can."""
 
 
 @dataclass(frozen=True)
@@ -63,10 +79,39 @@ class Library:
     """The name of its instruction set."""
 
 
-def file_of(level: str) -> Path:
-    """Where the library of an instruction set is, if it was built from this source."""
+def levels(machine: str) -> tuple[str, ...]:
+    """The builds of the library for a kind of processor, as compilers name them."""
+    instructions = _OF_MACHINES.get(machine.lower(), {}).values()
+    return tuple(dict.fromkeys(each.level for each in instructions))
+
+
+def file_of(level: str, system: str | None = None) -> Path:
+    """Where a build of the library is, if there is one of this source; ``system``: None for this one."""
     digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:12]
-    return HERE / f"engine-{level}-{digest}.{SUFFIX}"
+    return HERE / f"engine-{level}-{digest}.{SUFFIXES[system or platform.system()]}"
+
+
+def may_load(level: str) -> bool:
+    """Whether this processor has the instructions of a build, as far as the operating system says.
+
+    It is asked before the library is loaded, because what runs at loading was compiled with them.
+    """
+    features, system = FEATURES.get(level), platform.system()
+    if features is None:
+        return True
+    if system == "Linux":
+        try:
+            flags = re.search(r"^flags\s*:(.*)$", Path("/proc/cpuinfo").read_text("utf-8"), re.MULTILINE)
+        except OSError:  # a sandbox may hide it
+            return True
+        return flags is None or set(features.linux.split()) <= set(flags[1].split())
+    if system == "Darwin":
+        value, size = ctypes.c_int(0), ctypes.c_size_t(ctypes.sizeof(ctypes.c_int))
+        name = features.darwin.encode()
+        ctypes.CDLL(None).sysctlbyname(name, ctypes.byref(value), ctypes.byref(size), None, 0)
+        return bool(value.value)
+    kernel: Any = getattr(ctypes, "windll").kernel32  # noqa: B009  # only Windows has it
+    return bool(kernel.IsProcessorFeaturePresent(features.windows))
 
 
 def opened(level: str) -> Any:
@@ -123,6 +168,8 @@ def connected() -> Library | str:
                 "the native library was not built from this source; install unmask again where there is a "
                 "C++ compiler"
             )
+        if not may_load(instructions.level):
+            continue
         try:
             functions = opened(instructions.level)
         except (OSError, AttributeError) as error:

@@ -80,7 +80,7 @@ def explore(
     While a cell runs the kernel receives no messages, so the page waits until it has ended.
 
     Raises:
-        MissingExtra: anywidget is not installed.
+        MissingExtra: a package of the extra ``notebook`` is not installed.
         InvalidRequest: no model, a pair without a text, or a height that is none.
         CheckpointError: a name is not a checkpoint that can be loaded.
     """

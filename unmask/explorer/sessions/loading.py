@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from unmask.base.optional import installed
 from unmask.errors import InvalidRequest
+from unmask.families import DEFAULT_NAME
 
 if TYPE_CHECKING:
     from unmask.explorer.sessions.models import Models, ModelSlot
@@ -153,14 +155,15 @@ def size_words(count: int) -> str:
 
 
 def checked_name(name: object) -> str:
-    """A name that could be a checkpoint's.
+    """A name that could be a checkpoint's; that of the hub for "default", where its package is not installed.
 
     Raises:
         InvalidRequest: it is empty, too long, or has characters that no name has.
     """
     if not isinstance(name, str) or not name.strip() or len(name) > LONGEST_NAME or not name.isprintable():
         raise InvalidRequest("name a checkpoint folder of this machine, or a hub id such as owner/model")
-    return name.strip()
+    name = name.strip()
+    return DEFAULT_NAME if name == "default" and not installed("default") else name
 
 
 def place_of(name: str) -> str:

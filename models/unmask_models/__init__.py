@@ -1,0 +1,1 @@
+"""Weights that come with unmask: folders that `unmask.load` reads by name."""
