@@ -3,13 +3,9 @@
 import re
 import shlex
 import subprocess
-import tomllib
 from pathlib import Path
 
 import pytest
-
-from unmask.training.run.settings import RunSettings
-from unmask.training.table import read_table
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -62,26 +58,18 @@ def test_python(tmp_path, monkeypatch):
     assert names["vectors"].shape == (2, 384)
     assert names["scores"].shape == (1, 2)
     assert [state.shape[1] for state in names["states"]] == [384, 384]
-    mini = names["mini"]
-    assert names["logits"].shape == (len(mini.tokenize(names["texts"][0])), mini.spec.embedding.vocabulary)
-    assert mini.encoder is names["encoder"]
     assert (tmp_path / "my-copy" / "model.safetensors").exists()
 
 
-def test_the_run_file_can_be_read():
-    (example,) = blocks("toml")
-    assert read_table(RunSettings, tomllib.loads(example), "").name == "small"
-
-
 def test_it_has_commands_to_test():
-    assert len(commands()) >= 7
-    assert len(blocks("python")) >= 3
+    assert len(commands()) >= 6
+    assert len(blocks("python")) >= 2
 
 
 def test_make_targets_exist():
     named = set(re.findall(r"make (\w[\w-]*)", README)) - {"makes"}
     known = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    assert {"explore", "test", "check", "bench"} <= named <= known
+    assert {"explore", "bench"} <= named <= known
 
 
 def test_links_lead_somewhere():
