@@ -57,7 +57,7 @@ def test_python(tmp_path, monkeypatch):
         exec(compile(block, "README.md", "exec"), names)
     assert names["vectors"].shape == (2, 384)
     assert names["scores"].shape == (1, 2)
-    assert [state.shape[1] for state in names["states"]] == [384, 384]
+    assert [state.shape[1] for state in names["states"]] == [384]
     assert (tmp_path / "my-copy" / "model.safetensors").exists()
 
 
