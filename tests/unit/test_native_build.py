@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from unmask.engines.native import library
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -100,3 +102,65 @@ def test_a_changed_source_is_built_anew_and_the_old_library_goes(hook):
     again = hook.build()
     assert built(hook) == sorted(path.name for path in again)
     assert not set(first) & set(again)
+
+
+def test_a_wheel_for_another_platform_has_its_files_and_needs_no_machine_of_it(hook, monkeypatch, tmp_path):
+    asked = []
+
+    def compiled(command, **_):
+        asked.append(command)
+        Path(command[-1]).touch()
+
+    monkeypatch.setattr(hook.subprocess, "run", compiled)
+    monkeypatch.setattr(hook, "find_spec", lambda name: object())
+    for name, (_, _, target) in hook.PLATFORMS.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        asked.clear()
+        files = hook.build_for(name, folder)
+        suffix = ".so" if "linux" in name else ".dylib" if "macosx" in name else ".dll"
+        assert {file.suffix for file in files} <= {suffix}, name
+        assert len(files) == (0 if name == "any" else 2 if name.endswith(("x86_64", "amd64")) else 1)
+        assert all(file.parent == folder for file in files)
+        assert all(target in command for command in asked)
+    assert built(hook) == [], "nothing is left in the checkout"
+
+
+def test_a_platform_that_is_not_known_is_refused_in_a_sentence(hook, tmp_path):
+    with pytest.raises(
+        SystemExit, match=r"UNMASK_WHEEL is 'solaris'; it can be manylinux_2_28_x86_64, .*any$"
+    ):
+        hook.build_for("solaris", tmp_path)
+
+
+def test_a_wheel_is_not_built_without_its_compiler(hook, monkeypatch, tmp_path):
+    monkeypatch.setattr(hook, "find_spec", lambda name: None)
+    with pytest.raises(SystemExit, match="a wheel for win_amd64 needs the package ziglang; install it"):
+        hook.build_for("win_amd64", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("flags", "levels"),
+    [
+        ("fpu sse4_2 avx", []),
+        ("fma f16c bmi2 avx2", ["x86-64-v3"]),
+        ("fma f16c bmi2 avx2 avx512f avx512dq avx512cd avx512bw", ["x86-64-v3"]),
+        ("fma f16c bmi2 avx2 avx512f avx512dq avx512cd avx512bw avx512vl", ["x86-64-v4", "x86-64-v3"]),
+    ],
+)
+def test_the_processor_is_asked_before_a_library_is_loaded(monkeypatch, flags, levels):
+    """What runs while a library is loaded was compiled with its instructions, too."""
+    monkeypatch.setattr(library.platform, "system", lambda: "Linux")
+    monkeypatch.setattr(
+        library.Path, "read_text", lambda *_: f"vendor_id : x\nflags\t\t: {flags}\nbugs : y\n"
+    )
+    assert [level for level in library.FEATURES if library.may_load(level)] == levels
+
+
+def test_a_library_that_the_processor_cannot_load_is_not_opened(monkeypatch):
+    monkeypatch.setattr(library, "may_load", lambda level: False)
+    monkeypatch.setattr(library, "opened", lambda level: pytest.fail(f"{level} was opened"))
+    monkeypatch.delenv("UNMASK_ISA", raising=False)
+    if any(level not in library.FEATURES for level in library.levels(library.platform.machine())):
+        pytest.skip("every processor of this kind can load it")
+    assert "lacks the instruction set" in library.connected.__wrapped__()
