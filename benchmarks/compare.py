@@ -43,6 +43,7 @@ NATIVE = ("hatch_build.py", "unmask/engines/native")
 LEAST_ROUNDS = 6
 """With fewer pairs even their lowest and highest ratio are no interval of 95 %."""
 LONGEST_TEXT = 128
+TOKENIZER_FILES = {"tokenizer.json", "tokenizer_config.json", "vocab.txt"}
 LABELS = 4
 TIMEOUT_SECONDS = 600
 
@@ -133,7 +134,6 @@ def run(
     rounds: int = 12,
     count: int = 150,
     repeats: int = 5,
-    repository: Path = REPOSITORY,
 ) -> Comparison:
     """Check out, build and measure both commits.
 
@@ -150,6 +150,7 @@ def run(
             raise InvalidRequest(f"{name} is {number}; it must be at least {least}")
     if not 0 <= limit < math.inf:
         raise InvalidRequest(f"limit is {limit:g}; it must be a number of percent, at least 0")
+    repository = REPOSITORY
     commits = [commit_of(repository, name) for name in (base, head)]
     with tempfile.TemporaryDirectory(prefix="unmask-compare-") as name, progress("Comparing", 0) as report:
         place = Path(name)
@@ -214,7 +215,7 @@ def _built(root: Path, commit: Commit) -> list[Path]:
     )
     if done.returncode:
         raise InvalidRequest(f"hatch_build.py of {commit} failed: {_last(done.stderr)}")
-    return [root / line for line in done.stdout.splitlines()]
+    return [root / line for line in done.stdout.splitlines() if line]
 
 
 def work_of(place: Path, count: int) -> dict[str, Any]:
@@ -247,7 +248,7 @@ def as_classifier(folder: Path, out: Path) -> Path:
         "label2id": {f"label {label}": label for label in range(LABELS)},
     }
     (out / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    for name in ("tokenizer.json", "tokenizer_config.json"):
+    for name in TOKENIZER_FILES & {path.name for path in folder.iterdir()}:
         (out / name).write_bytes((folder / name).read_bytes())
     rng = np.random.default_rng(0)
     tensors = {f"bert.{name}": value for name, value in load_file(folder / "model.safetensors").items()}
@@ -289,13 +290,12 @@ def ran(request: Path, commit: Commit) -> dict[str, float]:
         InvalidRequest: it failed, or took too long.
     """
     root = request.with_suffix("")
-    one_thread = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     try:
         done = subprocess.run(
             # -P: not even the folder of the script, which is that of this commit, is on the path.
             [sys.executable, "-P", str(WORK), str(request)],
             cwd=root,
-            env=os.environ | one_thread | {"PYTHONPATH": str(root)},
+            env=environment(root),
             capture_output=True,
             text=True,
             timeout=TIMEOUT_SECONDS,
@@ -308,6 +308,12 @@ def ran(request: Path, commit: Commit) -> dict[str, float]:
     if done.returncode:
         raise InvalidRequest(f"{commit} cannot do the work: {_last(done.stderr)}")
     return {name: float(seconds) for name, seconds in json.loads(done.stdout.splitlines()[-1]).items()}
+
+
+def environment(root: Path) -> dict[str, str]:
+    """The environment of a process of a commit: its package, and one thread."""
+    one_thread = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    return os.environ | one_thread | {"PYTHONPATH": str(root)}
 
 
 def judged(base: Times, head: Times, limit: float) -> Iterator[Compared]:

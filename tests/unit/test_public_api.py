@@ -159,15 +159,24 @@ def test_a_deprecated_name_works_and_says_what_replaces_it():
         assert thing.value == 3
 
 
-def test_marks_of_deprecation_are_at_least_one_minor_release_long():
+def lasts_long_enough(since, end):
+    """Until 1.0.0 to a later minor release, from then on to a later major one."""
+    places = 2 if since < (1,) else 1
+    return end[:places] > since[:places]
+
+
+def test_marks_of_deprecation_last_for_a_minor_release():
     """Those in the package, each with the arguments that the record needs."""
+    assert lasts_long_enough((0, 3, 0), (0, 4, 0))
+    assert not lasts_long_enough((0, 3, 0), (0, 3, 1))
+    assert not lasts_long_enough((1, 3, 0), (1, 4, 0))
     wrong = []
     for path in sorted((public_api.ROOT / "unmask").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "deprecated":
                 words = {word.arg: ast.literal_eval(word.value) for word in node.keywords}
                 since, end = (public_api.numbers_of(words[name]) for name in ("since", "removed_in"))
-                if end[:2] <= since[:2] or public_api.numbers_of(public_api.version()) >= end:
+                if not lasts_long_enough(since, end) or public_api.numbers_of(public_api.version()) >= end:
                     wrong.append(f"{path.name} line {node.lineno}")
     assert wrong == []
 
