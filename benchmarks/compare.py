@@ -64,7 +64,8 @@ class Commit:
     sha: str
 
     def __str__(self) -> str:
-        return f"{self.name} ({self.sha[:10]})"
+        short = self.sha[:10]
+        return short if self.sha.startswith(self.name) else f"{self.name} ({short})"
 
 
 @dataclass(frozen=True)

@@ -84,8 +84,7 @@ def test_a_commit_that_takes_as_long_passes_and_says_so(repository):
     head = commit(repository, 20)
     done = ran(head, "--limit", "30")
     assert done.code == 0, done.err
-    assert "HEAD" in done.out
-    assert f"is not shown to be more than 30 % slower than {head} ({head[:10]})" in done.out
+    assert f"HEAD ({head[:10]}) is not shown to be more than 30 % slower than {head[:10]}." in done.out
 
 
 def test_a_faster_commit_passes(repository):
@@ -128,12 +127,10 @@ def test_a_mistake_is_one_sentence(repository, arguments, said):
 
 def test_a_commit_that_fails_is_named_with_its_reason(repository):
     base = commit(repository, 1)
-    (repository / "unmask" / "__init__.py").write_text("raise ValueError('it is broken')")
-    subprocess.run(["git", "-C", repository, "stash", "--quiet"], check=True)
     broken = commit(repository, "None")
     done = ran(base, broken)
     assert_one_sentence(done)
-    assert f"{broken} ({broken[:10]}) cannot do the work: TypeError" in done.err
+    assert f"{broken[:10]} cannot do the work: TypeError" in done.err
     assert worktrees(repository) == 1
 
 
