@@ -99,6 +99,9 @@ def test_what_commands_name_exists(path):
     makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
     targets = set(re.findall(r"^([\w./-]+):", makefile, re.MULTILINE))
     assert set(re.findall(r"\bmake ([\w./-]+)", commands)) - targets == set()
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = set(re.findall(r"(?:\.|unmask)\[(\w+)\]", commands))
+    assert extras - set(project["optional-dependencies"]) == set()
     scripts = re.findall(r"(?<![\w/])(?:\.ci|scripts)/[\w.]+", commands)
     assert [script for script in scripts if not (REPOSITORY / script).is_file()] == []
     assert [name for name in re.findall(r"-m (benchmarks[\w.]*)", commands) if find_spec(name) is None] == []
