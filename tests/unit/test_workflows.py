@@ -100,7 +100,7 @@ def test_what_commands_name_exists(path):
     targets = set(re.findall(r"^([\w./-]+):", makefile, re.MULTILINE))
     assert set(re.findall(r"\bmake ([\w./-]+)", commands)) - targets == set()
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras = set(re.findall(r"(?:\.|unmask)\[(\w+)\]", commands))
+    extras = set(re.findall(r"(?:\.|unmask)\[([a-z]+)\]", commands))
     assert extras - set(project["optional-dependencies"]) == set()
     scripts = re.findall(r"(?<![\w/])(?:\.ci|scripts)/[\w.]+", commands)
     assert [script for script in scripts if not (REPOSITORY / script).is_file()] == []
