@@ -23,8 +23,8 @@ RELEASED = ROOT / "tests" / "unit" / "public_api_released.txt"
 FIRST_RELEASE = (0, 2)
 """Before this version names are simply deleted."""
 PAGES = ("README.md", "docs/**/*.md")
-NO_PAGES = {"adding-a-family.md", "architecture.md", "decisions", "log", "log.md"}
-"""Pages and folders for those who change the package, and records of the past."""
+NO_PAGES = {"_build", "adding-a-family.md", "architecture.md", "decisions", "generated", "log", "log.md"}
+"""Pages and folders that are built, for those who change the package, or records of the past."""
 VALUES = ("dataclass", "NamedTuple", "TypedDict")
 RESULTS = {"bulk", "evaluate", "interpret", "search", "tasks", "text", "training"}
 """What a public call returns is public if its class is of these kinds and rooms: users read its fields."""
