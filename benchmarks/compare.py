@@ -1,10 +1,10 @@
 """Whether a commit is slower than another one: ``python -m benchmarks.compare BASE [HEAD]``.
 
 Both commits are checked out beside each other, without what is not committed, and each builds its own native
-library. Then processes of them take turns, A B B A, on the same work by the default model and one thread: mixed
-texts, single queries, and texts that are classified. What is compared is processor time, so other programs on
-the machine matter little. The ratio is formed within each pair of processes, and the interval of its median by
-order statistics, which needs no assumption about how the times are distributed.
+library. Then processes of them take turns, A B B A, on the same work by the default model and one thread:
+mixed texts, single queries, and texts that are classified. What is compared is processor time, so other
+programs on the machine matter little. The ratio is formed within each pair of processes, and the interval of
+its median by order statistics, which needs no assumption about how the times are distributed.
 """
 
 import json
