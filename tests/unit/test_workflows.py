@@ -102,7 +102,7 @@ def test_what_commands_name_exists(path):
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = set(re.findall(r"(?:\.|unmask)\[([a-z]+)\]", commands))
     assert extras - set(project["optional-dependencies"]) == set()
-    scripts = re.findall(r"(?<![\w/])(?:\.ci|scripts)/[\w.]+", commands)
+    scripts = re.findall(r"(?<![\w])(?:\.ci|scripts)/[\w.]+", commands)
     assert [script for script in scripts if not (REPOSITORY / script).is_file()] == []
     assert [name for name in re.findall(r"-m (benchmarks[\w.]*)", commands) if find_spec(name) is None] == []
 
