@@ -49,7 +49,7 @@ def write_checksums(folder: Path) -> None:
     # One line per file, so that an entry can be removed by hand.
     content = '{\n  "files": {\n' + ",\n".join(lines) + "\n  }\n}\n"
     with whole_file(folder / CHECKSUMS) as partial:
-        partial.write_text(content, encoding="utf-8")
+        partial.write_text(content, encoding="utf-8", newline="\n")
 
 
 def check_files(folder: Path, verify: bool | None = None) -> Verified | None:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
+from unmask.base.system import rename, sync
 from unmask.errors import OutputError
 
 Result = TypeVar("Result")
@@ -57,9 +58,8 @@ def whole_file(path: Path) -> Iterator[Path]:
     partial = path.with_name(f".{path.name}.partial")
     try:
         yield partial
-        with partial.open("rb") as written:
-            os.fsync(written.fileno())
-        os.replace(partial, path)
+        sync(partial)
+        rename(partial, path)
     except OSError as error:
         raise unwritable(path, error) from None
     finally:
@@ -81,7 +81,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
         partial.mkdir(parents=True)
         yield partial
         settle(partial)
-        os.replace(partial, path)
+        rename(partial, path)
         sync(path.parent)
     except OSError as error:
         raise unwritable(path, error) from None
@@ -106,12 +106,12 @@ def replaced_folder(path: Path) -> Iterator[Path]:
         yield new
         settle(new)
         if path.exists():
-            os.rename(path, old)
+            rename(path, old)
         try:
-            os.rename(new, path)
+            rename(new, path)
         except OSError:
             if old.exists():
-                os.rename(old, path)
+                rename(old, path)
             raise
         sync(path.parent)
     except OSError as error:
@@ -134,15 +134,6 @@ def settle(folder: Path) -> None:
     """Flush everything in a folder to disk."""
     for path in [folder, *folder.rglob("*")]:
         sync(path)
-
-
-def sync(path: Path) -> None:
-    """Flush a file, or the names in a folder, to disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def check_regular(path: Path, error: Callable[[str], Exception]) -> None:

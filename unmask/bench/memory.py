@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
-import resource
-import signal
 import sys
 
-from unmask.base.processes import return_freed_memory
+from unmask.base.system import KILLED, limit_data, return_freed_memory
 from unmask.errors import InvalidRequest
 
 MIB = 2**20
@@ -141,12 +139,7 @@ def allow_more(more: int, device: str = "cpu") -> bool:
     current = status_bytes("VmData")
     if current is None:
         return False
-    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    limit = current + more
-    resource.setrlimit(
-        resource.RLIMIT_DATA, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard)
-    )
-    return True
+    return limit_data(current + more)
 
 
 def die_first() -> None:
@@ -156,7 +149,7 @@ def die_first() -> None:
         return
     steps: tuple[Callable[[], object], ...] = (
         lambda: Path("/proc/self/oom_score_adj").write_text("1000"),
-        lambda: ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL),
+        lambda: ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, -(KILLED or 0)),
     )
     for step in steps:
         try:

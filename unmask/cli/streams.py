@@ -46,7 +46,7 @@ def read_standard_input() -> str:
     """
     raw = standard_input().read()
     try:
-        return raw.decode("utf-8-sig").removesuffix("\n")
+        return raw.decode("utf-8-sig").removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:
         raise InvalidText(
             f"standard input is not UTF-8: byte 0x{raw[error.start]:02x} at byte {error.start + 1}"

@@ -12,6 +12,7 @@ import re
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
+from io import FileIO
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -62,7 +63,7 @@ class EventLog:
             events = [event for event in read_events(path) if event.get("step", 0) <= step]
             with whole_file(path) as partial:
                 partial.write_bytes(b"".join(map(_line, events)))
-            self._file = os.open(path, os.O_WRONLY | os.O_APPEND)
+            self._file = FileIO(path, "ab")  # as bytes on every system, and without a buffer
         except OSError as error:
             raise unwritable(path, error) from None
 
@@ -73,27 +74,27 @@ class EventLog:
             OutputError: the disk is full; a partially written event is removed.
         """
         line = _line({"event": kind, "step": step, **figures})
-        before = os.fstat(self._file).st_size
+        before = os.fstat(self._file.fileno()).st_size
         written = 0
         try:
             # Usually one call; a full disk accepts a part of the line and refuses the rest.
             while written < len(line):
-                written += os.write(self._file, line[written:])
+                written += self._file.write(line[written:]) or 0
         except OSError as error:
             with contextlib.suppress(OSError):
-                os.ftruncate(self._file, before)
+                self._file.truncate(before)
             raise unwritable(self.path, error) from None
 
     def sync(self) -> None:
         """Wait until every event is on disk."""
         try:
-            os.fsync(self._file)
+            os.fsync(self._file.fileno())
         except OSError as error:
             raise unwritable(self.path, error) from None
 
     def close(self) -> None:
         """Close the file."""
-        os.close(self._file)
+        self._file.close()
 
 
 def _line(event: dict[str, Any]) -> bytes:
@@ -226,7 +227,9 @@ class Trackers:
         if self._trackers:
             with whole_file(out / IDS) as partial:
                 partial.write_text(
-                    json.dumps({name: tracker.id for name, tracker in self._trackers.items()}) + "\n"
+                    json.dumps({name: tracker.id for name, tracker in self._trackers.items()}) + "\n",
+                    encoding="utf-8",
+                    newline="\n",
                 )
 
     def write(self, figures: Mapping[str, float], step: int) -> None:

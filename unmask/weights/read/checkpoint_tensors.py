@@ -189,7 +189,8 @@ class _MappedFile:
             found = _stamp(self._path.stat())
             if found != self._stamp and found[0] == self._stamp[0]:
                 raise CorruptCheckpoint(f"{self._path} has changed since it was loaded; load the model again")
-        self._map.madvise(mmap.MADV_DONTNEED)
+        if hasattr(mmap, "MADV_DONTNEED"):  # Windows has none
+            self._map.madvise(mmap.MADV_DONTNEED)
         try:
             first, end = self._header[key]["data_offsets"]
             dtype = np.dtype(STORED[stored.dtype])
