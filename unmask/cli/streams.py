@@ -7,6 +7,7 @@ import sys
 from contextlib import suppress
 from typing import BinaryIO, TextIO
 
+from unmask.base.system import POSIX
 from unmask.errors import InvalidRequest, InvalidText
 
 STANDARD_INPUT = "\0stdin"
@@ -56,12 +57,16 @@ def read_standard_input() -> str:
 def write_everything(stream: TextIO) -> None:
     """Let a stream write what its encoding lacks as JSON's escapes, instead of failing.
 
-    File names need not be Unicode text, and a terminal's encoding may be a small one.
+    File names need not be Unicode text, and a terminal's encoding may be a small one. Files and pipes get
+    the same bytes on every system.
     """
     if isinstance(stream, io.TextIOWrapper):
         codecs.register_error("escape", _escaped)
         with suppress(OSError):  # it claims to be seekable and is not; it stays as it is
-            stream.reconfigure(errors="escape")
+            if POSIX or stream.isatty():
+                stream.reconfigure(errors="escape")
+            else:
+                stream.reconfigure(errors="escape", encoding="utf-8", newline="\n")
 
 
 def _escaped(error: UnicodeError) -> tuple[str, int]:
