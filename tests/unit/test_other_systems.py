@@ -1,12 +1,14 @@
 """What differs between systems is in one module; the package works where what only POSIX has is missing."""
 
 import ast
+import codecs
 import json
 import os
 import subprocess
 import sys
 import threading
-from io import FileIO
+from functools import partial
+from io import BytesIO, FileIO
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,10 @@ from tests.support.waiting import HANG_SECONDS
 from unmask.base import system
 from unmask.base.system import locked, read_at, rename, sync
 from unmask.errors import OutputError
+from unmask.text.layouts import conllu_sentences, questions, sentences
+from unmask.text.lines import Stream
+from unmask.text.rows import read_lines, read_rows
+from unmask.training.table import read_toml
 
 ROOT = REPOSITORY / "unmask"
 HIDING = REPOSITORY / "tests" / "support" / "without_posix"
@@ -55,8 +61,7 @@ def test_what_only_posix_has_is_named_in_one_module():
     names = set(hidden())
     assert {"fcntl", "os.fork", "signal.SIGHUP"} < names
     users = {path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py") if names & set(used(path))}
-    # Workers are forked or refused; the other two ask whether there is what they name.
-    assert users == {"base/system.py", "serve/workers.py", "weights/read/checkpoint_tensors.py"}
+    assert users == {"base/system.py", "serve/workers.py"}  # whose workers are forked, or refused
 
 
 WRITTEN = {"w", "a", "x", "wt", "at", "xt", "r+", "w+"}
@@ -227,6 +232,66 @@ def test_folders_where_they_are_never_opened_or_replaced(tmp_path, monkeypatch):
     assert (tmp_path / "empty" / "a").exists()
     with pytest.raises(OSError, match="not empty"):
         rename(tmp_path / "empty", tmp_path / "full")
+
+
+# --- what editors elsewhere write ----------------------------------------------------------------------
+
+
+def table(stream, form):
+    """Rows of a table, each with its place in words."""
+    return [(str(place), row) for place, row in read_rows(stream, form)]
+
+
+WORD = "\t".join(("1", "river", "river", "NOUN", "_", "_", "0", "root", "_", "_"))
+TEXTS = {
+    "lines": ("the river\nbank\n", lambda stream: read_lines(stream.content, "a")),
+    "lines of JSON": (
+        '{"text": "river"}\n{"text": "bank"}\n',
+        lambda stream: read_lines(stream.content, "a", field="text"),
+    ),
+    **{
+        form: (content, partial(table, form=form))
+        for form, content in {
+            "jsonl": '{"a": "river", "b": 1}\n\n{"a": "bank", "b": 2}\n',
+            "json": '[\n{"a": "river"},\n{"a": "bank"}\n]\n',
+            "csv": 'a,b\n"the river, muddy",1\n"two\nlines",2\nbank,3\n',
+            "tsv": "a\tb\nriver\t1\nbank\t2\n",
+        }.items()
+    },
+    "conll": ("-DOCSTART- O\n\nthe O\nriver B-A\n\nbank O\n", sentences),
+    "conllu": (f"# a comment\n{WORD}\n\n{WORD}\n", conllu_sentences),
+    "squad": (
+        '{"data": [{"paragraphs": [{"context": "the river", "qas": [\n'
+        '{"id": "1", "question": "what", "answers": [{"text": "river", "answer_start": 4}]}]}]}]}\n',
+        questions,
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+@pytest.mark.parametrize("change", ["returns", "a mark", "no last end"])
+def test_files_of_other_editors_are_read_as_any(kind, change):
+    content, read = TEXTS[kind]
+
+    def rows(content):
+        return list(read(Stream("a", BytesIO(content))))
+
+    plain = content.encode()
+    changed = {
+        "returns": plain.replace(b"\n", b"\r\n"),
+        "a mark": codecs.BOM_UTF8 + plain,
+        "no last end": plain[:-1],
+    }[change]
+    assert rows(changed) == rows(plain)
+    assert rows(plain)
+
+
+def test_settings_of_other_editors_are_read_as_any(tmp_path):
+    path = tmp_path / "a.toml"
+    plain = b'a = 1\nb = """two\nlines"""\n'
+    for content in (plain, plain.replace(b"\n", b"\r\n"), codecs.BOM_UTF8 + plain):
+        path.write_bytes(content)
+        assert read_toml(path, dict) == {"a": 1, "b": "two\nlines"}
 
 
 # --- all of it at once ---------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ a name is missing, as on Windows, each function here does without it or says so.
 
 import ctypes
 import importlib
+import mmap
 import os
 import signal
 import subprocess
@@ -98,8 +99,16 @@ def sync(path: Path) -> None:
 
 def forget_pages(file: FileIO) -> None:
     """Let a file that was flushed be read back from the disk and not from memory, where that is possible."""
-    if hasattr(os, "posix_fadvise") and hasattr(os, "POSIX_FADV_DONTNEED"):
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    unneeded = getattr(os, "POSIX_FADV_DONTNEED", None)
+    if unneeded is not None and hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(file.fileno(), 0, 0, unneeded)
+
+
+def forget_mapped(mapped: mmap.mmap) -> None:
+    """Give the memory of what was read of a mapped file back to the system, where that is possible."""
+    unneeded, advise = getattr(mmap, "MADV_DONTNEED", None), getattr(mapped, "madvise", None)
+    if unneeded is not None and advise is not None:
+        advise(unneeded)
 
 
 def rename(source: Path, target: Path) -> None:

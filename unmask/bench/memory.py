@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
-import sys
 
 from unmask.base.system import KILLED, limit_data, return_freed_memory
 from unmask.errors import InvalidRequest
@@ -145,8 +144,6 @@ def allow_more(more: int, device: str = "cpu") -> bool:
 def die_first() -> None:
     """Make this process the first to be killed when memory runs out, and when its parent exits. Linux
     only."""
-    if sys.platform != "linux":
-        return
     steps: tuple[Callable[[], object], ...] = (
         lambda: Path("/proc/self/oom_score_adj").write_text("1000"),
         lambda: ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, -(KILLED or 0)),
@@ -154,5 +151,5 @@ def die_first() -> None:
     for step in steps:
         try:
             step()
-        except (OSError, AttributeError):  # optional: the measurement is valid without it
+        except (OSError, AttributeError, TypeError):  # optional: the measurement is valid without it
             continue

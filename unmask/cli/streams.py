@@ -3,11 +3,11 @@
 import codecs
 import io
 import json
+import os
 import sys
 from contextlib import suppress
 from typing import BinaryIO, TextIO
 
-from unmask.base.system import POSIX
 from unmask.errors import InvalidRequest, InvalidText
 
 STANDARD_INPUT = "\0stdin"
@@ -63,7 +63,7 @@ def write_everything(stream: TextIO) -> None:
     if isinstance(stream, io.TextIOWrapper):
         codecs.register_error("escape", _escaped)
         with suppress(OSError):  # it claims to be seekable and is not; it stays as it is
-            if POSIX or stream.isatty():
+            if os.linesep == "\n" or stream.isatty():
                 stream.reconfigure(errors="escape")
             else:
                 stream.reconfigure(errors="escape", encoding="utf-8", newline="\n")

@@ -47,6 +47,7 @@ def kill(process: subprocess.Popen) -> None:
         os.kill(process.pid, 9)
 
 
+os.linesep = "\r\n"
 platform.uname()  # which is remembered
 subprocess.Popen.kill = kill
 for name in MODULES:
