@@ -16,6 +16,7 @@ import pytest
 from tests.support.places import REPOSITORY
 from tests.support.waiting import HANG_SECONDS
 from unmask.base import system
+from unmask.base.files import leaves_folder
 from unmask.base.system import locked, read_at, rename, sync
 from unmask.errors import OutputError
 from unmask.text.layouts import conllu_sentences, questions, sentences
@@ -228,10 +229,29 @@ def test_folders_where_they_are_never_opened_or_replaced(tmp_path, monkeypatch):
     sync(tmp_path / "new")
     sync(tmp_path / "new" / "a")
     assert opened == [(tmp_path / "new" / "a", os.O_RDWR)]
+    really_replace = os.replace
+
+    def replaced(source, target):
+        """As Windows does."""
+        if os.path.isdir(target):
+            raise PermissionError(13, "Access is denied", str(target))
+        really_replace(source, target)
+
+    monkeypatch.setattr(os, "replace", replaced)
     rename(tmp_path / "new", tmp_path / "empty")
     assert (tmp_path / "empty" / "a").exists()
     with pytest.raises(OSError, match="not empty"):
         rename(tmp_path / "empty", tmp_path / "full")
+
+
+@pytest.mark.parametrize("name", ["../a", "a/../../b", "/a", "..\\a", "a\\..\\..\\b", "C:\\a", "C:a", "\\a"])
+def test_a_name_that_leaves_its_folder_on_any_system(name):
+    assert leaves_folder(name)
+
+
+@pytest.mark.parametrize("name", ["", "a", "1_Pooling", "a/b.json", "..a", "a..b/c"])
+def test_a_name_that_stays_in_its_folder(name):
+    assert not leaves_folder(name)
 
 
 # --- what editors elsewhere write ----------------------------------------------------------------------

@@ -5,7 +5,7 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TypeVar
 
 from unmask.base.system import rename, sync
@@ -134,6 +134,12 @@ def settle(folder: Path) -> None:
     """Flush everything in a folder to disk."""
     for path in [folder, *folder.rglob("*")]:
         sync(path)
+
+
+def leaves_folder(name: str) -> bool:
+    """Whether a name that a file of a folder gives leads out of the folder, read as on any system."""
+    paths = (PurePosixPath(name), PureWindowsPath(name))
+    return any(path.anchor or ".." in path.parts for path in paths)
 
 
 def check_regular(path: Path, error: Callable[[str], Exception]) -> None:

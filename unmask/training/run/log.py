@@ -12,7 +12,6 @@ import re
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
-from io import FileIO
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -63,7 +62,8 @@ class EventLog:
             events = [event for event in read_events(path) if event.get("step", 0) <= step]
             with whole_file(path) as partial:
                 partial.write_bytes(b"".join(map(_line, events)))
-            self._file = FileIO(path, "ab")  # as bytes on every system, and without a buffer
+            # Windows writes \r\n unless it is told to write bytes.
+            self._file = os.open(path, os.O_WRONLY | os.O_APPEND | getattr(os, "O_BINARY", 0))
         except OSError as error:
             raise unwritable(path, error) from None
 
@@ -74,27 +74,27 @@ class EventLog:
             OutputError: the disk is full; a partially written event is removed.
         """
         line = _line({"event": kind, "step": step, **figures})
-        before = os.fstat(self._file.fileno()).st_size
+        before = os.fstat(self._file).st_size
         written = 0
         try:
             # Usually one call; a full disk accepts a part of the line and refuses the rest.
             while written < len(line):
-                written += self._file.write(line[written:]) or 0
+                written += os.write(self._file, line[written:])
         except OSError as error:
             with contextlib.suppress(OSError):
-                self._file.truncate(before)
+                os.ftruncate(self._file, before)
             raise unwritable(self.path, error) from None
 
     def sync(self) -> None:
         """Wait until every event is on disk."""
         try:
-            os.fsync(self._file.fileno())
+            os.fsync(self._file)
         except OSError as error:
             raise unwritable(self.path, error) from None
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        os.close(self._file)
 
 
 def _line(event: dict[str, Any]) -> bytes:
