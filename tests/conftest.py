@@ -12,6 +12,7 @@ from tests.support.apart import Parent
 from tests.support.examples import QUICK, THOROUGH
 from tests.support.places import default_folder
 from tests.support.tiny import write_checkpoint
+from unmask.base.system import HANGUP
 
 # Programs that tests start keep their compiled modules, as they do for users; without them each start takes
 # twice as long.
@@ -31,8 +32,8 @@ def pytest_configure(config):
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    if HANGUP is not None and signal.getsignal(HANGUP) is signal.SIG_IGN:
+        signal.signal(HANGUP, signal.SIG_DFL)
 
 
 def pytest_collection_finish():

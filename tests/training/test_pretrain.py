@@ -141,7 +141,7 @@ def test_memory_that_evaluations_freed_is_given_back(place, monkeypatch):
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="the C library gives nothing back")
 def test_freed_memory_is_given_back():
     script = (
-        "import ctypes; from unmask.base.processes import return_freed_memory as back;"
+        "import ctypes; from unmask.base.system import return_freed_memory as back;"
         "libc = ctypes.CDLL(None); libc.malloc.restype = ctypes.c_void_p;"
         "libc.free.argtypes = [ctypes.c_void_p];"
         "resident = lambda: int(open('/proc/self/statm').read().split()[1]);"

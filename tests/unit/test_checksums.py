@@ -178,15 +178,15 @@ def test_a_folder_whose_replacement_fails_stays_as_it_was(tmp_path, monkeypatch)
     path = tmp_path / "model"
     path.mkdir()
     (path / "a").write_text("old")
-    rename, refused = os.rename, []
+    replace, refused = os.replace, []
 
     def refusing(source, target):
         if Path(source).name == "model" and Path(target) == path and not refused:
             refused.append(source)
             raise OSError(errno.EIO, "Input/output error")
-        rename(source, target)
+        replace(source, target)
 
-    monkeypatch.setattr(os, "rename", refusing)
+    monkeypatch.setattr(os, "replace", refusing)
     with pytest.raises(OutputError, match="Input/output error"), replaced_folder(path) as new:
         (new / "a").write_text("new")
     assert refused

@@ -4,9 +4,9 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
-from unmask.base.files import check_regular, read_regular, whole_file
+from unmask.base.files import check_regular, leaves_folder, read_regular, whole_file
 from unmask.base.json_settings import JsonSettings
 from unmask.errors import CorruptCheckpoint, InvalidRequest
 
@@ -49,7 +49,7 @@ def write_checksums(folder: Path) -> None:
     # One line per file, so that an entry can be removed by hand.
     content = '{\n  "files": {\n' + ",\n".join(lines) + "\n  }\n}\n"
     with whole_file(folder / CHECKSUMS) as partial:
-        partial.write_text(content, encoding="utf-8")
+        partial.write_text(content, encoding="utf-8", newline="\n")
 
 
 def check_files(folder: Path, verify: bool | None = None) -> Verified | None:
@@ -107,8 +107,7 @@ def _read(path: Path) -> Mapping[str, StoredFile]:
 
 def _entries(files: Mapping[str, object], path: Path) -> Iterator[tuple[str, StoredFile]]:
     for name, entry in files.items():
-        inside = not PurePosixPath(name).is_absolute() and ".." not in PurePosixPath(name).parts
-        if not inside or not isinstance(entry, dict):
+        if leaves_folder(name) or not isinstance(entry, dict):
             raise CorruptCheckpoint(f"{path} has no valid entry for {name}; remove that entry or the file")
         values = JsonSettings(f"{path.name}, {name}", entry)
         yield name, StoredFile(values.get("bytes", 0), values.get("sha256", ""))

@@ -5,9 +5,10 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TypeVar
 
+from unmask.base.system import rename, sync
 from unmask.errors import OutputError
 
 Result = TypeVar("Result")
@@ -57,9 +58,8 @@ def whole_file(path: Path) -> Iterator[Path]:
     partial = path.with_name(f".{path.name}.partial")
     try:
         yield partial
-        with partial.open("rb") as written:
-            os.fsync(written.fileno())
-        os.replace(partial, path)
+        sync(partial)
+        rename(partial, path)
     except OSError as error:
         raise unwritable(path, error) from None
     finally:
@@ -81,7 +81,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
         partial.mkdir(parents=True)
         yield partial
         settle(partial)
-        os.replace(partial, path)
+        rename(partial, path)
         sync(path.parent)
     except OSError as error:
         raise unwritable(path, error) from None
@@ -106,12 +106,12 @@ def replaced_folder(path: Path) -> Iterator[Path]:
         yield new
         settle(new)
         if path.exists():
-            os.rename(path, old)
+            rename(path, old)
         try:
-            os.rename(new, path)
+            rename(new, path)
         except OSError:
             if old.exists():
-                os.rename(old, path)
+                rename(old, path)
             raise
         sync(path.parent)
     except OSError as error:
@@ -136,13 +136,10 @@ def settle(folder: Path) -> None:
         sync(path)
 
 
-def sync(path: Path) -> None:
-    """Flush a file, or the names in a folder, to disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def leaves_folder(name: str) -> bool:
+    """Whether a name that a file of a folder gives leads out of the folder, read as on any system."""
+    paths = (PurePosixPath(name), PureWindowsPath(name))
+    return any(path.anchor or ".." in path.parts for path in paths)
 
 
 def check_regular(path: Path, error: Callable[[str], Exception]) -> None:

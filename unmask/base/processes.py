@@ -1,6 +1,5 @@
 """Worker processes that each hold what they compute with, and end with the process that started them."""
 
-import ctypes
 import multiprocessing
 import os
 import threading
@@ -53,13 +52,3 @@ def _end_with_parent() -> None:
     assert parent is not None
     wait([parent.sentinel])
     os._exit(1)
-
-
-def return_freed_memory() -> None:
-    """Give the memory that was freed back to the system, where the C library keeps it and can (glibc)."""
-    try:
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    except (OSError, TypeError):  # Windows has no library without a name
-        return
-    if trim is not None:
-        trim(0)

@@ -1,22 +1,21 @@
 """Long outputs that survive interruption: rows are appended to a partial file with a journal.
 
 ``OUT.partial`` holds the rows so far, and ``OUT.partial.json`` records how many of them are complete, with
-their SHA-256 and what they were computed from. After
-a kill or a power failure the same command resumes from the journal; when all rows are written, the file is
-renamed to ``OUT``, or ``OUT`` is made from it. If the disk refuses a row, both are removed.
+their SHA-256 and what they were computed from; ``OUT.partial.lock`` keeps other processes out. After a kill
+or a power failure the same command resumes from the journal; when all rows are written, the file is renamed
+to ``OUT``, or ``OUT`` is made from it. If the disk refuses a row, both are removed.
 """
 
-import fcntl
 import hashlib
 import json
 import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO
 
 from unmask.base.files import unwritable, whole_file
+from unmask.base.system import locked, rename
 from unmask.errors import OutputError
 
 Fingerprint = Callable[[int], str]
@@ -68,9 +67,15 @@ class ResumableFile:
         if path.is_dir():
             raise OutputError(f"{path} is a folder; name a file")
         self._refuse_finished()
+        refusal = f"another process is writing {path}; wait for it, or name another file"
+        self._held = ExitStack()
         try:
-            self._file = self._open_alone()
+            self._held.enter_context(
+                locked(path.with_name(path.name + ".partial.lock"), refusal, temporary=True)
+            )
+            self._file = self._partial.open("ab")
         except OSError as error:
+            self._held.close()
             raise unwritable(path, error) from None
         try:
             # Another process may have finished since the first check; with the lock held, none can.
@@ -90,22 +95,6 @@ class ResumableFile:
             raise OutputError(
                 f"{self.path} exists already; name another file, or replace it with --overwrite"
             )
-
-    def _open_alone(self) -> BinaryIO:
-        """The partial file, opened and locked."""
-        while True:
-            file = self._partial.open("ab")
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                file.close()
-                raise OutputError(
-                    f"another process is writing {self.path}; wait for it, or name another file"
-                ) from None
-            # Between opening and locking another process may have finished and renamed the file.
-            if self._partial.exists() and os.path.samestat(self._partial.stat(), os.fstat(file.fileno())):
-                return file
-            file.close()
 
     def _continue(self, header: bytes) -> None:
         state = self._read_journal()
@@ -165,7 +154,7 @@ class ResumableFile:
                 "sha256": self._written.hexdigest(),
             }
             with whole_file(self._journal) as journal:
-                journal.write_text(json.dumps(state))
+                journal.write_text(json.dumps(state), encoding="utf-8", newline="\n")
         except OSError as error:
             raise unwritable(self.path, error) from None
 
@@ -177,8 +166,9 @@ class ResumableFile:
     ) -> None:
         if kind is None and self.rows_done == self.rows:
             try:
+                self._file.close()  # Windows renames and removes no open file
                 if self._finish is None:
-                    os.replace(self._partial, self.path)
+                    rename(self._partial, self.path)
                 else:
                     self._convert(self._finish)
                 self._journal.unlink(missing_ok=True)
@@ -200,9 +190,9 @@ class ResumableFile:
 
     def _close(self, *, remove: bool = False) -> None:
         """Close the file; removals happen while the lock is held."""
-        if remove:
-            for path in (self._partial, self._journal):
+        with self._held:
+            with suppress(OSError):  # a failed flush has been reported, or is not journaled
+                self._file.close()
+            for path in (self._partial, self._journal) if remove else ():
                 with suppress(OSError):
                     path.unlink()
-        with suppress(OSError):  # a failed flush has been reported, or is not journaled
-            self._file.close()

@@ -1,6 +1,5 @@
 """What every report holds: the machine, versions, the commit, the arithmetic peak, and what was left out."""
 
-import os
 import platform
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from pathlib import Path
 import torch
 
 import unmask
+from unmask.base.system import core_count, machine_bytes
 
 PACKAGES = (
     "torch",
@@ -74,12 +74,12 @@ class LeftOut:
 
 def this_machine(device: torch.device) -> Machine:
     """Describe the current environment."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    memory = machine_bytes()
     return Machine(
         processor=_processor(),
-        cores=cores,
+        cores=core_count(),
         threads=torch.get_num_threads(),
-        memory_gib=_memory_gib(),
+        memory_gib=None if memory is None else round(memory / 2**30, 1),
         accelerator=torch.cuda.get_device_name(device) if device.type == "cuda" else None,
         system=platform.platform(),
         python=sys.version.split()[0],
@@ -142,18 +142,11 @@ def _seconds(work: Callable[[], object], device: torch.device) -> float:
 
 def _processor() -> str:
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         lines = []
     model_names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(model_names, platform.processor() or platform.machine())
-
-
-def _memory_gib() -> float | None:
-    try:
-        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
-    except (ValueError, OSError, AttributeError):
-        return None
 
 
 def _version(package: str) -> str | None:
@@ -170,7 +163,7 @@ def _commit() -> str | None:
 
     def git(*arguments: str) -> str:
         completed = subprocess.run(
-            ["git", "-C", root, *arguments], capture_output=True, text=True, check=True
+            ["git", "-C", root, *arguments], capture_output=True, encoding="utf-8", check=True
         )
         return completed.stdout.strip()
 

@@ -11,11 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
-import resource
-import signal
-import sys
 
-from unmask.base.processes import return_freed_memory
+from unmask.base.system import KILLED, limit_data, return_freed_memory
 from unmask.errors import InvalidRequest
 
 MIB = 2**20
@@ -141,25 +138,18 @@ def allow_more(more: int, device: str = "cpu") -> bool:
     current = status_bytes("VmData")
     if current is None:
         return False
-    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    limit = current + more
-    resource.setrlimit(
-        resource.RLIMIT_DATA, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard)
-    )
-    return True
+    return limit_data(current + more)
 
 
 def die_first() -> None:
     """Make this process the first to be killed when memory runs out, and when its parent exits. Linux
     only."""
-    if sys.platform != "linux":
-        return
     steps: tuple[Callable[[], object], ...] = (
         lambda: Path("/proc/self/oom_score_adj").write_text("1000"),
-        lambda: ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL),
+        lambda: ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, -(KILLED or 0)),
     )
     for step in steps:
         try:
             step()
-        except (OSError, AttributeError):  # optional: the measurement is valid without it
+        except (OSError, AttributeError, TypeError):  # optional: the measurement is valid without it
             continue

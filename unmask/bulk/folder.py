@@ -1,16 +1,18 @@
 """Folders and files of this machine and of object stores, under one interface (fsspec)."""
 
-import fcntl
-import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from unmask.base.files import whole_file
 from unmask.base.stores import open_store
+from unmask.base.system import locked
 from unmask.errors import InvalidRequest, OutputError, UnmaskError
+
+LOCK = ".lock"
+"""Of a folder of this machine while a run writes to it."""
 
 
 class Folder:
@@ -43,23 +45,14 @@ class Folder:
         if not self._local:
             yield
             return
-        handle = os.open(self._path, os.O_RDONLY)
-        try:
-            self._lock(handle)
+        refusal = f"another run is writing to {self.url}; wait until it ends, or name another folder"
+        with ExitStack() as held:
+            with self._allowed():
+                held.enter_context(locked(Path(self._path) / LOCK, refusal, temporary=True))
             yield
-        finally:
-            os.close(handle)
-
-    def _lock(self, handle: int) -> None:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise OutputError(
-                f"another run is writing to {self.url}; wait until it ends, or name another folder"
-            ) from None
 
     def names(self) -> list[str]:
-        """The names of what the folder holds."""
+        """The names of what the folder holds, without its lock."""
         with self._allowed():
             self._files.invalidate_cache()  # of what this process listed before others wrote
             try:
@@ -68,7 +61,7 @@ class Folder:
                 return []
             except NotADirectoryError:
                 raise OutputError(f"{self.url} is a file; name a folder") from None
-        return sorted(path.rstrip("/").rpartition("/")[2] for path in paths)
+        return sorted({path.rstrip("/").rpartition("/")[2] for path in paths} - {LOCK})
 
     def read(self, name: str) -> bytes | None:
         """A file's content; None if there is none."""

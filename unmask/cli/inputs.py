@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 from unmask.cli.streams import STANDARD_INPUT, standard_input
 from unmask.errors import BeyondTraining, EmptyText, InvalidRequest, InvalidText, OutputError
@@ -110,7 +110,7 @@ class Inputs:
             shutil.copyfileobj(stream, copy)
         except OSError as error:
             raise OutputError(f"cannot copy {title} to the output folder: {error.strerror}") from None
-        return _Source(title, copy)
+        return _Source(title, cast(BinaryIO, copy))
 
     @property
     def sources(self) -> list[str]:

@@ -131,7 +131,8 @@ def _say(sentence: str) -> None:
 
 def _stop(code: int, sentence: str) -> NoReturn:
     _say(sentence)
-    sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - a failed flush must not be reported again at exit
+    # A failed flush must not be reported again at exit.
+    sys.stdout = open(os.devnull, "w", encoding="utf-8", newline="\n")  # noqa: SIM115
     sys.exit(code)
 
 

@@ -235,7 +235,9 @@ class OutputOptions:
             from json import dumps
 
             with whole_file(self.output) as partial:
-                partial.write_text(dumps(plain(result), indent=2, allow_nan=False) + "\n", encoding="utf-8")
+                partial.write_text(
+                    dumps(plain(result), indent=2, allow_nan=False) + "\n", encoding="utf-8", newline="\n"
+                )
 
     def finish(self, result: Result, show: "Callable[[Result], None]") -> None:
         """Write the result if a file is named, and print it as JSON if requested, else by ``show``."""

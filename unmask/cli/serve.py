@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from unmask.base.arguments import whole_number as whole
+from unmask.base.system import can_fork
 from unmask.cli.options import MODEL_OPTIONS, JsonOption, ModelOptions, RunOptions, set_threads
 from unmask.cli.output import print_json
 from unmask.cli.search.index import open_index
@@ -117,7 +118,7 @@ def serve(
         int | None,
         Parameter(
             help="processes that run the models and searches, behind one port; one that ends is replaced. "
-            "0: the process that listens runs them (default: 1 on a CPU, otherwise 0)"
+            "0: the process that listens runs them (default: 1 on a CPU, otherwise 0; on Windows always 0)"
         ),
     ] = None,
     log_requests: Annotated[
@@ -153,7 +154,7 @@ def serve(
         for name, folder in _named([str(folder_) for folder_ in index or ()], "index").items()
     }
     if workers is None:
-        workers = 1 if run.device == "cpu" else 0
+        workers = 1 if run.device == "cpu" and can_fork() else 0
 
     def ready(url: str) -> None:
         if json:

@@ -3,6 +3,7 @@
 import codecs
 import io
 import json
+import os
 import sys
 from contextlib import suppress
 from typing import BinaryIO, TextIO
@@ -46,7 +47,7 @@ def read_standard_input() -> str:
     """
     raw = standard_input().read()
     try:
-        return raw.decode("utf-8-sig").removesuffix("\n")
+        return raw.decode("utf-8-sig").removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:
         raise InvalidText(
             f"standard input is not UTF-8: byte 0x{raw[error.start]:02x} at byte {error.start + 1}"
@@ -56,12 +57,16 @@ def read_standard_input() -> str:
 def write_everything(stream: TextIO) -> None:
     """Let a stream write what its encoding lacks as JSON's escapes, instead of failing.
 
-    File names need not be Unicode text, and a terminal's encoding may be a small one.
+    File names need not be Unicode text, and a terminal's encoding may be a small one. Files and pipes get
+    the same bytes on every system.
     """
     if isinstance(stream, io.TextIOWrapper):
         codecs.register_error("escape", _escaped)
         with suppress(OSError):  # it claims to be seekable and is not; it stays as it is
-            stream.reconfigure(errors="escape")
+            if os.linesep == "\n" or stream.isatty():
+                stream.reconfigure(errors="escape")
+            else:
+                stream.reconfigure(errors="escape", encoding="utf-8", newline="\n")
 
 
 def _escaped(error: UnicodeError) -> tuple[str, int]:

@@ -6,17 +6,16 @@ precedence, but a long job that has waited `PATIENCE` runs next. Two texts measu
 take turns block by block.
 """
 
-import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from pathlib import Path
 from queue import SimpleQueue
 from typing import TypeVar
 
+from unmask.base.system import resident_bytes
 from unmask.errors import Cancelled, UnmaskError
 from unmask.http.errors import Problem, Refused, problem_of, unexpected
 
@@ -27,7 +26,6 @@ PATIENCE = 0.5
 """Seconds that a long job waits for short requests before it takes a turn."""
 LANES = 4
 """Number of long jobs that take turns; further jobs wait until one has ended."""
-_STATM = Path("/proc/self/statm")
 
 
 class Turns:
@@ -263,11 +261,3 @@ class Worker:
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             job.run(self.turns)
-
-
-def resident_bytes() -> int | None:
-    """The resident memory of this process; None if the system does not report it."""
-    try:
-        return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError):
-        return None

@@ -7,10 +7,9 @@ that is missing, damaged or of another content is built again, so the cache can 
 Axes: Q queries; A candidates.
 """
 
-import fcntl
 import hashlib
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.base.arguments import check_choice
-from unmask.base.files import sync, whole_file
+from unmask.base.files import whole_file
 from unmask.base.optional import require
+from unmask.base.system import locked, sync
 from unmask.errors import InvalidRequest, OutputError, quoted
 from unmask.search.store import Generation, Segment
 from unmask.search.store.sealed import seal, unseal
@@ -189,14 +189,14 @@ def cached_graph(path: Path, segment: Segment, array_name: str, metric: Metric) 
     name = f"{segment.name}-{hashlib.sha256(seal(key)).hexdigest()[:16]}.graph"
     file = path / CACHE / name
     if not _is_whole(file, key):
+        held = ExitStack()
         try:
             file.parent.mkdir(exist_ok=True)
-            lock = (file.parent / "lock").open("ab")
+            held.enter_context(locked(file.parent / "lock"))
         except OSError:
             # Where the index may not be written to, the graph lives as long as the search.
             return built_graph(segment.arrays[array_name], metric)
-        with lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with held:
             # While this process waited for the lock, another may have built it.
             if not _is_whole(file, key):
                 graph = built_graph(segment.arrays[array_name], metric)

@@ -123,7 +123,7 @@ def mine(
     parts = [np.load(work / f"documents-{number:06d}.npy", mmap_mode="r") for number in range(count)]
     most = settings.range_max + max(map(len, positives.values()))
     queries, place = list(positives), {text: number for number, text in enumerate(documents)}
-    with whole_file(out) as partial, partial.open("w", encoding="utf-8") as stream:
+    with whole_file(out) as partial, partial.open("w", encoding="utf-8", newline="\n") as stream:
         written = without = 0
         for start in range(0, len(queries), QUERIES_PER_PART):
             block = queries[start : start + QUERIES_PER_PART]
@@ -134,7 +134,7 @@ def mine(
                 _write_json(
                     path, _block(query_QE, parts, positive_places, most=most, start=start, settings=settings)
                 )
-            nearest_of_queries: list[Nearest] = json.loads(path.read_text())
+            nearest_of_queries: list[Nearest] = json.loads(path.read_text(encoding="utf-8"))
             say(f"queries: {start + len(block):,} of {len(queries):,}")
             for query, positives_of_query, (places_C, scores_C, own_scores) in zip(
                 block, positive_places, nearest_of_queries, strict=True
@@ -197,7 +197,7 @@ def _begin(
     path = work / "job.json"
     if path.exists():
         try:
-            before = dict(json.loads(path.read_text()))
+            before = dict(json.loads(path.read_text(encoding="utf-8")))
         except (ValueError, TypeError):
             raise OutputError(f"{path} is damaged; remove {work}, and the job starts again") from None
         other = [name for name, value in identity.items() if before.get(name) != value]
@@ -211,7 +211,7 @@ def _begin(
         return
     work.mkdir(parents=True, exist_ok=True)
     with whole_file(path) as partial:
-        partial.write_text(json.dumps(identity))
+        partial.write_text(json.dumps(identity), encoding="utf-8", newline="\n")
 
 
 def _part(path: Path, model: Model, documents: Sequence[str], settings: MiningSettings) -> None:
@@ -224,7 +224,7 @@ def _part(path: Path, model: Model, documents: Sequence[str], settings: MiningSe
 
 def _write_json(path: Path, value: object) -> None:
     with whole_file(path) as partial:
-        partial.write_text(json.dumps(value))
+        partial.write_text(json.dumps(value), encoding="utf-8", newline="\n")
 
 
 def _unit(vectors: NDArray[Any]) -> Floats:

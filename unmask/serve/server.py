@@ -63,7 +63,7 @@ def make_app(
 
     Raises:
         InvalidRequest: there is no model, a key is too short, workers are given and a model is not on the
-            CPU, or the collector's address is not one of HTTP.
+            CPU or the system cannot fork processes, or the collector's address is not one of HTTP.
         CheckpointError: a model of an index cannot be loaded.
         MissingExtra: what an argument needs is not installed.
     """

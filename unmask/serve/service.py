@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from unmask.base.system import can_fork
 from unmask.engines.native.threads import set_thread_count, thread_count
 from unmask.errors import InvalidRequest, UnmaskError
 from unmask.models.load import Model
@@ -253,6 +254,11 @@ def _warm(models: Models, indexes: Indexes) -> None:
 
 def _workers(models: Models, indexes: Indexes, count: int, limits: Limits) -> Workers:
     """Processes that run these models and search these indexes."""
+    if not can_fork():
+        raise InvalidRequest(
+            f"workers is {count} and this system cannot fork processes; set workers to 0, and the process "
+            "that listens runs the models"
+        )
     loaded = [*(served.model for served in models.all), *indexes.models()]
     if any(model.device != "cpu" for model in loaded):
         raise InvalidRequest(

@@ -12,6 +12,7 @@ from types import FrameType
 import uvicorn
 from starlette.applications import Starlette
 
+from unmask.base.system import HANGUP
 from unmask.errors import UnmaskError
 from unmask.http.server import configured
 from unmask.serve.errors import Busy
@@ -37,15 +38,20 @@ def stops() -> Iterator[None]:
             stopped = True
             raise _Stopped
 
-    with suppress(KeyboardInterrupt, _Stopped), handled(signal.SIGTERM, stop), handled(signal.SIGHUP, stop):
+    with suppress(KeyboardInterrupt, _Stopped), handled(signal.SIGTERM, stop), handled(HANGUP, stop):
         yield
 
 
 @contextmanager
-def handled(number: signal.Signals, handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """A handler of a signal that is not ignored, in the main thread, which alone gets signals."""
-    before = signal.getsignal(number)
-    if threading.current_thread() is not threading.main_thread() or before == signal.SIG_IGN:
+def handled(
+    number: signal.Signals | None, handler: Callable[[int, FrameType | None], None]
+) -> Iterator[None]:
+    """A handler of a signal that is not ignored, in the main thread, which alone gets signals.
+
+    None is a signal that this system does not have.
+    """
+    main = threading.current_thread() is threading.main_thread()
+    if number is None or not main or (before := signal.getsignal(number)) == signal.SIG_IGN:
         yield
         return
     signal.signal(number, handler)
@@ -117,7 +123,7 @@ def run(app: Starlette, listening: socket.socket, drain_seconds: float) -> None:
     """
     config = configured(app, timeout_graceful_shutdown=int(drain_seconds + LAST_SECONDS) + 2)
     server = Draining(config, app.state.service, drain_seconds)
-    with handled(signal.SIGHUP, lambda _, frame: server.handle_exit(signal.SIGTERM, frame)):
+    with handled(HANGUP, lambda _, frame: server.handle_exit(signal.SIGTERM, frame)):
         server.run(sockets=[listening])
     if server.broken:
         raise UnmaskError(

@@ -37,6 +37,8 @@ TABLES: tuple[Format, ...] = ("jsonl", "json", "csv", "tsv", "parquet")
 
 CHUNK = 1 << 16
 """Characters of a JSON list that are read at a time; for a longer object, as many again as are held."""
+LONGEST_FIELD = 2**31 - 1
+"""Characters of a value in CSV: the most that can be allowed on every system."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +217,7 @@ class _JsonValues:
 
 def csv_rows(source: Path | Stream, columns: Sequence[str] = ()) -> Iterator[Record]:
     """Rows of comma-separated values; ``columns`` names the values of a file without a row of names."""
-    csv.field_size_limit(sys.maxsize)
+    csv.field_size_limit(LONGEST_FIELD)
     number, first = 0, "data.columns" if columns else "the first row"
     names = list(columns)
     try:

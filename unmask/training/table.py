@@ -20,7 +20,7 @@ def read_toml(path: Path, read: Callable[[Mapping[str, Any]], Value]) -> Value:
         InvalidRequest: it cannot be read, is not TOML, or has invalid settings.
     """
     try:
-        table = tomllib.loads(path.read_bytes().decode("utf-8"))
+        table = tomllib.loads(path.read_bytes().decode("utf-8-sig"))
     except OSError as error:
         raise InvalidRequest(f"cannot read {path}: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:

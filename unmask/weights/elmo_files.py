@@ -40,7 +40,7 @@ def save_elmo(elmo: Elmo, folder: str | Path) -> None:
     config = json.dumps({"model_type": MODEL_TYPE, **asdict(elmo.spec)}, indent=2, sort_keys=True) + "\n"
     tensors = {name: tensor.contiguous() for name, tensor in elmo.state_dict().items()}
     with whole_folder(Path(folder)) as partial_folder:
-        (partial_folder / CONFIG).write_text(config, encoding="utf-8")
+        (partial_folder / CONFIG).write_text(config, encoding="utf-8", newline="\n")
         try:
             save_file(tensors, partial_folder / WEIGHTS, metadata={"format": "pt"})
         except SafetensorError as error:

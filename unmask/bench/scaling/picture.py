@@ -90,7 +90,7 @@ def draw(report: ScalingReport, path: Path) -> None:
     check_picture(path)
     content = svg(report)
     with whole_file(path) as partial:
-        partial.write_text(content, encoding="utf-8")
+        partial.write_text(content, encoding="utf-8", newline="\n")
 
 
 def check_picture(path: Path) -> None:

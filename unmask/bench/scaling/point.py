@@ -5,7 +5,6 @@ count however the process ends.
 """
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.base.system import KILLED, end_with_children
 from unmask.bench.memory import allow_more, die_first, held_bytes
 from unmask.bench.scaling.report import Outcome, ScalingPoint
 from unmask.bench.scaling.settings import CHOSEN
@@ -82,16 +82,9 @@ def measure_in_subprocess(
                 tick()
                 late = child.poll() is None and time.monotonic() > deadline
         finally:
-            _end(child)
+            end_with_children(child)
         lines, last = _lines(out), _last_line(err)
     return _point(request, lines, (child.returncode, late, last), time.monotonic() - start)
-
-
-def _end(child: "subprocess.Popen[bytes]") -> None:
-    """End the process and everything it started, whether or not it has exited."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(child.pid, signal.SIGKILL)
-    child.wait()
 
 
 def _point(
@@ -126,7 +119,7 @@ def _ending(
         return outcome, str(reported["note"])
     if late:
         return ("measured", "") if timed else ("no time", "the time budget of this run ended during it")
-    if code == -signal.SIGKILL:
+    if code == KILLED:
         return "did not fit", "the system killed the process, as it does when memory runs out"
     if code < 0:
         name = signal.Signals(-code).name

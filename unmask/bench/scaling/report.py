@@ -177,7 +177,7 @@ def write_report(report: ScalingReport, path: Path) -> None:
     """
     with whole_file(path) as partial:
         text = json.dumps(to_plain(report), indent=2, allow_nan=False)
-        partial.write_text(text + "\n", encoding="utf-8")
+        partial.write_text(text + "\n", encoding="utf-8", newline="\n")
 
 
 def read_report(path: Path) -> ScalingReport:

@@ -104,7 +104,7 @@ class Journal:
         lines = [asdict(point)] if self.points else [self._head, asdict(point)]
         try:
             # The first point overwrites the file: it held no complete line, if anything.
-            with self.path.open("a" if self.points else "w", encoding="utf-8") as file:
+            with self.path.open("a" if self.points else "w", encoding="utf-8", newline="\n") as file:
                 file.writelines(f"\n{json.dumps(line)}\n" for line in lines)
                 file.flush()
                 os.fsync(file.fileno())

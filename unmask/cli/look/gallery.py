@@ -206,7 +206,9 @@ class _Writer:
     def _write_record(self) -> None:
         pages = {fingerprint: asdict(card) for fingerprint, card in sorted(self._cards.items())}
         with whole_file(self._record) as partial_file:
-            partial_file.write_text(json_.dumps({"pages": pages}, indent=1) + "\n", encoding="utf-8")
+            partial_file.write_text(
+                json_.dumps({"pages": pages}, indent=1) + "\n", encoding="utf-8", newline="\n"
+            )
 
 
 def gallery(

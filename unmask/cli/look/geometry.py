@@ -397,6 +397,6 @@ def write_projection(path: Path, projection: "Projection", texts: "ReadTexts") -
                     "chunk": chunks.tolist(),
                     "special": texts.special_T.tolist(),
                 }
-                partial.write_text(json.dumps(described), encoding="utf-8")
+                partial.write_text(json.dumps(described), encoding="utf-8", newline="\n")
         except OSError as error:
             raise OutputError(f"cannot write {path}: {error.strerror or error}") from None

@@ -261,7 +261,7 @@ def finished(nbest: Path | None) -> Callable[[Path, Path], None]:
 
 def _write_object(stored: Path, output: Path, key: str) -> None:
     """One object from the ids of questions to a value of their rows, without holding more than one row."""
-    with output.open("w", encoding="utf-8") as file:
+    with output.open("w", encoding="utf-8", newline="\n") as file:
         between = "{\n"
         for row in _stored_rows(stored):
             value = json.dumps(row[key], ensure_ascii=False)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from unmask.base.system import core_count
+
 VARIABLE = "OMP_NUM_THREADS"
 """What torch and OpenMP read when they are loaded."""
 _asked: list[int] = []
@@ -21,7 +23,7 @@ def thread_count() -> int:
     asked = os.environ.get(VARIABLE, "").partition(",")[0].strip()
     if asked.isdecimal() and int(asked):
         return int(asked)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return core_count()
 
 
 def set_thread_count(count: int) -> None:

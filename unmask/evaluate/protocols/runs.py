@@ -368,7 +368,7 @@ def write_report(report: ProtocolReport, out: Path) -> None:
     """
     write_json(out / REPORT, asdict(report))
     with whole_file(out / PAGE) as partial:
-        partial.write_text(markdown(report), "utf-8")
+        partial.write_text(markdown(report), "utf-8", newline="\n")
 
 
 def named_model(model: str) -> str:

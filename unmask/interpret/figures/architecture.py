@@ -62,7 +62,7 @@ def save_architecture(
         save_figure(_figure(drawing), path)
         return
     with whole_file(path) as partial:
-        partial.write_text(svg(drawing), encoding="utf-8")
+        partial.write_text(svg(drawing), encoding="utf-8", newline="\n")
 
 
 def _figure(drawing: Drawing) -> "Figure":

@@ -8,11 +8,14 @@ import signal
 import struct
 import subprocess
 import sys
-from contextlib import suppress
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import IO, Self
 
 from unmask.base.optional import require
+from unmask.base.system import TIME_OVER, limit_processor_time
 from unmask.errors import InvalidText
 from unmask.search.documents.markup import html_text
 
@@ -55,16 +58,42 @@ class PageParser:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            _send(process.stdin, source, "")
-            text, rest = _received(process.stdout)
+            with self._watched(process) as stopped:
+                _send(process.stdin, source, "")
+                text, rest = _received(process.stdout)
+            if stopped.is_set():
+                raise EOFError
         except (OSError, EOFError):
             code = self._end()
-            late = code == -signal.SIGPROF
+            late = stopped.is_set() or (code is not None and code == TIME_OVER)
             reason = f"takes more than {self._seconds:g} seconds" if late else f"ended its parser ({code})"
             raise InvalidText(f"parsing it {reason}; convert it to plain text first") from None
         if rest.startswith("!"):
             raise InvalidText(rest[1:])
         return text, rest[1:]
+
+    @contextmanager
+    def _watched(self, process: "subprocess.Popen[bytes]") -> Iterator[threading.Event]:
+        """End the process after its time where the system does not; the event is then set.
+
+        It is time on the clock, since what the process spends is unknown here.
+        """
+        stopped = threading.Event()
+
+        def stop() -> None:
+            stopped.set()
+            process.kill()
+
+        timer = threading.Timer(self._seconds, stop)
+        if TIME_OVER is not None:
+            yield stopped
+            return
+        timer.start()
+        try:
+            yield stopped
+        finally:
+            timer.cancel()
+            timer.join()
 
     def _end(self) -> int | None:
         """End the process; how it ended by itself, or None."""
@@ -89,13 +118,13 @@ def work(seconds: float) -> None:
             source, _ = _received(stdin)
         except EOFError:
             return
-        signal.setitimer(signal.ITIMER_PROF, seconds)
+        limit_processor_time(seconds)
         try:
             text, title = html_text(source)
             answer = text, f"={title}"
         except InvalidText as error:
             answer = "", f"!{error}"
-        signal.setitimer(signal.ITIMER_PROF, 0)
+        limit_processor_time(0)
         _send(stdout, *answer)
 
 

@@ -109,7 +109,7 @@ def write_pgvector(source: Source, folder: Path, name: str) -> None:
         columns=",\n".join(f'    "{column}" {kind}' for column, kind in columns.items()),
         comment=json.dumps(source.described(), ensure_ascii=False).replace("'", "''"),
     )
-    (folder / "load.sql").write_text(script, encoding="utf-8")
+    (folder / "load.sql").write_text(script, encoding="utf-8", newline="\n")
 
 
 def _fields(passage: ExportedPassage) -> list[bytes]:
@@ -144,7 +144,7 @@ def write_opensearch(source: Source, folder: Path, name: str) -> None:
     """
     check_dimensions(source, "OpenSearch")
     mapping = json.dumps(_mapping(source), indent=2, ensure_ascii=False)
-    (folder / "mapping.json").write_text(mapping + "\n", encoding="utf-8")
+    (folder / "mapping.json").write_text(mapping + "\n", encoding="utf-8", newline="\n")
     number, size = 1, 0
     file = (folder / _bulk_name(number)).open("wb")
     try:

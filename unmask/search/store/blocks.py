@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.base.system import read_at
 from unmask.errors import CorruptIndex
 from unmask.search.store.disk import create_file, sync_file, write_content
 
@@ -88,7 +89,7 @@ def read_pieces(path: Path, file: FileIO, start: int, stop: int) -> Iterator[mem
     while start < stop:
         try:
             # Read and not mapped: a disk error in a memory map would end the process.
-            count = os.preadv(file.fileno(), [buffer[: stop - start]], start)
+            count = read_at(file, buffer[: stop - start], start)
         except OSError as error:
             raise CorruptIndex(f"cannot read {path}: {error.strerror or error}") from None
         if not count:

@@ -1,14 +1,14 @@
 """Every operation with which a writer changes the disk, so that one place decides how each of them fails."""
 
-import fcntl
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from io import FileIO
 from pathlib import Path
 from typing import TypeVar
 
-from unmask.base.files import sync, unwritable
-from unmask.errors import OutputError
+from unmask.base.files import unwritable
+from unmask.base.system import forget_pages, locked, rename, sync
 
 Result = TypeVar("Result")
 
@@ -51,9 +51,7 @@ def sync_file(path: Path, file: FileIO) -> None:
 
     def act() -> None:
         os.fsync(file.fileno())
-        if hasattr(os, "posix_fadvise"):
-            # What is read back is then read from the disk and not from memory.
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        forget_pages(file)
 
     perform("sync", path, act)
 
@@ -72,7 +70,7 @@ def write_file(path: Path, content: bytes) -> None:
 
 def rename_file(source: Path, target: Path) -> None:
     """Give a file another name, at once and in place of any that has it."""
-    perform("rename", target, lambda: os.rename(source, target))
+    perform("rename", target, lambda: rename(source, target))
 
 
 def remove_file(path: Path) -> None:
@@ -80,22 +78,13 @@ def remove_file(path: Path) -> None:
     perform("remove", path, lambda: path.unlink(missing_ok=True))
 
 
-def lock_file(path: Path, refusal: str) -> FileIO:
-    """A file that is locked until it is closed, or its process ends.
+@contextmanager
+def lock_file(path: Path, refusal: str, *, temporary: bool = False) -> Iterator[None]:
+    """Hold a lock, see `locked`.
 
     Raises:
-        OutputError: another process holds the lock, which ``refusal`` says; or there is no such folder.
+        OutputError: another process holds it, which ``refusal`` says; or there is no such folder.
     """
-
-    def act() -> FileIO:
-        file = FileIO(path, "ab")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BaseException as error:
-            file.close()
-            if isinstance(error, BlockingIOError):
-                raise OutputError(refusal) from None
-            raise
-        return file
-
-    return perform("lock", path, act)
+    with ExitStack() as held:
+        perform("lock", path, lambda: held.enter_context(locked(path, refusal, temporary=temporary)))
+        yield

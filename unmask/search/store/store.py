@@ -9,11 +9,11 @@ from typing import Any
 
 from unmask.base.arguments import check_choice
 from unmask.errors import CorruptIndex, OutputError
-from unmask.search.store.disk import make_folder, remove_file, rename_file, sync_folder
+from unmask.search.store.disk import lock_file, make_folder, remove_file, rename_file, sync_folder
 from unmask.search.store.generation import Check, Generation, open_current
 from unmask.search.store.manifest import CURRENT, GENERATIONS, SEGMENTS, Manifest, read_pointer
 from unmask.search.store.verify import damages, newest_whole, next_number
-from unmask.search.store.writer import locked, publish
+from unmask.search.store.writer import locked, making_lock, publish
 
 
 class Store:
@@ -39,7 +39,8 @@ class Store:
         made = path.with_name(f".{path.name}.new")
         if not made.exists():
             make_folder(made)
-        with locked(made):
+        refusal = f"another process is making {path}; wait until it has finished"
+        with lock_file(making_lock(path), refusal, temporary=True):
             try:
                 for folder in (GENERATIONS, SEGMENTS):
                     shutil.rmtree(made / folder, ignore_errors=True)

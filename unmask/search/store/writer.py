@@ -1,6 +1,5 @@
 """Write new generations: segments go to disk unseen, and one rename makes them current."""
 
-import fcntl
 import hashlib
 from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager, suppress
@@ -51,6 +50,8 @@ def writing(path: Path) -> Iterator["Writer"]:
     with locked(path):
         writer = Writer(path, open_current(path, "quick", on_use=True))
         remove_unnamed(path)
+        with suppress(OSError):  # who made the index may have been killed before
+            making_lock(path).unlink()
         try:
             yield writer
         finally:
@@ -66,12 +67,13 @@ def locked(path: Path) -> Iterator[None]:
         OutputError: another process is writing.
     """
     refusal = f"another process is writing to {path}; wait until it has finished"
-    with lock_file(path / LOCK, refusal) as file:
-        try:
-            yield
-        finally:
-            # Closing is not enough where a process that was forked in the meantime has the file open too.
-            fcntl.flock(file, fcntl.LOCK_UN)
+    with lock_file(path / LOCK, refusal):
+        yield
+
+
+def making_lock(path: Path) -> Path:
+    """What is locked while an index is made: beside it, as Windows renames no folder with an open file."""
+    return path.with_name(f".{path.name}.new.lock")
 
 
 class Writer:

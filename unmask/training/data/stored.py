@@ -114,8 +114,9 @@ class ShardCache:
             if total <= self.max_bytes:
                 break
             if size:  # locks are empty
-                path.unlink(missing_ok=True)
-                total -= size
+                with contextlib.suppress(PermissionError):  # Windows keeps what another process reads
+                    path.unlink(missing_ok=True)
+                    total -= size
 
 
 def _download(file: StoredFile, partial: Path) -> None:

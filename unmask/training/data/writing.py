@@ -1,6 +1,5 @@
 """Tokenize sources, split them into chunks and write these as shards, once; found again by a fingerprint."""
 
-import fcntl
 import hashlib
 import json
 import shutil
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from unmask.base.files import unwritable, whole_folder
 from unmask.base.stores import open_store, reading
+from unmask.base.system import locked
 from unmask.errors import InvalidRequest
 from unmask.text import Tokenizer
 from unmask.training.data.chunking import Chunker, TokenBoundaries, units
@@ -90,6 +90,7 @@ def write_shards(
             # A source's condition may be a date, which TOML has and JSON lacks.
             json.dumps(manifest, indent=2, ensure_ascii=False, default=str) + "\n",
             "utf-8",
+            newline="\n",
         )
     return ShardSet.open(folder, verify=False)
 
@@ -279,8 +280,7 @@ def exclusive_lock(folder: Path, name: str) -> Iterator[None]:
     path = folder / f".{name}.lock"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with path.open("w") as stream:
-            fcntl.flock(stream, fcntl.LOCK_EX)
+        with locked(path):
             yield
     except OSError as error:
         raise unwritable(path, error) from None

@@ -199,4 +199,6 @@ def write_json(path: Path, table: Mapping[str, Any]) -> None:
         OutputError: the disk is full or read-only.
     """
     with whole_file(path) as partial:
-        partial.write_text(json.dumps(table, indent=1, ensure_ascii=False, default=str) + "\n", "utf-8")
+        partial.write_text(
+            json.dumps(table, indent=1, ensure_ascii=False, default=str) + "\n", "utf-8", newline="\n"
+        )

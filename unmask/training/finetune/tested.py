@@ -110,7 +110,7 @@ class FinalTest:
         outcome = predicted(TorchEngine(build(checkpoint).eval()), preparation, examples)
         out = result.folder.parent
         predictions = out / PREDICTIONS
-        with whole_file(predictions) as partial, partial.open("w", encoding="utf-8") as lines:
+        with whole_file(predictions) as partial, partial.open("w", encoding="utf-8", newline="\n") as lines:
             for example, row in zip(examples, outcome.lines(), strict=True):
                 lines.write(json.dumps(_input(example.record) | row, ensure_ascii=False) + "\n")
         callback.say(f"test: {counted(len(examples), 'text')} of {self.source} predicted: {predictions}")

@@ -104,7 +104,7 @@ def _train_tokenizer(settings: RunSettings, base: Path, folder: Path, say: Say) 
     options = settings.tokenizer
     assert options.train is not None
     made_of = digest_of(chain([options], sample(settings.data.sources, base, options.sample_bytes)))
-    if (folder / MADE_OF).is_file() and (folder / MADE_OF).read_text() == made_of:
+    if (folder / MADE_OF).is_file() and (folder / MADE_OF).read_text(encoding="utf-8") == made_of:
         return
     say(f"training a tokenizer with {options.vocabulary:,} tokens")
     texts = sample(settings.data.sources, base, options.sample_bytes)
@@ -112,7 +112,7 @@ def _train_tokenizer(settings: RunSettings, base: Path, folder: Path, say: Say) 
     with replaced_folder(folder) as partial:
         for name, content in files.items():
             (partial / name).write_bytes(content)
-        (partial / MADE_OF).write_text(made_of)
+        (partial / MADE_OF).write_text(made_of, encoding="utf-8", newline="\n")
 
 
 def check_run(settings: RunSettings, base: Path) -> None:

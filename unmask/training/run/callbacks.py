@@ -105,10 +105,11 @@ class ProgressPrinter(Callback):
         if self._wait(last=figures["step"] == figures["steps"]):
             return
         terms = ", ".join(f"{name} {value:.3f}" for name, value in figures.items() if "/" in name)
+        memory = f"{figures['memory_bytes'] / 2**30:.1f} GiB, " if "memory_bytes" in figures else ""
         line = (
             f"step {figures['step']:,.0f} of {figures['steps']:,.0f}: {terms}, "
             f"{figures['tokens_per_second']:,.0f} tokens/s, {figures['peak_share']:.0%} of peak, "
-            f"{figures['memory_bytes'] / 2**30:.1f} GiB, {_duration(figures['seconds_left'])} left"
+            f"{memory}{_duration(figures['seconds_left'])} left"
         )
         self._print(line, end="" if self._live else "\n")
 

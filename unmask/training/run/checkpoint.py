@@ -26,7 +26,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from unmask.base.files import settle, sync, unwritable, whole_file
+from unmask.base.files import settle, unwritable, whole_file
+from unmask.base.system import sync
 from unmask.errors import CorruptCheckpoint, OutputError
 from unmask.training.optim.dtensor import distribute_like, is_dtensor
 from unmask.training.run.loop import Loop
@@ -69,7 +70,9 @@ def save_snapshot(snapshot: Snapshot, folder: Path, *, also: Callable[[Path], No
         _remove(place)  # an unfinished or damaged checkpoint
         place.mkdir(parents=True)
         save_file(_apart(snapshot.tensors), place / TENSORS)
-        (place / STATE).write_text(json.dumps({"step": snapshot.step, **snapshot.state}))
+        (place / STATE).write_text(
+            json.dumps({"step": snapshot.step, **snapshot.state}), encoding="utf-8", newline="\n"
+        )
         if also is not None:
             also(place)
         settle(place)
@@ -77,7 +80,7 @@ def save_snapshot(snapshot: Snapshot, folder: Path, *, also: Callable[[Path], No
         with whole_file(place / MANIFEST) as partial:
             diverged = bool(snapshot.state.get("diverged"))
             about = {"step": snapshot.step, "diverged": diverged, "sha256": files}
-            partial.write_text(json.dumps(about, indent=1))
+            partial.write_text(json.dumps(about, indent=1), encoding="utf-8", newline="\n")
         sync(place)
         sync(folder)
     except (OSError, SafetensorError, OutputError) as error:
@@ -108,7 +111,7 @@ def verify(place: Path) -> None:
         CorruptCheckpoint: a file is missing or changed; the message names it.
     """
     try:
-        manifest = json.loads((place / MANIFEST).read_text())
+        manifest = json.loads((place / MANIFEST).read_text(encoding="utf-8"))
         checksums = manifest["sha256"]
         if STATE not in checksums:
             raise CorruptCheckpoint(f"{place} is damaged: its {MANIFEST} does not name {STATE}")
@@ -130,7 +133,7 @@ def load_snapshot(place: Path, *, check: bool = True) -> Snapshot:
     if check:
         verify(place)
     try:
-        state = json.loads((place / STATE).read_text())
+        state = json.loads((place / STATE).read_text(encoding="utf-8"))
         shards = place / SHARDS if (place / SHARDS).is_dir() else None
         return Snapshot(state.pop("step"), load_file(place / TENSORS), state, shards)
     except (OSError, SafetensorError, ValueError, KeyError) as error:
@@ -185,7 +188,7 @@ def newest_sound(folder: Path, step: int) -> Path | None:
 
 def _diverged(place: Path) -> bool:
     try:
-        return bool(json.loads((place / MANIFEST).read_text()).get("diverged"))
+        return bool(json.loads((place / MANIFEST).read_text(encoding="utf-8")).get("diverged"))
     except (OSError, ValueError, AttributeError):
         return True  # a damaged checkpoint is not worth keeping
 

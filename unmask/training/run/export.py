@@ -115,7 +115,7 @@ def _put(
         _write(loop, checkpoint, partial, settings.export_shard_bytes)
         if card is not None:
             (partial / "README.md").write_bytes(card)
-        (partial / RECORD).write_text(json.dumps(record, indent=1) + "\n")
+        (partial / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8", newline="\n")
 
 
 def _digest(loop: Loop, card: bytes | None, shard_bytes: int | None) -> str:
@@ -238,7 +238,7 @@ def _write(loop: Loop, checkpoint: Checkpoint, folder: Path, shard_bytes: int | 
 
 def _record(folder: Path) -> dict[str, Any]:
     try:
-        record = json.loads((folder / RECORD).read_text())
+        record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return record if isinstance(record, dict) else {}

@@ -1,7 +1,5 @@
 """Floating-point operations of a training step, and the machine's peak rate."""
 
-import resource
-import sys
 import time
 from typing import assert_never
 
@@ -10,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from unmask.base.system import peak_bytes
 from unmask.encoder.encoder import Encoder
 from unmask.encoder.heads import MaskedLMHead
 from unmask.spec import (
@@ -124,12 +123,11 @@ def peak_flops(device: torch.device, dtype: torch.dtype, seconds: float = 0.3) -
     return 2.0 * size**3 / best
 
 
-def peak_memory(device: torch.device) -> int:
-    """Peak memory in bytes so far: of torch on a GPU, of this process otherwise."""
+def peak_memory(device: torch.device) -> int | None:
+    """Peak memory in bytes so far: of torch on a GPU, of this process otherwise; None where unknown."""
     if device.type == "cuda":
         return int(torch.cuda.max_memory_allocated(device))
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return peak_bytes()
 
 
 def _wait(device: torch.device) -> None:

@@ -62,7 +62,8 @@ class EventLog:
             events = [event for event in read_events(path) if event.get("step", 0) <= step]
             with whole_file(path) as partial:
                 partial.write_bytes(b"".join(map(_line, events)))
-            self._file = os.open(path, os.O_WRONLY | os.O_APPEND)
+            # Windows writes \r\n unless it is told to write bytes.
+            self._file = os.open(path, os.O_WRONLY | os.O_APPEND | getattr(os, "O_BINARY", 0))
         except OSError as error:
             raise unwritable(path, error) from None
 
@@ -226,7 +227,9 @@ class Trackers:
         if self._trackers:
             with whole_file(out / IDS) as partial:
                 partial.write_text(
-                    json.dumps({name: tracker.id for name, tracker in self._trackers.items()}) + "\n"
+                    json.dumps({name: tracker.id for name, tracker in self._trackers.items()}) + "\n",
+                    encoding="utf-8",
+                    newline="\n",
                 )
 
     def write(self, figures: Mapping[str, float], step: int) -> None:

@@ -67,6 +67,7 @@ class Reporter:
         if not self.first:
             return
         loop, seconds = self.loop, metrics.elapsed
+        memory = peak_memory(loop.ranks.device)
         figures = {
             "tokens": loop.tokens,
             **metrics.means(),
@@ -75,7 +76,7 @@ class Reporter:
             "learning_rate": float(loop.optimizer.param_groups[0]["lr"]),
             "tokens_per_second": metrics.counts["tokens"] / seconds,
             "peak_share": self._peak.share(metrics.counts["flops"] / seconds),
-            "memory_bytes": peak_memory(loop.ranks.device),
+            **({} if memory is None else {"memory_bytes": memory}),
             "fill_ratio": loop.fill_ratio,
         }
         self._write("step", figures)

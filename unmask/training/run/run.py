@@ -1,10 +1,8 @@
 """What every run has, whatever it trains: a locked folder, its newest checkpoint, its parts, its export."""
 
-import fcntl
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,9 +11,9 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 from torch import bfloat16, nn
 
 from unmask.base.files import unwritable
+from unmask.base.system import locked
 from unmask.encoder.trained_linear import train_with_onednn
 from unmask.engines.native.training import train_natively
-from unmask.errors import OutputError
 from unmask.training.data.batches import Batches
 from unmask.training.objectives.interface import Objective
 from unmask.training.optim import Ema, OptimizerSpec, build_optimizer
@@ -275,16 +273,12 @@ def exclusive_lock(out: Path) -> Iterator[None]:
     Raises:
         OutputError: another process has locked it, or it cannot be written.
     """
+    refusal = f"another process is using the run in {out}; wait for it, or stop it"
+    held = ExitStack()
     try:
         out.mkdir(parents=True, exist_ok=True)
-        handle = os.open(out / ".lock", os.O_CREAT | os.O_RDWR, 0o644)
+        held.enter_context(locked(out / ".lock", refusal))
     except OSError as error:
         raise unwritable(out, error) from None
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise OutputError(f"another process is using the run in {out}; wait for it, or stop it") from None
+    with held:
         yield
-    finally:
-        os.close(handle)

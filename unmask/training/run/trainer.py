@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from unmask.base.processes import return_freed_memory
+from unmask.base.system import return_freed_memory
 from unmask.errors import InvalidRequest, NonFiniteResult, OutOfMemory
 from unmask.training.run.callbacks import Callback
 from unmask.training.run.checkpoint import (

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, assert_never
 
+from unmask.base.files import leaves_folder
 from unmask.base.json_settings import JsonSettings, parse_json
 from unmask.errors import CorruptCheckpoint, TensorMismatch, UnsafeCheckpoint, quoted
 from unmask.spec import (
@@ -112,8 +113,7 @@ def modules_of(content: bytes) -> tuple[Module, ...]:
         Module(entry.get("type", "").rpartition(".")[2], entry.get("path", "")) for entry in listed
     )
     for module in named_modules:
-        path = PurePosixPath(module.path)
-        if path.is_absolute() or ".." in path.parts:
+        if leaves_folder(module.path):
             raise CorruptCheckpoint(f"modules.json names {quoted(module.path)}, which is outside the folder")
     return named_modules
 

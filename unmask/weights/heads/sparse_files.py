@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
-from unmask.base.files import read_bytes
+from unmask.base.files import leaves_folder, read_bytes
 from unmask.base.json_settings import JsonSettings
 from unmask.errors import CorruptCheckpoint, quoted
 from unmask.spec import SparseVector
@@ -138,10 +138,8 @@ def encoder_folder(folder: Path) -> Path:
     modules = modules_of(read_bytes(listed, CorruptCheckpoint))
     if modules and modules[0].kind in ROUTERS:
         modules = _routes(modules[0], partial(_content, folder)).get("document", ())
-    inside = [PurePosixPath(module.path) for module in modules if module.kind in TRANSFORMERS]
-    if not inside or inside[0].is_absolute() or ".." in inside[0].parts:
-        return folder
-    return folder / inside[0]
+    inside = [module.path for module in modules if module.kind in TRANSFORMERS]
+    return folder if not inside or leaves_folder(inside[0]) else folder / inside[0]
 
 
 def query_weights(

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.base.checksums import Verified, check_files
-from unmask.base.files import read_bytes
+from unmask.base.files import leaves_folder, read_bytes
 from unmask.base.json_settings import JsonSettings
 from unmask.errors import (
     CheckpointError,
@@ -209,8 +209,8 @@ def _output(
 
     def open_file(name: str) -> bytes | None:
         # The hub's cache consists of symbolic links, so the name is checked without resolving it.
-        inside = not Path(name).is_absolute() and ".." not in Path(name).parts
-        return _read(folder / name) if inside and (folder / name).exists() else None
+        inside = not leaves_folder(name) and (folder / name).exists()
+        return _read(folder / name) if inside else None
 
     projection = tensors.get(STANFORD_TENSOR)
     classifiers = [head for head in spec.heads if isinstance(head, Classifier) and head.role == "sequence"]

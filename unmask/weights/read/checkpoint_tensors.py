@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.base.system import forget_mapped
 from unmask.errors import CorruptCheckpoint, TensorMismatch
 from unmask.spec.embedding_head import QUERY_WEIGHTS
 from unmask.spec.shapes import tensor_shapes
@@ -189,7 +190,7 @@ class _MappedFile:
             found = _stamp(self._path.stat())
             if found != self._stamp and found[0] == self._stamp[0]:
                 raise CorruptCheckpoint(f"{self._path} has changed since it was loaded; load the model again")
-        self._map.madvise(mmap.MADV_DONTNEED)
+        forget_mapped(self._map)
         try:
             first, end = self._header[key]["data_offsets"]
             dtype = np.dtype(STORED[stored.dtype])

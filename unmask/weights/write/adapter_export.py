@@ -154,7 +154,9 @@ def write_adapter(
         save_file(tensors, partial_folder / PEFT_WEIGHTS, metadata={"format": "pt"})
         peft = _peft_config(encoder, family, role, base.source.name, how)
         (partial_folder / PEFT_FILE).write_bytes(to_json(peft))
-        (partial_folder / ADAPTER_FILE).write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
+        (partial_folder / ADAPTER_FILE).write_text(
+            json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8", newline="\n"
+        )
         if card is not None:
             (partial_folder / "README.md").write_bytes(card)
 
