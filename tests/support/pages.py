@@ -73,9 +73,9 @@ def run_python(code, names, page):
 
 
 def run_shell(code, server=None):
-    """What its lines print: ours run in this process, curl asks the client of ``server``, others are a shell's.
+    """What its lines print: ours run in this process, and curl asks the client of ``server``.
 
-    Standard error counts only if the command failed.
+    Standard error counts only if a command of ours failed. All other lines run in a shell.
     """
     printed = ""
     for line in code.replace("\\\n", " ").splitlines():

@@ -13,7 +13,7 @@ from unmask.serve import make_app
 
 PAGES = sorted((REPOSITORY / "docs" / "start").glob("*.md"))
 NEAR = {"finetune.md": 0.3}
-"""How far numbers may be from those shown: what dropout drops, and so every probability, depends on the machine."""
+"""How far numbers may be from those shown: what dropout drops in training depends on the machine."""
 
 
 @pytest.fixture(params=PAGES, ids=lambda page: page.stem)
