@@ -122,3 +122,22 @@ def wrong_outputs(content, page, *, near=0.015, server=None):
         for block, printed in outputs_of(content, page, server)
         if block.shown is not None and not is_shown(block.shown, printed, near)
     ]
+
+
+def broken_links(page):
+    """The links of a page to files, or to headings of pages, that are not there."""
+    broken = []
+    for target in re.findall(r"\]\((?!https?:)([^)]+)\)", page.read_text(encoding="utf-8")):
+        name, _, heading = target.partition("#")
+        file = page.parent / name if name else page
+        if not file.exists() or (heading and heading not in headings(file.read_text(encoding="utf-8"))):
+            broken.append(target)
+    return broken
+
+
+def headings(content):
+    """The anchors of a page's headings, as GitHub makes them."""
+    plain_titles = (
+        title.replace("`", "").lower() for title in re.findall(r"^#+ (.+)$", content, re.MULTILINE)
+    )
+    return {re.sub(r"[^\w\- ]", "", title).replace(" ", "-") for title in plain_titles}
