@@ -222,6 +222,21 @@ def test_folders_of_pylate(changes, tmp_path):
     assert marker.spans_N2[1].tolist() == [-1, -1]
 
 
+def test_a_folder_of_pylate_without_its_type(tmp_path):
+    """PyLate writes the type only if the checkpoint that it started from has one."""
+    folder = write_pylate(tmp_path / "theirs")
+    typed = unmask.load(folder)
+    path = folder / "config_sentence_transformers.json"
+    settings = json.loads(path.read_text())
+    del settings["model_type"]
+    path.write_text(json.dumps(settings))
+    found = unmask.load(folder)
+    assert found.checkpoint.head == typed.checkpoint.head
+    np.testing.assert_array_equal(
+        found.multi_vectors("muddy", "query").vectors_NE, typed.multi_vectors("muddy", "query").vectors_NE
+    )
+
+
 def write_stanford(folder, metadata):
     """A folder as Stanford's code writes it: the projection beside the encoder's tensors."""
     from safetensors.torch import load_file, save_file

@@ -18,6 +18,7 @@ from unmask.weights.heads.multi_vector_files import (
     STANFORD_CLASS,
     read_multi_vector,
     read_stanford,
+    stored_type,
     write_multi_vector,
 )
 from unmask.weights.heads.pair_files import names_activation, read_pair, write_pair
@@ -103,7 +104,7 @@ def _with_modules(
     classes: int | None,
 ) -> StoredOutput:
     settings = JsonSettings.parse(files.get(ST_CONFIG), ST_CONFIG)
-    kind = settings.get_optional("model_type", str)
+    kind = stored_type(settings)
     if kind == "CrossEncoder":
         return StoredOutput(*read_pair(files, modules, config, open_file, classes))
     if kind in MODEL_TYPES:

@@ -28,8 +28,11 @@ from unmask.weights.heads.sentence_modules import (
     transformer_settings,
 )
 
-MODEL_TYPES = ("MultiVectorEncoder", "ColBERT")
-"""The values of ``model_type`` in config_sentence_transformers.json; the second is PyLate's."""
+PYLATE = "ColBERT"
+"""The value of ``model_type`` in config_sentence_transformers.json that PyLate writes."""
+
+MODEL_TYPES = ("MultiVectorEncoder", PYLATE)
+"""The values of ``model_type`` for one vector per token."""
 
 PUNCTUATION = tuple(string.punctuation)
 """The tokens without a vector, if PyLate's or Stanford's files name none."""
@@ -60,6 +63,15 @@ class FoundMultiVector:
     """The folder of each layer's weights; "" for the encoder's own files."""
 
 
+def stored_type(config: JsonSettings) -> str | None:
+    """``model_type`` of config_sentence_transformers.json, or `PYLATE` where PyLate's other keys imply it.
+
+    PyLate writes the key only if the checkpoint that it started from has it.
+    """
+    kind = config.get_optional("model_type", str)
+    return PYLATE if kind is None and any(key in config.values for key in PYLATE_KEYS) else kind
+
+
 def read_multi_vector(
     files: Mapping[str, bytes], modules: Sequence[Module], open_file: OpenFile
 ) -> FoundMultiVector:
@@ -71,7 +83,7 @@ def read_multi_vector(
     """
     config = JsonSettings.parse(files.get(ST_CONFIG), ST_CONFIG)
     transformer = JsonSettings.parse(files.get(TRANSFORMER_CONFIG), TRANSFORMER_CONFIG)
-    pylate = config.get_optional("model_type", str) == "ColBERT"
+    pylate = stored_type(config) == PYLATE
     if not modules or modules[0].kind not in ("Transformer", "ColBERTTransformer"):
         raise NotKnown("the first module of modules.json is not a Transformer")
     masks = [module for module in modules[1:] if module.kind == "MultiVectorMask"]
@@ -283,5 +295,6 @@ __all__ = [
     "FoundMultiVector",
     "read_multi_vector",
     "read_stanford",
+    "stored_type",
     "write_multi_vector",
 ]
