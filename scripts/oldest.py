@@ -3,9 +3,8 @@
     python scripts/oldest.py            constraints with the lowest declared version of what people install
     python scripts/oldest.py --tests    the test files that can be imported where it runs
 
-Everything else keeps its version of constraints.txt, and so does torch, whose oldest version has no small
-build for CPUs in the package index. References such as transformers need newer versions, so their tests are
-left out.
+torch keeps its version of constraints.txt, because its oldest has no small build for CPUs in the package
+index. References such as transformers need newer versions than these, so their tests are left out.
 """
 
 import ast
@@ -73,7 +72,7 @@ def main() -> None:
         if (found := re.search(r">=([\d.]+)", requirement)) and name_of(requirement) not in PINNED
     }
     for line in (ROOT / "constraints.txt").read_text("utf-8").splitlines():
-        if line and not line.startswith("#") and name_of(line) not in lowest:
+        if name_of(line) in PINNED:
             print(line)
     for name, version in sorted(lowest.items()):
         print(f"{name}=={version}")
