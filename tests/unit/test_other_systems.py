@@ -364,7 +364,7 @@ def test_tests_pass_without_what_only_posix_has(tmp_path):
     """Those that use nothing hidden themselves, nor libraries that do on this system."""
     chosen = (
         "search/test_store.py", "search/test_slow_pages.py", "search/test_passages.py", "bulk/test_docs.py",
-        "unit/test_values.py", "unit/test_new_checkpoint.py", "training/test_masked.py",
+        "unit/test_values.py", "training/test_masked.py",
         "training/test_table.py", "training/test_vocabulary.py", "training/test_schedules.py",
     )  # fmt: skip
     paths = [REPOSITORY / "tests" / name for name in chosen]
