@@ -5,7 +5,7 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path, PureWindowsPath
 from typing import TypeVar
 
 from unmask.base.system import rename, sync
@@ -138,8 +138,8 @@ def settle(folder: Path) -> None:
 
 def leaves_folder(name: str) -> bool:
     """Whether a name that a file of a folder gives leads out of the folder, read as on any system."""
-    paths = (PurePosixPath(name), PureWindowsPath(name))
-    return any(path.anchor or ".." in path.parts for path in paths)
+    path = PureWindowsPath(name)  # which knows both separators
+    return bool(path.anchor) or ".." in path.parts
 
 
 def check_regular(path: Path, error: Callable[[str], Exception]) -> None:

@@ -1,12 +1,13 @@
 """Hides what only POSIX systems have, where PYTHONPATH begins with this folder, also in child processes.
 
 Python imports a module of this name at its start. The standard library of this system needs some of the
-names itself, so its modules are imported first; that of Windows does without. So does filelock, which has
-other locks there.
+names itself, so its modules are imported first; that of Windows does without. So do filelock, which has other
+locks there, and psutil, which libraries import that tests compare with.
 """
 
 import asyncio  # noqa: F401
 import concurrent.futures.process  # noqa: F401
+import contextlib
 import getpass  # noqa: F401
 import mmap
 import multiprocessing.popen_spawn_posix
@@ -23,6 +24,9 @@ import tarfile  # noqa: F401
 import tempfile  # noqa: F401
 
 import filelock._unix  # noqa: F401
+
+with contextlib.suppress(ImportError):
+    import psutil  # noqa: F401
 
 MODULES = ("fcntl", "resource", "pwd", "grp", "termios", "tty", "pty", "syslog")
 NAMES = {

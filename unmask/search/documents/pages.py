@@ -54,13 +54,12 @@ class PageParser:
         if len(source) <= PARSED_HERE:
             return html_text(source)
         require("search")
-        process = self._process = self._process or _started(self._seconds)
-        assert process.stdin is not None
-        assert process.stdout is not None
+        stopped = threading.Event()
         try:
-            with self._watched(process) as stopped:
-                _send(process.stdin, source, "")
-                text, rest = _received(process.stdout)
+            stdin, stdout = self._streams()
+            with self._watched(stopped):
+                _send(stdin, source, "")
+                text, rest = _received(stdout)
             if stopped.is_set():
                 raise EOFError
         except (OSError, EOFError):
@@ -72,25 +71,35 @@ class PageParser:
             raise InvalidText(rest[1:])
         return text, rest[1:]
 
+    def _streams(self) -> tuple[IO[bytes], IO[bytes]]:
+        """Where pages are sent to and answers come from, of a process that is ready."""
+        started = self._process is None
+        process = self._process = self._process or _started(self._seconds)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        if started:
+            _received(process.stdout)
+        return process.stdin, process.stdout
+
     @contextmanager
-    def _watched(self, process: "subprocess.Popen[bytes]") -> Iterator[threading.Event]:
+    def _watched(self, stopped: threading.Event) -> Iterator[None]:
         """End the process after its time where the system does not; the event is then set.
 
         It is time on the clock, since what the process spends is unknown here.
         """
-        stopped = threading.Event()
+        process = self._process
+        if TIME_OVER is not None or process is None:
+            yield
+            return
 
         def stop() -> None:
             stopped.set()
             process.kill()
 
         timer = threading.Timer(self._seconds, stop)
-        if TIME_OVER is not None:
-            yield stopped
-            return
         timer.start()
         try:
-            yield stopped
+            yield
         finally:
             timer.cancel()
             timer.join()
@@ -110,9 +119,10 @@ class PageParser:
 
 
 def work(seconds: float) -> None:
-    """What the process does: answer page after page, until there is no other."""
+    """What the process does: say that it is ready, and answer page after page, until there is no other."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who asks has got it, too
     stdin, stdout = sys.stdin.buffer, sys.stdout.buffer
+    _send(stdout, *html_text(""))
     while True:
         try:
             source, _ = _received(stdin)
