@@ -1,0 +1,78 @@
+"""Saved pages of the explorer, computed when the site is built, and the frames that show them."""
+
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+from sphinx.errors import ExtensionError
+from sphinx.util.logging import getLogger
+
+import unmask
+
+TEXT = "The river bank was muddy, so she went to the bank for a loan."
+
+
+class Saved(NamedTuple):
+    """A page that ``unmask report`` saves."""
+
+    heading: str
+    about: str
+    options: tuple[str, ...]
+
+
+SAVED = {
+    "mini.html": Saved(
+        "A masked language model",
+        "unmask-mini, the masked language model that comes with the package: *Map*, *Heads*, *Flow* and *Sinks*. "
+        "The second *bank* and its words are a good place to start: point at a token, and click to keep it.",
+        ("-m", "unmask-mini", "--views", "map,heads,flow,sinks", "-l", "3", "-H", "2"),
+    ),
+    "alibi.html": Saved(
+        "Positions as a term of the scores",
+        "A tiny encoder with ALiBi, whose scores have a term that grows with the distance of query and key: "
+        "*Map* shows it under *Terms*.",
+        ("-m", "variant/alibi", "--views", "map,heads"),
+    ),
+}
+"""By the name of the file."""
+
+FRAME = """\
+## {heading}
+
+{about}
+
+```{{raw}} html
+<iframe class="explorer" src="_static/saved/{name}" title="{heading}" loading="lazy"></iframe>
+```
+
+"""
+ABSENT = "The pages are left out, because this site was built without torch.\n"
+
+
+def frames(folder: Path) -> str:
+    """The Markdown of the frames; their pages are computed into a folder, unless they are there and recent.
+
+    Raises:
+        ExtensionError: a page could not be computed.
+    """
+    if find_spec("torch") is None:
+        getLogger(__name__).info("torch is not installed, so the site has no live pages of the explorer")
+        return ABSENT
+    folder.mkdir(parents=True, exist_ok=True)
+    package = Path(unmask.__file__).parent
+    changed = max(path.stat().st_mtime for path in package.rglob("*") if path.suffix != ".pyc")
+    for name, saved in SAVED.items():
+        path = folder / name
+        if not path.exists() or path.stat().st_mtime < changed:
+            compute(saved, path)
+    return "".join(FRAME.format(name=name, **saved._asdict()) for name, saved in SAVED.items())
+
+
+def compute(saved: Saved, path: Path) -> None:
+    """Save a page, in a process of its own, so that a build holds no model."""
+    command = [sys.executable, "-m", "unmask", "report", TEXT, "-o", str(path), *saved.options]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ran.returncode:
+        raise ExtensionError(f"unmask report failed: {ran.stderr.strip().splitlines()[-1]}")

@@ -1,0 +1,119 @@
+"""The reference of the server's routes, made from the OpenAPI document that `unmask serve` answers with."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from extension.markdown import code, prose, table
+from unmask.serve import Limits
+from unmask.serve.openapi import STATUSES, document
+
+Schema = dict[str, Any]
+
+GROUPS = {
+    "openai": "OpenAI's routes and ours",
+    "tei": "Text Embeddings Inference",
+    "cohere": "Cohere",
+    None: "State of the server",
+}
+"""The titles of the sections, by the tag of their routes; each has its own form of errors."""
+
+INTRODUCTION = """\
+# HTTP
+
+The routes of `unmask serve`, their fields and their answers, with the default limits. A running server has the
+same as an OpenAPI document at `/openapi.json`, and a page that tries the routes at `/docs`. How to start, protect
+and limit a server is in [Serve a model](../serve.md), how to run it for others in
+[Run the server in production](../production.md).
+
+A field that a route does not know is refused. Fields without a default that are not required may be left out.
+
+"""
+
+
+def page() -> str:
+    """The Markdown of the page."""
+    found = document(Limits(), keys=True)
+    parts = [INTRODUCTION + "## Statuses\n\n", table(("status", "what it means"), _statuses())]
+    for tag, title in GROUPS.items():
+        parts.append(f"\n## {title}\n\n")
+        parts += _sections(found["paths"], tag)
+    return "".join(parts)
+
+
+def _statuses() -> Iterator[tuple[str, str]]:
+    yield "200", "the result"
+    yield from ((str(status), about) for status, about in STATUSES.items())
+    yield "424", f"{STATUSES[500]} (on the routes of Text Embeddings Inference, instead of 500)"
+
+
+def _sections(paths: dict[str, dict[str, Any]], tag: str | None) -> Iterator[str]:
+    """The routes with a tag, each with its fields and the answer to a request that succeeds."""
+    error: Schema | None = None
+    for path, methods in paths.items():
+        for method, route in methods.items():
+            if route.get("tags", [None])[0] != tag:
+                continue
+            yield f"### {method.upper()} {path}\n\n{prose(route['summary'])}\n\n"
+            if "requestBody" in route:
+                body = route["requestBody"]["content"]["application/json"]["schema"]
+                yield table(("field", "value", "default", "what it is"), _fields(body)) + "\n"
+            answer = _content(route["responses"]["200"])
+            if answer is not None:
+                yield f"Answer:\n\n```text\n{shape(answer)}\n```\n\n"
+            error = error or next(
+                (_content(one) for status, one in route["responses"].items() if status >= "400"), None
+            )
+    if error is not None:
+        yield f"An error of these routes:\n\n```text\n{shape(error)}\n```\n\n"
+
+
+def _content(response: dict[str, Any]) -> Schema | None:
+    """The schema of a response in JSON, if it has one."""
+    found: Schema | None = response.get("content", {}).get("application/json", {}).get("schema")
+    return found
+
+
+def _fields(body: Schema) -> Iterator[tuple[str, str, str, str]]:
+    required = body.get("required", ())
+    for name, field in body["properties"].items():
+        default = code(json.dumps(field["default"])) if field.get("default") is not None else ""
+        about = prose(field.get("description", ""))
+        yield code(name), prose(kind(field)), "required" if name in required else default, about
+
+
+def kind(schema: Schema) -> str:
+    """What a field takes, in words."""
+    if "anyOf" in schema:
+        return " or ".join(dict.fromkeys(kind(one) for one in schema["anyOf"] if one.get("type") != "null"))
+    if "const" in schema:
+        return code(json.dumps(schema["const"]))
+    if "enum" in schema:
+        return ", ".join(code(json.dumps(one)) for one in schema["enum"])
+    match schema.get("type"):
+        case "array":
+            most = f"at most {schema['maxItems']:,} " if "maxItems" in schema else ""
+            return f"list of {most}{kind(schema.get('items', {}))}"
+        case "object":
+            return "object"
+        case "string":
+            return "text"
+        case "null":
+            return "null"
+        case str(name):
+            return name
+        case _:
+            return "any value"
+
+
+def shape(schema: Schema, indent: str = "") -> str:
+    """The form of an answer, written as JSON with words for values."""
+    deeper = indent + "  "
+    if "anyOf" in schema:
+        return " | ".join(dict.fromkeys(shape(one, indent) for one in schema["anyOf"]))
+    if schema.get("type") == "array":
+        return f"[{shape(schema.get('items', {}), indent)}, ...]"
+    if schema.get("properties"):
+        lines = [f"{deeper}{json.dumps(name)}: {shape(one, deeper)}" for name, one in schema["properties"].items()]
+        return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
+    return kind(schema).replace("`", "")
