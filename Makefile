@@ -2,6 +2,7 @@
 # make test      set up the rest and run the tests
 # make check     formatting, lint, types
 # make bench     speed and memory beside other libraries on the same weights
+# make docs      the documentation as a site, in docs/_build/html
 # make size      lines of code per folder
 # make web       rebuild the explorer's page from web/ (needs Node; the built page is committed)
 
@@ -10,7 +11,7 @@ BIN := .venv/bin
 DATA ?= ../shared/data
 TEXT ?=
 
-.PHONY: explore test test-slow check format bench size web clean
+.PHONY: explore test test-slow check format bench docs size web clean
 .DELETE_ON_ERROR:
 
 explore: .venv/run.stamp
@@ -36,6 +37,9 @@ bench: .venv/dev.stamp
 	xz -dc $(DATA)/glue/STS-B/train.tsv.xz | cut -f 8 | tail -n +2 > .venv/bench.txt
 	$(BIN)/python -m benchmarks.peers --model default --threads 2 --texts .venv/bench.txt --count 300 --rounds 3 --no-memory
 
+docs: .venv/docs.stamp
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going docs docs/_build/html
+
 size: .venv/run.stamp
 	$(BIN)/python scripts/size.py
 
@@ -48,6 +52,10 @@ clean:
 
 .venv/slow.stamp: .venv/dev.stamp
 	$(BIN)/pip install --disable-pip-version-check --quiet -c constraints.txt -e '.[clients,lance,umap]' ziglang moto flask flask-cors s3fs dask daft
+	touch $@
+
+.venv/docs.stamp: .venv/run.stamp
+	$(BIN)/pip install --disable-pip-version-check --quiet -c constraints.txt -e '.[default,explorer,serve,docs]'
 	touch $@
 
 .venv/run.stamp: pyproject.toml constraints.txt hatch_build.py unmask/engines/native/engine.cpp

@@ -362,7 +362,7 @@ def test_extras_are_the_ones_of_the_project_file():
 
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     named = project["optional-dependencies"]
-    assert set(named) == {*EXTRAS, "clients", "dev", "peers"}  # of tests and of benchmarks
+    assert set(named) == {*EXTRAS, "clients", "dev", "docs", "peers"}  # of tests, benchmarks, the site
     for extra, (packages, _, _) in EXTRAS.items():
         asked = {requirement.split("=")[0].split(">")[0] for requirement in named[extra]}
         assert asked == set(packages.values())

@@ -1,6 +1,6 @@
 """The table of extras, made from what the errors about missing packages say."""
 
-from extension.markdown import code, table
+from site_pages.markdown import code, table
 from unmask.base.optional import EXTRAS
 
 

@@ -25,14 +25,14 @@ class Saved(NamedTuple):
 SAVED = {
     "mini.html": Saved(
         "A masked language model",
-        "unmask-mini, the masked language model that comes with the package: *Map*, *Heads*, *Flow* and *Sinks*. "
-        "The second *bank* and its words are a good place to start: point at a token, and click to keep it.",
+        "unmask-mini, the masked language model that comes with the package, with the views *Map*, *Heads*, "
+        "*Flow* and *Sinks*. The second *bank* and its words are a good place to start: point at a token, and click to keep it.",
         ("-m", "unmask-mini", "--views", "map,heads,flow,sinks", "-l", "3", "-H", "2"),
     ),
     "alibi.html": Saved(
         "Positions as a term of the scores",
-        "A tiny encoder with ALiBi, whose scores have a term that grows with the distance of query and key: "
-        "*Map* shows it under *Terms*.",
+        "A tiny encoder with ALiBi, whose scores have a term that falls with the distance between query and "
+        "key: *Bias* shows this term alone, and *Content* the scores without it.",
         ("-m", "variant/alibi", "--views", "map,heads"),
     ),
 }

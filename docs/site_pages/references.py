@@ -1,4 +1,4 @@
-"""Names in docstrings and file names in pages that become links, and types as they are written."""
+"""Names in docstrings and file names in pages that become links."""
 
 import re
 from typing import Any
@@ -11,7 +11,6 @@ from sphinx.environment import BuildEnvironment
 from sphinx.util.nodes import make_refnode
 
 FILE_NAME = re.compile(r"[\w./-]+\.md")
-ARRAY = re.compile(r"(?:numpy\.)?ndarray\[tuple\[(?:typing\.)?Any, \.\.\.\], (?:numpy\.)?dtype\[(?:numpy\.)?([\w.]+)\]\]")
 
 
 def title_for_file_name(app: Sphinx, doctree: nodes.document) -> None:
@@ -20,6 +19,14 @@ def title_for_file_name(app: Sphinx, doctree: nodes.document) -> None:
         if node.get("reftype") == "myst" and FILE_NAME.fullmatch(node.astext()):
             node["refexplicit"] = False
             node.clear()
+
+
+def dash_after_argument(app: Sphinx, doctree: nodes.document) -> None:
+    """Between an argument and what it is stands a dash, which Sphinx writes as two hyphens."""
+    for paragraph in doctree.findall(lambda node: isinstance(node, nodes.paragraph)):
+        for text in paragraph.children:
+            if isinstance(text, nodes.Text) and text.astext() == " -- ":
+                paragraph.replace(text, nodes.Text(" \N{EN DASH} "))
 
 
 def name_of_the_package(
@@ -45,14 +52,9 @@ def name_of_the_package(
     return make_refnode(app.builder, node["refdoc"], entry.docname, entry.node_id, content, target)
 
 
-def short_types(
-    app: Sphinx, what: str, name: str, obj: Any, options: Any, signature: str | None, returns: str | None
-) -> tuple[str | None, str | None]:
-    """Array types as they are written, ``NDArray[float32]``."""
-    return tuple(text and ARRAY.sub(r"NDArray[\1]", text) for text in (signature, returns))  # type: ignore[return-value]
-
-
-def drawn_tree(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+def drawn_tree(  # noqa: PLR0917 - the arguments of the event
+    app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]
+) -> None:
     """The tree of errors is a drawing, which keeps its lines."""
     if name == "unmask.errors":
         lines[1:] = ["", ".. code-block:: text", "", *(f"   {line}" for line in lines[2:])]

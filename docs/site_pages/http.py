@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from extension.markdown import code, prose, table
+from site_pages.markdown import code, prose, table
 from unmask.serve import Limits
 from unmask.serve.openapi import STATUSES, document
 
@@ -22,8 +22,8 @@ INTRODUCTION = """\
 # HTTP
 
 The routes of `unmask serve`, their fields and their answers, with the default limits. A running server has the
-same as an OpenAPI document at `/openapi.json`, and a page that tries the routes at `/docs`. How to start, protect
-and limit a server is in [Serve a model](../serve.md), how to run it for others in
+same as an OpenAPI document at `/openapi.json`, and a page that tries the routes at `/docs`. How to start,
+protect and limit a server is in [Serve a model](../serve.md), how to run it for others in
 [Run the server in production](../production.md).
 
 A field that a route does not know is refused. Fields without a default that are not required may be left out.
@@ -42,9 +42,9 @@ def page() -> str:
 
 
 def _statuses() -> Iterator[tuple[str, str]]:
-    yield "200", "the result"
-    yield from ((str(status), about) for status, about in STATUSES.items())
-    yield "424", f"{STATUSES[500]} (on the routes of Text Embeddings Inference, instead of 500)"
+    on_tei = {424: f"{STATUSES[500]} (on the routes of Text Embeddings Inference, instead of 500)"}
+    for status, about in sorted({200: "the result", **STATUSES, **on_tei}.items()):
+        yield str(status), about
 
 
 def _sections(paths: dict[str, dict[str, Any]], tag: str | None) -> Iterator[str]:
@@ -82,28 +82,21 @@ def _fields(body: Schema) -> Iterator[tuple[str, str, str, str]]:
         yield code(name), prose(kind(field)), "required" if name in required else default, about
 
 
-def kind(schema: Schema) -> str:
-    """What a field takes, in words."""
+def kind(schema: Schema, *, many: bool = False) -> str:
+    """What a field takes, in words; in the plural if there are several."""
     if "anyOf" in schema:
-        return " or ".join(dict.fromkeys(kind(one) for one in schema["anyOf"] if one.get("type") != "null"))
+        some = (kind(one, many=many) for one in schema["anyOf"] if one.get("type") != "null")
+        return " or ".join(dict.fromkeys(some))
     if "const" in schema:
         return code(json.dumps(schema["const"]))
     if "enum" in schema:
         return ", ".join(code(json.dumps(one)) for one in schema["enum"])
-    match schema.get("type"):
-        case "array":
-            most = f"at most {schema['maxItems']:,} " if "maxItems" in schema else ""
-            return f"list of {most}{kind(schema.get('items', {}))}"
-        case "object":
-            return "object"
-        case "string":
-            return "text"
-        case "null":
-            return "null"
-        case str(name):
-            return name
-        case _:
-            return "any value"
+    name = schema.get("type", "any value")
+    several = {"string": "text", "array": "list"}.get(name, name) + "s" * many
+    if name != "array":
+        return several
+    most = f"at most {schema['maxItems']:,} " if "maxItems" in schema else ""
+    return f"{several} of {most}{kind(schema.get('items', {}), many=True)}"
 
 
 def shape(schema: Schema, indent: str = "") -> str:
@@ -114,6 +107,8 @@ def shape(schema: Schema, indent: str = "") -> str:
     if schema.get("type") == "array":
         return f"[{shape(schema.get('items', {}), indent)}, ...]"
     if schema.get("properties"):
-        lines = [f"{deeper}{json.dumps(name)}: {shape(one, deeper)}" for name, one in schema["properties"].items()]
+        lines = [
+            f"{deeper}{json.dumps(name)}: {shape(one, deeper)}" for name, one in schema["properties"].items()
+        ]
         return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
     return kind(schema).replace("`", "")

@@ -1,6 +1,9 @@
 """Pieces of Markdown."""
 
+import re
 from collections.abc import Iterable, Sequence
+
+OPTION = re.compile(r"(?<![\w`-])--[a-z][a-z-]*(?![\w`-])")
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -15,8 +18,8 @@ def cell(text: str) -> str:
 
 
 def prose(text: str) -> str:
-    """A docstring or a help text, in which no character is taken for HTML or emphasis."""
-    return text.replace("<", "&lt;").replace("*", "\\*").replace("``", "`")
+    """A docstring or a help text: no character is taken for HTML or emphasis, options are in code type."""
+    return OPTION.sub(r"`\g<0>`", text.replace("<", "&lt;").replace("*", "\\*").replace("``", "`"))
 
 
 def code(text: str) -> str:

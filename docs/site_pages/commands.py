@@ -9,12 +9,21 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from cyclopts import App, Argument
 
-from extension.markdown import code, prose, table
+from site_pages.markdown import code, prose, table
 from unmask.cli.commands import PANELS
 from unmask.cli.options import ModelOptions
 
 WORDS = {str: "text", int: "number", float: "number", Path: "path", bool: "true or false"}
 """How the type of an option's value is called."""
+
+
+INTRODUCTION = """\
+# Commands
+
+Every command has `--help`, which shows what these pages show. `unmask --version` prints the version. An error is
+one line on standard error; the exit code is 1 if a command failed, 2 if its arguments are wrong, and 130 if it
+was stopped.
+"""
 
 
 def pages() -> dict[str, str]:
@@ -33,11 +42,7 @@ def _slug(title: str) -> str:
 
 def _overview(shelves: dict[str, str]) -> str:
     """The page that lists the commands with the first sentence of each."""
-    parts = [
-        "# Commands\n\nEvery command has `--help`, which shows what these pages show. `unmask --version` prints "
-        "the version.\nAn error is one line on standard error; the exit code is 1 if a command failed, 2 if its "
-        "arguments are\nwrong, and 130 if it was stopped.\n"
-    ]
+    parts = [INTRODUCTION]
     for file, title in shelves.items():
         rows = [
             (f"[`unmask {command.name}`]({file}#unmask-{command.name})", prose(command.help))
@@ -68,14 +73,14 @@ def _section(name: str, function: "Callable[..., None] | App") -> str:
     app.default(function)
     arguments = [one for one in app.assemble_argument_collection() if one.names != ("*",)]
     shared = {field.replace("_", "-") for field in ModelOptions.__dataclass_fields__} | {"adapter"}
-    positional = [one for one in arguments if not one.name.startswith("-")]
-    options = [one for one in arguments if one.name.startswith("-")]
+    positional = [one for one in arguments if one.field_info.is_positional]
+    options = [one for one in arguments if not one.field_info.is_positional]
     of_model = [one for one in options if one.name.removeprefix("--") in shared]
     if len(of_model) < len(ModelOptions.__dataclass_fields__):
         of_model = []
     rest = [one for one in options if one not in of_model]
     parts = [f"{level} unmask {name}", _usage(name, positional), prose(inspect.getdoc(function) or "")]
-    for title, group in (("argument", positional), ("option", rest), ("option of the model", of_model)):
+    for title, group in (("argument", positional), ("option", rest), ("model option", of_model)):
         if group:
             parts.append(table((title, "value", "default", "what it is"), map(_row, group)))
     return "\n\n".join(parts) + "\n"
@@ -87,11 +92,12 @@ def _usage(name: str, positional: list[Argument]) -> str:
 
 
 def _called(argument: Argument) -> str:
-    return argument.name.upper().replace("_", "-")
+    return argument.name.removeprefix("--").upper()
 
 
 def _row(argument: Argument) -> tuple[str, str, str, str]:
-    names = argument.names if argument.name.startswith("-") else [_called(argument)]
+    names = (_called(argument), *argument.names) if argument.field_info.is_positional else argument.names
+    names = [name for name in names if name.startswith("-") or name == _called(argument)]
     default = argument.field_info.default
     if argument.required:
         said = "required"
