@@ -20,9 +20,9 @@ WORDS = {str: "text", int: "number", float: "number", Path: "path", bool: "true 
 INTRODUCTION = """\
 # Commands
 
-Every command has `--help`, which shows what these pages show. `unmask --version` prints the version. An error is
-one line on standard error; the exit code is 1 if a command failed, 2 if its arguments are wrong, and 130 if it
-was stopped.
+Every command has `--help`, which shows what these pages show. `unmask --version` prints the version. An error
+is one line on standard error; the exit code is 1 if a command failed, 2 if its arguments are wrong, and 130
+if it was stopped.
 """
 
 

@@ -26,7 +26,7 @@ SAVED = {
     "mini.html": Saved(
         "A masked language model",
         "unmask-mini, the masked language model that comes with the package, with the views *Map*, *Heads*, "
-        "*Flow* and *Sinks*. The second *bank* and its words are a good place to start: point at a token, and click to keep it.",
+        "*Flow* and *Sinks*. Click the second *bank* to see which words it attends to.",
         ("-m", "unmask-mini", "--views", "map,heads,flow,sinks", "-l", "3", "-H", "2"),
     ),
     "alibi.html": Saved(

@@ -21,8 +21,8 @@ GROUPS = {
 INTRODUCTION = """\
 # HTTP
 
-The routes of `unmask serve`, their fields and their answers, with the default limits. A running server has the
-same as an OpenAPI document at `/openapi.json`, and a page that tries the routes at `/docs`. How to start,
+The routes of `unmask serve`, their fields and their answers, with the default limits. A running server has
+the same as an OpenAPI document at `/openapi.json`, and a page that tries the routes at `/docs`. How to start,
 protect and limit a server is in [Serve a model](../serve.md), how to run it for others in
 [Run the server in production](../production.md).
 
