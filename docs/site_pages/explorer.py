@@ -58,7 +58,9 @@ def frames(folder: Path) -> str:
         ExtensionError: a page could not be computed.
     """
     if find_spec("torch") is None:
-        getLogger(__name__).info("torch is not installed, so the site has no live pages of the explorer")
+        getLogger(__name__).info(
+            "torch is not installed, so the live pages of the explorer and the names that need torch are left out"
+        )
         return ABSENT
     folder.mkdir(parents=True, exist_ok=True)
     package = Path(unmask.__file__).parent
