@@ -59,7 +59,7 @@ def frames(folder: Path) -> str:
     """
     if find_spec("torch") is None:
         getLogger(__name__).info(
-            "torch is not installed, so the live pages of the explorer and the names that need torch are left out"
+            "torch is not installed, so live pages of the explorer and names that need torch are left out"
         )
         return ABSENT
     folder.mkdir(parents=True, exist_ok=True)
