@@ -25,14 +25,14 @@ class Saved(NamedTuple):
 SAVED = {
     "mini.html": Saved(
         "A masked language model",
-        "unmask-mini, the masked language model that comes with the package, with the views *Map*, *Heads*, "
-        "*Flow* and *Sinks*. Click the second *bank* to see which words it attends to.",
+        "This is unmask-mini, a small masked language model, in the views *Map*, *Heads*, *Flow* and "
+        "*Sinks*. Click the second *bank* to see which words it attends to.",
         ("-m", "unmask-mini", "--views", "map,heads,flow,sinks", "-l", "3", "-H", "2"),
     ),
     "alibi.html": Saved(
         "Positions as a term of the scores",
-        "A tiny encoder with ALiBi, whose scores have a term that falls with the distance between query and "
-        "key: *Bias* shows this term alone, and *Content* the scores without it.",
+        "This is a tiny encoder with ALiBi, whose scores have a term that falls with the distance between "
+        "query and key. *Bias* shows this term alone, *Content* the scores without it.",
         ("-m", "variant/alibi", "--views", "map,heads"),
     ),
 }

@@ -50,22 +50,30 @@ def _statuses() -> Iterator[tuple[str, str]]:
 def _sections(paths: dict[str, dict[str, Any]], tag: str | None) -> Iterator[str]:
     """The routes with a tag, each with its fields and the answer to a request that succeeds."""
     error: Schema | None = None
+    titles: dict[str, list[str]] = {}
     for path, methods in paths.items():
         for method, route in methods.items():
             if route.get("tags", [None])[0] != tag:
                 continue
-            yield f"### {method.upper()} {path}\n\n{prose(route['summary'])}\n\n"
-            if "requestBody" in route:
-                body = route["requestBody"]["content"]["application/json"]["schema"]
-                yield table(("field", "value", "default", "what it is"), _fields(body)) + "\n"
-            answer = _content(route["responses"]["200"])
-            if answer is not None:
-                yield f"Answer:\n\n```text\n{shape(answer)}\n```\n\n"
-            error = error or next(
-                (_content(one) for status, one in route["responses"].items() if status >= "400"), None
-            )
+            titles.setdefault(_section(route), []).append(f"{method.upper()} {path}")
+            failed = (_content(one) for status, one in route["responses"].items() if status >= "400")
+            error = error or next(failed, None)
+    # A route with several paths has one section.
+    for section, names in titles.items():
+        yield f"### {', '.join(names)}\n\n{section}"
     if error is not None:
         yield f"An error of these routes:\n\n```text\n{shape(error)}\n```\n\n"
+
+
+def _section(route: dict[str, Any]) -> str:
+    parts = [prose(route["summary"])]
+    if "requestBody" in route:
+        body = route["requestBody"]["content"]["application/json"]["schema"]
+        parts.append(table(("field", "value", "default", "what it is"), _fields(body)))
+    answer = _content(route["responses"]["200"])
+    if answer is not None:
+        parts.append(f"Answer:\n\n```text\n{shape(answer)}\n```")
+    return "\n\n".join(parts) + "\n\n"
 
 
 def _content(response: dict[str, Any]) -> Schema | None:
