@@ -11,7 +11,7 @@ BIN := .venv/bin
 DATA ?= ../shared/data
 TEXT ?=
 
-.PHONY: explore test test-slow check format bench docs size web clean
+.PHONY: explore test test-slow check format bench size web clean
 .DELETE_ON_ERROR:
 
 explore: .venv/run.stamp
@@ -37,11 +37,16 @@ bench: .venv/dev.stamp
 	xz -dc $(DATA)/glue/STS-B/train.tsv.xz | cut -f 8 | tail -n +2 > .venv/bench.txt
 	$(BIN)/python -m benchmarks.peers --model default --threads 2 --texts .venv/bench.txt --count 300 --rounds 3 --no-memory
 
+.PHONY: docs
 docs: .venv/docs.stamp
 	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going docs docs/_build/html
 
 size: .venv/run.stamp
 	$(BIN)/python scripts/size.py
+
+.venv/docs.stamp: .venv/run.stamp
+	$(BIN)/pip install --disable-pip-version-check --quiet -c constraints.txt -e '.[default,explorer,serve,docs]'
+	touch $@
 
 web: .venv/run.stamp
 	$(BIN)/python scripts/page_schema.py
@@ -52,10 +57,6 @@ clean:
 
 .venv/slow.stamp: .venv/dev.stamp
 	$(BIN)/pip install --disable-pip-version-check --quiet -c constraints.txt -e '.[clients,lance,umap]' ziglang moto flask flask-cors s3fs dask daft
-	touch $@
-
-.venv/docs.stamp: .venv/run.stamp
-	$(BIN)/pip install --disable-pip-version-check --quiet -c constraints.txt -e '.[default,explorer,serve,docs]'
 	touch $@
 
 .venv/run.stamp: pyproject.toml constraints.txt hatch_build.py unmask/engines/native/engine.cpp
