@@ -41,12 +41,12 @@ bench: .venv/dev.stamp
 docs: .venv/docs.stamp
 	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going docs docs/_build/html
 
-size: .venv/run.stamp
-	$(BIN)/python scripts/size.py
-
 .venv/docs.stamp: .venv/run.stamp
 	$(BIN)/pip install --disable-pip-version-check --quiet -c constraints.txt -e '.[default,explorer,serve,docs]'
 	touch $@
+
+size: .venv/run.stamp
+	$(BIN)/python scripts/size.py
 
 web: .venv/run.stamp
 	$(BIN)/python scripts/page_schema.py
