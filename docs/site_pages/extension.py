@@ -21,6 +21,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("doctree-read", references.title_for_file_name)
     app.connect("doctree-read", references.dash_after_argument)
     app.connect("missing-reference", references.name_of_the_package)
+    app.connect("autodoc-process-signature", references.readable_defaults)
     app.connect("autodoc-process-docstring", references.drawn_tree)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 

@@ -10,6 +10,7 @@ from sphinx.domains.python import PythonDomain
 from sphinx.environment import BuildEnvironment
 from sphinx.util.nodes import make_refnode
 
+OBJECT = re.compile(r"<(?:[^<>]|<[^<>]*>)*>")
 FILE_NAME = re.compile(r"[\w./-]+\.md")
 
 
@@ -50,6 +51,13 @@ def name_of_the_package(
         return None
     (entry,) = found.values()
     return make_refnode(app.builder, node["refdoc"], entry.docname, entry.node_id, content, target)
+
+
+def readable_defaults(  # noqa: PLR0917 - the arguments of the event
+    app: Sphinx, what: str, name: str, obj: Any, options: Any, signature: str | None, returns: str | None
+) -> tuple[str | None, str | None]:
+    """A default that Python writes as ``<function ...>`` becomes ``...``, so that Sphinx reads the signature."""
+    return signature and OBJECT.sub("...", signature), returns
 
 
 def drawn_tree(  # noqa: PLR0917 - the arguments of the event
