@@ -56,7 +56,7 @@ def name_of_the_package(
 def readable_defaults(  # noqa: PLR0917 - the arguments of the event
     app: Sphinx, what: str, name: str, obj: Any, options: Any, signature: str | None, returns: str | None
 ) -> tuple[str | None, str | None]:
-    """A default that Python writes as ``<function ...>`` becomes ``...``, so that Sphinx reads the signature."""
+    """A default that Python writes as ``<function ...>`` becomes ``...``, so that Sphinx reads the rest."""
     return signature and OBJECT.sub("...", signature), returns
 
 
