@@ -2,6 +2,7 @@
 # make test      set up the rest and run the tests
 # make check     formatting, lint, types
 # make bench     speed and memory beside other libraries on the same weights
+# make docs      the documentation as a site, in docs/_build/html
 # make size      lines of code per folder
 # make release   build all archives, use them in empty environments, describe them; publishes nothing
 # make test-oldest   the core's tests with the lowest version of each dependency
@@ -37,6 +38,14 @@ format: .venv/dev.stamp
 bench: .venv/dev.stamp
 	xz -dc $(DATA)/glue/STS-B/train.tsv.xz | cut -f 8 | tail -n +2 > .venv/bench.txt
 	$(BIN)/python -m benchmarks.peers --model default --threads 2 --texts .venv/bench.txt --count 300 --rounds 3 --no-memory
+
+.PHONY: docs
+docs: .venv/docs.stamp
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going docs docs/_build/html
+
+.venv/docs.stamp: .venv/run.stamp
+	$(BIN)/pip install --disable-pip-version-check --quiet -c constraints.txt -e '.[default,explorer,serve,docs]'
+	touch $@
 
 size: .venv/run.stamp
 	$(BIN)/python scripts/size.py

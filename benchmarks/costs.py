@@ -34,7 +34,7 @@ GPU_PRICE = 2.50
 PASSAGES, PASSAGE_TOKENS, WIDTH = 1_000_000_000, 128, 384
 """How many, of how many tokens, and the numbers of a vector."""
 RATES = {"float32": 7_700, "bfloat16": 13_408, "int8": 19_151}
-"""Tokens a second of two cores with "default", measured: docs/log.md."""
+"""Tokens a second of two cores with "default", measured: docs/log/2026.md."""
 CORE_PRICE = 0.04
 """Dollars for one core and hour: an example."""
 MACHINES = (1, 100)

@@ -91,7 +91,7 @@ def test_a_document_of_8192_tokens_stays_smooth_while_it_is_measured(browser, mo
                 break
         assert page.get_by_test_id("progress").count() == 1, "it is still being measured"
         assert np.median(page.evaluate("window.moves")) < 50
-        # The aim is 200 ms on a quiet machine (63 to 74 in docs/log.md). Other processes slow caches and
+        # The aim is 200 ms on a quiet machine (63 to 74 in docs/log/2026.md). Other processes slow caches and
         # clocks, up to 230 ms so far; a task that grows with the map takes seconds.
         assert longest_task(browser.stop_tracing()) < 600
         page.get_by_test_id("stop").click()

@@ -1,4 +1,4 @@
-"""docs/search.md, run as it stands."""
+"""docs/index-and-search.md, run as it stands."""
 
 import contextlib
 import io
@@ -14,7 +14,7 @@ from tests.support.places import REPOSITORY
 from unmask.base.optional import require
 from unmask.errors import MissingExtra
 
-PAGE = (REPOSITORY / "docs" / "search.md").read_text(encoding="utf-8")
+PAGE = (REPOSITORY / "docs" / "index-and-search.md").read_text(encoding="utf-8")
 
 
 def blocks(language):

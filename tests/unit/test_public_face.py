@@ -363,7 +363,7 @@ def test_extras_are_the_ones_of_the_project_file():
 
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     named = project["optional-dependencies"]
-    assert set(named) == {*EXTRAS, "clients", "dev", "peers", "release"}  # of a checkout
+    assert set(named) == {*EXTRAS, "clients", "dev", "docs", "peers", "release"}  # of a checkout
 
     def packages_of(extra):
         for requirement in named[extra]:

@@ -146,7 +146,9 @@ class Encoder(nn.Module):
         return plan
 
     def encode(self, batch: PackedBatch, *, hook: Hook | None = None) -> Tensor:
-        """`forward` for a batch that is still on the host; equal queries of pairs are computed once.
+        """`forward` for a batch that is still on the host: last hidden states, (T, D).
+
+        Equal queries of pairs are computed once.
 
         Raises:
             InvalidRequest: see `forward`; or queries are marked, and the encoder cannot share them or

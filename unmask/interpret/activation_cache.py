@@ -145,7 +145,7 @@ class ActivationCache:
         return torch.promote_types(self.states[0].dtype, torch.float32)
 
     def read_by_attention(self, layer: int, rows: slice = WHOLE) -> Tensor:
-        """The input of a layer's attention for some tokens, normalized in pre-norm layers."""
+        """The input of a layer's attention for some tokens, normalized in pre-norm layers; (rows, D)."""
         block, x_ND = self.block(layer), self.states[layer][rows]
         with torch.no_grad():
             read_ND: Tensor = block.attention_norm(x_ND) if block.norm_first else x_ND

@@ -174,7 +174,12 @@ def load(
 
 
 def save(model: Model, folder: str | Path, *, shard_bytes: int | None = None) -> None:
-    """Write a loaded model as a checkpoint folder; see `Model.save`."""
+    """Write a loaded model as a checkpoint folder; see `Model.save`.
+
+    Raises:
+        InvalidRequest: ``model`` is no loaded model; and see `Model.save`.
+        OutputError: the folder cannot be written.
+    """
     if not isinstance(model, Model):
         raise InvalidRequest(f"model is {quoted(model)}; give what unmask.load returned")
     model.save(folder, shard_bytes=shard_bytes)

@@ -278,8 +278,15 @@ class Model:
     def save(self, folder: str | Path, *, shard_bytes: int | None = None) -> None:
         """Write a checkpoint folder that `transformers` and `sentence-transformers` can also load.
 
-        ``shard_bytes``: the maximum bytes of weights per file; None writes a single file. A model that runs
-        in ``int8`` is written in float32, from the weights it was loaded from.
+        A model that runs in ``int8`` is written in float32, from the weights it was loaded from.
+
+        Args:
+            folder: the folder; it must not exist, or be empty.
+            shard_bytes: the maximum bytes of weights per file; None writes a single file.
+
+        Raises:
+            InvalidRequest: ``folder`` is no name, or ``shard_bytes`` is less than 1.
+            OutputError: the folder cannot be written.
         """
         from unmask.weights.write.save import save
 
@@ -463,11 +470,11 @@ class Model:
         return result[0] if isinstance(texts, str) else result
 
     def embed_query(self, texts: Texts, **options: Unpack[EmbedOptions]) -> NDArray[Any]:
-        """`embed` with the checkpoint's prompt for queries, if it has one, and no other."""
+        """`embed` with the checkpoint's prompt for queries, if it has one, and no other; (S, E)."""
         return self.embed(texts, prompt=self._prompt("query"), **options)
 
     def embed_document(self, texts: Texts, **options: Unpack[EmbedOptions]) -> NDArray[Any]:
-        """`embed` with the checkpoint's prompt for documents, if it has one, and no other.
+        """`embed` with the checkpoint's prompt for documents, if it has one, and no other; (S, E).
 
         It is the prompt named ``document``, else ``passage``, else ``corpus``.
         """
@@ -964,8 +971,16 @@ class Model:
     ) -> "AttentionView":
         """Exact attention of one text (or pair): any rectangle of any head, without storing an N x N matrix.
 
-        ``global_tokens``: which tokens are global, see `AttentionView`. ``watch``: called after each layer,
-        see `unmask.interpret.Watch`.
+        Args:
+            text: the text.
+            pair: a second text, for models that read pairs.
+            truncation: ``"error"`` refuses a text that is too long, ``"end"`` drops its end.
+            global_tokens: which tokens are global, see `AttentionView`.
+            watch: called after each layer, see `unmask.interpret.Watch`.
+
+        Raises:
+            TextError: the text cannot be read, or has more tokens than the model reads.
+            InvalidRequest: several texts are given, or a pair to a model whose queries are shared.
         """
         from unmask.interpret import AttentionView
 

@@ -40,7 +40,7 @@ from unmask.text.windows import truncated
 
 CHARACTERS_AT_ONCE = 200_000
 """Documents that are computed together: enough to fill several passes, and few enough for a commit every few
-minutes on a slow machine. A million is no faster (docs/log.md)."""
+minutes on a slow machine. A million is no faster (docs/log/2026.md)."""
 
 
 @dataclass(frozen=True, eq=False)

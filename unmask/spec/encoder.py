@@ -197,7 +197,11 @@ class EncoderSpec:
 
     @property
     def distances(self) -> Disentangled | RelativePositionBias | None:
-        """The positions with a table of distances, which all layers that use them share with the table."""
+        """The positions with a table of distances, which all layers that use them share with the table.
+
+        Raises:
+            InvalidRequest: layers have different positions of this kind.
+        """
         mixers = [layer.mixer for layer in self.layers if isinstance(layer.mixer, SoftmaxAttention)]
         positions = {
             (mixer.position, mixer.heads if isinstance(mixer.position, RelativePositionBias) else None)

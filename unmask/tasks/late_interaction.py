@@ -46,7 +46,11 @@ def late_interaction(query: Vectors, document: Vectors, *, mean: bool = False) -
 
 
 def matches(query: Vectors, document: Vectors) -> Matches:
-    """The best token of a document for each token of a query; see `late_interaction`."""
+    """The best token of a document for each token of a query; see `late_interaction`.
+
+    Raises:
+        InvalidRequest: there is no vector, or widths differ.
+    """
     q_QE, d_DE = _checked(query, document)
     best_Q = np.full(len(q_QE), -np.inf, dtype=np.float32)
     token_Q = np.zeros(len(q_QE), dtype=np.int64)

@@ -90,7 +90,7 @@ class SequenceLayout:
         return np.arange(self.token_count) - np.repeat(self.offsets[:-1], self.lengths)
 
     def positions_without(self, ids_T: NDArray[np.int64], left_out: int | None) -> NDArray[np.int64]:
-        """`positions_T` where tokens of id ``left_out`` are not counted; theirs is -1. None: all count."""
+        """`positions_T`, (T,), where tokens of id ``left_out`` do not count and have -1; None counts all."""
         if left_out is None or not (ids_T == left_out).any():
             return self.positions_T
         if self.expansion is not None:
@@ -160,6 +160,9 @@ class PackedBatch:
                 none by default.
             unattended: the positions of each sequence's tokens that are not attended to; none by default.
             queries: the positions of each sequence's query, see `queries_T`; none by default.
+
+        Raises:
+            InvalidRequest: there is no sequence, or another number of types or positions than of ids.
         """
         if not len(ids):
             raise InvalidRequest("a batch needs at least one sequence, and none was given")

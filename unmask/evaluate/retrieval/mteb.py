@@ -79,7 +79,7 @@ class MtebEncoder:
         return similarity(np.asarray(embeddings1), np.asarray(embeddings2), metric=self.metric)
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> NDArray[np.float32]:
-        """The similarity of the vectors of each pair."""
+        """The similarity of the vectors of each pair, (pairs,)."""
         pairs = zip(np.asarray(embeddings1), np.asarray(embeddings2), strict=True)
         return np.array([similarity(a, b, metric=self.metric)[0, 0] for a, b in pairs], dtype=np.float32)
 

@@ -164,6 +164,9 @@ def measure_layer(
         maps: the most cells along the side of a map.
         tick: called after each block with the number of attention cells in it.
         cells: the most probabilities held at once; None decides by the text's length.
+
+    Raises:
+        NonFiniteResult: attention of this text is infinite or NaN.
     """
     length = len(cache)
     rows = LayerRows(cache, layer)

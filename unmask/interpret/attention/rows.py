@@ -242,7 +242,7 @@ class LayerRows:
         return s_HRC
 
     def counts(self, side: Side, tile: Tile, heads: slice) -> Tensor | None:
-        """How often each query counts each key, see `unmask.kernels.tile.key_counts`."""
+        """How often each query counts each key, (R, C) or (H, R, C); see `unmask.kernels.tile.key_counts`."""
         first, end, _ = heads.indices(self.heads)
         alone = first if end - first == 1 else None
         context = MaskContext(self.length, self.heads, self.globals_N, alone)

@@ -217,7 +217,11 @@ class AttentionView:
         return score_parts(self.cache, layer, head, self._tile(rows, columns))
 
     def topk(self, layer: int, head: int, k: int = TOP_K) -> TopKeys:
-        """The top-k keys of every query (all keys if there are fewer)."""
+        """The top-k keys of every query (all keys if there are fewer).
+
+        Raises:
+            InvalidRequest: there is no such layer or head, or ``k`` is less than 1.
+        """
         k = min(whole_number("k", k, 1), len(self))
         self.cache.head(layer, head)
         measured = self._measured(layer)

@@ -50,7 +50,7 @@ class ReadTexts:
         return np.concatenate([encoding.special for encoding in self.encodings])
 
     def tokens_of(self, part: Range) -> NDArray[np.int64]:
-        """Rows of the tokens that cover a character of a range; empty if there are none."""
+        """Rows of the tokens that cover a character of a range, (M,); empty if there are none."""
         text, start, end = part
         encoding = self.encodings[text]
         covers = (

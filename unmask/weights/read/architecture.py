@@ -119,7 +119,11 @@ def find_architecture_of(
 
 
 def compare_architectures(a: Architecture, b: Architecture) -> ArchitectureComparison:
-    """Two encoders, property by property: pretraining where it is known, parts, lengths and parameters."""
+    """Two encoders, property by property: pretraining where it is known, parts, lengths and parameters.
+
+    Raises:
+        InvalidRequest: one of them is no result of `find_architecture_of`.
+    """
     if not isinstance(a, Architecture) or not isinstance(b, Architecture):
         raise InvalidRequest("give two results of find_architecture_of")
     first, second = dict(_rows(a)), dict(_rows(b))

@@ -1,6 +1,6 @@
 /**
  * Curves between two columns, drawn into pixels: all have the same shape, so that a line is a product and a sum a
- * column. The canvas of a browser without a GPU takes several times as long for such a curve (docs/log.md), and in
+ * column. The canvas of a browser without a GPU takes several times as long for such a curve (docs/log/2026.md), and in
  * one task; this stops wherever its time is over, and goes on there.
  */
 

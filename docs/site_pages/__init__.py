@@ -1,0 +1,1 @@
+"""What Sphinx cannot do by itself: pages that are made from the program, and names that become links."""
