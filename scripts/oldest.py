@@ -3,8 +3,9 @@
     python scripts/oldest.py            constraints with the lowest declared version of what people install
     python scripts/oldest.py --tests    the test files that can be imported where it runs
 
-torch keeps its version of constraints.txt, because its oldest has no small build for CPUs in the package
-index. References such as transformers need newer versions than these, so their tests are left out.
+torch and what runs the tests keep their versions of constraints.txt: torch, because its oldest has no small
+build for CPUs in the package index. References such as transformers need newer versions than these, so their
+tests are left out.
 """
 
 import ast
@@ -17,8 +18,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PINNED = ("torch",)
-EXTRAS = ("explorer", "search", "sentencepiece", "ann", "serve")
+PINNED = ("torch", "httpx", "hypothesis", "pytest", "pytest-timeout", "pytest-xdist")
+EXTRAS = ("ann", "explorer", "parquet", "search", "sentencepiece", "serve")
 """Whose packages are lowered, too."""
 
 
@@ -28,8 +29,9 @@ def name_of(requirement: str) -> str:
 
 
 def imports(file: Path) -> Iterator[str]:
-    """The modules that a file imports, also inside functions."""
-    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+    """The modules that a file imports; in a file of tests also inside functions, elsewhere tests skip those."""
+    tree = ast.parse(file.read_text("utf-8"))
+    for node in ast.walk(tree) if file.name.startswith("test_") else tree.body:
         if isinstance(node, ast.Import):
             yield from (name.name for name in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -53,13 +55,10 @@ def can_run(file: Path) -> bool:
 def main() -> None:
     """Print the constraints, or the tests."""
     if sys.argv[1:] == ["--tests"]:
-        print(
-            *(
-                str(file.relative_to(ROOT))
-                for file in sorted((ROOT / "tests").rglob("test_*.py"))
-                if can_run(file)
-            )
-        )
+        for file in sorted((ROOT / "tests").rglob("test_*.py")):
+            fixtures = (folder / "conftest.py" for folder in file.parents)
+            if all(can_run(part) for part in (file, *filter(Path.exists, fixtures))):
+                print(file.relative_to(ROOT))
         return
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     declared = [
