@@ -29,7 +29,7 @@ def name_of(requirement: str) -> str:
 
 
 def imports(file: Path) -> Iterator[str]:
-    """The modules that a file imports; in a file of tests also inside functions, elsewhere tests skip those."""
+    """The modules that a file imports; in a file of tests also inside functions."""
     tree = ast.parse(file.read_text("utf-8"))
     for node in ast.walk(tree) if file.name.startswith("test_") else tree.body:
         if isinstance(node, ast.Import):
@@ -41,10 +41,10 @@ def imports(file: Path) -> Iterator[str]:
 
 @cache
 def can_run(file: Path) -> bool:
-    """Whether all that a test file and the files of tests/ that it imports need is installed."""
+    """Whether all that a file and the files of the repository that it imports need is installed."""
     for module in imports(file):
         inside = ROOT / f"{module.replace('.', '/')}.py"
-        if module.partition(".")[0] == "tests":
+        if module.partition(".")[0] in ("benchmarks", "scripts", "tests"):
             if inside.exists() and not can_run(inside):
                 return False
         elif find_spec(module.partition(".")[0]) is None:
