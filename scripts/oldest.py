@@ -12,7 +12,7 @@ import ast
 import re
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,10 +28,15 @@ def name_of(requirement: str) -> str:
     return re.split(r"[\[<>=~!; ]", requirement)[0].lower().replace("_", "-")
 
 
-def imports(file: Path) -> Iterator[str]:
-    """The modules that a file imports; in a file of tests also inside functions."""
-    tree = ast.parse(file.read_text("utf-8"))
-    for node in ast.walk(tree) if file.name.startswith("test_") else tree.body:
+@cache
+def installed(package: str) -> bool:
+    """Whether a package can be imported."""
+    return find_spec(package) is not None
+
+
+def imports(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    """The modules that these nodes of a syntax tree import."""
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from (name.name for name in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -39,16 +44,24 @@ def imports(file: Path) -> Iterator[str]:
             yield from (f"{node.module}.{name.name}" for name in node.names)
 
 
-@cache
 def can_run(file: Path) -> bool:
-    """Whether all that a file and the files of the repository that it imports need is installed."""
-    for module in imports(file):
-        inside = ROOT / f"{module.replace('.', '/')}.py"
-        if module.partition(".")[0] in ("benchmarks", "scripts", "tests"):
-            if inside.exists() and not can_run(inside):
-                return False
-        elif find_spec(module.partition(".")[0]) is None:
-            return False
+    """Whether all that a file and the files of the repository that it imports need is installed.
+
+    Functions of a conftest.py skip what they lack, so only what is imported with it counts.
+    """
+    files, seen = [file], set()
+    while files:
+        file = files.pop()
+        seen.add(file)
+        tree = ast.parse(file.read_text("utf-8"))
+        fixtures = file.name == "conftest.py"
+        for module in imports(tree.body if fixtures else ast.walk(tree)):
+            inside = ROOT / f"{module.replace('.', '/')}.py"
+            if module.partition(".")[0] not in ("benchmarks", "scripts", "tests"):
+                if not installed(module.partition(".")[0]):
+                    return False
+            elif inside.exists() and inside not in seen and not fixtures:
+                files.append(inside)
     return True
 
 
