@@ -19,7 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PINNED = ("torch", "httpx", "hypothesis", "pytest", "pytest-timeout", "pytest-xdist")
-EXTRAS = ("ann", "explorer", "parquet", "search", "sentencepiece", "serve")
+EXTRAS = ("ann", "explorer", "figures", "parquet", "search", "sentencepiece", "serve")
 """Whose packages are lowered, too."""
 
 
@@ -47,7 +47,7 @@ def imports(nodes: Iterable[ast.AST]) -> Iterator[str]:
 def can_run(file: Path) -> bool:
     """Whether all that a file and the files of the repository that it imports need is installed.
 
-    Functions of a conftest.py skip what they lack, so only what is imported with it counts.
+    The fixtures of a conftest.py skip tests where what they import from the repository lacks a package.
     """
     files, seen = [file], set()
     while files:
@@ -55,7 +55,7 @@ def can_run(file: Path) -> bool:
         seen.add(file)
         tree = ast.parse(file.read_text("utf-8"))
         fixtures = file.name == "conftest.py"
-        for module in imports(tree.body if fixtures else ast.walk(tree)):
+        for module in imports(ast.walk(tree)):
             inside = ROOT / f"{module.replace('.', '/')}.py"
             if module.partition(".")[0] not in ("benchmarks", "scripts", "tests"):
                 if not installed(module.partition(".")[0]):
