@@ -54,7 +54,7 @@ release: .venv/release.stamp
 	$(BIN)/python scripts/release.py $(RELEASE)
 
 test-oldest: .venv/oldest/oldest.stamp
-	OMP_NUM_THREADS=1 .venv/oldest/bin/pytest -p no:anyio -m "not slow" -n auto --dist loadfile \
+	OMP_NUM_THREADS=1 .venv/oldest/bin/pytest -p no:anyio -W ignore::DeprecationWarning -m "not slow" -n auto --dist loadfile \
 		$$(.venv/oldest/bin/python scripts/oldest.py --tests)
 
 web: .venv/run.stamp
