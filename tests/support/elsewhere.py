@@ -10,17 +10,20 @@ import json
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 TEXTS = ["the river bank was muddy.", "a text", "another river, a bank!"]
 
 
 def modules():
-    """Import every module of the package; how many."""
+    """Import every module of the package, those in Triton where it is installed; how many."""
     import unmask
 
     root = Path(unmask.__file__).parent
     files = [path.relative_to(root.parent) for path in root.rglob("*.py") if path.name != "__main__.py"]
+    if find_spec("triton") is None:
+        files = [file for file in files if "triton" not in file.parts]
     for file in files:
         importlib.import_module(".".join(file.with_suffix("").parts).removesuffix(".__init__"))
     return len(files)
