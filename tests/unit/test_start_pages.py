@@ -46,6 +46,8 @@ class Server:
 def test_it_prints_what_it_shows(page, monkeypatch, tmp_path):
     default_folder()
     content = page.read_text(encoding="utf-8")
+    if "import transformers" in content or "from transformers" in content:
+        pytest.importorskip("transformers", reason="the page compares with transformers")
     for block in blocks_of(content):
         if block.language == "toml":
             (name,) = re.findall(r"as `(\w+\.toml)`", content)
