@@ -62,6 +62,22 @@ def extras() -> list[str]:
     return [name for name in project["optional-dependencies"] if name not in DEVELOPMENT]
 
 
+def packages(extra: str) -> set[str]:
+    """The extras that an extra brings, itself among them."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    needs = " ".join(project["optional-dependencies"].get(extra, ()))
+    brought = re.findall(r"unmask\[([\w,]+)\]", needs)
+    return {extra}.union(*(packages(other) for names in brought for other in names.split(",")))
+
+
+def pinned(package: str) -> str:
+    """The version of a package in constraints.txt. Of all others the newest are taken, as users get them."""
+    constraints = (ROOT / "constraints.txt").read_text("utf-8")
+    line = re.search(rf"^{package}==\S+", constraints, re.MULTILINE)
+    assert line is not None
+    return line[0]
+
+
 def installed(folder: Path, dist: Path, version: str, extra: str, python: str) -> dict[str, object]:
     """Install into an empty environment and use what is there; seconds and sizes."""
     if python == sys.executable:
@@ -72,7 +88,9 @@ def installed(folder: Path, dist: Path, version: str, extra: str, python: str) -
     wanted = f"unmask[{extra}]=={version}" if extra else f"unmask=={version}"
     pip = [program, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     start = time.monotonic()
-    install = [*pip, "--find-links", dist, "-c", ROOT / "constraints.txt", wanted]
+    install = [*pip, "--find-links", dist, wanted]
+    if "torch" in packages(extra) or extra == "default":  # its build for CPUs, where there is one
+        install.append(pinned("torch"))
     if subprocess.run(install, check=False, cwd=folder).returncode:
         raise SystemExit(f"release: {wanted} cannot be installed into an empty environment")
     seconds = time.monotonic() - start
