@@ -56,17 +56,16 @@ def check(rehearse: bool) -> str:
     return version[1]
 
 
-def extras() -> list[str]:
-    """The extras that people install."""
+def declared() -> dict[str, list[str]]:
+    """The extras, and what they need."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    return [name for name in project["optional-dependencies"] if name not in DEVELOPMENT]
+    extras: dict[str, list[str]] = project["optional-dependencies"]
+    return extras
 
 
 def packages(extra: str) -> set[str]:
     """The extras that an extra brings, itself among them."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    needs = " ".join(project["optional-dependencies"].get(extra, ()))
-    brought = re.findall(r"unmask\[([\w,]+)\]", needs)
+    brought = re.findall(r"unmask\[([\w,]+)\]", " ".join(declared().get(extra, ())))
     return {extra}.union(*(packages(other) for names in brought for other in names.split(",")))
 
 
@@ -118,15 +117,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rehearse", action="store_true", help="without a tag, and with changes")
     parser.add_argument("--built", action="store_true", help="take the archives that are in the folder")
-    parser.add_argument("--extras", default=",".join(["core", *extras()]), help="with commas")
+    people = [extra for extra in declared() if extra not in DEVELOPMENT]
+    parser.add_argument("--extras", default=",".join(["core", *people]), help="with commas")
     parser.add_argument("--python", action="append", help="another Python, for the core")
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "dist")
     asked = parser.parse_args()
+    unknown = {*asked.extras.split(",")} - {"core", *people}
+    if unknown:
+        parser.error(f"no extra is called {', '.join(sorted(unknown))}; there are core, {', '.join(people)}")
     version, dist = check(asked.rehearse), asked.output.resolve()
     if not asked.built:
-        subprocess.run([sys.executable, ROOT / "scripts" / "wheels.py", "-o", dist], check=True)
+        wheels = [sys.executable, ROOT / "scripts" / "wheels.py", "-o", dist]
+        if subprocess.run(wheels, check=False).returncode:  # which has said why
+            raise SystemExit("release: the archives were not built")
     with tempfile.TemporaryDirectory() as place:
-        runs = [(extra.replace("core", ""), sys.executable) for extra in asked.extras.split(",")]
+        extras = ("" if extra == "core" else extra for extra in asked.extras.split(","))
+        runs = [(extra, sys.executable) for extra in extras]
         runs += [("", python) for python in asked.python or ()]
         for number, (extra, python) in enumerate(runs):
             folder = Path(place) / str(number)

@@ -7,7 +7,7 @@ from typing import Any
 from sphinx.application import Sphinx
 
 import unmask
-from site_pages import commands, explorer, extras, http, kernels, references
+from site_pages import commands, explorer, http, references, tables
 from unmask import bulk
 
 
@@ -38,8 +38,8 @@ def write_pages(app: Sphinx) -> None:
     pages = {
         **commands.pages(),
         "http.md": http.page(),
-        "extras.md": extras.table_of_extras(),
-        "kernels.md": kernels.table_of_kernels(),
+        "extras.md": tables.table_of_extras(),
+        "kernels.md": tables.table_of_kernels(),
         "explorer.md": explorer.frames(folder / "static" / "saved"),
     }
     for old in set(folder.glob("*.md")) - {folder / name for name in pages}:

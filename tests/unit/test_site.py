@@ -22,7 +22,7 @@ from unmask.cli.commands import PANELS
 DOCS = REPOSITORY / "docs"
 sys.path.append(str(DOCS))
 
-from site_pages import commands, extras, http  # noqa: E402 - from the folder of the pages
+from site_pages import commands, http, tables  # noqa: E402 - from the folder of the pages
 
 MADE = {f"generated/{name}" for name in (*commands.pages(), "http.md")}
 """Pages that are written when the site is built."""
@@ -120,7 +120,7 @@ def test_routes_and_extras_are_in_the_reference():
     titles = "".join(re.findall(r"^### (.*\n)", PAGES["generated/http.md"], re.MULTILINE))
     for route in (*ROUTES, *GETS):
         assert re.search(rf" {route.path}[,\n]", titles), route.path
-    assert re.findall(r"^\| `([\w-]+)` \|", extras.table_of_extras(), re.MULTILINE) == sorted(EXTRAS)
+    assert re.findall(r"^\| `([\w-]+)` \|", tables.table_of_extras(), re.MULTILINE) == sorted(EXTRAS)
 
 
 # --- code on the pages that no other test runs --------------------------------------------------------------

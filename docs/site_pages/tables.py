@@ -1,8 +1,9 @@
-"""The table of attention kernels, made from what each declares."""
+"""Tables of what the program declares: attention kernels, and extras with what their errors say."""
 
 from importlib.util import find_spec
 
 from site_pages.markdown import code, table
+from unmask.base.optional import EXTRAS
 
 FEATURES = {
     "gradients": "gradients",
@@ -32,3 +33,12 @@ def table_of_kernels() -> str:
             )
         )
     return table(("kernel", "runs on", "attention", "terms of scores", "supports"), rows)
+
+
+def table_of_extras() -> str:
+    """Each extra with its purpose and its packages."""
+    rows = (
+        (code(name), extra.reason, ", ".join(map(code, dict.fromkeys(extra.packages.values()))))
+        for name, extra in sorted(EXTRAS.items())
+    )
+    return table(("extra", "needed for", "packages"), rows)
