@@ -16,6 +16,7 @@ import type {
   HeadsMeta,
   ImportanceMeta,
   Lens,
+  LiveMeta,
   Overview,
   Patterns,
   PredictionChange,
@@ -134,6 +135,14 @@ export const pairEdges = (given: { text: string; layer: number; weight?: 'raw' |
 /** Norms of the residual stream, (L + 1, N), and of each layer's attention output, (L, N). */
 export const residual = (given: { text: string }) =>
   arrays<null>({ path: 'texts/{text}/residual' }, given);
+
+/**
+ * A text of at most `MAX_LIVE_TOKENS` tokens, read at once and not held; `model` is its number.
+ *
+ * The answer is a `LiveReading`.
+ */
+export const live = (given: { model: number; text: string; pair?: string | null }) =>
+  arrays<LiveMeta>({ path: 'live', query: ['model', 'text', 'pair'] }, given);
 
 /** Attention rollout; without a token, of all tokens weighted equally. */
 export const rollout = (given: { text: string; token: number | null; fusion: 'mean' | 'max' | 'min' | 'norm' }) =>

@@ -338,6 +338,11 @@ export interface ValuesMeta {
   kind: string;
 }
 
+/** The text as its model reads it. */
+export interface LiveMeta {
+  read: TextRead;
+}
+
 /** The sources of a token's state (or of the mean of all tokens), level by level. */
 export interface Rollout {
   fusion: string;
