@@ -11,7 +11,7 @@ from unmask.errors import InvalidRequest
 from unmask.explorer.routes.route import AppContext, Route
 from unmask.explorer.sessions.described import TextRead, text_read
 from unmask.explorer.sessions.texts import encoded
-from unmask.explorer.wire.binary import typed_answer
+from unmask.explorer.wire.binary import array_answer
 from unmask.explorer.wire.page_request import Arrays, PageRequest
 from unmask.http.requests import Request
 from unmask.http.responses import Answer
@@ -34,8 +34,8 @@ class LiveMeta:
 
 
 @dataclass(frozen=True)
-class LiveReading(LiveMeta):
-    """A text with its states, attention and value norms, float32.
+class LiveReading:
+    """States, attention and value norms of a text, float32.
 
     ``states_LND``: the residual stream at L + 1 levels, the last one as the model returns it.
     ``attention_ANN``: attention of all heads, layer by layer; A is the number of heads of all layers. Rows are
@@ -52,7 +52,7 @@ class LiveReading(LiveMeta):
 class LiveRequest(PageRequest):
     """A text of at most `MAX_LIVE_TOKENS` tokens, read at once and not held; ``model`` is its number.
 
-    The answer is a `LiveReading`.
+    The answer is a `LiveReading`: ``states``, ``attention`` and ``norms``.
     """
 
     path = "live"
@@ -63,12 +63,12 @@ class LiveRequest(PageRequest):
     pair: str | None = None
 
 
-def live_reading(encoder: Encoder, encoding: Encoding, read: TextRead) -> LiveReading:
+def live_reading(encoder: Encoder, encoding: Encoding, heads_of_layers: tuple[int, ...]) -> LiveReading:
     """Everything of one short text in one forward pass."""
     cache, length = ActivationCache.of(encoder, encoding), len(encoding)
-    attention_ANN = np.zeros((sum(read.heads), length, length), dtype=np.float32)
+    attention_ANN = np.zeros((sum(heads_of_layers), length, length), dtype=np.float32)
     norms, first = [], 0
-    for layer, heads in enumerate(read.heads):
+    for layer, heads in enumerate(heads_of_layers):
         rows = LayerRows(cache, layer)
         layer_HNN = attention_ANN[first : first + heads]
         for block in rows.blocks():
@@ -77,7 +77,7 @@ def live_reading(encoder: Encoder, encoding: Encoding, read: TextRead) -> LiveRe
         norms.append(rows.ordinary.norms_HN.float().cpu().numpy())
         first += heads
     states_LND = torch.stack([*cache.states[:-1], cache.final_ND]).float().cpu().numpy()
-    return LiveReading(read, states_LND, attention_ANN, np.concatenate(norms))
+    return LiveReading(states_LND, attention_ANN, np.concatenate(norms))
 
 
 def live(context: AppContext, request: Request) -> Answer:
@@ -91,7 +91,9 @@ def live(context: AppContext, request: Request) -> Answer:
             f"{MAX_LIVE_TOKENS}; read it with the button instead"
         )
     read = text_read("live", place, model, words(encoding))
-    return typed_answer(context.worker.ask(lambda: live_reading(model.encoder, encoding, read)))
+    reading = context.worker.ask(lambda: live_reading(model.encoder, encoding, read.heads))
+    values = {"states": reading.states_LND, "attention": reading.attention_ANN, "norms": reading.norms_AN}
+    return array_answer(values, LiveMeta(read))
 
 
 ROUTES = (Route.get(LiveRequest, live),)

@@ -36,6 +36,11 @@ export class SavedSource implements Source {
     return Object.keys(this.page.answers).filter((path) => /^texts\/[^/?]+$/.test(path));
   }
 
+  /** Whether it holds short texts of the first view. */
+  get readsLive(): boolean {
+    return Object.keys(this.page.answers).some((path) => path.startsWith('live?'));
+  }
+
   async get(path: string): Promise<Answer> {
     const found = this.page.answers[path];
     if (!found) throw this.notSaved();

@@ -43,7 +43,7 @@ const TITLES: Record<string, string> = {
 };
 
 export function titleOf({ kind }: Finding): string {
-  return TITLES[kind] ?? kind;
+  return TITLES[kind] ?? 'This head';
 }
 
 /** The view in which a finding can be looked at, by its id. */

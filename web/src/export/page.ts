@@ -16,7 +16,7 @@ export async function savedPage(explorer: Explorer): Promise<string> {
   const texts = readings.map(({ id }) => id);
   const looked = readings.filter(({ side }) => side !== 'before').map(({ id }) => id);
   const body = {
-    paths: pathsOf(explorer.asked, texts),
+    paths: pathsOf(explorer.asked, texts, explorer.livePaths.values()),
     hash: formatHash(explorer.view),
     title: `${explorer.a?.text.slice(0, 60) ?? view} | unmask`,
     ...(texts.length > 0 ? { look: { texts: looked, views: [...new Set([view, 'heads'])], layer, head, token, weight, special } } : {}),
@@ -25,11 +25,13 @@ export async function savedPage(explorer: Explorer): Promise<string> {
 }
 
 /** What was asked for, without answers about texts that were looked at before. */
-export function pathsOf(asked: Iterable<string>, texts: readonly string[]): string[] {
+export function pathsOf(asked: Iterable<string>, texts: readonly string[], live: Iterable<string> = []): string[] {
+  const shown = new Set(live);
   return [...asked].filter((path) => {
     const [what, first = '', second = ''] = path.split(/[/?]/);
     if (what === 'texts') return texts.includes(first);
     // A saved page has no search: what was found stays here.
+    if (what === 'live') return shown.has(path);
     if (what === 'search' || what === 'index') return false;
     return (what !== 'compare' && what !== 'change') || (texts.includes(first) && texts.includes(second));
   });

@@ -102,6 +102,12 @@ export const DEFAULTS: ViewState = {
   more: {},
 };
 
+/** The view of an address that names none: without a text the page begins with a question of its own. */
+function unnamed(text: string): string {
+  return text === '' ? START : DEFAULTS.view;
+}
+
+export const START = 'start';
 export const MOST_CLIP = 254;
 /** Half octaves: from 1/64 of a device pixel to 64 of them for one token. */
 export const ZOOMS = [-12, 12] as const;
@@ -110,7 +116,8 @@ export const ZOOMS = [-12, 12] as const;
 export function formatHash(state: ViewState): string {
   const fields = new URLSearchParams({ v: ADDRESS_VERSION });
   for (const [name, value] of Object.entries(state)) {
-    if (name === 'more' || value === DEFAULTS[name as keyof ViewState] || value === null) continue;
+    const usual = name === 'view' ? unnamed(state.text) : DEFAULTS[name as keyof ViewState];
+    if (name === 'more' || value === usual || value === null) continue;
     fields.set(name, value === true ? '1' : String(value));
   }
   for (const name of Object.keys(state.more).sort()) fields.set(name, state.more[name] as string);
@@ -122,7 +129,7 @@ export function parseHash(hash: string): ViewState {
   const fields = new URLSearchParams(hash.replace(/^#/, ''));
   const version = fields.get('v');
   if (version === '1') return parseFirst(fields);
-  if (version !== ADDRESS_VERSION && version !== '2') return { ...DEFAULTS };
+  if (version !== ADDRESS_VERSION && version !== '2') return { ...DEFAULTS, view: START };
   const oneOf = <T extends string>(name: string, all: readonly T[], otherwise: T): T =>
     all.find((value) => value === fields.get(name)) ?? otherwise;
   const zoom = whole(fields, 'zoom');
@@ -134,7 +141,7 @@ export function parseHash(hash: string): ViewState {
     global: fields.get('global') ?? '',
     model: fields.get('model') ?? '',
     beside: fields.get('beside') ?? '',
-    view: fields.get('view') ?? (version === '2' ? viewBefore(fields) : DEFAULTS.view),
+    view: fields.get('view') ?? (version === '2' ? viewBefore(fields) : unnamed(fields.get('text') ?? '')),
     layer: count(fields, 'layer') ?? 0,
     head: count(fields, 'head') ?? 0,
     query: count(fields, 'query'),
@@ -160,7 +167,7 @@ export function spansOf(written: string): number[][] {
 
 /** What an address before version 3 opened that names no view. */
 function viewBefore(fields: URLSearchParams): string {
-  return fields.has('text') ? 'map' : DEFAULTS.view;
+  return fields.has('text') ? 'map' : START;
 }
 
 /** Version 1 had one page: map, heads and flow side by side. */

@@ -18,15 +18,16 @@ export function hasOwnBox(view: View): boolean {
 
 /** The views that this explorer offers, in the order of the tabs: a search needs an index, unless an address asked for it. */
 export function viewsOf(explorer: Explorer): readonly View[] {
-  const offered = VIEWS.filter((view) => view.needs !== 'index' || explorer.searches || view.id === explorer.view.view);
-  return GROUPS.flatMap((group) => offered.filter((view) => view.group === group));
+  const offered = ({ needs, id }: View) =>
+    id === explorer.view.view || (needs === 'index' ? explorer.searches : needs !== 'live' || explorer.readsLive);
+  return GROUPS.flatMap((group) => VIEWS.filter((view) => view.group === group && offered(view)));
 }
 
-/** Views with the label of their group, which says nothing where the only view has its name. */
-export function labelled(views: readonly View[]): { group: View['group']; label: string; views: readonly View[] }[] {
+/** The views that share a tab. */
+export function together(views: readonly View[]): { group: View['group']; views: readonly View[] }[] {
   return GROUPS.flatMap((group) => {
     const own = views.filter((view) => view.group === group);
-    return own.length === 0 ? [] : [{ group, label: own.length === 1 && own[0]?.title === group ? '' : group, views: own }];
+    return own.length === 0 ? [] : [{ group, views: own }];
   });
 }
 
