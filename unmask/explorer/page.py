@@ -31,7 +31,7 @@ def fragment(fields: Mapping[str, object]) -> str:
 
 
 Group = Literal["Start", "Look", "Search", "Compare", "Measure", "Tour"]
-"""The tabs, in their order. Those of `Look` are pictures of one canvas, those of `Measure` lie in a drawer."""
+"""The tabs, in their order; the views of one stand beside each other."""
 
 Needs = Literal["text", "two", "index", "live", "none"]
 """A text that was read; the same text read by two models; an index; short texts of its own; nothing."""

@@ -151,7 +151,12 @@ def write_page(
     paths = view_paths(get, [session["id"] for session in reads], look)
     with progress("answers", len(paths)) as done:
         page = saved_page(
-            get, paths, hash_, f"{title or first_words(reads[0]['text'])} | unmask", progress=done
+            get,
+            paths,
+            hash_,
+            f"{title or first_words(reads[0]['text'])} | unmask",
+            views=look.views,
+            progress=done,
         )
     with whole_file(output) as partial_file:
         partial_file.write_bytes(page)

@@ -38,8 +38,8 @@ class LiveReading:
     """States, attention and value norms of a text, float32.
 
     ``states_LND``: the residual stream at L + 1 levels, the last one as the model returns it.
-    ``attention_ANN``: attention of all heads, layer by layer; A is the number of heads of all layers. Rows are
-    queries and sum to 1. ``norms_AN``: the norm of what each key adds through each head,
+    ``attention_ANN``: attention of all heads, layer by layer; A is the number of heads of all layers. Rows
+    are queries and sum to 1. ``norms_AN``: the norm of what each key adds through each head,
     ``||(x W_V + b_V) W_O||`` (Kobayashi et al. 2020).
     """
 

@@ -4,24 +4,38 @@ import * as requests from '../api/requests';
 import { accepted } from '../api/source';
 import type { Explorer } from '../state/explorer.svelte';
 import { bodyOf, type Reading } from '../state/reading.svelte';
-import { formatHash } from '../state/url';
+import { DEFAULTS, formatHash, OF_TEXT } from '../state/url';
+import { viewOf, VIEWS } from '../views';
 
 const PAUSE_MS = 250;
+/** Tokens of a text whose file holds every view: 3 MB for the default model. */
+const SHORT = 45;
 
 /** What was asked for, and all that the open view asks for. */
 export async function savedPage(explorer: Explorer): Promise<string> {
   const readings = [...explorer.readings, explorer.before].filter((reading) => reading !== null);
   for (const reading of readings) await held(explorer, reading);
+  const live = [...explorer.livePaths.values()];
   const { view, layer, head, query: token, weight, special } = explorer.view;
   const texts = readings.map(({ id }) => id);
   const looked = readings.filter(({ side }) => side !== 'before').map(({ id }) => id);
   const body = {
-    paths: pathsOf(explorer.asked, texts, explorer.livePaths.values()),
+    paths: pathsOf(explorer.asked, texts, live),
     hash: formatHash(explorer.view),
     title: `${explorer.a?.text.slice(0, 60) ?? view} | unmask`,
-    ...(texts.length > 0 ? { look: { texts: looked, views: [...new Set([view, 'heads'])], layer, head, token, weight, special } } : {}),
+    views: live.some((path) => explorer.asked.has(path)) && explorer.startShown ? [DEFAULTS.view] : [],
+    ...(texts.length > 0 ? { look: { texts: looked, views: viewsHeld(explorer), layer, head, token, weight, special } } : {}),
   };
   return new TextDecoder().decode(accepted(await explorer.source.post('export', body)).data);
+}
+
+/** Views of a shared page: of a short text all that are about it, else the open one and the grid of heads. */
+function viewsHeld(explorer: Explorer): string[] {
+  const { view } = explorer.view;
+  const longest = Math.max(...explorer.readings.map(({ count }) => count));
+  const short = longest <= SHORT ? VIEWS.filter(({ needs }) => needs === 'text').map(({ id }) => id) : ['heads'];
+  const first = viewOf(view).needs === 'live' ? OF_TEXT : view;
+  return [...new Set([first, ...short])];
 }
 
 /** What was asked for, without answers about texts that were looked at before. */

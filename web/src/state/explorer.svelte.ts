@@ -109,6 +109,8 @@ export class Explorer extends Looking {
     return this.source.live || (this.source instanceof SavedSource && this.source.readsLive);
   }
 
+  /** The first view was looked at: a shared page holds it too. */
+  startShown = false;
   /** Paths of the short texts that are shown, by the place where each is. */
   readonly livePaths = new Map<string, string>();
 

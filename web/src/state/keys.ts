@@ -53,7 +53,7 @@ export const BINDINGS: readonly Binding[] = [
   bind('3', PICTURES, { do: 'view', view: 'flow' }),
   bind('r', 'replace the chosen word', { do: 'replace' }),
   bind('u', 'undo the last replacement', { do: 'undo' }),
-  bind('e', 'save this view', { do: 'export' }),
+  bind('e', 'share this view', { do: 'export' }),
   bind('?', 'this help', { do: 'help' }),
 ];
 

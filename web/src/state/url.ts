@@ -84,7 +84,7 @@ export const DEFAULTS: ViewState = {
   model: '',
   beside: '',
   cut: false,
-  view: 'overview',
+  view: 'start',
   layer: 0,
   head: 0,
   query: null,
@@ -104,10 +104,11 @@ export const DEFAULTS: ViewState = {
 
 /** The view of an address that names none: without a text the page begins with a question of its own. */
 function unnamed(text: string): string {
-  return text === '' ? START : DEFAULTS.view;
+  return text === '' ? DEFAULTS.view : OF_TEXT;
 }
 
-export const START = 'start';
+/** The view of a text whose address names none. */
+export const OF_TEXT = 'overview';
 export const MOST_CLIP = 254;
 /** Half octaves: from 1/64 of a device pixel to 64 of them for one token. */
 export const ZOOMS = [-12, 12] as const;
@@ -129,7 +130,7 @@ export function parseHash(hash: string): ViewState {
   const fields = new URLSearchParams(hash.replace(/^#/, ''));
   const version = fields.get('v');
   if (version === '1') return parseFirst(fields);
-  if (version !== ADDRESS_VERSION && version !== '2') return { ...DEFAULTS, view: START };
+  if (version !== ADDRESS_VERSION && version !== '2') return { ...DEFAULTS };
   const oneOf = <T extends string>(name: string, all: readonly T[], otherwise: T): T =>
     all.find((value) => value === fields.get(name)) ?? otherwise;
   const zoom = whole(fields, 'zoom');
@@ -167,7 +168,7 @@ export function spansOf(written: string): number[][] {
 
 /** What an address before version 3 opened that names no view. */
 function viewBefore(fields: URLSearchParams): string {
-  return fields.has('text') ? 'map' : START;
+  return fields.has('text') ? 'map' : DEFAULTS.view;
 }
 
 /** Version 1 had one page: map, heads and flow side by side. */

@@ -1,14 +1,16 @@
 /** The views that are offered: their tabs and their keys. A search is there with an index alone. */
 
+import { SavedSource } from '../api/saved';
 import type { Explorer } from '../state/explorer.svelte';
 import { type Binding, BINDINGS } from '../state/keys';
-import { DEFAULTS } from '../state/url';
+import { OF_TEXT } from '../state/url';
 import { GROUPS, type View, VIEWS } from './list';
 
+export { VIEWS };
 export type { View };
 
 export function viewOf(id: string): View {
-  return VIEWS.find((view) => view.id === id) ?? (VIEWS.find((view) => view.id === DEFAULTS.view) as View);
+  return VIEWS.find((view) => view.id === id) ?? (VIEWS.find((view) => view.id === OF_TEXT) as View);
 }
 
 /** Whether a view has a box of its own for what is read: a second one would not know of it. */
@@ -18,8 +20,10 @@ export function hasOwnBox(view: View): boolean {
 
 /** The views that this explorer offers, in the order of the tabs: a search needs an index, unless an address asked for it. */
 export function viewsOf(explorer: Explorer): readonly View[] {
+  const { source } = explorer;
+  const held = source instanceof SavedSource ? (source.page.views ?? []) : [];
   const offered = ({ needs, id }: View) =>
-    id === explorer.view.view || (needs === 'index' ? explorer.searches : needs !== 'live' || explorer.readsLive);
+    held.length > 0 ? held.includes(id) : id === explorer.view.view || (needs === 'index' ? explorer.searches : needs !== 'live' || explorer.readsLive);
   return GROUPS.flatMap((group) => VIEWS.filter((view) => view.group === group && offered(view)));
 }
 
