@@ -101,8 +101,8 @@ def test_the_lock_names_no_registry():
             "views/list.ts",
             (
                 "import Overview from './overview/Overview.svelte';",
-                "GROUPS = ['Search', 'Look', 'Explain', 'Compare', 'Measure', 'Tour'] as const;",
-                "needs: 'text' | 'two' | 'index' | 'none';",
+                "GROUPS = ['Start', 'Look', 'Search', 'Compare', 'Measure', 'Tour'] as const;",
+                "needs: 'text' | 'two' | 'index' | 'live' | 'none';",
                 'id: "wall", group: "Measure", title: "Length scaling", key: "l",',
             ),
         ),

@@ -381,12 +381,12 @@ MISSING = """
 def test_a_report_is_whole_in_every_view(browser, tmp_path):
     """The page asks for nothing but what Python put into the file."""
     from unmask.cli.look.report import report
-    from unmask.explorer.page import VIEWS
+    from unmask.explorer.page import SAVED, VIEWS
 
     other = FakeModel("other", seed=1).checkpoint.source.folder
     path = tmp_path / "report.html"
     models = [str(FakeModel().checkpoint.source.folder), str(other)]
-    keys = {view.id: view.key for view in VIEWS if view.needs != "index" and view.id != "map"}
+    keys = {view.id: view.key for view in VIEWS if view.id in SAVED and view.id != "map"}
     # Characters that an address may spell in more than one way.
     report(f"{TEXT} ~*+'", output=path, model=models, head=2, token=3, views=",".join(("map", *keys)))
     with opened_file(browser, path) as file:

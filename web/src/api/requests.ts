@@ -139,7 +139,7 @@ export const residual = (given: { text: string }) =>
 /**
  * A text of at most `MAX_LIVE_TOKENS` tokens, read at once and not held; `model` is its number.
  *
- * The answer is a `LiveReading`.
+ * The answer is a `LiveReading`: `states`, `attention` and `norms`.
  */
 export const live = (given: { model: number; text: string; pair?: string | null }) =>
   arrays<LiveMeta>({ path: 'live', query: ['model', 'text', 'pair'] }, given);

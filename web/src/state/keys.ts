@@ -21,7 +21,6 @@ const LAYER = 'previous, next layer';
 const HEAD = 'previous, next head';
 const QUERY = 'previous, next query (row)';
 const KEY = 'previous, next key (column)';
-const PICTURES = 'arcs, map, flow';
 const CELLS = 'larger, smaller cells';
 
 const bind = (key: string, means: string, action: Action, local = false, shown = key): Binding => ({
@@ -48,9 +47,9 @@ export const BINDINGS: readonly Binding[] = [
   bind('0', 'fit the map', { do: 'fit' }),
   bind('n', 'raw or norm-weighted', { do: 'weight' }),
   bind('x', 'pooled cells show the maximum or the mean', { do: 'pool' }),
-  bind('1', PICTURES, { do: 'view', view: 'overview' }),
-  bind('2', PICTURES, { do: 'view', view: 'map' }),
-  bind('3', PICTURES, { do: 'view', view: 'flow' }),
+  bind('1', 'picture: arcs', { do: 'view', view: 'overview' }),
+  bind('2', 'picture: map', { do: 'view', view: 'map' }),
+  bind('3', 'picture: flow', { do: 'view', view: 'flow' }),
   bind('r', 'replace the chosen word', { do: 'replace' }),
   bind('u', 'undo the last replacement', { do: 'undo' }),
   bind('e', 'share this view', { do: 'export' }),
