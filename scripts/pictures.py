@@ -115,6 +115,7 @@ QUESTION = {"search.text": "how is memory measured"}
 TOUR = {"text": BANKS, "tour.skip": 1}
 EDITED = {"text": BANKS.replace("muddy", "closed"), "against": BANKS}
 PICTURES = {
+    "start": Picture("start", {}, 980),
     "overview": Picture("overview", {"text": BANKS}, 1120),
     "overview-dark": Picture("overview", {"text": BANKS, "theme": "dark"}, 1120),
     "search": Picture("search", QUESTION, 960),
