@@ -8,20 +8,16 @@ import { viewOf } from '../views';
 import { cardOf } from './card';
 import { savedPage } from './page';
 import { pictureOf, pixelsOf } from './picture';
-import { recorded } from './film';
-import { allTables, currentFilm } from './registry';
+import { allTables } from './registry';
 import { stampText } from './stamp';
 
-export type Kind = 'html' | 'card' | 'png' | 'svg' | 'csv' | 'gif';
+export type Kind = 'html' | 'card' | 'png' | 'svg' | 'csv';
 
-/** Frames recorded so far, of how many; it may throw to stop. */
-type Report = (done: number, of: number) => void;
-
-const TYPES: Record<Kind, string> = { png: 'image/png', svg: 'image/svg+xml', csv: 'text/csv', html: 'text/html', gif: 'image/gif', card: 'image/png' };
+const TYPES: Record<Kind, string> = { png: 'image/png', svg: 'image/svg+xml', csv: 'text/csv', html: 'text/html', card: 'image/png' };
 
 /** Makes one file of the open view and hands it to the browser; throws an `Error` with a sentence. */
-export async function save(explorer: Explorer, kind: Kind, lines: readonly StampLine[], report: Report = () => {}): Promise<void> {
-  const content = await contentOf(explorer, kind, lines, report);
+export async function save(explorer: Explorer, kind: Kind, lines: readonly StampLine[]): Promise<void> {
+  const content = await contentOf(explorer, kind, lines);
   const link = document.createElement('a');
   link.href = URL.createObjectURL(content instanceof Blob ? content : new Blob([content], { type: `${TYPES[kind]};charset=utf-8` }));
   link.download = kind === 'card' ? `${nameOf(explorer)}-card.png` : `${nameOf(explorer)}.${kind}`;
@@ -29,12 +25,7 @@ export async function save(explorer: Explorer, kind: Kind, lines: readonly Stamp
   setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }
 
-async function contentOf(explorer: Explorer, kind: Kind, lines: readonly StampLine[], report: Report): Promise<Blob | string> {
-  if (kind === 'gif') {
-    const film = currentFilm();
-    if (!film) throw new Error('this view does not move');
-    return recorded(film, stampText(lines), report);
-  }
+async function contentOf(explorer: Explorer, kind: Kind, lines: readonly StampLine[]): Promise<Blob | string> {
   if (kind === 'html') return savedPage(explorer);
   if (kind === 'csv') return tables(lines);
   const stage = document.getElementById('stage');
