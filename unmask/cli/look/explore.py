@@ -77,9 +77,7 @@ def explore(
             f"--revision {run.revision} was given for {len(names)} models; name one --model with it"
         )
     if state is not None and text is not None:
-        raise InvalidRequest(
-            "a text and --open were given; an address names its text, so leave one out"
-        )
+        raise InvalidRequest("a text and --open were given; an address names its text, so leave one out")
     if not 0 < memory < 1e6:
         raise InvalidRequest(f"--memory is {memory:g} GB; it must be more than 0")
     if index is not None:

@@ -1,6 +1,7 @@
 """A short text with everything that the page draws of it in one answer, fast enough to follow typing."""
 
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from unmask.http.requests import Request
 from unmask.http.responses import Answer
 from unmask.interpret.activation_cache import ActivationCache
 from unmask.interpret.attention.rows import LayerRows
+from unmask.interpret.geometry.reading import causal_twin
 from unmask.interpret.words.words import words
 from unmask.text import Encoding
 
@@ -24,6 +26,7 @@ MAX_LIVE_TOKENS = 128
 """Tokens of a text that is read while it is typed. All heads of BERT-base take 9.4 MB then."""
 
 Floats = NDArray[np.float32]
+Future = Literal["shown", "hidden"]
 
 
 @dataclass(frozen=True)
@@ -40,19 +43,22 @@ class LiveReading:
     ``states_LND``: the residual stream at L + 1 levels, the last one as the model returns it.
     ``attention_ANN``: attention of all heads, layer by layer; A is the number of heads of all layers. Rows
     are queries and sum to 1. ``norms_AN``: the norm of what each key adds through each head,
-    ``||(x W_V + b_V) W_O||`` (Kobayashi et al. 2020).
+    ``||(x W_V + b_V) W_O||`` (Kobayashi et al. 2020). ``words_NE``: the word embedding of each token, the
+    same wherever the token stands.
     """
 
     states_LND: Floats
     attention_ANN: Floats
     norms_AN: Floats
+    words_NE: Floats
 
 
 @dataclass(frozen=True)
 class LiveRequest(PageRequest):
     """A text of at most `MAX_LIVE_TOKENS` tokens, read at once and not held; ``model`` is its number.
 
-    The answer is a `LiveReading`: ``states``, ``attention`` and ``norms``.
+    The answer is a `LiveReading`: ``states``, ``attention``, ``norms`` and ``words``. With
+    ``future="hidden"`` every token attends to itself and to earlier ones alone, see `causal_twin`.
     """
 
     path = "live"
@@ -61,6 +67,7 @@ class LiveRequest(PageRequest):
     model: int
     text: str
     pair: str | None = None
+    future: Future = "shown"
 
 
 def live_reading(encoder: Encoder, encoding: Encoding, heads_of_layers: tuple[int, ...]) -> LiveReading:
@@ -77,11 +84,13 @@ def live_reading(encoder: Encoder, encoding: Encoding, heads_of_layers: tuple[in
         norms.append(rows.ordinary.norms_HN.float().cpu().numpy())
         first += heads
     states_LND = torch.stack([*cache.states[:-1], cache.final_ND]).float().cpu().numpy()
-    return LiveReading(states_LND, attention_ANN, np.concatenate(norms))
+    with torch.no_grad():
+        words_NE = encoder.embedding.words(torch.from_numpy(encoding.ids).to(encoder.device))
+    return LiveReading(states_LND, attention_ANN, np.concatenate(norms), words_NE.float().cpu().numpy())
 
 
 def live(context: AppContext, request: Request) -> Answer:
-    """``GET live?model=&text=&pair=``."""
+    """``GET live?model=&text=&pair=&future=``."""
     place = context.models.at(request.number("model", 0, 0, len(context.models.places) - 1))
     model, text = place.need(), request.query.get("text", "")
     encoding = encoded(model, text, request.query.get("pair"), "error")
@@ -91,9 +100,11 @@ def live(context: AppContext, request: Request) -> Answer:
             f"{MAX_LIVE_TOKENS}; read it with the button instead"
         )
     read = text_read("live", place, model, words(encoding))
-    reading = context.worker.ask(lambda: live_reading(model.encoder, encoding, read.heads))
+    hidden = request.choice("future", get_args(Future)) == "hidden"
+    encoder = causal_twin(model.encoder) if hidden else model.encoder
+    reading = context.worker.ask(lambda: live_reading(encoder, encoding, read.heads))
     values = {"states": reading.states_LND, "attention": reading.attention_ANN, "norms": reading.norms_AN}
-    return array_answer(values, LiveMeta(read))
+    return array_answer(values | {"words": reading.words_NE}, LiveMeta(read))
 
 
 ROUTES = (Route.get(LiveRequest, live),)

@@ -139,10 +139,11 @@ export const residual = (given: { text: string }) =>
 /**
  * A text of at most `MAX_LIVE_TOKENS` tokens, read at once and not held; `model` is its number.
  *
- * The answer is a `LiveReading`: `states`, `attention` and `norms`.
+ * The answer is a `LiveReading`: `states`, `attention`, `norms` and `words`. With `future="hidden"`
+ * every token attends to itself and to earlier ones alone, see `causal_twin`.
  */
-export const live = (given: { model: number; text: string; pair?: string | null }) =>
-  arrays<LiveMeta>({ path: 'live', query: ['model', 'text', 'pair'] }, given);
+export const live = (given: { model: number; text: string; pair?: string | null; future?: 'shown' | 'hidden' }) =>
+  arrays<LiveMeta>({ path: 'live', query: ['model', 'text', 'pair', 'future'], defaults: { future: 'shown' } }, given);
 
 /** Attention rollout; without a token, of all tokens weighted equally. */
 export const rollout = (given: { text: string; token: number | null; fusion: 'mean' | 'max' | 'min' | 'norm' }) =>

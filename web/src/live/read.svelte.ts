@@ -12,9 +12,9 @@ import { LiveText } from './reading';
 /**
  * The text as the chosen model reads it; call it while a component is made. One request is on its way at a time: of
  * what is typed meanwhile, the last text follows it. `place` names where it is shown: a shared page holds what is
- * shown there last.
+ * shown there last. `hidden`: no token attends to a later one.
  */
-export function readLive(page: () => Explorer, place: string, text: () => string): Loaded<LiveText> {
+export function readLive(page: () => Explorer, place: string, text: () => string, hidden: () => boolean = () => false): Loaded<LiveText> {
   const result = new Loaded<LiveText>();
   let wanted: PageRequest<Arrays<LiveMeta>> | null = null;
   let gone = false;
@@ -41,7 +41,7 @@ export function readLive(page: () => Explorer, place: string, text: () => string
     const typed = text();
     void explorer.revivals;
     if (!explorer.model || typed === '') return;
-    const request = requests.live({ model: explorer.model.index, text: typed });
+    const request = requests.live({ model: explorer.model.index, text: typed, future: hidden() ? 'hidden' : 'shown' });
     explorer.livePaths.set(place, request.path);
     const running = wanted !== null;
     wanted = request;

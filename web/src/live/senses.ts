@@ -55,6 +55,17 @@ export function cosinesOf(one: Place, other: Place): number[] {
   return Array.from({ length: Math.min(one.live.levels, other.live.levels) }, (_, level) => cosine(stateOf(one, level), stateOf(other, level)));
 }
 
+/** Cosine of the word embeddings of two words, a word of several tokens has their mean; null where they are not known. */
+export function staticCosine(one: Place, other: Place): number | null {
+  const meanOf = ({ live, first, stop }: Place) => {
+    const rows = Array.from({ length: stop - first }, (_, at) => live.word(first + at));
+    if (!rows.every((row) => row !== null)) return null;
+    return Float32Array.from(rows[0] as Float32Array, (_, at) => rows.reduce((sum, row) => sum + (row[at] as number), 0));
+  };
+  const [left, right] = [meanOf(one), meanOf(other)];
+  return left && right ? cosine(left, right) : null;
+}
+
 /** Attention of a word to every word in one head, summed over the words' tokens and averaged over its own. */
 export function attentionOf({ live, first, stop }: Place, head: number, weighted = false): number[] {
   const norms = live.normsOf(head);
@@ -112,7 +123,7 @@ export function senseSentence(one: Place, other: Place, cosines: readonly number
     return { sentence: `“${left}” and “${right}” start with cosine ${number(start)} and ${reached}; they leave the last layer with ${number(end)}.`, widest };
   }
   if (start - lowest < TOGETHER) {
-    return { sentence: `The two “${left}” stay together: their cosine is ${number(lowest)} or more at every level. This model does not tell them apart.`, widest };
+    return { sentence: `The two “${left}” stay together: their cosine never falls below ${number(lowest)}. They are not told apart.`, widest };
   }
   const reads = widest > 0 ? [one, other].map((place) => linksOf(place, widest - 1, 1)[0]) : [];
   const read = (at: number, place: Place) => `“${place.live.read.words[reads[at]?.word ?? -1]?.surface ?? ''}”`;
