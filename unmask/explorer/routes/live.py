@@ -1,4 +1,7 @@
-"""A short text with everything that the page draws of it in one answer, fast enough to follow typing."""
+"""A short text with everything that the page draws of it in one answer, fast enough to follow typing.
+
+Axes: A heads of all layers, E width of word embeddings.
+"""
 
 from dataclasses import dataclass
 from typing import Literal, get_args

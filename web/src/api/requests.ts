@@ -139,8 +139,8 @@ export const residual = (given: { text: string }) =>
 /**
  * A text of at most `MAX_LIVE_TOKENS` tokens, read at once and not held; `model` is its number.
  *
- * The answer is a `LiveReading`: `states`, `attention`, `norms` and `words`. With `future="hidden"`
- * every token attends to itself and to earlier ones alone, see `causal_twin`.
+ * The answer is a `LiveReading`: `states`, `attention`, `norms` and `words`. With
+ * `future="hidden"` every token attends to itself and to earlier ones alone, see `causal_twin`.
  */
 export const live = (given: { model: number; text: string; pair?: string | null; future?: 'shown' | 'hidden' }) =>
   arrays<LiveMeta>({ path: 'live', query: ['model', 'text', 'pair', 'future'], defaults: { future: 'shown' } }, given);
