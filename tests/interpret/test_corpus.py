@@ -20,6 +20,7 @@ from unmask.interpret.corpus.batch import DISTANT, PATTERNS, ROWS, EqualLengthBa
 from unmask.interpret.corpus.measure import find_examples, measure_corpus
 from unmask.interpret.corpus.statistics import NONE, HeadTotals, cache_file
 from unmask.interpret.corpus.texts import Corpus, CorpusText, read_corpus, shipped_corpus
+from unmask.interpret.overview.figures import BatchWords
 from unmask.interpret.watch import unwatched
 from unmask.interpret.words.words import words
 
@@ -39,10 +40,10 @@ def measured(encoder, order=None):
     for length in order or sorted(set(LENGTHS)):
         numbers = [number for number, one in enumerate(LENGTHS) if one == length]
         some = [encodings()[number] for number in numbers]
-        batch = EqualLengthBatch.run(encoder, some, unwatched)
+        batch, words = EqualLengthBatch.run(encoder, some, unwatched), BatchWords.of(some)
         for layer in range(len(mixers)):
-            totals.add(layer, *batch.attention(layer), relations(some), np.array(numbers))
-        totals.count(len(some), length)
+            totals.add(layer, *batch.attention(layer), relations(some), np.array(numbers), words=words)
+        totals.count(len(some), length, words.drifts(batch.states))
     return totals
 
 

@@ -67,9 +67,14 @@ export const textAnalyses = (given: { text: string }) =>
 export const analyses = () =>
   json<UnderwayList>({ path: 'analyses' });
 
-/** What the model did with the text, from the layers that are measured: one sentence and figures each. */
-export const findings = (given: { text: string }) =>
-  json<Overview>({ path: 'texts/{text}/findings', grows: true }, given);
+/**
+ * What the model did with the text, from the layers that are measured: one sentence and figures each.
+ *
+ * They are ranked by the texts of the corpus that are read; `compared` of a finding says how many. The
+ * page gives in `texts` how many it knows to be read, or nothing: a path has one answer.
+ */
+export const findings = (given: { text: string; texts?: number | null }) =>
+  json<Overview>({ path: 'texts/{text}/findings', query: ['texts'], grows: true }, given);
 
 /**
  * Findings that need the model to run again: ablated heads, a masked word, the similarity of layers.
