@@ -214,6 +214,22 @@ def test_means_are_over_queries(model):
     np.testing.assert_allclose(found.classes[..., CLASSES.index("first")] <= 1, True)
 
 
+def test_a_head_is_called_by_a_sink_only_if_it_does_nothing_else(model):
+    found = read(model)
+
+    def called(**texts):
+        found.totals.labels_LHB[0, 0] = [texts.get(name, 0) for name in LABELS]
+        return found.label(0, 0)
+
+    assert called(first=5, repeat=1) == ("repeat", pytest.approx(1 / 6))
+    assert called(special=5, previous=1) == ("previous", pytest.approx(1 / 6))
+    # Neither of these says what the head attends to.
+    assert called(first=4, mixed=1, diffuse=1) == ("first", pytest.approx(4 / 6))
+    assert called(mixed=4, previous=1, first=1) == ("mixed", pytest.approx(4 / 6))
+    found.totals.texts = 11
+    assert called(first=10, repeat=1) == ("first", pytest.approx(10 / 11))
+
+
 def test_a_stopped_pass_goes_on_where_its_last_round_ended(model, monkeypatch, tmp_path):
     monkeypatch.setattr(measure, "FIRST_ROUND", 2)
     file, told = tmp_path / "kept.heads", []

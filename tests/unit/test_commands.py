@@ -345,8 +345,8 @@ def label_share(label, p_NN, encoding):
         return (-(shares * np.log(shares)).sum(1) * given).sum() / given.sum() / np.log(len(ids))
     marks = [token for token, piece in enumerate(encoding.pieces) if piece in "!,."]
     twins = (ids[:, None] == ids) & ~np.eye(len(ids), dtype=bool)
-    masses = [inside_NN[:, marks].sum(), q_MM[twins].sum()]
-    return max(*masses, *(np.trace(inside_NN, offset) for offset in (-1, 0, 1))) / given.sum()
+    masses = [inside_NN[:, marks].sum(), q_MM[twins].sum() + np.trace(q_MM)]
+    return max(*masses, *(np.trace(inside_NN, offset) for offset in (-1, 1))) / given.sum()
 
 
 def test_look_names_heads(default_model):

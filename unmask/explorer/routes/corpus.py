@@ -6,6 +6,8 @@ answers grow with it, and a path has one answer.
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from unmask.explorer.routes.compare import MOST_PAIRS
 from unmask.explorer.routes.route import AppContext, Route, of_text
 from unmask.explorer.sessions.background import CorpusState
@@ -51,7 +53,8 @@ class CorpusHeadsMeta:
 
 @dataclass(frozen=True)
 class CorpusHeadsRequest(PageRequest):
-    """Means over the queries of all texts, (L, H), and the share of texts with each label, (L, H, B)."""
+    """Means over the queries of all texts, (L, H), the share of texts with each label, (L, H, B), and
+    ``label``: what each head is called, see `CorpusStatistics.label`."""
 
     path = "corpus/{model}/heads"
     answer = Arrays[CorpusHeadsMeta]
@@ -150,6 +153,13 @@ def heads(context: AppContext, request: Request) -> Answer:
         "distance": statistics.distance,
         "classes": statistics.classes,
         "labels": statistics.labels,
+        "label": np.array(
+            [
+                [LABELS.index(statistics.label(layer, head)[0]) for head in range(statistics.labels.shape[1])]
+                for layer in range(statistics.labels.shape[0])
+            ],
+            dtype=np.uint8,
+        ),
     }
     return array_answer(arrays, CorpusHeadsMeta(CLASSES, LABELS, statistics.totals.texts))
 

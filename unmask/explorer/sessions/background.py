@@ -12,7 +12,7 @@ from unmask.bench.scaling.point import Request, Tick, measure_in_subprocess
 from unmask.bench.scaling.report import ScalingPoint, to_plain
 from unmask.bench.scaling.run import run_scaling
 from unmask.bench.scaling.settings import ScalingSettings, known_ways
-from unmask.errors import OutputError
+from unmask.errors import OutputError, UnmaskError
 from unmask.explorer.sessions.models import Models
 from unmask.explorer.wire.page_request import Json
 from unmask.http.errors import Problem, Refused
@@ -327,16 +327,21 @@ class Corpora:
         with self._lock:
             if self._cache is not None and index not in self._recalled:
                 self._recalled[index] = None
-                self._worker.start(Job(lambda watch: self._recall(index)))
+                # No job of the worker, whose turns are for models that run: this only reads files.
+                threading.Thread(target=self._recall, args=(index,), daemon=True).start()
         recalled = self._recalled.get(index)
         return None if recalled is None else recalled.figures
 
     def _recall(self, index: int) -> None:
         model = self._models.at(index).need()
         assert self._cache is not None
-        identity = model.content_digest()
-        file = cache_file(self._cache, identity, self.corpus.sha256)
-        self._recalled[index] = kept_totals(model.encoder, self.corpus, file, model.max_tokens, identity)
+        try:
+            identity = model.content_digest()
+            file = cache_file(self._cache, identity, self.corpus.sha256)
+            kept = kept_totals(model.encoder, self.corpus, file, model.max_tokens, identity)
+        except UnmaskError:
+            return  # nothing is compared; who reads the corpus gets the same error
+        self._recalled[index] = kept
 
     def _work(self, index: int, watch: Watch) -> None:
         model, run = self._models.at(index).need(), self._runs[index]

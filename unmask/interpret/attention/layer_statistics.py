@@ -182,6 +182,9 @@ DIFFUSE_SHARE = 0.8
 REST = 0.1
 """Minimum share of the attention that does not go to special tokens, for a head to be named by it."""
 
+RESTING = ("first", "special")
+"""Labels of heads that do nothing that has a name but attend to special tokens."""
+
 OFFSET_LABELS = {0: "self", -1: "previous", 1: "next"}
 """Labels of heads by the most frequent distance of the top key."""
 
@@ -230,13 +233,19 @@ class BeyondSpecial:
     def named(self) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
         """Numbers of labels, the deciding values, offsets and their shares, (A,) each; see `label_heads`."""
         offset_A, positional_A = positional(self.top_AM, self.given_AM)
-        rest_A, most_A = self.given_AM.mean(-1), self.shares_AX.max(-1)
+        itself_A, repeat_A = (self.shares_AX[:, BEYOND.index(name)] for name in ("self", "repeat"))
+        same_A = itself_A + repeat_A
+        # Without a repeated token, a head that looks for the same token finds but the token itself.
+        shares_AX = self.shares_AX.copy()
+        shares_AX[:, BEYOND.index("self")] = np.where(repeat_A < itself_A, same_A, 0)
+        shares_AX[:, BEYOND.index("repeat")] = np.where(repeat_A < itself_A, 0, same_A)
+        rest_A, most_A = self.given_AM.mean(-1), np.minimum(shares_AX.max(-1), 1)
         is_positional_A = (positional_A >= POSITIONAL_SHARE) & (self.top_AM.shape[-1] > 1)
         by_offset_A = np.full(offset_A.shape, LABELS.index("offset"))
         for offset, label in OFFSET_LABELS.items():
             by_offset_A[offset_A == offset] = LABELS.index(label)
-        by_class_A = np.array([LABELS.index(name) for name in BEYOND])[self.shares_AX.argmax(-1)]
-        by_special_A = np.array([LABELS.index("first"), LABELS.index("special")])[self.special_A2.argmax(-1)]
+        by_class_A = np.array([LABELS.index(name) for name in BEYOND])[shares_AX.argmax(-1)]
+        by_special_A = np.array([LABELS.index(name) for name in RESTING])[self.special_A2.argmax(-1)]
         special_A = self.special_A2.max(-1)
         every = np.ones_like(is_positional_A)
         rules = (
@@ -262,7 +271,8 @@ def label_heads(layer: LayerStatistics, special_N: Marks) -> tuple[HeadLabel, ..
        gets more.
     2. At least `POSITIONAL_SHARE` of the top keys are at one distance: ``self``, ``previous``, ``next``
        or ``offset``. A query counts by how much it gives to tokens that are not special.
-    3. One class of keys of `BEYOND` gets at least `CLASS_MASS`: the class with the most.
+    3. One class of keys of `BEYOND` gets at least `CLASS_MASS`: the class with the most. The token itself and
+       its other occurrences are counted together, and named by those that get more.
     4. Special tokens get at least `CLASS_MASS`: as 1.
     5. The entropy is at least `DIFFUSE_SHARE` of the maximum: ``diffuse``.
     6. ``mixed``.

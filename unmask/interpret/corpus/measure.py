@@ -13,7 +13,7 @@ from unmask.base.arguments import check_choice, one_of, whole_number
 from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest
 from unmask.interpret.activation_cache import check_attention
-from unmask.interpret.attention.layer_statistics import CLASSES, LABELS
+from unmask.interpret.attention.layer_statistics import CLASSES, LABELS, REST, RESTING
 from unmask.interpret.corpus.batch import PATTERNS, EqualLengthBatch, relations
 from unmask.interpret.corpus.statistics import EXAMPLES, NONE, HeadTotals, read_totals, write_totals
 from unmask.interpret.corpus.texts import Corpus
@@ -104,9 +104,18 @@ class CorpusStatistics:
         return self.totals.figures
 
     def label(self, layer: int, head: int) -> tuple[str, float]:
-        """The most frequent label of a head, and the share of texts in which it has it."""
+        """What a head is called, and the share of texts in which it has that label.
+
+        It is the most frequent label, but ``first`` and ``special`` only of a head that does nothing else:
+        where another label that says what it attends to has `REST` of the texts, the head is called by that,
+        as in a single text.
+        """
         shares = self.labels[self._head(layer, head)]
-        return LABELS[int(shares.argmax())], float(shares.max())
+        number = int(shares.argmax())
+        if LABELS[number] in RESTING:
+            named = np.where(np.isin(LABELS, (*RESTING, "diffuse", "mixed")), 0, shares)
+            number = int(named.argmax()) if named.max() >= REST else number
+        return LABELS[number], float(shares[number])
 
     def examples(
         self, layer: int, head: int, pattern: str = "edge", top: SupportsIndex = 10

@@ -84,7 +84,12 @@ export const findings = (given: { text: string; texts?: number | null }) =>
 export const measuredFindings = (given: { text: string; token?: number | null }) =>
   json<Overview>({ path: 'texts/{text}/findings/measured', query: ['token'] }, given);
 
-/** (L, H) of each statistic; 0 where it is not measured, or where there is no head. */
+/**
+ * (L, H) of each statistic; 0 where it is not measured, or where there is no head.
+ *
+ * `label` names a head by what it does beyond special tokens, `special_mass` is what these get of the
+ * other tokens' attention.
+ */
 export const heads = (given: { text: string }) =>
   arrays<HeadsMeta>({ path: 'texts/{text}/heads', grows: true }, given);
 
@@ -232,7 +237,10 @@ export const segments = (given: { text: string }) =>
 export const corpus = (given: { model: number }) =>
   json<CorpusState>({ path: 'corpus/{model}' }, given);
 
-/** Means over the queries of all texts, (L, H), and the share of texts with each label, (L, H, B). */
+/**
+ * Means over the queries of all texts, (L, H), the share of texts with each label, (L, H, B), and
+ * `label`: what each head is called, see `CorpusStatistics.label`.
+ */
 export const corpusHeads = (given: { model: number; texts: number }) =>
   arrays<CorpusHeadsMeta>({ path: 'corpus/{model}/heads', query: ['texts'] }, given);
 
