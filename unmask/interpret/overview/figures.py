@@ -158,7 +158,7 @@ class BatchWords:
     def figures(
         self, p_SHNN: Tensor, punctuation_SH: NDArray[np.float64], entropy_share_SH: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """The figures of every head in every text, (S, H, Q); NaN where a text has no repeated word.
+        """The figures of every head in every text, (S, H, Q).
 
         Args:
             p_SHNN: attention, rows sum to 1.
@@ -173,7 +173,7 @@ class BatchWords:
         by_kind = {
             "previous": neighbors[0],
             "next": neighbors[1],
-            "same": np.where(self.repeated_S[:, None], same_SH, np.nan),
+            "same": same_SH,
             "edge": edge_SH,
             "punctuation": punctuation_SH,
             "focused": 1 - entropy_share_SH,
