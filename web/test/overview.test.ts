@@ -30,7 +30,7 @@ describe('a finding', () => {
     expect(KINDS.length).toBeGreaterThan(12);
     for (const kind of KINDS) expect(titleOf(finding({ kind })), kind).not.toBe(kind);
     expect(pictureKind(finding({ kind: 'cka' }))).toBe('matrix');
-    expect(pictureKind(finding({ kind: 'diffuse' }))).toBe('map');
+    expect(pictureKind(finding({ kind: 'focused' }))).toBe('map');
   });
 
   it('writes numbers in its unit', () => {

@@ -30,8 +30,6 @@ const TITLES: Record<string, string> = {
   punctuation: 'Punctuation',
   sink: 'Attention sink',
   focused: 'Most focused head',
-  diffuse: 'Most diffuse head',
-  distance: 'Longest reach',
   states: 'Where states change',
   labels: 'What heads attend to',
   layers: 'From layer to layer',
