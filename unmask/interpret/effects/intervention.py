@@ -68,15 +68,19 @@ class InterventionRun:
             y_TD = encoder.convolution(x_TD, y_TD, layout)
         return y_TD
 
-    def score_from(self, score: TargetScore, layer: int, x_TD: Tensor, scale: Scale) -> Tensor:
+    def score_from(
+        self, score: TargetScore, layer: int, x_TD: Tensor, scale: Scale, hook: Hook | None = None
+    ) -> Tensor:
         """The value of the target for each copy of the text, (copies,), from the input of a layer.
+
+        ``hook`` is called in that layer alone.
 
         Raises:
             NonFiniteResult: a value is not finite.
         """
         with torch.no_grad():
             for at in range(layer, self.layers - score.by_decoder):
-                x_TD = self.layer(at, x_TD)
+                x_TD = self.layer(at, x_TD, hook if at == layer else None)
             values = score.values(x_TD, scale)
         return _finite(values, score.unit_of_value(scale))
 
@@ -102,10 +106,14 @@ class InterventionRun:
 
     def mixed(self, layer: int) -> Tensor:
         """The mixed values of the heads of a layer, (N, H, K)."""
-        recorded, record = _recorder(HookPoint.MIXED)
+        return self.recorded(layer, HookPoint.MIXED)
+
+    def recorded(self, layer: int, point: HookPoint) -> Tensor:
+        """The tensor at a point of a layer of the unchanged text."""
+        recorded, record = _recorder(point)
         with torch.no_grad():
             self.layer(layer, self.cache.states[layer], record)
-        return recorded[HookPoint.MIXED][0]
+        return recorded[point][0]
 
     @contextmanager
     def changed(self, layer: int, change: Change | None) -> Iterator[None]:

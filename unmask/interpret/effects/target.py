@@ -249,10 +249,14 @@ class TargetScore:
 
     def _before(self) -> Tensor:
         """The vector that the embedding is compared with."""
-        pooled_E = self._pooled(self.cache.final_ND)[0]
+        pooled_E = self.embedding()
         if isinstance(self.target, Embedding) and self.target.toward is not None:
-            return torch.tensor(self.target.toward).to(pooled_E)
+            return torch.tensor(self.target.toward, dtype=pooled_E.dtype, device=pooled_E.device)
         return pooled_E
+
+    def embedding(self) -> Tensor:
+        """Of an `Embedding`: that of the cached text, before normalization, (E,), float32 at least."""
+        return self._pooled(self.cache.final_ND)[0]
 
     def _embedding(self, x_TD: Tensor) -> Tensor:
         return self._pooled(self.encoder.final_norm(x_TD))
