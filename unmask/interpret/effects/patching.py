@@ -1,4 +1,4 @@
-"""Activation patching: which state of one text, put into another, brings back what the model says of the first.
+"""Activation patching: which state of one text, put into another, brings back the prediction of the first.
 
 Causal mediation analysis and causal tracing use the same experiment (Vig et al. 2020; Meng et al. 2022);
 Heimersheim & Nanda 2024 say how to read it.
@@ -36,9 +36,9 @@ class Patching:
 
     values: NDArray[np.float64]
     """In the target's units. ``residual``: (levels, N), level l being the input of layer l, and the last the
-    output of the last layer; ``attention_output`` and ``feedforward_output``: (L, N); ``head_output``: (L, H),
-    NaN where a layer has fewer heads. Where the enhanced mask decoder predicts words in place of the last
-    layer, there is one level or layer less."""
+    output of the last layer; ``attention_output`` and ``feedforward_output``: (L, N); ``head_output``:
+    (L, H), NaN where a layer has fewer heads. Where the enhanced mask decoder predicts words in place of the
+    last layer, there is one level or layer less."""
     effect: NDArray[np.float64]
     """``(value - corrupted) / (clean - corrupted)``: 0 if the patch changes nothing, 1 if it brings back all
     of the clean text's value. It can be below 0 and above 1."""
@@ -99,8 +99,8 @@ def patch_activations(
     )
     if abs(at_clean - at_corrupted) <= LEAST_CHANGE * max(1.0, abs(at_clean)):
         raise InvalidRequest(
-            f"the target is {at_clean:.4g} on both texts, so there is no change to explain; give texts between "
-            "which it changes"
+            f"the target is {at_clean:.4g} on both texts, so there is no change to explain; give texts "
+            "between which it changes"
         )
     run = _Patches(clean, scores[1], part, places, scale)
     values = run.values(levels, watch or unwatched)
