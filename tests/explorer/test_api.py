@@ -430,6 +430,20 @@ def test_attribution(asking, text_id):
     assert meta["token"] is None
 
 
+def test_methods_of_attribution(asking, text_id):
+    question = f"texts/{text_id}/relevance?token=3&target=embedding&method"
+    arrays, meta = asking.arrays(f"{question}=integrated_gradients&baseline=pad&steps=12")
+    assert set(arrays) == {"values"}
+    path = meta["completeness"]
+    assert (meta["baseline"], path["steps"], meta["unit"]) == ("pad", 12, "length")
+    gap = arrays["values"].sum() - path["at_text"] + path["at_baseline"]
+    assert path["gap"] == pytest.approx(gap, abs=1e-5)
+    arrays, meta = asking.arrays(f"{question}=attention_x_gradient")
+    np.testing.assert_allclose(arrays["values"], arrays["by_layer"].sum(0), rtol=1e-4, atol=1e-7)
+    assert (meta["method"], meta["completeness"]) == ("attention_x_gradient", None)
+    assert "one of chefer" in asking.problem(f"{question}=lime", 400)["sentence"]
+
+
 def test_words(asking, text_id, dense):
     arrays, meta = asking.arrays(f"texts/{text_id}/words/1/1")
     answer = asking.json(f"texts/{text_id}")

@@ -128,6 +128,13 @@ def test_commands_and_their_options():
             "method", "basis", "json",
         ],
         "senses": ["word", "file", "model", *RUN, "shuffle", "random", "permutations", "seed", "json"],
+        "attribute": [
+            *("text", "pair", "model", *RUN, "method", "word", "label", "scale", "baseline", "steps", "json"),
+        ],
+        "patch": [
+            *("clean", "corrupted", "pair", "model", *RUN, "part", "word", "label", "scale", "picture"),
+            "json",
+        ],
         "watch": [
             *("text", "second", "model", *RUN, "seed", "epoch", "epochs", "static_masks", "rate"),
             *("mask_unit", "mask_with", "replacement", "generator", "top", "json"),

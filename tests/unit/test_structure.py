@@ -43,6 +43,7 @@ SHELVES = {
         {"layers"},
         {"heads", "elmo"},
         {"encoder"},
+        {"edited"},
         {"compiled", "decoder"},
     ),
     "weights": (

@@ -18,6 +18,7 @@ import type {
   Lens,
   LiveMeta,
   Overview,
+  PatchingMeta,
   Patterns,
   PredictionChange,
   Projection,
@@ -163,9 +164,11 @@ export const rollout = (given: { text: string; token: number | null; fusion: 'me
  * Gradient attribution for a target; without `id`, for the word in the text or the predicted class.
  *
  * `classes`: pairs `token:class` with commas between them, of a head for tokens, whose logits are added.
+ * Without `method`, it is chefer; `baseline` (zero, mask or pad) and `steps` are those of integrated
+ * gradients.
  */
-export const attribution = (given: { text: string; token: number | null; target: 'word' | 'class' | 'embedding'; id?: number | null; classes?: string | null }) =>
-  arrays<RelevanceMeta>({ path: 'texts/{text}/relevance', query: ['token', 'target', 'id', 'classes'] }, given);
+export const attribution = (given: { text: string; token: number | null; target: 'word' | 'class' | 'embedding'; id?: number | null; classes?: string | null; method?: 'chefer' | 'attention_x_gradient' | 'input_x_gradient' | 'integrated_gradients' | null; baseline?: string | null; steps?: number | null }) =>
+  arrays<RelevanceMeta>({ path: 'texts/{text}/relevance', query: ['token', 'target', 'id', 'classes', 'method', 'baseline', 'steps'] }, given);
 
 /** The words of a text. */
 export const words = (given: { text: string }) =>
@@ -234,6 +237,15 @@ export const globalChange = (given: { before: string; after: string }) =>
  */
 export const predictionChange = (given: { before: string; after: string; token: number; top?: number }) =>
   json<PredictionChange>({ path: 'change/{before}/{after}/fill', query: ['token', 'top'], defaults: { top: 8 } }, given);
+
+/**
+ * The second text with one state of the first at a time: which brings the first one's prediction back.
+ *
+ * Without `id`, of the word in the first text or the class predicted for it. `part` is residual (levels
+ * by tokens), attention_output or feedforward_output (layers by tokens), or head_output (layers by heads).
+ */
+export const patching = (given: { before: string; after: string; part: 'residual' | 'attention_output' | 'feedforward_output' | 'head_output'; target: 'word' | 'class' | 'embedding'; token?: number | null; id?: number | null }) =>
+  arrays<PatchingMeta>({ path: 'change/{before}/{after}/patching', query: ['part', 'target', 'token', 'id'] }, given);
 
 /** What the model would write in place of the word of a token, however many tokens it has. */
 export const guesses = (given: { text: string; token: number; top?: number }) =>
