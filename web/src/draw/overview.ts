@@ -38,10 +38,11 @@ const TITLES: Record<string, string> = {
   split: 'Split words',
   effect: 'Most effective head',
   prediction: 'Where a word is decided',
+  head: 'This head',
 };
 
 export function titleOf({ kind }: Finding): string {
-  return TITLES[kind] ?? 'This head';
+  return TITLES[kind] ?? kind;
 }
 
 /** The view in which a finding can be looked at, by its id. */
@@ -70,6 +71,12 @@ export function opened(finding: Finding): Partial<ViewState> {
 /** The sentence of a finding, whose percent signs stay with their numbers. */
 export function sentenceOf({ sentence }: Finding): string {
   return sentence.replaceAll(' %', '\u00a0%');
+}
+
+/** How rare a finding is, or nothing where it was not compared with other texts. */
+export function surpriseOf({ surprise, compared }: Finding): string {
+  if (surprise === null || compared === 0) return '';
+  return `more than in ${Math.floor(100 * surprise)}\u00a0% of ${compared.toLocaleString('en')} texts`;
 }
 
 /** A number of a finding's picture, as short as there is room for. */
