@@ -9,6 +9,9 @@ import { GROUPS, type View, VIEWS } from './list';
 export { VIEWS };
 export type { View };
 
+/** Pictures of one canvas, on which the text and the heads stay where they are. */
+export const CANVAS: readonly string[] = ['overview', 'map', 'flow'];
+
 export function viewOf(id: string): View {
   return VIEWS.find((view) => view.id === id) ?? (VIEWS.find((view) => view.id === OF_TEXT) as View);
 }
