@@ -1,13 +1,14 @@
-"""Builds what a saved page computes with: `python scripts/live.py` writes live.wasm and live.js of unmask/explorer/live.
+"""Builds what a saved page computes with: live.wasm and live.js of `unmask/explorer/live`.
 
-    python scripts/live.py            write them; needs the extra ``release`` (Zig), and Node with web/node_modules
+    python scripts/live.py            write them; needs the extra ``release`` (Zig), and ``npm ci`` in web
     python scripts/live.py --check    only say whether they are of the present sources
 
-Both are committed, so that neither a user nor a developer who does not change them needs a compiler.
+Both are committed, so that nobody needs a compiler who does not change their sources.
 """
 
 import hashlib
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -21,20 +22,30 @@ FOLDER = ROOT / "unmask" / "explorer" / "live"
 WEB = ROOT / "web"
 MANIFEST = FOLDER / "manifest.json"
 OPTIONS = (
-    *("-target", "wasm32-wasi", "-mexec-model=reactor", "-msimd128", "-std=c++17", "-O3", "-s"),
-    *("-fno-exceptions", "-fno-rtti", "-Wall", "-Wextra", "-Werror", "-Wl,--export=__heap_base"),
+    *("-target", "wasm32-freestanding", "-nostdlib", "-msimd128", "-mbulk-memory", "-std=c++17", "-O3", "-s"),
+    *("-fno-exceptions", "-fno-rtti", "-Wall", "-Wextra", "-Werror", "-Wl,--no-entry,--export=__heap_base"),
 )
+IMPORT = re.compile(r"^import (?!type ).*from '(\.[^']+)'", re.MULTILINE)
 BUILD = ("npx", "vite", "build", "--config", "vite.live.config.js")
 
 
 def sources() -> dict[str, str]:
     """The SHA-256 of the sources of each file that is built: paths and contents with LF line ends."""
-    scripts = [*WEB.glob("src/live/*.ts"), WEB / "src/api/binary.ts", WEB / "src/api/source.ts"]
-    files = {
-        "live.js": [*sorted(scripts), WEB / "vite.live.config.js", WEB / "package-lock.json"],
-        "live.wasm": [FOLDER / "live.cpp", Path(__file__)],
+    return {
+        "live.js": _digest([*_modules(WEB / "src" / "live" / "main.ts"), WEB / "vite.live.config.js"]),
+        "live.wasm": _digest([FOLDER / "live.cpp", Path(__file__)]),
     }
-    return {name: _digest(paths) for name, paths in files.items()}
+
+
+def _modules(start: Path) -> list[Path]:
+    """A module of the page and all that it imports, directly or not, for more than types."""
+    modules = [start]
+    for module in modules:
+        for name in IMPORT.findall(module.read_text(encoding="utf-8")):
+            imported = (module.parent / f"{name}.ts").resolve()
+            if imported not in modules:
+                modules.append(imported)
+    return sorted(modules)
 
 
 def _digest(paths: list[Path]) -> str:
@@ -51,9 +62,7 @@ def main() -> None:
         built = json.loads(MANIFEST.read_text(encoding="utf-8"))
         old = [name for name, digest in sources().items() if built.get(name) != digest]
         if old:
-            raise SystemExit(
-                f"{' and '.join(old)} are not of the present sources; run python scripts/live.py"
-            )
+            raise SystemExit(f"{' and '.join(old)}: built from other sources; run python scripts/live.py")
         return
     subprocess.run([*ZIG, *OPTIONS, str(FOLDER / "live.cpp"), "-o", str(FOLDER / "live.wasm")], check=True)
     (FOLDER / "live.wasm").chmod(0o644)

@@ -1,7 +1,7 @@
 """A model as bytes for a page that computes: its weights, its tokenizer and the module that runs them.
 
-`web/src/live` reads them. Weights are float32, or int8 with a scale for each row and column; the page computes in
-float32 either way.
+`web/src/live` reads them. Weights are float32, or int8 with a scale for each row and column; either way the
+page computes in float32.
 """
 
 import json
@@ -78,7 +78,7 @@ def live_model(model: "Model", weights: LiveWeights = "int8") -> str:
     limit = live_tokens(spec, model.max_tokens)
     encoder = model.trainable_encoder(replace=False)
     tensors = {name: tensor.float().numpy() for name, tensor in encoder.state_dict().items()}
-    arrays = {"module": np.frombuffer((LIVE / "live.wasm").read_bytes(), np.uint8)}
+    arrays: dict[str, NDArray[Any]] = {"module": np.frombuffer((LIVE / "live.wasm").read_bytes(), np.uint8)}
     for name, values in _tensors(spec, tensors, limit).items():
         matrix = name.endswith(".weight") and values.ndim == 2
         arrays |= _quantized(name, values) if matrix and weights == "int8" else {name: values}

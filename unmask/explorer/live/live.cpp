@@ -1,31 +1,86 @@
 // What an encoder's layers are computed with in a saved page, compiled to WebAssembly.
 //
 // Nothing here knows an architecture: `web/src/live/encoder.ts` calls these functions layer by layer, and gives places
-// in this module's memory. The module imports nothing, allocates nothing and keeps nothing between calls.
+// in this module's memory. The module imports nothing, allocates nothing and keeps nothing between calls, and there is no
+// C library in it.
 //
 // Matrices are rows of float32. A weight (N, K) lies in panels: PANEL of its rows together, feature by feature, so that
 // a product keeps a tile of its result in registers. The last panel is filled up with zeros.
 //
 // Axes: T tokens; D width; N outputs; K inputs, or the width of a head; H heads.
 
-#include <math.h>
 #include <stdint.h>
-#include <string.h>
 
 #define EXPORT(name) extern "C" __attribute__((export_name(#name)))
 
 namespace {
 
-typedef float Floats __attribute__((vector_size(16)));
+typedef float Floats __attribute__((vector_size(16), aligned(4), may_alias));
+typedef uint32_t Bits __attribute__((vector_size(16)));
 constexpr int LANES = 4, PANEL = 2 * LANES, ROWS = 4;
 
-inline Floats load(const float* from) {
-    Floats x;
-    memcpy(&x, from, sizeof x);
-    return x;
-}
+inline Floats load(const float* from) { return *reinterpret_cast<const Floats*>(from); }
+
+inline void store(float* to, Floats x) { *reinterpret_cast<Floats*>(to) = x; }
 
 inline Floats all(float x) { return Floats{x, x, x, x}; }
+
+inline Floats at_least(Floats x, float low) { return x < low ? all(low) : x; }
+
+inline Floats at_most(Floats x, float high) { return x > high ? all(high) : x; }
+
+// The functions are those of unmask/engines/native/engine.cpp: exp for x of at most 88, with a relative error of 2e-7, and
+// erf with an absolute one of 1.5e-7.
+inline Floats exponential(Floats x) {
+    constexpr float ROUNDER = 12582912.0f;  // adding it rounds to a whole number, which the lowest bits then hold
+    x = at_least(x, -87.0f);
+    const Floats shifted = x * 1.44269504f + ROUNDER, n = shifted - ROUNDER;
+    const Floats r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+    Floats p = r * (1.0f / 720) + 1.0f / 120;
+    p = p * r + 1.0f / 24;
+    p = p * r + 1.0f / 6;
+    p = p * r + 0.5f;
+    p = p * r + 1.0f;
+    p = p * r + 1.0f;
+    return p * (Floats)(((Bits)shifted << 23) + 0x3f800000u);
+}
+
+inline Floats sigmoid(Floats x) { return 1.0f / (1.0f + exponential(at_most(-x, 88.0f))); }
+
+// x (1 + erf(x / sqrt 2)) / 2, with erf by Abramowitz & Stegun 7.1.26.
+inline Floats gelu(Floats x) {
+    const Floats z = (x < 0.0f ? -x : x) * 0.70710678f, t = 1.0f / (1.0f + 0.3275911f * z);
+    Floats p = t * 1.061405429f - 1.453152027f;
+    p = p * t + 1.421413741f;
+    p = p * t - 0.284496736f;
+    p = (p * t + 0.254829592f) * t;
+    const Floats tail = 0.5f * p * exponential(-z * z);
+    return x * (x < 0.0f ? tail : 1.0f - tail);
+}
+
+enum Activation { GELU = 1, GELU_TANH, RELU, SILU, TANH };  // as in unmask/engines/native/interface.py
+
+Floats activated(Floats x, int activation) {
+    switch (activation) {
+        case GELU: return gelu(x);
+        case GELU_TANH: return x * sigmoid(1.5957691216f * (x + 0.044715f * x * x * x));
+        case RELU: return at_least(x, 0.0f);
+        case SILU: return x * sigmoid(x);
+        default: return 2.0f * sigmoid(2.0f * x) - 1.0f;
+    }
+}
+
+// Numbers of an array as vectors, each replaced by what `function` gives for it; the last vector is filled up with zeros.
+template <class Function>
+void each(float* x, int count, Function function) {
+    int i = 0;
+    for (; i + LANES <= count; i += LANES) store(x + i, function(load(x + i)));
+    if (i == count) return;
+    float rest[LANES] = {};
+    for (int at = i; at < count; at++) rest[at - i] = x[at];
+    store(rest, function(load(rest)));
+    for (int at = i; at < count; at++) x[at] = rest[at - i];
+}
 
 // Panels of a weight whose element (row, column) is `value(row, column)`.
 template <class Value>
@@ -48,8 +103,8 @@ void tile(const float* x, int x_stride, const float* panel, int inputs, float su
         }
     }
     for (int row = 0; row < COUNT; row++) {
-        memcpy(sums[row], &low[row], sizeof low[row]);
-        memcpy(sums[row] + LANES, &high[row], sizeof high[row]);
+        store(sums[row], low[row]);
+        store(sums[row] + LANES, high[row]);
     }
 }
 
@@ -76,24 +131,13 @@ void multiply(const float* x, int x_stride, int rows, const float* panels, int b
     }
 }
 
-enum Activation { GELU = 1, GELU_TANH, RELU, SILU, TANH };  // as in unmask/engines/native/interface.py
-
-float activated(float x, int activation) {
-    switch (activation) {
-        case GELU: return 0.5f * x * (1.0f + erff(x * 0.70710678f));
-        case GELU_TANH: return 0.5f * x * (1.0f + tanhf(0.79788456f * (x + 0.044715f * x * x * x)));
-        case RELU: return x > 0.0f ? x : 0.0f;
-        case SILU: return x / (1.0f + expf(-x));
-        default: return tanhf(x);
-    }
-}
-
 // Scores of one query become probabilities; keys outside of first <= j < end have 0.
 void softmax(float* scores, int count, int first, int end) {
     float largest = scores[first], sum = 0.0f;
     for (int j = first; j < end; j++) largest = scores[j] > largest ? scores[j] : largest;
-    for (int j = 0; j < count; j++) sum += scores[j] = j < first || j >= end ? 0.0f : expf(scores[j] - largest);
-    for (int j = first; j < end; j++) scores[j] /= sum;
+    each(scores + first, end - first, [=](Floats x) { return exponential(x - largest); });
+    for (int j = first; j < end; j++) sum += scores[j];
+    for (int j = 0; j < count; j++) scores[j] = j < first || j >= end ? 0.0f : scores[j] / sum;
 }
 
 }  // namespace
@@ -127,7 +171,7 @@ void norm(const float* x, int rows, int width, int centered, float eps, const fl
         for (int d = 0; centered && d < width; d++) mean += x[d];
         mean /= width;
         for (int d = 0; d < width; d++) square += (x[d] - mean) * (x[d] - mean);
-        const double scale = 1.0 / sqrt(square / width + eps);
+        const double scale = 1.0 / __builtin_sqrt(square / width + eps);
         for (int d = 0; d < width; d++)
             y[d] = float((x[d] - mean) * scale) * weight[d] + (bias ? bias[d] : 0.0f);
     }
@@ -139,13 +183,15 @@ EXPORT(add) void add(float* x, const float* y, int count) {
 }
 
 EXPORT(activate) void activate(float* x, int count, int activation) {
-    for (int i = 0; i < count; i++) x[i] = activated(x[i], activation);
+    each(x, count, [=](Floats values) { return activated(values, activation); });
 }
 
-// y_TF = activation(a) * b, of x_T2F = a | b.
-EXPORT(gate) void gate(const float* x, int rows, int width, int activation, float* y) {
-    for (int row = 0; row < rows; row++, x += 2 * width)
-        for (int f = 0; f < width; f++) *y++ = activated(x[f], activation) * x[width + f];
+// y_TF = activation(a) * b, of x_T2F = a | b. The halves a are replaced.
+EXPORT(gate) void gate(float* x, int rows, int width, int activation, float* y) {
+    for (int row = 0; row < rows; row++, x += 2 * width, y += width) {
+        each(x, width, [=](Floats values) { return activated(values, activation); });
+        for (int f = 0; f < width; f++) y[f] = x[f] * x[width + f];
+    }
 }
 
 // Rotates the first 2 P features of `heads` heads of each row, whose angles have these cosines and sines, (T, P) each.
@@ -200,7 +246,7 @@ void value_norms(const float* x, int rows, int heads, int shared, int width, con
         for (int row = 0; row < rows; row++) {
             double square = 0.0;
             for (int d = 0; d < outputs; d++) square += double(added[row * outputs + d]) * added[row * outputs + d];
-            *norms++ = float(sqrt(square));
+            *norms++ = float(__builtin_sqrt(square));
         }
     }
 }
