@@ -79,7 +79,9 @@ def live_model(model: "Model", weights: LiveWeights = "int8") -> str:
     encoder = model.trainable_encoder(replace=False)
     tensors = {name: tensor.float().numpy() for name, tensor in encoder.state_dict().items()}
     arrays: dict[str, NDArray[Any]] = {"module": np.frombuffer((LIVE / "live.wasm").read_bytes(), np.uint8)}
-    for name, values in _tensors(spec, tensors, limit).items():
+    tables, distances = _distances(spec, tensors)
+    terms = {f"distances.{number}": tables.terms(number, limit) for number in set(distances) - {NO_TABLE}}
+    for name, values in (_tensors(spec, tensors, limit) | terms).items():
         matrix = name.endswith(".weight") and values.ndim == 2
         arrays |= _quantized(name, values) if matrix and weights == "int8" else {name: values}
     meta = {
@@ -88,7 +90,7 @@ def live_model(model: "Model", weights: LiveWeights = "int8") -> str:
         "weights": weights,
         "max_tokens": limit,
         "trained_tokens": model.checkpoint.trained_tokens,
-        "encoder": _encoder(spec),
+        "encoder": _encoder(spec, distances),
         "tokenizer": _tokenizer(model.tokenizer, model.name),
     }
     # Numbers of trained weights hardly repeat: looking for repetitions takes longer and saves nothing.
@@ -154,16 +156,16 @@ def _tensors(spec: EncoderSpec, tensors: Weights, limit: int) -> dict[str, Float
         read[f"{prefix}.attention.qkv.bias"] = qkv_bias(layer.mixer, tensors, prefix)
         for part in ("query_bias", "key_bias", "value_bias"):
             read.pop(f"{prefix}.attention.{part}", None)
-    tables, numbers = _distances(spec, tensors)
-    for number in set(numbers) - {-1}:
-        read[f"distances.{number}"] = tables.terms(number, limit).astype(np.float32)
     return read
 
 
-def _distances(spec: EncoderSpec, tensors: Weights | None) -> tuple[PositionTables, list[int]]:
-    """The tables of terms that are added by distance, and the number of each layer's, -1 for none."""
-    relative = isinstance(spec.distances, RelativePositionBias) and tensors is not None
-    tables = PositionTables(tensors["distances.table.weight"] if relative and tensors is not None else None)
+NO_TABLE = -1
+
+
+def _distances(spec: EncoderSpec, tensors: Weights) -> tuple[PositionTables, list[int]]:
+    """The tables of terms that are added by distance, and the number of each layer's, or `NO_TABLE`."""
+    relative = isinstance(spec.distances, RelativePositionBias)
+    tables = PositionTables(tensors["distances.table.weight"] if relative else None)
     mixers = [layer.mixer for layer in spec.layers]
     return tables, [tables.distances_of(mixer) for mixer in mixers if isinstance(mixer, SoftmaxAttention)]
 
@@ -182,10 +184,9 @@ def _quantized(name: str, values: Float32s) -> dict[str, NDArray[Any]]:
     return {name: steps.view(np.uint8), f"{name}.rows": rows, f"{name}.columns": columns}
 
 
-def _encoder(spec: EncoderSpec) -> dict[str, Any]:
+def _encoder(spec: EncoderSpec, distances: list[int]) -> dict[str, Any]:
     embedding = spec.embedding
     learned, projection = embedding.positions, embedding.projection
-    _, distances = _distances(spec, None)
     return {
         "width": spec.width,
         "embedding": {

@@ -22,8 +22,8 @@ const IDEOGRAPH =
   /^[\u4e00-\u9fff\u3400-\u4dbf\u{20000}-\u{2a6df}\u{2a700}-\u{2b73f}\u{2b740}-\u{2b81f}\u{2b920}-\u{2ceaf}\uf900-\ufaff\u{2f800}-\u{2fa1f}]$/u;
 const MARK = /^\p{M}$/u;
 const NONSPACING = /^\p{Mn}$/u;
-/** A character with the marks on it, or a run of Hangul, whose letters compose. */
-const CLUSTER = /[\u1100-\u11ff\uac00-\ud7ff\ua960-\ua97f]+\p{M}*|\P{M}?\p{M}*/gsu;
+/** The only mark of the highest class below. */
+const IOTA = '\u0345';
 
 export function charactersOf(text: string): Character[] {
   return Array.from(text, (character, place) => ({ text: character, start: place, end: place + 1 }));
@@ -75,32 +75,66 @@ function lowercased(character: Character): Character[] {
   return Array.from(character.text.toLowerCase(), (text) => ({ ...character, text }));
 }
 
-/** In a Unicode normalization form, cluster by cluster. */
-function inForm(characters: Character[], form: 'NFC' | 'NFD' | 'NFKC' | 'NFKD'): Character[] {
-  const whole = joined(characters);
-  const normal = whole.normalize(form);
-  if (normal === whole) return characters;
-  const clusters = whole.match(CLUSTER)?.filter((cluster) => cluster !== '') ?? [];
-  const apart = clusters.map((cluster) => cluster.normalize(form)).join('') === normal;
-  let at = 0;
-  return (apart ? clusters : [whole]).flatMap((cluster) => {
-    const count = Array.from(cluster).length;
-    at += count;
-    return cluster.normalize(form) === cluster
-      ? characters.slice(at - count, at)
-      : reformed(characters.slice(at - count, at), cluster.normalize(form), form);
-  });
+type Form = 'NFC' | 'NFD' | 'NFKC' | 'NFKD';
+
+/** A character of a normal form, and how many more it replaces in the text than one: -1 for one that was added. */
+interface Changed {
+  text: string;
+  more: number;
 }
 
 /**
- * The characters of a cluster in its normal form, by their places: those that are reordered are not followed, and all
- * that is composed is taken to be composed with the first.
+ * In a Unicode normalization form, with what each character stands for as the package `tokenizers` counts it: places
+ * count, even where marks change their order, and a composed character stands for its first.
  */
-function reformed(cluster: Character[], normal: string, form: string): Character[] {
-  const letters = Array.from(normal);
-  const composed = Math.max(cluster.length - letters.length, 0);
-  const sources = form.endsWith('D')
-    ? cluster.flatMap((character) => Array.from(character.text.normalize(form), () => character))
-    : cluster.filter((_, place) => place === 0 || place > composed);
-  return letters.map((text, place) => ({ ...sources[Math.min(place, sources.length - 1)]!, text }));
+function inForm(characters: Character[], form: Form): Character[] {
+  const whole = joined(characters);
+  if (whole.normalize(form) === whole) return characters;
+  const decomposed = inOrder(characters, form.replace('C', 'D') as Form);
+  let at = 0;
+  return (form.endsWith('C') ? composed(decomposed) : decomposed).map(({ text, more }) => {
+    const source = characters[more < 0 ? Math.max(at - 1, 0) : at]!;
+    at += more + 1;
+    return { ...source, text };
+  });
+}
+
+/** Decomposed, with marks in canonical order. */
+function inOrder(characters: Character[], form: Form): Changed[] {
+  const changed = characters.flatMap(({ text }) =>
+    Array.from(text.normalize(form), (part, number): Changed => ({ text: part, more: number === 0 ? 0 : -1 })),
+  );
+  Array.from(joined(characters).normalize(form)).forEach((text, place) => {
+    for (let from = place; from < changed.length; from++) {
+      if (changed[from]!.text !== text) continue;
+      if (from > place) changed.splice(place, 0, ...changed.splice(from, 1));
+      break;
+    }
+  });
+  return changed;
+}
+
+/** Canonical composition (Unicode, chapter 3.11) of decomposed characters in canonical order. */
+function composed(decomposed: readonly Changed[]): Changed[] {
+  const result: Changed[] = [];
+  let starter: Changed | undefined;
+  for (const { text, more } of decomposed) {
+    const last = result[result.length - 1];
+    const isMark = text === IOTA || reorders(IOTA, text);
+    const blocked = last !== starter && !(isMark && reorders(text, last!.text));
+    const pair = starter && !blocked ? Array.from((starter.text + text).normalize('NFC')) : [];
+    if (starter && pair.length === 1) {
+      starter.text = pair[0]!;
+      starter.more += more + 1;
+      continue;
+    }
+    result.push({ text, more });
+    if (!isMark) starter = result[result.length - 1];
+  }
+  return result;
+}
+
+/** Whether two characters change places in canonical order. */
+function reorders(first: string, second: string): boolean {
+  return (first + second).normalize('NFD') !== first + second;
 }
