@@ -30,6 +30,7 @@ from tests.support.tokenizers_built import of_bytes, of_pieces
 from unmask.cli.look.report import report
 from unmask.engines.native.tables import PositionTables
 from unmask.errors import InvalidRequest, UnknownArchitecture
+from unmask.explorer.api import Api
 from unmask.explorer.export import live_model as module
 from unmask.explorer.export.live_model import LIVE, as_text, live_model, unsupported_in_page
 from unmask.explorer.routes.live import live_reading
@@ -317,6 +318,8 @@ def test_texts_that_cannot_be_read_are_refused_in_a_sentence(browser, tmp_path):
         half = "() => window.unmaskLive.get('live?text=ab%EF%BF%BD').then(({ status }) => status)"
         assert page.evaluate(half) == 200  # as the page spells half of a surrogate pair
         assert computed(page, "the river")[1]["tokens"][1]["surface"] == "the"
+        other = "() => window.unmaskLive.get('live?model=1&text=the').then(({ status }) => status)"
+        assert page.evaluate(other) == 422
 
 
 @pytest.mark.parametrize("spec", [DISENTANGLED, LINEAR, WINDOWS_GLOBALS, BLOCKS])
@@ -363,6 +366,21 @@ def test_a_saved_page_reads_other_texts(browser, tmp_path):
     with opened(browser, path) as page:
         page.wait_for_selector("[data-testid=page][data-phase=ready]")
         check_equal(page, model, [("another bank was muddy!", None)])
+
+
+def test_a_page_can_be_saved_with_its_model():
+    api = Api([FakeModel("live"), FakeModel("other", seed=1)])
+
+    def exported(live):
+        body = {"paths": ["session"], "live": live}
+        return api.answer("POST", "export", body=json.dumps(body).encode())
+
+    assert b'id="unmask-live">' in exported(1).data
+    assert b"id=" in exported(None).data
+    assert b'id="unmask-live">' not in exported(None).data
+    for wrong in (2, "0", True):
+        assert exported(wrong).status == 400
+    api.close()
 
 
 def test_the_default_model_fits_in_thirty_megabytes(default_model, tmp_path):

@@ -61,8 +61,13 @@ BEYOND_BYTES = ("unk_token", "continuing_subword_prefix", "end_of_word_suffix", 
 SPLITTERS = ("BertPreTokenizer", "ByteLevel")
 
 
-def live_model(model: "Model", weights: LiveWeights = "int8") -> str:
+def live_model(model: "Model", weights: LiveWeights = "int8", *, index: int = 0) -> str:
     """The model as `as_text` of a deflated container, see `unmask.explorer.wire.binary`.
+
+    Args:
+        model: an encoder with softmax attention over ranges of keys, with WordPiece or byte-level BPE.
+        weights: how matrices are stored.
+        index: the model's number in the page.
 
     Raises:
         UnknownArchitecture: a page cannot compute this encoder, or read texts with its tokenizer.
@@ -85,6 +90,7 @@ def live_model(model: "Model", weights: LiveWeights = "int8") -> str:
         matrix = name.endswith(".weight") and values.ndim == 2
         arrays |= _quantized(name, values) if matrix and weights == "int8" else {name: values}
     meta = {
+        "index": index,
         "name": model.name,
         "revision": model.revision,
         "weights": weights,

@@ -10,6 +10,8 @@ import { wordsOf } from './words';
 
 /** What `unmask/explorer/export/live_model.py` writes beside the weights. */
 export interface ModelMeta {
+  /** The model's number in the page. */
+  index: number;
   name: string;
   revision: string | null;
   weights: 'int8' | 'float32';
@@ -43,6 +45,7 @@ export class PageEngine implements LiveEngine {
   async get(path: string): Promise<Answer> {
     const query = new URLSearchParams(path.slice(path.indexOf('?') + 1));
     try {
+      this.checkModel(Number(query.get('model') ?? this.meta.index));
       return await this.read(query.get('text') ?? '', query.get('pair'));
     } catch (error) {
       if (!(error instanceof Unreadable)) throw error;
@@ -69,6 +72,11 @@ export class PageEngine implements LiveEngine {
       ['attention', [heads, count, count], attention],
       ['norms', [heads, count], norms],
     ]);
+  }
+
+  private checkModel(index: number): void {
+    if (index === this.meta.index) return;
+    refuse('NotSaved', `this file holds the model ${this.meta.name} and no other; choose that model`);
   }
 
   private tokens(text: string, pair: string | null): LiveToken[] {
@@ -111,14 +119,14 @@ export class PageEngine implements LiveEngine {
   }
 
   private async described(text: string, pair: string | null, tokens: LiveToken[]): Promise<TextRead> {
-    const { name, revision, weights, max_tokens, trained_tokens, encoder } = this.meta;
+    const { index, name, revision, weights, max_tokens, trained_tokens, encoder } = this.meta;
     const { of, words } = wordsOf(tokens, [text, pair], ({ id }) => this.tokenizer.piece(id));
     const sources = [Array.from(text), Array.from(pair ?? '')] as const;
     const digests = await Promise.all((pair === null ? [text] : [text, pair]).map(sha256));
     return {
       id: 'live',
       model: name,
-      model_index: 0,
+      model_index: index,
       revision,
       dtype: weights,
       text,
