@@ -7,6 +7,7 @@ from itertools import product
 from typing import Any, get_args
 
 from unmask.errors import InvalidRequest
+from unmask.explorer.export.live_model import live_model
 from unmask.explorer.export.standalone_html import MOST_PATHS, Get, saved_page
 from unmask.explorer.page import OF_A_TEXT, SAVED, fragment
 from unmask.explorer.routes import REQUESTS
@@ -397,12 +398,12 @@ _BEYOND_SELECTION: dict[str, Callable[[_ExportRequests], Iterator[PageRequest]]]
 
 
 def export(context: AppContext, request: Request) -> Answer:
-    """``POST export {paths, hash, title, views?, look?}``: HTML that needs no server and no network.
+    """``POST export {paths, hash, title, views?, look?, live?}``: HTML that needs no server and no network.
 
     ``views`` are those that the page offers besides those of ``look``.
 
     ``look``, ``{texts: [...], views: [...], layer, head, token, weight?, special?}``, adds what these
-    views ask for.
+    views ask for. ``live`` is the number of a model that is put into the file.
     """
     body = request.json()
     paths, hash_, title = body.get("paths"), body.get("hash", ""), body.get("title", "unmask")
@@ -418,8 +419,16 @@ def export(context: AppContext, request: Request) -> Answer:
     if len(paths) > MOST_PATHS:
         raise Refused(400, "BadRequest", f"{len(paths):,} paths are more than the {MOST_PATHS:,} of one file")
     looked = body["look"]["views"] if "look" in body else []
-    page = saved_page(context.answer, paths, hash_, title, views=tuple(dict.fromkeys([*views, *looked])))
+    live = None if body.get("live") is None else _live(context, body["live"])
+    views = dict.fromkeys([*views, *looked])
+    page = saved_page(context.answer, paths, hash_, title, views=tuple(views), live=live)
     return Answer(200, "text/html; charset=utf-8", page)
+
+
+def _live(context: AppContext, index: object) -> str:
+    if type(index) is not int:
+        raise Refused(400, "BadRequest", "live must be the number of a model")
+    return live_model(context.models.at(index).need(), index=index)
 
 
 def _of_views(context: AppContext, selection: object) -> list[str]:
