@@ -1,5 +1,6 @@
 /** Answers that were written into this very file: a page that needs no server. */
 
+import type { LiveEngine } from '../live/reading';
 import type { TextRead } from './types';
 import { type Answer, problem, Refused, type Source } from './source';
 
@@ -13,6 +14,13 @@ export interface SavedAnswer {
 /** The published name of the model that comes with a package, under the name "default". */
 const DEFAULT_NAME = 'sentence-transformers/all-MiniLM-L6-v2';
 const LONGEST_IN_SHELL = 300;
+
+declare global {
+  interface Window {
+    /** In a file that holds a model: src/live/main.ts. */
+    unmaskLive?: LiveEngine;
+  }
+}
 
 export interface SavedPage {
   /** The state of the address that was looked at. */
@@ -40,11 +48,17 @@ export class SavedSource implements Source {
 
   /** Whether it holds short texts of the first view. */
   get readsLive(): boolean {
-    return Object.keys(this.page.answers).some((path) => path.startsWith('live?'));
+    return this.computes || Object.keys(this.page.answers).some((path) => path.startsWith('live?'));
+  }
+
+  /** Whether it holds a model, which reads any short text. */
+  get computes(): boolean {
+    return window.unmaskLive !== undefined;
   }
 
   async get(path: string): Promise<Answer> {
     const found = this.page.answers[path];
+    if (!found && path.startsWith('live?') && window.unmaskLive) return window.unmaskLive.get(path);
     if (!found) throw this.notSaved();
     return { status: found.status, type: found.type, data: bytesOf(found) };
   }

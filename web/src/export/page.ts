@@ -12,8 +12,8 @@ const PAUSE_MS = 250;
 /** Tokens of a text whose file holds every view: 3 MB for the default model. */
 const SHORT = 45;
 
-/** What was asked for, and all that the open view asks for. */
-export async function savedPage(explorer: Explorer): Promise<string> {
+/** What was asked for, and all that the open view asks for; with the model, for texts of the reader's own. */
+export async function savedPage(explorer: Explorer, withModel = false): Promise<string> {
   const readings = [...explorer.readings, explorer.before].filter((reading) => reading !== null);
   for (const reading of readings) await held(explorer, reading);
   const live = explorer.startShown ? [...explorer.livePaths.values(), ...guesses(explorer)] : [];
@@ -25,6 +25,7 @@ export async function savedPage(explorer: Explorer): Promise<string> {
     hash: formatHash(explorer.view),
     title: `${explorer.a?.text.slice(0, 60) ?? view} | unmask`,
     views: explorer.startShown ? [DEFAULTS.view] : [],
+    ...(withModel && explorer.model ? { live: explorer.model.index } : {}),
     ...(texts.length > 0 ? { look: { texts: looked, views: viewsHeld(explorer), layer, head, token, weight, special } } : {}),
   };
   return new TextDecoder().decode(accepted(await explorer.source.post('export', body)).data);

@@ -11,22 +11,24 @@ import { pictureOf, pixelsOf } from './picture';
 import { allTables } from './registry';
 import { stampText } from './stamp';
 
-export type Kind = 'html' | 'card' | 'png' | 'svg' | 'csv';
+export type Kind = 'html' | 'model' | 'card' | 'png' | 'svg' | 'csv';
 
-const TYPES: Record<Kind, string> = { png: 'image/png', svg: 'image/svg+xml', csv: 'text/csv', html: 'text/html', card: 'image/png' };
+const TYPES: Record<Kind, string> = { png: 'image/png', svg: 'image/svg+xml', csv: 'text/csv', html: 'text/html', model: 'text/html', card: 'image/png' };
+
+const ENDINGS: Partial<Record<Kind, string>> = { card: '-card.png', model: '-with-model.html' };
 
 /** Makes one file of the open view and hands it to the browser; throws an `Error` with a sentence. */
 export async function save(explorer: Explorer, kind: Kind, lines: readonly StampLine[]): Promise<void> {
   const content = await contentOf(explorer, kind, lines);
   const link = document.createElement('a');
   link.href = URL.createObjectURL(content instanceof Blob ? content : new Blob([content], { type: `${TYPES[kind]};charset=utf-8` }));
-  link.download = kind === 'card' ? `${nameOf(explorer)}-card.png` : `${nameOf(explorer)}.${kind}`;
+  link.download = `${nameOf(explorer)}${ENDINGS[kind] ?? `.${kind}`}`;
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }
 
 async function contentOf(explorer: Explorer, kind: Kind, lines: readonly StampLine[]): Promise<Blob | string> {
-  if (kind === 'html') return savedPage(explorer);
+  if (kind === 'html' || kind === 'model') return savedPage(explorer, kind === 'model');
   if (kind === 'csv') return tables(lines);
   const stage = document.getElementById('stage');
   if (!stage) throw new Error('there is no view to save');

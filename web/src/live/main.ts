@@ -3,13 +3,7 @@
 import { type Arrays, decode } from '../api/binary';
 import { type Answer, problem } from '../api/source';
 import { type ModelMeta, PageEngine, refused } from './engine';
-import type { LiveEngine } from './reading';
-
-declare global {
-  interface Window {
-    unmaskLive?: LiveEngine;
-  }
-}
+import type {} from '../api/saved';
 
 const DIGITS = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;,=>?@^_`{|}~';
 

@@ -60,6 +60,11 @@ export class LiveText {
     return this.attention.subarray(start, start + this.count);
   }
 
+  /** The number of a head, all heads counted through. */
+  headAt(layer: number, head: number): number {
+    return this.layerOf.indexOf(layer) + head;
+  }
+
   /** All attention of a head, row by row. */
   map(head: number): Float32Array {
     return this.attention.subarray(head * this.count ** 2, (head + 1) * this.count ** 2);

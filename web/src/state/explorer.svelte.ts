@@ -10,6 +10,7 @@ import { accepted, jsonOf, problem, Refused, ServerGone, type Source } from '../
 import { keepToken, keyIn, withHash } from '../api/token';
 import type { ModelInfo, Problem, Session } from '../api/types';
 import { shortName } from '../draw/compare';
+import type { LiveText } from '../live/reading';
 import { Answers } from './answers.svelte';
 import { againstOf, type Replaceable, type TextPair, withWord } from './editing';
 import { Looking, type Spot } from './looking.svelte';
@@ -111,6 +112,16 @@ export class Explorer extends Looking {
 
   /** The first view was looked at: a shared page holds it too. */
   startShown = false;
+  /** The text that is typed now, where it is another one than the text that is shown. */
+  get typed(): LiveText | null {
+    return this.live !== null && this.live.read.text !== this.a?.text ? this.live : null;
+  }
+
+  /** Whether another text can be typed: the server reads it, or the model in this file. */
+  get takesText(): boolean {
+    return this.source.live || (this.source instanceof SavedSource && this.source.computes);
+  }
+
   /** Paths of the short texts that are shown, by the place where each is. */
   readonly livePaths = new Map<string, string>();
 
