@@ -105,6 +105,11 @@ PANELS: dict[str, tuple[Command, ...]] = {
             "second.",
         ),
         Command(
+            "features",
+            "look.features:features",
+            "Features of a layer by a sparse autoencoder: train them over a corpus, show those of a text.",
+        ),
+        Command(
             "watch",
             "look.watch:watch",
             "Watch a step of pretraining on a text: corrupted tokens, targets and the loss of each.",

@@ -30,13 +30,13 @@ class AutoencoderSettings:
         InvalidRequest: a number is out of range.
     """
 
-    features: int = 1024
+    features: int = 512
     """Directions that are learned."""
     active: int = 16
     """Of them, those that are active at a token: k."""
-    epochs: int = 8
+    epochs: int = 10
     """How often each state is seen."""
-    tokens_per_step: int = 2048
+    tokens_per_step: int = 512
     learning_rate: float = 1e-3
     """Of Adam; it falls to 0 over the last fifth of the steps."""
 
