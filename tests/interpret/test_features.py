@@ -264,17 +264,20 @@ def test_training_stops_when_told_to(mini):
         train_features(mini.encoder, mini.tokenizer, Corpus.of_strings(TEXTS), 6)
 
 
-def test_the_commands(trained, mini, tmp_path):
+def test_the_commands(trained, mini, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     corpus = tmp_path / "texts.txt"
     corpus.write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
     folder = tmp_path / "features"
     arguments = ("--features", 40, "--active", 4, "--epochs", 2, "--corpus", corpus, "-l", 1)
-    ran = run_here("features", "train", folder, *arguments, "--json")
+    ran = run_here("features", "train", "-o", folder, *arguments, "--json")
     assert ran.code == 0, ran.err
     result = json.loads(ran.out)
     assert (result["layer"], result["features"], result["texts"]) == (1, 40, len(TEXTS))
     assert result["stability"]["baseline"] > 0
-    shown = run_here("features", "show", "The man saw the [MASK].", folder, "--word", "house", "--json")
+    shown = run_here(
+        "features", "show", "The man saw the [MASK].", "--folder", folder, "--word", "house", "--json"
+    )
     assert shown.code == 0, shown.err
     found = json.loads(shown.out)
     assert found["target"] == "the word “house” at token 5"
@@ -284,13 +287,19 @@ def test_the_commands(trained, mini, tmp_path):
     )  # fmt: skip
     assert [one["number"] for one in found["features"]] == [one.number for one in expected.active]
     assert result["verdict"] == found["verdict"]
-    assert "variance" in run_here("features", "show", "The man.", folder).out
+    kept = json.loads(run_here("features", "train", *arguments, "--json").out)["folder"]
+    assert kept.startswith(str(tmp_path / "cache"))
+    again = json.loads(run_here("features", "show", "The man.", "-l", 1, "--json").out)
+    assert again["verdict"] == load_features(kept).verdict()
+    assert "variance" in run_here("features", "show", "The man.", "--folder", folder).out
     for words, arguments in (
-        ("exists; name a new folder", ("train", folder)),
-        ("weights are not those of", ("show", "The man.", folder, "-m", "default")),
-        ("holds no features", ("show", "The man.", tmp_path / "none")),
-        ("--top is 0", ("show", "The man.", folder, "--top", "0")),
-        ("active is 50", ("train", tmp_path / "new", "--features", 40, "--active", 50)),
+        ("exists; name a new folder", ("train", "-o", folder)),
+        ("weights are not those of", ("show", "The man.", "--folder", folder, "-m", "default")),
+        ("holds no features", ("show", "The man.", "--folder", tmp_path / "none")),
+        ("holds no features", ("show", "The man.", "-l", 5)),
+        ("leave one out", ("show", "The man.", "-l", 5, "--folder", folder)),
+        ("--top is 0", ("show", "The man.", "--folder", folder, "--top", "0")),
+        ("active is 50", ("train", "--features", 40, "--active", 50)),
     ):
         ran = run_here("features", *arguments)
         assert ran.code == 1

@@ -235,9 +235,11 @@ def test_groups_and_their_options():
         ],
         "bench accuracy": [*SUBJECT, "texts", "count", "data", *BENCH],
         "features train": [
-            "folder", "model", *RUN, "layer", "corpus", "count", "active", "epochs", "seed", "json",
+            "output", "model", *RUN, "layer", "corpus", "count", "active", "epochs", "seed", "json",
         ],
-        "features show": ["text", "folder", "model", *RUN, "word", "label", "scale", "top", "json"],
+        "features show": [
+            "text", "folder", "model", *RUN, "layer", "word", "label", "scale", "top", "json",
+        ],
         "evaluate blimp": ["model", "data", *RUN, "score", "limit", *RESULT],
         "evaluate perplexity": [
             "model", "data", *RUN, "measure", "score", "tokens", "limit", "seed", *RESULT,

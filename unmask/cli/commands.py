@@ -162,14 +162,14 @@ PANELS: dict[str, tuple[Command, ...]] = {
         ),
         Command(
             "mine",
-            "train.mine:mine",
+            "train.finetune:mine",
             "Find documents near each query that probably do not answer it, as negatives for training.",
         ),
     ),
     "Train": (
         Command(
             "pretrain",
-            "train.pretrain:pretrain",
+            "train.finetune:pretrain",
             "Pretrain an encoder from a run file, or resume a stopped run.",
         ),
     ),

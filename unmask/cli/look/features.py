@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 
 from unmask.cli.look.effects import LabelOption, ScaleOption, WordOption, target_of
-from unmask.cli.options import RUN, JsonOption, ModelOption, RunOptions, how_many
+from unmask.cli.options import RUN, JsonOption, ModelOption, RunOptions, TextArgument, how_many
 from unmask.cli.output import console, counted, present, print_legend, progress, safe, table
+from unmask.cli.streams import read_text
 from unmask.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -25,6 +26,10 @@ activation   length of what the feature adds to the state, at the token where it
 effect       the {unit} with the feature minus without it, at all its tokens; {value:.4g} with all
 The strongest features explain {explained:.0%} of the variance of this text's states.
 {verdict}"""
+
+FOLDER = "folder of the features (default: one for each layer below ~/.cache/unmask/features)"
+FolderOption = Annotated[Path | None, Parameter(help=f"the {FOLDER}")]
+LayerOption = Annotated[int | None, Parameter(name=["--layer", "-l"], help="default: the middle one")]
 
 SHOWN_EXAMPLES = 3
 AROUND = 18
@@ -83,11 +88,11 @@ class ShownFeatures:
 
 @features.command
 def train(
-    folder: Annotated[Path, Parameter(help="where the features are written; a new folder")],
     *,
+    output: Annotated[Path | None, Parameter(name=["--output", "-o"], help=f"a new {FOLDER}")] = None,
     model: ModelOption = "unmask-mini",
     run: RunOptions = RUN,
-    layer: Annotated[int | None, Parameter(name=["--layer", "-l"], help="default: the middle one")] = None,
+    layer: LayerOption = None,
     corpus: Annotated[
         Path | None,
         Parameter(help="a .txt or .jsonl file (default: the 3,024 sentences that come with the package)"),
@@ -103,28 +108,35 @@ def train(
     It takes minutes. What is printed says whether a second seed finds the same features; if it does not, they
     are noise, however meaningful their examples look.
     """
-    from unmask.interpret.corpus.features import save_features, train_features
+    from unmask.interpret.corpus.features import (
+        features_folder,
+        middle_layer,
+        save_features,
+        train_features,
+    )
     from unmask.interpret.corpus.sparse_autoencoder import AutoencoderSettings
     from unmask.interpret.corpus.texts import corpus_of
 
-    if folder.exists():
-        raise InvalidRequest(f"{folder} exists; name a new folder")
+    if output is not None and output.exists():
+        raise InvalidRequest(f"--output {output} exists; name a new folder")
     settings = AutoencoderSettings(features=count, active=active, epochs=epochs)
     texts = corpus_of(corpus)
     loaded = run.load(model)
+    digest = loaded.content_digest()
     with progress("steps", 0) as report:
         found = train_features(
             loaded.encoder,
             loaded.tokenizer,
             texts,
-            (loaded.layer_count - 1) // 2 if layer is None else layer,
+            middle_layer(loaded.encoder) if layer is None else layer,
             settings=settings,
             seed=seed,
             max_tokens=loaded.max_tokens,
             model=loaded.name,
-            digest=loaded.content_digest(),
+            digest=digest,
             watch=lambda _, done, of: report(done, of),
         )
+    folder = features_folder(digest, found.layer) if output is None else output
     save_features(found, folder)
     result = TrainedFeatures(
         model=loaded.name,
@@ -159,16 +171,17 @@ def _show_trained(result: TrainedFeatures, every: "tuple[Feature, ...]") -> None
     for feature in by_density[:: max(1, len(by_density) // 10)][:10]:
         grid.add_row(str(feature.number), f"{feature.density:.2%}", _examples(feature.examples))
     screen.print(grid)
-    print(f"written to {result.folder}; show those of a text with: unmask features show TEXT {result.folder}")
+    print_legend(f"Written to {safe(result.folder)}; unmask features show TEXT shows those of a text.")
 
 
 @features.command
 def show(
-    text: Annotated[str, Parameter(help="the text")],
-    folder: Annotated[Path, Parameter(help="the folder that unmask features train has written")],
+    text: TextArgument = None,
     *,
+    folder: FolderOption = None,
     model: ModelOption = "unmask-mini",
     run: RunOptions = RUN,
+    layer: LayerOption = None,
     word: WordOption = None,
     label: LabelOption = None,
     scale: ScaleOption = "logit",
@@ -179,13 +192,23 @@ def show(
 
     The target is as in `unmask attribute`; of an embedding, its cosine with what it is.
     """
-    from unmask.interpret.corpus.features import load_features, text_features
+    from unmask.interpret.corpus.features import (
+        features_folder,
+        load_features,
+        middle_layer,
+        text_features,
+    )
 
+    text = read_text(text)
+    if folder is not None and layer is not None:
+        raise InvalidRequest(f"--folder {folder} and --layer {layer} both name features; leave one out")
     if top < 1:
         raise InvalidRequest(f"--top is {top}; it must be at least 1")
-    known = load_features(folder)
     loaded = run.load(model)
-    check_model(known, loaded.content_digest(), loaded.name)
+    digest = loaded.content_digest()
+    at = middle_layer(loaded.encoder) if layer is None else layer
+    known = load_features(features_folder(digest, at) if folder is None else folder)
+    check_model(known, digest, loaded.name)
     cache = loaded.attention(text).cache
     target, name = target_of(loaded, cache, word, label, compared=True)
     with progress("features", 0) as report:

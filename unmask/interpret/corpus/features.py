@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from unmask.base.arguments import one_of, whole_number
-from unmask.base.files import replaced_folder
+from unmask.base.files import replaced_folder, user_cache
 from unmask.encoder.encoder import Encoder
 from unmask.errors import CheckpointError, InvalidRequest
 from unmask.interpret.activation_cache import ActivationCache, check_attention
@@ -349,6 +349,16 @@ def _active(number: int, values_N: Tensor, effect: float) -> ActiveFeature:
     token = int(values_N.argmax())
     tokens = tuple(torch.nonzero(values_N)[:, 0].tolist())
     return ActiveFeature(number, token, float(values_N[token]), tokens, effect)
+
+
+def features_folder(digest: str, layer: int) -> Path:
+    """Where the features of a layer are kept unless another folder is named: in the user's cache."""
+    return user_cache("features") / f"{digest[:32]}-{layer}"
+
+
+def middle_layer(encoder: Encoder) -> int:
+    """The layer whose features are learned and shown by default."""
+    return (len(encoder.spec.layers) - 1) // 2
 
 
 def save_features(features: Features, folder: str | Path) -> None:

@@ -36,8 +36,8 @@ class AutoencoderSettings:
     """Of them, those that are active at a token: k."""
     epochs: int = 10
     """How often each state is seen."""
-    tokens_per_step: int = 512
-    learning_rate: float = 1e-3
+    tokens_per_step: int = 256
+    learning_rate: float = 2e-3
     """Of Adam; it falls to 0 over the last fifth of the steps."""
 
     def __post_init__(self) -> None:

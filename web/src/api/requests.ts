@@ -8,6 +8,7 @@ import type {
   CorpusHead,
   CorpusHeadsMeta,
   CorpusState,
+  FeaturesOfText,
   Fill,
   FoundExamples,
   Geometry,
@@ -135,6 +136,14 @@ export const pairEdges = (given: { text: string; layer: number; weight?: 'raw' |
 /** Norms of the residual stream, (L + 1, N), and of each layer's attention output, (L, N). */
 export const residual = (given: { text: string }) =>
   arrays<null>({ path: 'texts/{text}/residual' }, given);
+
+/**
+ * The features of a layer that are active in the text, and what the target loses without each.
+ *
+ * They are those that `unmask features train` has kept for the model and the layer.
+ */
+export const features = (given: { text: string; layer: number; target: 'word' | 'class' | 'embedding'; token?: number | null; id?: number | null; top?: number }) =>
+  json<FeaturesOfText>({ path: 'texts/{text}/features', query: ['layer', 'target', 'token', 'id', 'top'], defaults: { top: 20 } }, given);
 
 /** Attention rollout; without a token, of all tokens weighted equally. */
 export const rollout = (given: { text: string; token: number | null; fusion: 'mean' | 'max' | 'min' | 'norm' }) =>
