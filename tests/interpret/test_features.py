@@ -11,6 +11,7 @@ import unmask
 from tests.support.command import run_here
 from tests.support.heads import decoded_spec, recorded
 from unmask.errors import Cancelled, CheckpointError, InvalidRequest, NonFiniteResult
+from unmask.interpret.corpus import sparse_autoencoder as module
 from unmask.interpret.corpus.features import load_features, save_features, text_features, train_features
 from unmask.interpret.corpus.sparse_autoencoder import (
     AutoencoderSettings,
@@ -87,14 +88,32 @@ def test_the_parts_of_a_state_are_its_sum(learned):
     assert model.explained(x_TD) == pytest.approx(1 - float(missing), abs=1e-5)
 
 
-def test_dead_latents_come_back():
-    """Two thirds of the latents start far from every state; the second loss brings most of them to life."""
-    x_TD, _ = planted(3)
-    found = train_autoencoder(x_TD, replace(SETTINGS, features=128, epochs=12))
-    fired = torch.zeros(128, dtype=torch.bool)
-    features_Tk, values_Tk = found.activations(x_TD)
-    fired[features_Tk[values_Tk > 0].unique()] = True
-    assert fired.float().mean() > 0.4
+def test_dead_latents_learn_what_is_missing():
+    """The first loss does not move them; the second does, and is smaller the more they fill."""
+    generator = torch.Generator().manual_seed(0)
+    x_BD = torch.randn(40, 6, generator=generator)
+    decoder_FD = torch.nn.functional.normalize(torch.randn(10, 6, generator=generator), dim=-1)
+    bias_F = torch.zeros(10)
+    dead_F = torch.zeros(10, dtype=torch.bool)
+    dead_F[[2, 7]] = True
+    bias_F[dead_F] = -5.0  # they do not fire
+    encoder_FD = decoder_FD.clone().requires_grad_()
+    learned_FD = decoder_FD.clone().requires_grad_()
+    alone, fired_F = module._loss(x_BD, (encoder_FD, bias_F, learned_FD), 3, torch.zeros_like(dead_F))
+    assert fired_F.any()
+    assert not (fired_F & dead_F).any()
+    (gradient_FD,) = torch.autograd.grad(alone, [learned_FD])
+    assert (gradient_FD[dead_F] == 0).all()
+    # Dead latents whose bias keeps them out of the first sum, but not out of the second.
+    low = bias_F.clone()
+    low[dead_F] = -20.0
+    both, _ = module._loss(x_BD, (encoder_FD, low, learned_FD), 3, dead_F)
+    assert both.item() == pytest.approx(alone.item() + 1 / 32, rel=1e-5)  # they fill nothing
+    low[dead_F] = -1e-3
+    slack, _ = module._loss(x_BD, (encoder_FD, low, learned_FD), 3, dead_F)
+    (gradient_FD,) = torch.autograd.grad(slack, [learned_FD])
+    assert (gradient_FD[dead_F] != 0).any()
+    assert slack.item() < both.item()
 
 
 def by_hand(width, features=6, active=3):
@@ -228,6 +247,12 @@ def test_features_of_a_corpus(mini, trained):
     features_Nk, values_Nk = trained.autoencoder.activations(view.cache.states[2])
     at = features_Nk[token].tolist().index(strongest.number)
     assert float(values_Nk[token, at]) == pytest.approx(example.activation, rel=1e-3)
+    # Each example is the strongest token of its text.
+    for example in strongest.examples:
+        view = mini.attention(example.text)
+        features_Nk, values_Nk = trained.autoencoder.activations(view.cache.states[2])
+        own_Nk = (features_Nk == strongest.number) & torch.tensor(~view.encoding.special)[:, None]
+        assert float((values_Nk * own_Nk).max()) == pytest.approx(example.activation, rel=1e-3)
 
 
 def test_the_verdict_says_noise(trained):

@@ -358,11 +358,12 @@ class FeaturesRequest(PageRequest):
     target: Target
     token: int | None = None
     id: int | None = None
+    classes: str | None = None
     top: int = 20
 
 
 def of_features(session: TextSession, request: Request) -> Answer:
-    """``GET texts/{id}/features?layer=&target=&token=&id=&top=``."""
+    """``GET texts/{id}/features?layer=&target=&token=&id=&classes=&top=``."""
     layer = request.number("layer", middle_layer(session.model.encoder), 0, session.layer_count - 1)
     top, question = request.number("top", 20, 1, MAX_LISTED), target_query(session, request)
 

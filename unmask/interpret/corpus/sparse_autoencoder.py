@@ -156,7 +156,8 @@ def train_autoencoder(
 def _loss(
     x_BD: Tensor, weights: tuple[Tensor, Tensor, Tensor], active: int, dead_F: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The share of variance that is missing, with that of the dead latents, and which features fired."""
+    """The share of variance that is missing, with the share of that which dead latents leave, and which
+    features fired."""
     encoder_FD, bias_F, decoder_FD = weights
     latents_BF = x_BD @ encoder_FD.T + bias_F
     values_Bk, features_Bk = latents_BF.topk(active, dim=-1)
@@ -169,8 +170,9 @@ def _loss(
     if dead:
         most = min(dead, max(1, x_BD.shape[1] // 2))
         values_Bk, features_Bk = latents_BF.masked_fill(~dead_F, -torch.inf).topk(most, dim=-1)
-        filled_BD = _sum_of(decoder_FD, features_Bk, values_Bk.relu())
-        loss = loss + AUXILIARY_SHARE * (missing_BD.detach() - filled_BD).square().sum() / variance
+        left_BD = missing_BD.detach()
+        unfilled_BD = left_BD - _sum_of(decoder_FD, features_Bk, values_Bk.relu())
+        loss = loss + AUXILIARY_SHARE * unfilled_BD.square().sum() / left_BD.square().sum()
     return loss, fired_F
 
 
