@@ -386,7 +386,7 @@ class Texts:
             if text_id in self._held:
                 self._held.move_to_end(text_id)
                 return self._held[text_id]
-        encoding = _encoded(model, text, pair, too_long)
+        encoding = encoded(model, text, pair, too_long)
         session = TextSession(text_id, place, encoding, self._worker, spans)
         if session.stated_bytes > self.held_bytes:
             raise Refused(
@@ -439,7 +439,8 @@ def read_ahead(texts: Texts, place: ModelSlot, text: str) -> None:
         return
 
 
-def _encoded(model: AnyModel, text: str, pair: str | None, too_long: TooLong) -> Encoding:
+def encoded(model: AnyModel, text: str, pair: str | None, too_long: TooLong) -> Encoding:
+    """A text, or a pair, as the tokens of a model."""
     if isinstance(model, ElmoModel):
         if pair is not None:
             raise InvalidRequest(f"{model.name} is an ELMo, which reads one text; leave the second one out")

@@ -17,6 +17,7 @@ import type {
   HeadsMeta,
   ImportanceMeta,
   Lens,
+  LiveMeta,
   Overview,
   PatchingMeta,
   Patterns,
@@ -138,12 +139,20 @@ export const residual = (given: { text: string }) =>
   arrays<null>({ path: 'texts/{text}/residual' }, given);
 
 /**
+ * A text of at most `MAX_LIVE_TOKENS` tokens, read at once and not held; `model` is its number.
+ *
+ * The answer is a `LiveReading`.
+ */
+export const live = (given: { model: number; text: string; pair?: string | null }) =>
+  arrays<LiveMeta>({ path: 'live', query: ['model', 'text', 'pair'] }, given);
+
+/**
  * The features of a layer that are active in the text, and what the target loses without each.
  *
  * They are those that `unmask features train` has kept for the model and the layer.
  */
-export const features = (given: { text: string; layer: number; target: 'word' | 'class' | 'embedding'; token?: number | null; id?: number | null; top?: number }) =>
-  json<FeaturesOfText>({ path: 'texts/{text}/features', query: ['layer', 'target', 'token', 'id', 'top'], defaults: { top: 20 } }, given);
+export const features = (given: { text: string; layer: number; target: 'word' | 'class' | 'embedding'; token?: number | null; id?: number | null; classes?: string | null; top?: number }) =>
+  json<FeaturesOfText>({ path: 'texts/{text}/features', query: ['layer', 'target', 'token', 'id', 'classes', 'top'], defaults: { top: 20 } }, given);
 
 /** Attention rollout; without a token, of all tokens weighted equally. */
 export const rollout = (given: { text: string; token: number | null; fusion: 'mean' | 'max' | 'min' | 'norm' }) =>
@@ -233,8 +242,8 @@ export const predictionChange = (given: { before: string; after: string; token: 
  * Without `id`, of the word in the first text or the class predicted for it. `part` is residual (levels
  * by tokens), attention_output or feedforward_output (layers by tokens), or head_output (layers by heads).
  */
-export const patching = (given: { before: string; after: string; part: 'residual' | 'attention_output' | 'feedforward_output' | 'head_output'; target: 'word' | 'class' | 'embedding'; token?: number | null; id?: number | null }) =>
-  arrays<PatchingMeta>({ path: 'change/{before}/{after}/patching', query: ['part', 'target', 'token', 'id'] }, given);
+export const patching = (given: { before: string; after: string; part: 'residual' | 'attention_output' | 'feedforward_output' | 'head_output'; target: 'word' | 'class' | 'embedding'; token?: number | null; id?: number | null; classes?: string | null }) =>
+  arrays<PatchingMeta>({ path: 'change/{before}/{after}/patching', query: ['part', 'target', 'token', 'id', 'classes'] }, given);
 
 /** What the model would write in place of the word of a token, however many tokens it has. */
 export const guesses = (given: { text: string; token: number; top?: number }) =>

@@ -338,6 +338,11 @@ export interface ValuesMeta {
   kind: string;
 }
 
+/** The text as its model reads it. */
+export interface LiveMeta {
+  read: TextRead;
+}
+
 /** A token that activates a feature, in its text. */
 export interface FeatureExample {
   text: string;
