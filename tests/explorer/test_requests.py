@@ -9,7 +9,8 @@ import pytest
 from unmask.explorer import api as api_module
 from unmask.explorer.page import SAVED
 from unmask.explorer.routes import REQUESTS, ROUTES
-from unmask.explorer.routes.change import GlobalChangeRequest
+from unmask.explorer.routes.attribution import AttributionRequest, FeaturesRequest
+from unmask.explorer.routes.change import GlobalChangeRequest, PatchingRequest
 from unmask.explorer.routes.corpus import CorpusFindRequest, CorpusHeadRequest, CorpusHeadsRequest
 from unmask.explorer.routes.search import SearchIndexRequest
 from unmask.explorer.routes.tasks import TaskPredictionRequest
@@ -96,6 +97,13 @@ EXAMPLE = {
 }
 
 
+OWN_EXAMPLE = {
+    AttributionRequest: {"method": "integrated_gradients", "baseline": "pad", "steps": 3},
+    PatchingRequest: {"part": "head_output"},
+}
+"""Values of parameters that are called like those of other requests."""
+
+
 @pytest.fixture(scope="module")
 def texts(asking):
     found = {"text": asking.measured(pair="the bank"), "a": asking.measured(), "b": asking.measured(model=1)}
@@ -112,7 +120,7 @@ def test_a_handler_reads_the_parameters_that_are_declared(request_class, asking,
         return Request(parts, given[-1], body)
 
     monkeypatch.setattr(api_module, "Request", noted)
-    values = {**EXAMPLE, **texts}
+    values = {**EXAMPLE, **texts, **OWN_EXAMPLE.get(request_class, {})}
     asked = request_class(**{field.name: values[field.name] for field in fields(request_class)})
     answer = asking.raw(str(asked))
     (query,) = given
@@ -123,6 +131,10 @@ def test_a_handler_reads_the_parameters_that_are_declared(request_class, asking,
         return
     if request_class in (SearchIndexRequest, SearchRequest, TaskPredictionRequest):
         # This explorer has no index, and its model no classifier.
+        assert answer.status == 409
+        return
+    if request_class in (FeaturesRequest, PatchingRequest):
+        # No features were learned for this model, and the two texts have different numbers of tokens.
         assert answer.status == 409
         return
     if request_class is GlobalChangeRequest:

@@ -14,7 +14,7 @@ from tests.support.specs import SPECS, global_tokens, random_encoder
 from tests.support.tiny import tiny_bert, write_checkpoint
 from unmask.encoder.compiled import compile_blocks
 from unmask.encoder.decoder import decode
-from unmask.encoder.edited import POINTS, Edit, EditedEncoder
+from unmask.encoder.encoder import POINTS, Edit, EditedEncoder
 from unmask.engines.inference import optimize_for_inference
 from unmask.engines.torch_engine import TorchEngine
 from unmask.errors import InvalidRequest

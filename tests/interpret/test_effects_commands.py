@@ -90,7 +90,7 @@ def test_what_cannot_be_asked_is_one_sentence(tmp_path):
         ),
         ("0 mask tokens; write [MASK] once", ("attribute", "The girl", "--word", "she")),
         ("2 mask tokens", ("attribute", "The [MASK] [MASK]", "--word", "she")),
-        ("--word trophies is 2 tokens", ("attribute", CLEAN, "--word", "trophies")),
+        ("--word trophies is 3 tokens", ("attribute", CLEAN, "--word", "trophies")),
         ("no classifier of texts, so there is no label good", ("attribute", CLEAN, "--label", "good")),
         ("are two targets", ("attribute", CLEAN, "--label", "good", "--word", "she")),
         ("--steps is 0", ("attribute", CLEAN, "--steps", "0")),

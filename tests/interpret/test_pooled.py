@@ -14,7 +14,7 @@ from tests.support.explorable import CONFIG, folder_of
 from tests.support.specs import SPECS, global_tokens, random_encoder
 from unmask.errors import Cancelled, InvalidRequest
 from unmask.interpret import AttentionView
-from unmask.interpret.attention import pooled
+from unmask.interpret.attention import rectangles as pooled
 
 LENGTH = 19
 TEXT = "the river, a bank was muddy."

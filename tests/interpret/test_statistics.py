@@ -17,11 +17,12 @@ from tests.support.waiting import wait_until
 from unmask.errors import Cancelled, NonFiniteResult
 from unmask.interpret.activation_cache import ActivationCache
 from unmask.interpret.attention.attention_statistics import (
+    AHEAD,
     AttentionStatistics,
     attention_statistics,
     profile_edges,
+    together,
 )
-from unmask.interpret.workers import AHEAD, together
 from unmask.spec import FullAttention, SlidingWindow
 
 LENGTH = 41

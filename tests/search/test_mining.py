@@ -12,7 +12,7 @@ import unmask
 from tests.support.tiny import tiny_bert, write_checkpoint, write_tokenizer
 from tests.training.retrieval.conftest import place, write_rows
 from unmask.cli.options import RunOptions
-from unmask.cli.train.mine import mine as command
+from unmask.cli.train.finetune import mine as command
 from unmask.errors import InvalidRequest, InvalidText, OutputError
 from unmask.search import mining
 from unmask.search.mining import MiningSettings, candidates, mine, nearest

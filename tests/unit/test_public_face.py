@@ -234,6 +234,12 @@ def test_groups_and_their_options():
             "pattern", "position", "lengths", "radius", "heads", "head_width", "rounds", "seconds", *BENCH,
         ],
         "bench accuracy": [*SUBJECT, "texts", "count", "data", *BENCH],
+        "features train": [
+            "output", "model", *RUN, "layer", "corpus", "count", "active", "epochs", "seed", "json",
+        ],
+        "features show": [
+            "text", "folder", "model", *RUN, "layer", "word", "label", "scale", "top", "json",
+        ],
         "evaluate blimp": ["model", "data", *RUN, "score", "limit", *RESULT],
         "evaluate perplexity": [
             "model", "data", *RUN, "measure", "score", "tokens", "limit", "seed", *RESULT,

@@ -43,7 +43,6 @@ SHELVES = {
         {"layers"},
         {"heads", "elmo"},
         {"encoder"},
-        {"edited"},
         {"compiled", "decoder"},
     ),
     "weights": (
@@ -61,7 +60,7 @@ SHELVES = {
         {"backend"},
     ),
     "interpret": (
-        {"watch", "workers", "activation_cache"},
+        {"watch", "activation_cache"},
         {"geometry", "words"},
         {"attention"},
         {"effects", "figures"},

@@ -105,6 +105,11 @@ PANELS: dict[str, tuple[Command, ...]] = {
             "second.",
         ),
         Command(
+            "features",
+            "look.features:features",
+            "Features of a layer by a sparse autoencoder: train them over a corpus, show those of a text.",
+        ),
+        Command(
             "watch",
             "look.watch:watch",
             "Watch a step of pretraining on a text: corrupted tokens, targets and the loss of each.",
@@ -157,14 +162,14 @@ PANELS: dict[str, tuple[Command, ...]] = {
         ),
         Command(
             "mine",
-            "train.mine:mine",
+            "train.finetune:mine",
             "Find documents near each query that probably do not answer it, as negatives for training.",
         ),
     ),
     "Train": (
         Command(
             "pretrain",
-            "train.pretrain:pretrain",
+            "train.finetune:pretrain",
             "Pretrain an encoder from a run file, or resume a stopped run.",
         ),
     ),

@@ -16,8 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unmask.encoder.edited import EditedEncoder
-from unmask.encoder.encoder import Encoder
+from unmask.encoder.encoder import EditedEncoder, Encoder
 from unmask.encoder.hooks import Hook, HookPoint
 from unmask.encoder.layers import AttentionPlan, Block, SoftmaxMixer
 from unmask.encoder.layers.positions import RotaryTable

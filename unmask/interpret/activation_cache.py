@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unmask.base.arguments import one_of
-from unmask.encoder.edited import EditedEncoder
-from unmask.encoder.encoder import Encoder
+from unmask.encoder.encoder import EditedEncoder, Encoder
 from unmask.encoder.hooks import HookPoint
 from unmask.encoder.layers.attention import SoftmaxMixer
 from unmask.encoder.layers.block import Block

@@ -59,8 +59,7 @@ from unmask.weights import Checkpoint, find, read_checkpoint
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from unmask.encoder.edited import EditFunction
-    from unmask.encoder.encoder import Encoder
+    from unmask.encoder.encoder import EditFunction, Encoder
     from unmask.engines.torch_engine import TorchEngine
     from unmask.interpret import AttentionView, Watch
     from unmask.interpret.corpus.measure import CorpusStatistics
@@ -301,14 +300,14 @@ class Model:
                 ``"feedforward_output"``, (T, D), before they are added; ``"residual"``, the layer's output
                 (T, D). T counts the tokens of all texts of a pass, end to end, without padding.
             function: called as ``function(tensor, context)``; returns a tensor of the same shape, or None to
-                leave it. The `unmask.encoder.edited.EditContext` has the layer, the token ids, and the
+                leave it. The `unmask.encoder.encoder.EditContext` has the layer, the token ids, and the
                 offsets of the texts. Rows of tokens with separate global projections follow those.
             layer: one layer from 0, several, or None for all. ``"embeddings"`` takes none.
 
         Raises:
             InvalidRequest: no such point or layer. In the block: the function returned something else.
         """
-        from unmask.encoder.edited import Edit, EditedEncoder
+        from unmask.encoder.encoder import Edit, EditedEncoder
         from unmask.engines.torch_engine import TorchEngine
 
         before = self.engine

@@ -110,7 +110,11 @@ class SequenceLayout:
         return np.repeat(np.arange(self.sequence_count), self.lengths)
 
     def repeated(self, copies: int) -> "SequenceLayout":
-        """The layout of this batch and more copies of it, end to end."""
+        """The layout of so many copies of this batch, end to end.
+
+        Raises:
+            InvalidRequest: sequences of the batch share tokens.
+        """
         if copies == 1:
             return self
         if self.expansion is not None:

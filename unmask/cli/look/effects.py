@@ -124,7 +124,7 @@ def attribute(
     from unmask.interpret.effects.attribution import attribution, named_baseline
 
     cache = loaded.attention(text, pair).cache
-    target, name = _target(loaded, cache, word, label)
+    target, name = target_of(loaded, cache, word, label)
     start = named_baseline(baseline, loaded.tokenizer) if method == "integrated_gradients" else "zero"
     with progress("layers", 1) as report:
         found = attribution(
@@ -212,7 +212,7 @@ def patch(
     from unmask.interpret.effects.patching import patch_activations
 
     first, second = (loaded.attention(text, pair).cache for text in (clean, corrupted))
-    target, name = _target(loaded, first, word, label)
+    target, name = target_of(loaded, first, word, label)
     with progress("runs", 1) as report:
         found = patch_activations(
             first, second, target, part=part, scale=scale, watch=lambda _, done, of: report(done, of)
@@ -292,17 +292,22 @@ def _draw(result: PatchResult, found: "Patching", path: Path) -> None:
     save_figure(figure, path)
 
 
-def _target(
-    loaded: "Model", cache: "ActivationCache", word: str | None, label: str | None
+def target_of(
+    loaded: "Model",
+    cache: "ActivationCache",
+    word: str | None,
+    label: str | None,
+    *,
+    compared: bool = False,
 ) -> "tuple[AttributionTarget, str]":
-    """What is explained, and in words.
+    """What is explained, and in words. With ``compared``, an embedding is compared with itself as it is.
 
     Raises:
         InvalidRequest: a word or a label was named that the model cannot predict here.
     """
     import numpy as np
 
-    from unmask.interpret.effects.target import Class, Embedding
+    from unmask.interpret.effects.target import Class, Embedding, TargetScore
     from unmask.spec import Classifier, PooledVector
 
     if word is not None and label is not None:
@@ -315,7 +320,11 @@ def _target(
     if label is None and not of_texts:
         head = loaded.checkpoint.head
         pooling = head.pooling if isinstance(head, PooledVector) else ("mean",)
-        return Embedding(pooling), f"the text's embedding ({' and '.join(pooling)} of its tokens)"
+        target = Embedding(pooling)
+        if compared:
+            before_E = TargetScore(cache, target).embedding()
+            target = Embedding(pooling, toward=tuple(before_E.tolist()))
+        return target, f"the text's embedding ({' and '.join(pooling)} of its tokens)"
     if classifier is None or not of_texts:
         raise InvalidRequest(f"{loaded.name} has no classifier of texts, so there is no label {label}")
     names = list(classifier.labels or map(str, range(classifier.classes)))

@@ -57,7 +57,7 @@ most attended  the token that receives most attention (its position), and how
 
 
 Pool = Literal["mean", "max"]
-"""`unmask.interpret.attention.pooled.Pool`, which is not imported before a model is loaded."""
+"""`unmask.interpret.attention.rectangles.Pool`, which is not imported before a model is loaded."""
 
 
 PictureOption = Annotated[
@@ -294,7 +294,7 @@ def _edges(
         strongest = view.topk(layer, head, top)
         rows = list(zip(strongest.keys, strongest.probabilities, strict=True))
     else:
-        from unmask.interpret.attention.pooled import top_of_rows
+        from unmask.interpret.attention.rectangles import top_of_rows
 
         rows = list(top_of_rows(len(view), lambda rows_of: map_rows(view, layer, head, pool, rows_of), top))
     return tuple(
@@ -422,7 +422,7 @@ def write_maps(
             assert head is not None
             save_figure(map_figure(view, layer, head), picture)
     if csv is not None:
-        from unmask.interpret.attention.pooled import row_slices, write_map
+        from unmask.interpret.attention.rectangles import row_slices, write_map
 
         parts = row_slices(len(view))
         write_map(csv, view.encoding, (map_rows(view, layer, head, pool, rows) for rows in parts))

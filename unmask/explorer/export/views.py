@@ -37,7 +37,7 @@ from unmask.explorer.wire.tiles import TILE
 from unmask.http.errors import Refused
 from unmask.http.requests import Request
 from unmask.http.responses import Answer, accepted, plain
-from unmask.interpret.attention.pooled import Over
+from unmask.interpret.attention.rectangles import Over
 from unmask.interpret.attention.view import Weight
 from unmask.interpret.effects.attribution import Fusion
 

@@ -1,22 +1,29 @@
 """Where a token or a prediction comes from: questions about a target, rollout and gradient attribution."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest, quoted
-from unmask.explorer.routes.route import Route, of_text, token_of
+from unmask.explorer.routes.route import MAX_LISTED, Route, of_text, token_of
 from unmask.explorer.routes.tasks import class_names, classifiers, head_logits, need_classifier
 from unmask.explorer.sessions.texts import TextSession
 from unmask.explorer.wire.binary import array_answer, typed_answer
 from unmask.explorer.wire.page_request import Arrays, PageRequest
 from unmask.http.errors import cannot
 from unmask.http.requests import Request
-from unmask.http.responses import Answer
+from unmask.http.responses import Answer, json_answer
 from unmask.http.worker import Watch
 from unmask.interpret import AttentionView
 from unmask.interpret.activation_cache import ActivationCache
+from unmask.interpret.corpus.features import (
+    FeatureExample,
+    features_folder,
+    load_features,
+    middle_layer,
+    text_features,
+)
 from unmask.interpret.effects.attribution import (
     BASELINES,
     STEPS,
@@ -309,7 +316,94 @@ def target_query(session: TextSession, request: Request) -> TargetQuery:
     return TargetQuery(kind, token, id, classes_of(request, len(session)))
 
 
+@dataclass(frozen=True)
+class FeatureOfText:
+    """A feature that is active in the text, with its density and strongest tokens over its corpus."""
+
+    number: int
+    token: int
+    activation: float
+    effect: float
+    tokens: tuple[int, ...]
+    density: float
+    examples: tuple[FeatureExample, ...]
+
+
+@dataclass(frozen=True)
+class FeaturesOfText:
+    """Of ``features``: see `unmask.interpret.corpus.features.TextFeatures`. ``words`` names the target."""
+
+    layer: int
+    words: str
+    unit: str
+    value: float
+    explained: float
+    corpus: str
+    verdict: str
+    active: tuple[FeatureOfText, ...]
+
+
+@dataclass(frozen=True)
+class FeaturesRequest(PageRequest):
+    """The features of a layer that are active in the text, and what the target loses without each.
+
+    They are those that ``unmask features train`` has kept for the model and the layer.
+    """
+
+    path = "texts/{text}/features"
+    answer = FeaturesOfText
+
+    text: str
+    layer: int
+    target: Target
+    token: int | None = None
+    id: int | None = None
+    classes: str | None = None
+    top: int = 20
+
+
+def of_features(session: TextSession, request: Request) -> Answer:
+    """``GET texts/{id}/features?layer=&target=&token=&id=&classes=&top=``."""
+    layer = request.number("layer", middle_layer(session.model.encoder), 0, session.layer_count - 1)
+    top, question = request.number("top", 20, 1, MAX_LISTED), target_query(session, request)
+
+    def measure(view: AttentionView, watch: Watch) -> FeaturesOfText:
+        folder = features_folder(session.model.content_digest(), layer)
+        if not folder.is_dir():
+            raise cannot(
+                f"there are no features of layer {layer} of this model; learn them with: unmask features "
+                f"train -m {session.place.name} --layer {layer}"
+            )
+        known, query = load_features(folder), ask(session, view, question, watch)
+        target = query.target
+        if isinstance(target, Embedding) and target.toward is None:
+            before_E = TargetScore(query.cache, target).embedding()
+            target = replace(target, toward=tuple(before_E.tolist()))
+        found = text_features(known, query.cache, target, top=top, watch=watch)
+        active = tuple(
+            FeatureOfText(
+                **vars(one),
+                density=known.features[one.number].density,
+                examples=known.features[one.number].examples,
+            )
+            for one in found.active
+        )
+        return FeaturesOfText(
+            layer,
+            query.words,
+            found.unit,
+            found.value,
+            found.explained,
+            known.corpus,
+            known.verdict(),
+            active,
+        )
+
+    return json_answer(session.analyse(("features", layer, question, top), measure))
+
+
 ROUTES = (
+    Route.get(FeaturesRequest, of_text(of_features)),
     Route.get(RolloutRequest, of_text(of_rollout)),
     Route.get(AttributionRequest, of_text(of_relevance)),
 )

@@ -135,6 +135,7 @@ class PatchingRequest(PageRequest):
     target: Target
     token: int | None = None
     id: int | None = None
+    classes: str | None = None
 
 
 @dataclass(frozen=True)
@@ -299,12 +300,12 @@ def fill(context: AppContext, request: Request) -> Answer:
 def patching(context: AppContext, request: Request) -> Answer:
     """``GET change/{before}/{after}/patching?part=&target=&token=&id=``: values and effect."""
     before, after = _both(context, request)
+    question, part = target_query(before, request), request.choice("part", PARTS)
     if len(before) != len(after):
         raise cannot(
             f"the texts have {len(before)} and {len(after)} tokens, and states are exchanged token by token; "
             "replace a word by another of as many tokens"
         )
-    question, part = target_query(before, request), request.choice("part", PARTS)
     other = before.view
 
     def measure(view: AttentionView, watch: Watch) -> tuple[str, Patching]:

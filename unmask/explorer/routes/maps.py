@@ -21,8 +21,7 @@ from unmask.http.worker import Watch
 from unmask.interpret.attention.attention_statistics import TOP_K
 from unmask.interpret.attention.edges import LayerEdges, ResidualNorms, layer_edges, residual_norms
 from unmask.interpret.attention.layer_statistics import LayerStatistics
-from unmask.interpret.attention.pooled import Over
-from unmask.interpret.attention.rectangles import Floats, RowSums
+from unmask.interpret.attention.rectangles import Floats, Over, RowSums
 from unmask.interpret.attention.view import AttentionView, Weight
 from unmask.interpret.watch import unwatched
 from unmask.kernels import Tile

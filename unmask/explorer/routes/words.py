@@ -28,7 +28,7 @@ from unmask.http.errors import cannot
 from unmask.http.requests import Request
 from unmask.http.responses import Answer, json_answer
 from unmask.http.worker import Watch
-from unmask.interpret.attention.pooled import Over
+from unmask.interpret.attention.rectangles import Over
 from unmask.interpret.attention.view import AttentionView, ChosenMaps, Weight
 from unmask.interpret.effects.ablation import Effect, How, Importance, ablate, importance
 from unmask.interpret.effects.logit_lens import LogitLens as Found

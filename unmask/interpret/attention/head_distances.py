@@ -14,10 +14,10 @@ from torch import Tensor
 
 from unmask.errors import InvalidRequest, NonFiniteResult
 from unmask.interpret.activation_cache import ActivationCache
+from unmask.interpret.attention.attention_statistics import Tick
 from unmask.interpret.attention.rows import LayerRows
 from unmask.interpret.watch import Watch, unwatched
 from unmask.interpret.words.alignment import align
-from unmask.interpret.workers import Tick
 
 PRODUCTS = 1_000_000_000
 """Pairs of weights that are compared at most; more queries than that allows are sampled. A few seconds."""

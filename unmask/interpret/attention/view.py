@@ -14,8 +14,14 @@ from unmask.interpret.activation_cache import ActivationCache, Kind
 from unmask.interpret.attention.attention_statistics import MAPS, TOP_K, AttentionStatistics
 from unmask.interpret.attention.edges import filled, topk
 from unmask.interpret.attention.layer_statistics import CLASSES, HeadSummary, LayerStatistics
-from unmask.interpret.attention.pooled import Over, Pool, pooled_rectangle
-from unmask.interpret.attention.rectangles import LayerCache, probabilities, score_parts
+from unmask.interpret.attention.rectangles import (
+    LayerCache,
+    Over,
+    Pool,
+    pooled_rectangle,
+    probabilities,
+    score_parts,
+)
 from unmask.interpret.attention.rows import LayerRows
 from unmask.interpret.watch import Watch
 from unmask.kernels import Tile

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
-from unmask.interpret.attention.pooled import Pool
+from unmask.interpret.attention.rectangles import Pool
 from unmask.interpret.attention.view import AttentionView, Weight
 from unmask.interpret.figures.paper import (
     COLUMN,

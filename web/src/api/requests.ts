@@ -8,6 +8,7 @@ import type {
   CorpusHead,
   CorpusHeadsMeta,
   CorpusState,
+  FeaturesOfText,
   Fill,
   FoundExamples,
   Geometry,
@@ -156,6 +157,14 @@ export const residual = (given: { text: string }) =>
 export const live = (given: { model: number; text: string; pair?: string | null; future?: 'shown' | 'hidden' }) =>
   arrays<LiveMeta>({ path: 'live', query: ['model', 'text', 'pair', 'future'], defaults: { future: 'shown' } }, given);
 
+/**
+ * The features of a layer that are active in the text, and what the target loses without each.
+ *
+ * They are those that `unmask features train` has kept for the model and the layer.
+ */
+export const features = (given: { text: string; layer: number; target: 'word' | 'class' | 'embedding'; token?: number | null; id?: number | null; classes?: string | null; top?: number }) =>
+  json<FeaturesOfText>({ path: 'texts/{text}/features', query: ['layer', 'target', 'token', 'id', 'classes', 'top'], defaults: { top: 20 } }, given);
+
 /** Attention rollout; without a token, of all tokens weighted equally. */
 export const rollout = (given: { text: string; token: number | null; fusion: 'mean' | 'max' | 'min' | 'norm' }) =>
   arrays<Rollout>({ path: 'texts/{text}/rollout', query: ['token', 'fusion'] }, given);
@@ -244,8 +253,8 @@ export const predictionChange = (given: { before: string; after: string; token: 
  * Without `id`, of the word in the first text or the class predicted for it. `part` is residual (levels
  * by tokens), attention_output or feedforward_output (layers by tokens), or head_output (layers by heads).
  */
-export const patching = (given: { before: string; after: string; part: 'residual' | 'attention_output' | 'feedforward_output' | 'head_output'; target: 'word' | 'class' | 'embedding'; token?: number | null; id?: number | null }) =>
-  arrays<PatchingMeta>({ path: 'change/{before}/{after}/patching', query: ['part', 'target', 'token', 'id'] }, given);
+export const patching = (given: { before: string; after: string; part: 'residual' | 'attention_output' | 'feedforward_output' | 'head_output'; target: 'word' | 'class' | 'embedding'; token?: number | null; id?: number | null; classes?: string | null }) =>
+  arrays<PatchingMeta>({ path: 'change/{before}/{after}/patching', query: ['part', 'target', 'token', 'id', 'classes'] }, given);
 
 /** What the model would write in place of the word of a token, however many tokens it has. */
 export const guesses = (given: { text: string; token: number; top?: number }) =>

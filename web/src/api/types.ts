@@ -345,6 +345,37 @@ export interface LiveMeta {
   read: TextRead;
 }
 
+/** A token that activates a feature, in its text. */
+export interface FeatureExample {
+  text: string;
+  source: string;
+  span: [number, number];
+  activation: number;
+}
+
+/** A feature that is active in the text, with its density and strongest tokens over its corpus. */
+export interface FeatureOfText {
+  number: number;
+  token: number;
+  activation: number;
+  effect: number;
+  tokens: number[];
+  density: number;
+  examples: FeatureExample[];
+}
+
+/** Of `features`: see `unmask.interpret.corpus.features.TextFeatures`. `words` names the target. */
+export interface FeaturesOfText {
+  layer: number;
+  words: string;
+  unit: string;
+  value: number;
+  explained: number;
+  corpus: string;
+  verdict: string;
+  active: FeatureOfText[];
+}
+
 /** The sources of a token's state (or of the mean of all tokens), level by level. */
 export interface Rollout {
   fusion: string;
