@@ -273,7 +273,7 @@ def random_texts(count):
         chosen = [draw.choice(SCRIPTS) for _ in range(draw.randint(1, 3))]
         codes = [draw.randint(*draw.choice(chosen)) for _ in range(draw.randint(1, 40))]
         text = "".join(chr(code) if draw.random() < 0.85 else " " for code in codes)
-        yield "".join(character for character in text if unicodedata.category(character) != "Cn")
+        yield "".join(character for character in text if unicodedata.category(character) not in ("Cn", "Cs"))
 
 
 def with_tokenizer_of(name, folder):
