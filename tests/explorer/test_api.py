@@ -185,6 +185,9 @@ def test_statistics_of_heads(asking, text_id, dense):
     assert tuple(meta["classes"]) == CLASSES
     np.testing.assert_allclose(arrays["classes"][..., 0], np.einsum("lhnn->lh", dense) / length, rtol=1e-4)
     assert arrays["label"].max() < len(meta["labels"])
+    # What is named beyond special tokens, the first and the last, has the share of these beside it.
+    resting = dense[:, :, 1:-1][..., [0, -1]].sum(-1).mean(-1)
+    np.testing.assert_allclose(arrays["special_mass"], resting, rtol=1e-4)
 
 
 def test_statistics_of_one_head(asking, text_id, dense):
@@ -425,6 +428,20 @@ def test_attribution(asking, text_id):
         assert meta["words"].endswith({"word": ", by its logit", "embedding": ", by its length"}[target])
     _, meta = asking.arrays(f"texts/{text_id}/relevance?target=embedding")
     assert meta["token"] is None
+
+
+def test_methods_of_attribution(asking, text_id):
+    question = f"texts/{text_id}/relevance?token=3&target=embedding&method"
+    arrays, meta = asking.arrays(f"{question}=integrated_gradients&baseline=pad&steps=12")
+    assert set(arrays) == {"values"}
+    path = meta["completeness"]
+    assert (meta["baseline"], path["steps"], meta["unit"]) == ("pad", 12, "length")
+    gap = arrays["values"].sum() - path["at_text"] + path["at_baseline"]
+    assert path["gap"] == pytest.approx(gap, abs=1e-5)
+    arrays, meta = asking.arrays(f"{question}=attention_x_gradient")
+    np.testing.assert_allclose(arrays["values"], arrays["by_layer"].sum(0), rtol=1e-4, atol=1e-7)
+    assert (meta["method"], meta["completeness"]) == ("attention_x_gradient", None)
+    assert "one of chefer" in asking.problem(f"{question}=lime", 400)["sentence"]
 
 
 def test_words(asking, text_id, dense):

@@ -5,6 +5,7 @@ import pytest
 
 from tests.explorer.conftest import TEXT
 from unmask.interpret.attention.comparison import attention_change, compare_texts, word_probabilities
+from unmask.interpret.effects.patching import patch_activations
 from unmask.interpret.effects.target import TargetScore, Word
 from unmask.text.masking import masked
 
@@ -129,3 +130,31 @@ def test_what_is_refused(asking, both):
     assert sentence.startswith(f"the word of token {token}, “b”, was inserted")
     lost = asking.problem(f"change/0123/{both[1]}", 404)
     assert lost["kind"] == "UnknownText"
+
+
+REPLACED = BEFORE.replace("river", "bank", 1)
+
+
+def test_patching(asking, both, model):
+    assert REPLACED != BEFORE
+    other = asking.measured(REPLACED)
+    _, token = place_of(asking, both[0], "muddy")
+    arrays, meta = asking.arrays(f"change/{both[0]}/{other}/patching?part=residual&target=word&token={token}")
+    encodings = [
+        masked(model.tokenizer.encode(text), [token], model.tokenizer) for text in (BEFORE, REPLACED)
+    ]
+    caches = [model_cache(model, encoding) for encoding in encodings]
+    word = Word(token, int(model.tokenizer.encode(BEFORE).ids[token]))
+    expected = patch_activations(*caches, word)
+    np.testing.assert_allclose(arrays["values"], expected.values, atol=1e-4)
+    np.testing.assert_allclose(arrays["effect"], expected.effect, atol=1e-3)
+    assert (meta["unit"], meta["part"], meta["token"]) == ("logit", "residual", token)
+    assert meta["clean"] == pytest.approx(expected.clean, abs=1e-4)
+    assert "muddy" in meta["words"]
+    arrays, meta = asking.arrays(f"change/{both[0]}/{other}/patching?part=head_output&target=embedding")
+    assert arrays["effect"].shape == (model.layer_count, model.head_count)
+    assert meta["clean"] == pytest.approx(1, abs=1e-5)
+    said = asking.problem("change/{}/{}/patching?part=residual&target=embedding".format(*both), 409)
+    assert "exchanged token by token" in said["sentence"]
+    same = f"change/{both[0]}/{both[0]}/patching?part=residual&target=embedding"
+    assert "no change to explain" in asking.problem(same, 409)["sentence"]

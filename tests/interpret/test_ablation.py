@@ -16,7 +16,8 @@ from unmask.engines.inference import optimize_for_inference
 from unmask.errors import InvalidRequest, NonFiniteResult
 from unmask.interpret.activation_cache import ActivationCache
 from unmask.interpret.effects.ablation import ablate, ablate_each, ablate_edge, importance
-from unmask.interpret.effects.target import Class, Embedding, InterventionRun, TokenClasses, Word
+from unmask.interpret.effects.intervention import InterventionRun
+from unmask.interpret.effects.target import Class, Embedding, TokenClasses, Word
 from unmask.kernels import reference
 from unmask.spec import SlidingWindowGlobal, SoftmaxAttention
 

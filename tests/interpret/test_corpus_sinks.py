@@ -18,7 +18,7 @@ from unmask.interpret.corpus import sinks
 from unmask.interpret.corpus.sinks import KINDS, corpus_sinks, kinds_of, remove_values
 from unmask.interpret.corpus.texts import Corpus
 from unmask.interpret.effects.ablation import without_values
-from unmask.interpret.effects.target import InterventionRun
+from unmask.interpret.effects.intervention import InterventionRun
 from unmask.text.masking import masked
 
 LENGTHS = (9, 9, 14, 5)

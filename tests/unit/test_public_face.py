@@ -117,7 +117,7 @@ def test_commands_and_their_options():
         "head": ["head", "corpus", "pattern", "query", "key", "top", "model", *RUN, "cache", "json"],
         "sinks": ["corpus", "limit", "epsilon", "remove", "model", *RUN, "output", "json"],
         "explore": [
-            "text", "model", "index", "corpus", *RUN, "port", "browser", "memory", "load", "json",
+            "text", "model", "index", "corpus", *RUN, "state", "port", "browser", "memory", "load", "json",
         ],
         "report": [
             *("text", "pair", "output", "model", *RUN, "views", "layer", "head", "token", "truncation"),
@@ -129,6 +129,13 @@ def test_commands_and_their_options():
             "method", "basis", "json",
         ],
         "senses": ["word", "file", "model", *RUN, "shuffle", "random", "permutations", "seed", "json"],
+        "attribute": [
+            *("text", "pair", "model", *RUN, "method", "word", "label", "scale", "baseline", "steps", "json"),
+        ],
+        "patch": [
+            *("clean", "corrupted", "pair", "model", *RUN, "part", "word", "label", "scale", "picture"),
+            "json",
+        ],
         "watch": [
             *("text", "second", "model", *RUN, "seed", "epoch", "epochs", "static_masks", "rate"),
             *("mask_unit", "mask_with", "replacement", "generator", "top", "json"),

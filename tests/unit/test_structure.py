@@ -43,6 +43,7 @@ SHELVES = {
         {"layers"},
         {"heads", "elmo"},
         {"encoder"},
+        {"edited"},
         {"compiled", "decoder"},
     ),
     "weights": (
@@ -64,7 +65,8 @@ SHELVES = {
         {"geometry", "words"},
         {"attention"},
         {"effects", "figures"},
-        {"corpus", "overview"},
+        {"overview"},
+        {"corpus"},
     ),
     "training": (
         {"table", "vocabulary"},

@@ -94,6 +94,17 @@ PANELS: dict[str, tuple[Command, ...]] = {
             "Show which tokens of a text a model can predict: the loss of each, and the best guesses.",
         ),
         Command(
+            "attribute",
+            "look.effects:attribute",
+            "Attribute a prediction to the tokens of a text: gradients, or attention weighted by gradients.",
+        ),
+        Command(
+            "patch",
+            "look.effects:patch",
+            "Patch activations between two texts: which state of the first brings its prediction back in the "
+            "second.",
+        ),
+        Command(
             "watch",
             "look.watch:watch",
             "Watch a step of pretraining on a text: corrupted tokens, targets and the loss of each.",

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unmask.encoder.edited import EditedEncoder
 from unmask.encoder.encoder import Encoder
 from unmask.encoder.hooks import Hook, HookPoint
 from unmask.encoder.layers import AttentionPlan, Block, SoftmaxMixer
@@ -49,12 +50,19 @@ def decode(
         selected_M: the tokens whose states are computed, each once; None for all in order.
 
     Raises:
-        InvalidRequest: there is no decoder, or a sequence is longer than its table of positions.
+        InvalidRequest: there is no decoder, its layer is edited, or a sequence is longer than its table of
+            positions.
     """
     reason = why_no_decoder(encoder.spec)
     if reason is not None:
         raise InvalidRequest(f"the encoder has no enhanced mask decoder, because {reason}")
-    x_TD = encoder(ids_T, layout, segments_T, layers=len(encoder.spec.layers) - 1)
+    last = len(encoder.spec.layers) - 1
+    if isinstance(encoder, EditedEncoder) and any(edit.reaches(last) for edit in encoder.edits()):
+        raise InvalidRequest(
+            f"words are predicted by the enhanced mask decoder in place of layer {last}, which is edited; "
+            "edit layers below it"
+        )
+    x_TD = encoder(ids_T, layout, segments_T, layers=last)
     if selected_M is None:
         selected_M = torch.arange(layout.token_count, device=x_TD.device)
     return decode_states(encoder, x_TD, layout, selected_M)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from unmask.encoder.heads import ClassificationHead, MaskedLMHead, PoolerLayer, build_head, build_output, pool
-from unmask.encoder.hooks import Hook, HookPoint
+from unmask.encoder.hooks import Hook, HookPoint, hooked
 from unmask.encoder.layers import (
     AttentionPlan,
     Block,
@@ -102,7 +102,7 @@ class Encoder(nn.Module):
             layout: where each sequence begins.
             segments_T: token types; None means 0 everywhere.
             layers: stop after this many layers, before the final norm; None runs all.
-            hook: called with intermediate tensors, see `HookPoint`.
+            hook: called with intermediate tensors, which it may replace, see `HookPoint`.
 
         Raises:
             InvalidRequest: ids and layout disagree, or a sequence is longer than positions allow.
@@ -110,9 +110,7 @@ class Encoder(nn.Module):
         """
         self._check(ids_T, layout)
         segments_T = torch.zeros_like(ids_T) if segments_T is None else segments_T
-        embedded_TD = x_TD = self.embedding(ids_T, segments_T, layout)
-        if hook is not None:
-            hook(HookPoint.EMBEDDED, 0, x_TD)
+        embedded_TD = x_TD = hooked(hook, HookPoint.EMBEDDED, 0, self.embedding(ids_T, segments_T, layout))
         table_PD = None if self.distances is None else self.distances()
         plans: dict[Any, Plan] = {}
         for layer in range(len(self.spec.layers))[:layers]:
@@ -120,8 +118,7 @@ class Encoder(nn.Module):
             x_TD = block(x_TD, self.plan(block, layout, x_TD, table_PD, plans), layer, hook)
             if layer == 0 and self.convolution is not None:
                 x_TD = self.convolution(embedded_TD, x_TD, layout)
-            if hook is not None:
-                hook(HookPoint.LAYER, layer, x_TD)
+            x_TD = hooked(hook, HookPoint.LAYER, layer, x_TD)
         hidden_TD: Tensor = x_TD if layers is not None else self.final_norm(x_TD)
         return hidden_TD
 

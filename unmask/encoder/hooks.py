@@ -1,4 +1,4 @@
-"""Hook points inside the encoder: analysis can record tensors there without changing the computation."""
+"""Hook points inside the encoder: a tensor can be recorded there, or replaced."""
 
 from collections.abc import Callable
 from enum import Enum
@@ -7,7 +7,11 @@ from torch import Tensor
 
 
 class HookPoint(Enum):
-    """Where in the encoder a tensor was recorded. Each description gives its shape."""
+    """Where in the encoder a hook is called. Each description gives the tensor's shape.
+
+    What a hook returns takes the tensor's place, except for tables and global projections, which are only
+    recorded.
+    """
 
     EMBEDDED = "embedded"
     """The first layer's input, (T, D); layer 0."""
@@ -29,9 +33,20 @@ class HookPoint(Enum):
     """Queries of every token from the separate projection of global tokens, (T, H, K)."""
     GLOBAL_KEY = "global_key"
     """Keys of every token from the separate projection of global tokens, (T, H, K)."""
+    ATTENTION = "attention"
+    """The attention output after the output projection, before its residual, (T, D)."""
+    FEEDFORWARD = "feedforward"
+    """The feed-forward output, before its residual, (T, D). Compiled layers do not call hooks here."""
     LAYER = "layer"
     """A layer's output, (T, D)."""
 
 
-Hook = Callable[[HookPoint, int, Tensor], None]
-"""Called as ``hook(point, layer, tensor)`` during a forward pass; it must not change the tensor."""
+Hook = Callable[[HookPoint, int, Tensor], Tensor | None]
+"""Called as ``hook(point, layer, tensor)`` during a forward pass; it returns a tensor of the same shape to go
+on with in its place, or None. It must not change the tensor that it is given."""
+
+
+def hooked(hook: Hook | None, point: HookPoint, layer: int, tensor: Tensor) -> Tensor:
+    """The tensor, or what the hook returns in its place."""
+    other = None if hook is None else hook(point, layer, tensor)
+    return tensor if other is None else other

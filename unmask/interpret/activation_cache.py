@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unmask.base.arguments import one_of
+from unmask.encoder.edited import EditedEncoder
 from unmask.encoder.encoder import Encoder
 from unmask.encoder.hooks import HookPoint
 from unmask.encoder.layers.attention import SoftmaxMixer
 from unmask.encoder.layers.block import Block
 from unmask.encoder.layers.linear_attention import LinearMixer
 from unmask.encoder.layers.positions import RotaryTable, rows_read
-from unmask.errors import NonFiniteResult, UnknownArchitecture
+from unmask.errors import InvalidRequest, NonFiniteResult, UnknownArchitecture
 from unmask.interpret.watch import Watch, unwatched
 from unmask.kernels import AttentionBias
 from unmask.spec import Disentangled, Rotary
@@ -199,13 +200,19 @@ class ActivationCache:
 
 
 def check_attention(encoder: object, purpose: str = "show") -> None:
-    """Check that an encoder has attention.
+    """Check that an encoder has attention that can be computed again from its states.
 
     Raises:
         UnknownArchitecture: it has none.
+        InvalidRequest: it is edited (`unmask.Model.edit`), so that its layers compute something else.
     """
     if not isinstance(encoder, Encoder):
         raise UnknownArchitecture(f"{type(encoder).__name__} has no attention, so there is none to {purpose}")
+    if isinstance(encoder, EditedEncoder):
+        raise InvalidRequest(
+            "attention is computed again from states, without edits; look at it outside the block of "
+            "model.edit"
+        )
 
 
 def states_of(encoder: Encoder, batch: PackedBatch, watch: Watch, name: str) -> tuple[list[Tensor], Tensor]:

@@ -1,6 +1,7 @@
 """A loaded checkpoint: the one class that users hold, with every task as a method."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypedDict, TypeVar, Unpack, get_args, overload
@@ -58,6 +59,7 @@ from unmask.weights import Checkpoint, find, read_checkpoint
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from unmask.encoder.edited import EditFunction
     from unmask.encoder.encoder import Encoder
     from unmask.engines.torch_engine import TorchEngine
     from unmask.interpret import AttentionView, Watch
@@ -118,6 +120,8 @@ class Model:
         self.engine: TorchEngine | NativeEngine
         """What runs."""
         self._trainable = False
+        self._edits = 0
+        """Blocks of `edit` that are open."""
         if engine is None:
             self.engine, self._trainable = source.engine()
         else:  # it shares the weights of other models
@@ -154,6 +158,10 @@ class Model:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle and copy the model by its source, with its weights if they may have been trained."""
+        if self._edits:
+            raise InvalidRequest(
+                "an edited model cannot be copied or sent to another process; leave the block of model.edit"
+            )
         return type(self), (self.source,), self.encoder.state_dict() if self._trainable else None
 
     def __setstate__(self, weights: "dict[str, Tensor]") -> None:
@@ -253,16 +261,63 @@ class Model:
 
         Raises:
             CheckpointError: the checkpoint's files have changed since they were loaded.
+            InvalidRequest: it would replace the module of an edited model.
         """
         check_flag("replace", replace)
         if self._trainable:
             return self.encoder
+        if replace and self._edits:
+            raise InvalidRequest(
+                "the model is edited, and its module cannot be replaced meanwhile; call trainable_encoder "
+                "before the block of model.edit"
+            )
         encoder = self.source.encoder()
         if replace:
             from unmask.engines.torch_engine import TorchEngine
 
             self.engine, self._trainable = TorchEngine(encoder), True
         return encoder
+
+    @needs_torch
+    @contextmanager
+    def edit(
+        self, point: str, function: "EditFunction", *, layer: int | Sequence[int] | None = None
+    ) -> Iterator[Self]:
+        """While the block lasts, every result of the model is computed with a tensor of its layers edited.
+
+        ::
+
+            with model.edit("head_output", lambda o_THK, at: o_THK * keep_H[:, None], layer=3):
+                model.embed(texts)
+
+        The model runs in torch meanwhile, whatever its engine. Blocks can be nested: the edits of the outer
+        one come first. The edit ends with the block, after an error too. Other threads that use this model
+        see it, other models do not. Attention is not shown of an edited model.
+
+        Args:
+            point: ``"embeddings"``, the first layer's input (T, D); ``"query"``, ``"key"`` and ``"value"`` as
+                attention uses them, (T, H, K), after rotary positions; ``"head_output"``, the values that
+                each head mixed, (T, H, K); ``"attention_output"`` after the output projection and
+                ``"feedforward_output"``, (T, D), before they are added; ``"residual"``, the layer's output
+                (T, D). T counts the tokens of all texts of a pass, end to end, without padding.
+            function: called as ``function(tensor, context)``; returns a tensor of the same shape, or None to
+                leave it. The `unmask.encoder.edited.EditContext` has the layer, the token ids, and the
+                offsets of the texts. Rows of tokens with separate global projections follow those.
+            layer: one layer from 0, several, or None for all. ``"embeddings"`` takes none.
+
+        Raises:
+            InvalidRequest: no such point or layer. In the block: the function returned something else.
+        """
+        from unmask.encoder.edited import Edit, EditedEncoder
+        from unmask.engines.torch_engine import TorchEngine
+
+        before = self.engine
+        edit = Edit.at(self.encoder, point, layer, function)
+        self.engine, self._edits = TorchEngine(EditedEncoder(self.encoder, edit)), self._edits + 1
+        try:
+            yield self
+        finally:
+            self.engine, self._edits = before, self._edits - 1
 
     def content_digest(self) -> str:
         """A SHA-256 of what its results depend on: weights, spec, tokenizer, number format and longest text.

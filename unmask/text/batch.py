@@ -109,6 +109,17 @@ class SequenceLayout:
         """The index of each token's sequence, from 0."""
         return np.repeat(np.arange(self.sequence_count), self.lengths)
 
+    def repeated(self, copies: int) -> "SequenceLayout":
+        """The layout of this batch and more copies of it, end to end."""
+        if copies == 1:
+            return self
+        if self.expansion is not None:
+            raise InvalidRequest("a batch whose sequences share tokens is not repeated; pack whole sequences")
+        globals_T, unattended_T = (
+            None if marks is None else np.tile(marks, copies) for marks in (self.globals_T, self.unattended_T)
+        )
+        return SequenceLayout.of_lengths(np.tile(self.lengths, copies), globals_T, unattended_T)
+
     def rows(self, sequence: int) -> slice:
         """The tokens of one sequence."""
         return slice(int(self.offsets[sequence]), int(self.offsets[sequence + 1]))

@@ -163,7 +163,7 @@ def write_page(
     paths = view_paths(get, [session["id"] for session in reads], look)
     with progress("answers", len(paths)) as done:
         title = f"{title or first_words(reads[0]['text'])} | unmask"
-        page = saved_page(get, paths, hash_, title, live=live, progress=done)
+        page = saved_page(get, paths, hash_, title, views=look.views, live=live, progress=done)
     with whole_file(output) as partial_file:
         partial_file.write_bytes(page)
     return len(page), len(paths)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unmask.encoder.hooks import Hook, HookPoint
+from unmask.encoder.hooks import Hook, HookPoint, hooked
 from unmask.encoder.layers.global_attention import GlobalAttention, GlobalRows
 from unmask.encoder.layers.positions import (
     DistanceProjections,
@@ -227,7 +227,11 @@ class SoftmaxMixer(nn.Module):
 
     def forward(self, x_TD: Tensor, plan: AttentionPlan, layer: int, hook: Hook | None) -> Tensor:
         """Shape (T, D) in and out."""
-        q_THK, k_THK, v_THK = self.project(x_TD, plan.rotation)
+        places = (HookPoint.QUERY, HookPoint.KEY, HookPoint.VALUE)
+        q_THK, k_THK, v_THK = (
+            hooked(hook, place, layer, x_THK)
+            for place, x_THK in zip(places, self.project(x_TD, plan.rotation), strict=True)
+        )
         bias = self.bias_of(plan)
         o_THK = self.mix(q_THK, k_THK, v_THK, plan, bias)
         if self.globals is not None and plan.global_rows is not None:
@@ -235,17 +239,9 @@ class SoftmaxMixer(nn.Module):
             if hook is not None:
                 self.globals.record(x_TD, layer, hook)
         if hook is not None:
-            recorded = (
-                (HookPoint.QUERY, q_THK),
-                (HookPoint.KEY, k_THK),
-                (HookPoint.VALUE, v_THK),
-                (HookPoint.MIXED, o_THK),
-            )
-            for place, tensor in recorded:
-                hook(place, layer, tensor)
+            o_THK = hooked(hook, HookPoint.MIXED, layer, o_THK)
             if bias.distances is not None:
                 record_distances(bias.distances, layer, hook)
             if bias.relative is not None:
                 hook(HookPoint.RELATIVE_BIAS, layer, bias.relative.table_PH)
-        y_TD: Tensor = self.out(o_THK.flatten(-2))
-        return y_TD
+        return hooked(hook, HookPoint.ATTENTION, layer, self.out(o_THK.flatten(-2)))

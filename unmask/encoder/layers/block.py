@@ -1,11 +1,12 @@
 """One layer of the encoder: attention and feed-forward, each with its residual and its norm."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import assert_never
 
 from torch import Tensor, nn
 
-from unmask.encoder.hooks import Hook
+from unmask.encoder.hooks import Hook, HookPoint, hooked
 from unmask.encoder.layers.attention import AttentionPlan, SoftmaxMixer
 from unmask.encoder.layers.linear_attention import LinearMixer, LinearPlan
 from unmask.encoder.layers.parts import build_feedforward, build_norm
@@ -53,16 +54,27 @@ class Block(nn.Module):
     def forward(self, x_TD: Tensor, plan: Plan, layer: int, hook: Hook | None) -> Tensor:
         """Shape (T, D) in and out."""
         read_TD = self.attention_norm(x_TD) if self.norm_first else x_TD
-        return self.after_attention(x_TD, self.attention(read_TD, plan, layer, hook))
+        mixed_TD = self.attention(read_TD, plan, layer, hook)
+        if hook is None or "after_attention" in self.__dict__:  # compiled, as one graph without hooks
+            return self.after_attention(x_TD, mixed_TD)
+        return self.after_attention(x_TD, mixed_TD, partial(hooked, hook, HookPoint.FEEDFORWARD, layer))
 
-    def after_attention(self, x_TD: Tensor, mixed_TD: Tensor) -> Tensor:
-        """The layer's output from its input and the attention output; token-wise."""
+    def after_attention(
+        self, x_TD: Tensor, mixed_TD: Tensor, replaced: Callable[[Tensor], Tensor] | None = None
+    ) -> Tensor:
+        """The layer's output from its input and the attention output; token-wise.
+
+        ``replaced`` is given the feed-forward output and returns what goes on in its place.
+        """
         if self.norm_first:
             x_TD = x_TD + self.dropout(mixed_TD)
-            x_TD = x_TD + self.dropout(self.feedforward(self.feedforward_norm(x_TD)))
+            y_TD = self.feedforward(self.feedforward_norm(x_TD))
+            x_TD = x_TD + self.dropout(y_TD if replaced is None else replaced(y_TD))
             return x_TD
         x_TD = self.normalized_sum(x_TD, mixed_TD, self.attention_norm)
-        return self.normalized_sum(x_TD, self.feedforward(x_TD), self.feedforward_norm)
+        y_TD = self.feedforward(x_TD)
+        y_TD = y_TD if replaced is None else replaced(y_TD)
+        return self.normalized_sum(x_TD, y_TD, self.feedforward_norm)
 
     def normalized_sum(self, x_TD: Tensor, added_TD: Tensor, norm: nn.Module) -> Tensor:
         """``norm(x + dropout(added))``."""

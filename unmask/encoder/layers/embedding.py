@@ -30,13 +30,17 @@ class EmbeddingLayer(nn.Module):
 
     def forward(self, ids_T: Tensor, segments_T: Tensor, layout: SequenceLayout) -> Tensor:
         """Shape (T,) ids and token types in, (T, D) out."""
+        return self.at(ids_T, segments_T, self.places(ids_T, layout))
+
+    def places(self, ids_T: Tensor, layout: SequenceLayout) -> Tensor | None:
+        """The place of each token in its sequence, (T,); None where no vector of its place is added."""
         learned = self.spec.positions
         if learned is None or not learned.added:
-            return self.at(ids_T, segments_T, None)
+            return None
         places_T = layout.positions_T
         if learned.left_out is not None:
             places_T = layout.positions_without(ids_T.numpy(force=True), learned.left_out)
-        return self.at(ids_T, segments_T, torch.from_numpy(places_T).to(ids_T.device))
+        return torch.from_numpy(places_T).to(ids_T.device)
 
     def at(self, ids: Tensor, segments: Tensor, places: Tensor | None) -> Tensor:
         """`forward` for ids of any shape (...), at these places of their texts; (..., D)."""

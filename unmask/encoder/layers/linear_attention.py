@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unmask.encoder.hooks import Hook, HookPoint
+from unmask.encoder.hooks import Hook, HookPoint, hooked
 from unmask.errors import InvalidRequest
 from unmask.kernels.rectangles import Rectangles
 from unmask.spec import LinearAttention
@@ -75,13 +75,15 @@ class LinearMixer(nn.Module):
         spec, rectangles = self.spec, plan.rectangles
         # Sorted before projection, when there is the least data to move.
         qkv_T3HK = self.qkv(rectangles.sort(x_TD)).unflatten(-1, (3, spec.heads, spec.head_width))
+        if hook is not None:
+            parts = zip((HookPoint.QUERY, HookPoint.KEY, HookPoint.VALUE), qkv_T3HK.unbind(1), strict=True)
+            passed = [hooked(hook, place, layer, rectangles.restore(part)) for place, part in parts]
+            qkv_T3HK = rectangles.sort(torch.stack(passed, dim=1))
         mixed = [o_THK for part in rectangles.split(qkv_T3HK) for o_THK in self._by_slabs(part)]
         o_THK = mixed[0] if len(mixed) == 1 else torch.cat(mixed)
         if hook is not None:
-            parts = zip((HookPoint.QUERY, HookPoint.KEY, HookPoint.VALUE), qkv_T3HK.unbind(1), strict=True)
-            for place, tensor in (*parts, (HookPoint.MIXED, o_THK)):
-                hook(place, layer, rectangles.restore(tensor))
-        return rectangles.restore(self.out(o_THK.flatten(-2)))
+            o_THK = rectangles.sort(hooked(hook, HookPoint.MIXED, layer, rectangles.restore(o_THK)))
+        return hooked(hook, HookPoint.ATTENTION, layer, rectangles.restore(self.out(o_THK.flatten(-2))))
 
     def _by_slabs(self, qkv_BN3HK: Tensor) -> Iterator[Tensor]:
         """Mix sequences of equal length, (B, N, 3, H, K), a few sequences or heads at a time: (T, H, K)."""

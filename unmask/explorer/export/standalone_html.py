@@ -31,6 +31,7 @@ def saved_page(
     hash_: str,
     title: str = "unmask",
     *,
+    views: Sequence[str] = (),
     live: str | None = None,
     progress: Progress | None = None,
 ) -> bytes:
@@ -42,6 +43,7 @@ def saved_page(
             description, its state and its stamp, are kept too.
         hash_: what is looked at, as behind ``#`` in the address.
         title: of the file.
+        views: ids of the views that the paths are for; the page offers no others. None of them: all.
         live: a model with which the page reads further texts, see `live_model`.
         progress: called with (answers so far, paths) before each answer.
 
@@ -68,7 +70,7 @@ def saved_page(
     stamps = [
         json.loads(str(answers[path]["data"])) for path in answers if re.fullmatch(r"texts/[^/]+/stamp", path)
     ]
-    saved = {"hash": hash_, "answers": answers, "stamp": one_line(stamps, hash_)}
+    saved = {"hash": hash_, "answers": answers, "stamp": one_line(stamps, hash_), "views": list(views)}
     # "<" is written as an escape, so that nothing in the data can end the element that holds it.
     data = json.dumps(saved, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     embedded = f'<script type="application/json" id="unmask-saved">{data}</script>'

@@ -17,7 +17,18 @@ from unmask.http.responses import Answer
 from unmask.http.worker import Watch
 from unmask.interpret import AttentionView
 from unmask.interpret.activation_cache import ActivationCache
-from unmask.interpret.effects.attribution import Attribution, Fusion, Rollout, attribution, rollout
+from unmask.interpret.effects.attribution import (
+    BASELINES,
+    STEPS,
+    Attribution,
+    Completeness,
+    Fusion,
+    Method,
+    Rollout,
+    attribution,
+    named_baseline,
+    rollout,
+)
 from unmask.interpret.effects.logit_lens import logit_lens
 from unmask.interpret.effects.target import (
     AttributionTarget,
@@ -190,6 +201,9 @@ def _predicted(cache: ActivationCache, token: int) -> int:
 
 
 FUSIONS: tuple[Fusion, ...] = get_args(Fusion)
+METHODS: tuple[Method, ...] = get_args(Method)
+MOST_STEPS = 1000
+"""Of integrated gradients, for one answer."""
 
 
 @dataclass(frozen=True)
@@ -206,11 +220,16 @@ class RolloutRequest(PageRequest):
 
 @dataclass(frozen=True)
 class RelevanceMeta:
-    """Of an attribution: values (N,), by_layer (L, N). ``target`` names the target."""
+    """Of an attribution: values (N,), and of a method about attention by_layer (L, N). ``target`` names the
+    target. ``baseline`` and ``completeness`` are those of integrated gradients."""
 
     token: int | None
     target: str
     words: str
+    method: Method
+    unit: str
+    baseline: str | None = None
+    completeness: Completeness | None = None
 
 
 @dataclass(frozen=True)
@@ -218,6 +237,8 @@ class AttributionRequest(PageRequest):
     """Gradient attribution for a target; without ``id``, for the word in the text or the predicted class.
 
     ``classes``: pairs ``token:class`` with commas between them, of a head for tokens, whose logits are added.
+    Without ``method``, it is chefer; ``baseline`` (zero, mask or pad) and ``steps`` are those of integrated
+    gradients.
     """
 
     path = "texts/{text}/relevance"
@@ -228,6 +249,9 @@ class AttributionRequest(PageRequest):
     target: Target
     id: int | None = None
     classes: str | None = None
+    method: Method | None = None
+    baseline: str | None = None
+    steps: int | None = None
 
 
 def of_rollout(session: TextSession, request: Request) -> Answer:
@@ -242,20 +266,47 @@ def of_rollout(session: TextSession, request: Request) -> Answer:
 
 
 def of_relevance(session: TextSession, request: Request) -> Answer:
-    """``GET texts/{id}/relevance?token=&target=&id=&classes=``: values (N,), by_layer (L, N)."""
+    """``GET texts/{id}/relevance?token=&target=&id=&classes=&method=&baseline=&steps=``: values, by_layer."""
+    question = target_query(session, request)
+    method, name = request.choice("method", METHODS), request.choice("baseline", BASELINES)
+    steps = request.number("steps", STEPS, 1, MOST_STEPS)
+
+    def follow(view: AttentionView, watch: Watch) -> tuple[AttributionQuery, Attribution]:
+        query = ask(session, view, question, watch)
+        integrated = method == "integrated_gradients"
+        return query, attribution(
+            query.cache,
+            query.target,
+            method=method,
+            baseline=named_baseline(name, session.model.tokenizer) if integrated else "zero",
+            steps=steps,
+            encoder=plain_encoder(session),
+            watch=watch,
+        )
+
+    query, relevance = session.analyse(("relevance", question, method, name, steps), follow)
+    arrays = {"values": relevance.values}
+    if relevance.by_layer is not None:
+        arrays["by_layer"] = relevance.by_layer
+    meta = RelevanceMeta(
+        question.token,
+        question.kind,
+        f"{query.words}, by its {relevance.unit}",
+        method,
+        relevance.unit,
+        name if relevance.completeness else None,
+        relevance.completeness,
+    )
+    return array_answer(arrays, meta)
+
+
+def target_query(session: TextSession, request: Request) -> TargetQuery:
+    """The target that ``token``, ``target``, ``id`` and ``classes`` of a request name."""
     kind = target_of(session, request)
     token = token_of(session, request) if "token" in request.query or kind == "word" else None
     highest = session.model.spec.embedding.vocabulary - 1
     id = request.number("id", None, 0, highest) if "id" in request.query else None
-    question = TargetQuery(kind, token, id, classes_of(request, len(session)))
-
-    def follow(view: AttentionView, watch: Watch) -> tuple[AttributionQuery, Attribution]:
-        query = ask(session, view, question, watch)
-        return query, attribution(query.cache, query.target, encoder=plain_encoder(session), watch=watch)
-
-    query, relevance = session.analyse(("relevance", question), follow)
-    arrays = {"values": relevance.values, "by_layer": relevance.by_layer}
-    return array_answer(arrays, RelevanceMeta(token, kind, f"{query.words}, by its {relevance.unit}"))
+    return TargetQuery(kind, token, id, classes_of(request, len(session)))
 
 
 ROUTES = (

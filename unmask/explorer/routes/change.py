@@ -1,12 +1,13 @@
 """One model on two texts: what changes between a text and the same text with a word replaced."""
 
 from dataclasses import dataclass
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
-from unmask.explorer.routes.attribution import masked_at, need_predictor
+from unmask.explorer.routes.attribution import Target, ask, masked_at, need_predictor, target_query
 from unmask.explorer.routes.route import MAX_LISTED, AppContext, Route, of_text, token_of
 from unmask.explorer.routes.tasks import class_scores
 from unmask.explorer.routes.words import OwnWord
@@ -28,6 +29,7 @@ from unmask.interpret.attention.comparison import (
 )
 from unmask.interpret.attention.head_distances import segment_attention
 from unmask.interpret.attention.view import AttentionView
+from unmask.interpret.effects.patching import Part, Patching, patch_activations
 from unmask.interpret.words.alignment import WordPair, pair_words
 from unmask.spec import Classifier, PooledVector
 from unmask.tasks.fill import Prediction
@@ -99,6 +101,40 @@ class HeadChangeRequest(PageRequest):
 
     before: str
     after: str
+
+
+@dataclass(frozen=True)
+class PatchingMeta:
+    """Of ``patching``: values and effect, rows by columns, see
+    `unmask.interpret.effects.patching.Patching`. ``words`` names the target, which is ``clean`` on the first
+    text and ``corrupted`` on the second."""
+
+    part: Part
+    target: str
+    token: int | None
+    words: str
+    unit: str
+    clean: float
+    corrupted: float
+
+
+@dataclass(frozen=True)
+class PatchingRequest(PageRequest):
+    """The second text with one state of the first at a time: which brings the first one's prediction back.
+
+    Without ``id``, of the word in the first text or the class predicted for it. ``part`` is residual (levels
+    by tokens), attention_output or feedforward_output (layers by tokens), or head_output (layers by heads).
+    """
+
+    path = "change/{before}/{after}/patching"
+    answer = Arrays[PatchingMeta]
+
+    before: str
+    after: str
+    part: Part
+    target: Target
+    token: int | None = None
+    id: int | None = None
 
 
 @dataclass(frozen=True)
@@ -178,6 +214,9 @@ class SegmentsRequest(PageRequest):
     text: str
 
 
+PARTS: tuple[Part, ...] = get_args(Part)
+
+
 def texts(context: AppContext, request: Request) -> Answer:
     """``GET change/{before}/{after}``: cosine (L + 1, P)."""
     before, after = _both(context, request)
@@ -255,6 +294,33 @@ def fill(context: AppContext, request: Request) -> Answer:
         )
 
     return json_answer(after.analyse(("change fill", before.id, token, top), predict))
+
+
+def patching(context: AppContext, request: Request) -> Answer:
+    """``GET change/{before}/{after}/patching?part=&target=&token=&id=``: values and effect."""
+    before, after = _both(context, request)
+    if len(before) != len(after):
+        raise cannot(
+            f"the texts have {len(before)} and {len(after)} tokens, and states are exchanged token by token; "
+            "replace a word by another of as many tokens"
+        )
+    question, part = target_query(before, request), request.choice("part", PARTS)
+    other = before.view
+
+    def measure(view: AttentionView, watch: Watch) -> tuple[str, Patching]:
+        query = ask(before, other, question, watch)
+        cache = view.cache
+        if question.kind == "word":
+            assert question.token is not None
+            cache = masked_at(after, view, question.token, watch)
+        return query.words, patch_activations(query.cache, cache, query.target, part=part, watch=watch)
+
+    try:
+        words, found = after.analyse(("patching", before.id, question, part), measure)
+    except InvalidRequest as error:
+        raise cannot(str(error)) from None
+    meta = PatchingMeta(part, question.kind, question.token, words, found.unit, found.clean, found.corrupted)
+    return array_answer({"values": found.values, "effect": found.effect}, meta)
 
 
 def guesses(session: TextSession, request: Request) -> Answer:
@@ -368,6 +434,7 @@ ROUTES = (
     Route.get(HeadChangeRequest, heads),
     Route.get(GlobalChangeRequest, global_tokens),
     Route.get(PredictionChangeRequest, fill),
+    Route.get(PatchingRequest, patching),
     Route.get(GuessesRequest, of_text(guesses)),
     Route.get(SegmentsRequest, of_text(segments)),
 )

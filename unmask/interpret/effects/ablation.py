@@ -21,7 +21,8 @@ from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest, NonFiniteResult
 from unmask.interpret.activation_cache import ActivationCache
 from unmask.interpret.attention.rows import LayerRows
-from unmask.interpret.effects.target import AttributionTarget, Change, InterventionRun, TargetScore
+from unmask.interpret.effects.intervention import Change, InterventionRun
+from unmask.interpret.effects.target import AttributionTarget, TargetScore
 from unmask.interpret.watch import Watch, unwatched
 
 How = Literal["zero", "mean"]

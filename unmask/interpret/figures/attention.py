@@ -199,6 +199,56 @@ def arcs_figure(
     return figure
 
 
+def grid_figure(
+    values_RC: NDArray[np.float64],
+    rows: Sequence[str],
+    columns: Sequence[str],
+    axes_names: tuple[str, str],
+    label: str,
+    *,
+    width: float = COLUMN,
+) -> "Figure":
+    """Effects of interventions as a grid, such as tokens by layers: 0 is pale and 1 dark.
+
+    Args:
+        values_RC: one number for each cell; none (NaN) is left blank, and what is beyond 0 and 1 has the
+            color of the nearer end.
+        rows: their names.
+        columns: their names.
+        axes_names: what a row is and what a column is.
+        label: the quantity and its unit.
+        width: inches.
+
+    Raises:
+        MissingExtra: matplotlib is not installed.
+    """
+    count, height = len(rows), width * min(3.0, max(0.4, 0.8 * len(rows) / max(len(columns), 8)))
+    with paper_style():
+        figure = new_figure(width, height)
+        axes = figure.add_subplot()
+        cells = axes.pcolormesh(
+            np.arange(len(columns) + 1) - 0.5,
+            np.arange(count + 1) - 0.5,
+            values_RC,
+            cmap=attention_colors(),
+            vmin=0,
+            vmax=1,
+            rasterized=count > MOST_VECTORS,
+        )
+        axes.invert_yaxis()
+        size = min(7.0, 0.75 * POINTS * height / count)
+        if size >= SMALLEST_TYPE:
+            axes.set_yticks(range(count), rows, fontsize=size)
+        axes.set_xticks(range(len(columns)), columns, fontsize=7)
+        axes.tick_params(length=0)
+        axes.set_ylabel(axes_names[0])
+        axes.set_xlabel(axes_names[1])
+        bar = figure.colorbar(cells, ax=axes, shrink=0.6, pad=0.02, aspect=28)
+        bar.outline.set_visible(False)
+        bar.set_label(label)
+    return figure
+
+
 def layers_figure(
     series: Mapping[str, Sequence[float]],
     label: str,

@@ -18,6 +18,7 @@ import type {
   Lens,
   LiveMeta,
   Overview,
+  PatchingMeta,
   Patterns,
   PredictionChange,
   Projection,
@@ -68,9 +69,14 @@ export const textAnalyses = (given: { text: string }) =>
 export const analyses = () =>
   json<UnderwayList>({ path: 'analyses' });
 
-/** What the model did with the text, from the layers that are measured: one sentence and figures each. */
-export const findings = (given: { text: string }) =>
-  json<Overview>({ path: 'texts/{text}/findings', grows: true }, given);
+/**
+ * What the model did with the text, from the layers that are measured: one sentence and figures each.
+ *
+ * They are ranked by the texts of the corpus that are read; `compared` of a finding says how many. The
+ * page gives in `texts` how many it knows to be read, or nothing: a path has one answer.
+ */
+export const findings = (given: { text: string; texts?: number | null }) =>
+  json<Overview>({ path: 'texts/{text}/findings', query: ['texts'], grows: true }, given);
 
 /**
  * Findings that need the model to run again: ablated heads, a masked word, the similarity of layers.
@@ -80,7 +86,12 @@ export const findings = (given: { text: string }) =>
 export const measuredFindings = (given: { text: string; token?: number | null }) =>
   json<Overview>({ path: 'texts/{text}/findings/measured', query: ['token'] }, given);
 
-/** (L, H) of each statistic; 0 where it is not measured, or where there is no head. */
+/**
+ * (L, H) of each statistic; 0 where it is not measured, or where there is no head.
+ *
+ * `label` names a head by what it does beyond special tokens, `special_mass` is what these get of the
+ * other tokens' attention.
+ */
 export const heads = (given: { text: string }) =>
   arrays<HeadsMeta>({ path: 'texts/{text}/heads', grows: true }, given);
 
@@ -139,10 +150,11 @@ export const residual = (given: { text: string }) =>
 /**
  * A text of at most `MAX_LIVE_TOKENS` tokens, read at once and not held; `model` is its number.
  *
- * The answer is a `LiveReading`.
+ * The answer is a `LiveReading`: `states`, `attention`, `norms` and `words`. With
+ * `future="hidden"` every token attends to itself and to earlier ones alone, see `causal_twin`.
  */
-export const live = (given: { model: number; text: string; pair?: string | null }) =>
-  arrays<LiveMeta>({ path: 'live', query: ['model', 'text', 'pair'] }, given);
+export const live = (given: { model: number; text: string; pair?: string | null; future?: 'shown' | 'hidden' }) =>
+  arrays<LiveMeta>({ path: 'live', query: ['model', 'text', 'pair', 'future'], defaults: { future: 'shown' } }, given);
 
 /** Attention rollout; without a token, of all tokens weighted equally. */
 export const rollout = (given: { text: string; token: number | null; fusion: 'mean' | 'max' | 'min' | 'norm' }) =>
@@ -152,9 +164,11 @@ export const rollout = (given: { text: string; token: number | null; fusion: 'me
  * Gradient attribution for a target; without `id`, for the word in the text or the predicted class.
  *
  * `classes`: pairs `token:class` with commas between them, of a head for tokens, whose logits are added.
+ * Without `method`, it is chefer; `baseline` (zero, mask or pad) and `steps` are those of integrated
+ * gradients.
  */
-export const attribution = (given: { text: string; token: number | null; target: 'word' | 'class' | 'embedding'; id?: number | null; classes?: string | null }) =>
-  arrays<RelevanceMeta>({ path: 'texts/{text}/relevance', query: ['token', 'target', 'id', 'classes'] }, given);
+export const attribution = (given: { text: string; token: number | null; target: 'word' | 'class' | 'embedding'; id?: number | null; classes?: string | null; method?: 'chefer' | 'attention_x_gradient' | 'input_x_gradient' | 'integrated_gradients' | null; baseline?: string | null; steps?: number | null }) =>
+  arrays<RelevanceMeta>({ path: 'texts/{text}/relevance', query: ['token', 'target', 'id', 'classes', 'method', 'baseline', 'steps'] }, given);
 
 /** The words of a text. */
 export const words = (given: { text: string }) =>
@@ -224,6 +238,15 @@ export const globalChange = (given: { before: string; after: string }) =>
 export const predictionChange = (given: { before: string; after: string; token: number; top?: number }) =>
   json<PredictionChange>({ path: 'change/{before}/{after}/fill', query: ['token', 'top'], defaults: { top: 8 } }, given);
 
+/**
+ * The second text with one state of the first at a time: which brings the first one's prediction back.
+ *
+ * Without `id`, of the word in the first text or the class predicted for it. `part` is residual (levels
+ * by tokens), attention_output or feedforward_output (layers by tokens), or head_output (layers by heads).
+ */
+export const patching = (given: { before: string; after: string; part: 'residual' | 'attention_output' | 'feedforward_output' | 'head_output'; target: 'word' | 'class' | 'embedding'; token?: number | null; id?: number | null }) =>
+  arrays<PatchingMeta>({ path: 'change/{before}/{after}/patching', query: ['part', 'target', 'token', 'id'] }, given);
+
 /** What the model would write in place of the word of a token, however many tokens it has. */
 export const guesses = (given: { text: string; token: number; top?: number }) =>
   json<Guesses>({ path: 'texts/{text}/guesses', query: ['token', 'top'], defaults: { top: 8 } }, given);
@@ -236,7 +259,10 @@ export const segments = (given: { text: string }) =>
 export const corpus = (given: { model: number }) =>
   json<CorpusState>({ path: 'corpus/{model}' }, given);
 
-/** Means over the queries of all texts, (L, H), and the share of texts with each label, (L, H, B). */
+/**
+ * Means over the queries of all texts, (L, H), the share of texts with each label, (L, H, B), and
+ * `label`: what each head is called, see `CorpusStatistics.label`.
+ */
 export const corpusHeads = (given: { model: number; texts: number }) =>
   arrays<CorpusHeadsMeta>({ path: 'corpus/{model}/heads', query: ['texts'] }, given);
 

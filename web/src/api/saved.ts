@@ -20,6 +20,8 @@ export interface SavedPage {
   answers: Record<string, SavedAnswer>;
   /** What the numbers were made with, in one line. */
   stamp: string;
+  /** Ids of the views that it holds; files of before have none here, and hold what was looked at. */
+  views?: readonly string[];
 }
 
 export class SavedSource implements Source {
@@ -34,6 +36,11 @@ export class SavedSource implements Source {
   /** Paths of the texts in this file, `texts/{id}`. */
   get texts(): string[] {
     return Object.keys(this.page.answers).filter((path) => /^texts\/[^/?]+$/.test(path));
+  }
+
+  /** Whether it holds short texts of the first view. */
+  get readsLive(): boolean {
+    return Object.keys(this.page.answers).some((path) => path.startsWith('live?'));
   }
 
   async get(path: string): Promise<Answer> {
@@ -53,7 +60,7 @@ export class SavedSource implements Source {
   /** What shows the same text live, for a shell. A long text is left out, to be pasted into the page. */
   get command(): string {
     const reads = this.texts.map((path) => JSON.parse(this.page.answers[path]?.data ?? '{}') as TextRead);
-    const models = reads.map(({ model, revision }) => (model === DEFAULT_NAME && revision === null ? 'default' : model));
+    const models = reads.map(commandName);
     const text = new URLSearchParams(this.page.hash.replace(/^#/, '')).get('text') ?? '';
     const typed = text === '' || text.length > LONGEST_IN_SHELL ? [] : [`'${text.replaceAll("'", "'\\''")}'`];
     return ['unmask explore', ...typed, ...new Set(models.map((model) => `--model ${model}`))].join(' ');
@@ -62,6 +69,11 @@ export class SavedSource implements Source {
   private notSaved(): Refused {
     return new Refused(404, problem('NotSaved', `this is not saved in this file; open it live with: ${this.command}`));
   }
+}
+
+/** What a model is called on the command line. */
+export function commandName({ model, revision }: { model: string; revision: string | null }): string {
+  return model === DEFAULT_NAME && revision === null ? 'default' : model;
 }
 
 function bytesOf(answer: SavedAnswer): ArrayBuffer {

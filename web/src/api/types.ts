@@ -247,6 +247,8 @@ export interface Finding {
   matrix: number[][];
   edges: Edge[];
   window: [number, number];
+  surprise: number | null;
+  compared: number;
 }
 
 /** What a model did with one text. A finding that does not hold for the text is left out. */
@@ -349,11 +351,27 @@ export interface Rollout {
   token: number | null;
 }
 
-/** Of an attribution: values (N,), by_layer (L, N). `target` names the target. */
+/** How well integrated gradients add up to what they explain, in the target's units. */
+export interface Completeness {
+  baseline: string | number;
+  steps: number;
+  at_text: number;
+  at_baseline: number;
+  gap: number;
+}
+
+/**
+ * Of an attribution: values (N,), and of a method about attention by_layer (L, N). `target` names the
+ * target. `baseline` and `completeness` are those of integrated gradients.
+ */
 export interface RelevanceMeta {
   token: number | null;
   target: string;
   words: string;
+  method: string;
+  unit: string;
+  baseline: string | null;
+  completeness: Completeness | null;
 }
 
 /** The words of a text and the tokens of each. */
@@ -664,6 +682,21 @@ export interface PredictionChange {
   own_before: number;
   own_after: number;
   predictions: ChangedPrediction[];
+}
+
+/**
+ * Of `patching`: values and effect, rows by columns, see
+ * `unmask.interpret.effects.patching.Patching`. `words` names the target, which is `clean` on the first
+ * text and `corrupted` on the second.
+ */
+export interface PatchingMeta {
+  part: string;
+  target: string;
+  token: number | null;
+  words: string;
+  unit: string;
+  clean: number;
+  corrupted: number;
 }
 
 /**
