@@ -114,18 +114,19 @@ def live_model(model: "Model", weights: LiveWeights = "int8", *, index: int = 0)
     return text
 
 
-DIGITS = np.frombuffer(
-    b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;,=>?@^_`{|}~", np.uint8
-)
-"""Those of base 85 in Python and Git, with a comma for "<", which could end the element of the page."""
+DIGITS = np.array([code for code in range(32, 127) if chr(code) != "<"], np.uint8)
+"""Printable ASCII without what could end the element of the page."""
 
 
 def as_text(data: bytes) -> str:
-    """Five characters for every four bytes; `len(data)` and a colon come before them."""
-    whole = np.frombuffer(data + bytes(-len(data) % 4), ">u4").astype(np.uint32)
-    digits = np.empty((len(whole), 5), np.uint8)
-    for place in range(4, -1, -1):
-        whole, rest = np.divmod(whole, 85)
+    """Eleven characters for every nine bytes, a number in base 94, after `len(data)` and a colon."""
+    bytes_ = np.frombuffer(data + bytes(-len(data) % 9), np.uint8).reshape(-1, 3, 3).astype(np.uint32)
+    limbs = bytes_[..., 0] << 16 | bytes_[..., 1] << 8 | bytes_[..., 2]
+    digits = np.empty((len(limbs), 11), np.uint8)
+    for place in range(10, -1, -1):
+        rest = np.zeros(len(limbs), np.uint32)
+        for limb in limbs.T:
+            limb[:], rest = np.divmod((rest << 24) + limb, 94)
         digits[:, place] = DIGITS[rest]
     return f"{len(data)}:{digits.tobytes().decode('ascii')}"
 
