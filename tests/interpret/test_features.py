@@ -109,11 +109,17 @@ def test_dead_latents_learn_what_is_missing():
     low[dead_F] = -20.0
     both, _ = module._loss(x_BD, (encoder_FD, low, learned_FD), 3, dead_F)
     assert both.item() == pytest.approx(alone.item() + 1 / 32, rel=1e-5)  # they fill nothing
-    low[dead_F] = -1e-3
-    slack, _ = module._loss(x_BD, (encoder_FD, low, learned_FD), 3, dead_F)
-    (gradient_FD,) = torch.autograd.grad(slack, [learned_FD])
-    assert (gradient_FD[dead_F] != 0).any()
-    assert slack.item() < both.item()
+    low[dead_F] = -0.6  # at some tokens above 0, and seldom among the three that are largest
+    before, _ = module._loss(x_BD, (encoder_FD, low, learned_FD), 3, dead_F)
+    (gradient_FD,) = torch.autograd.grad(before, [learned_FD])
+    first, _ = module._loss(x_BD, (encoder_FD, low, learned_FD), 3, torch.zeros_like(dead_F))
+    (of_first_FD,) = torch.autograd.grad(first, [learned_FD])
+    added_FD = gradient_FD - of_first_FD
+    assert (added_FD[dead_F] != 0).any()
+    torch.testing.assert_close(added_FD[~dead_F], torch.zeros_like(added_FD[~dead_F]), atol=1e-7, rtol=0)
+    after, _ = module._loss(x_BD, (encoder_FD, low, learned_FD - 0.5 * added_FD), 3, dead_F)
+    rest, _ = module._loss(x_BD, (encoder_FD, low, learned_FD - 0.5 * added_FD), 3, torch.zeros_like(dead_F))
+    assert (after - rest).item() < (before - first).item()
 
 
 def by_hand(width, features=6, active=3):

@@ -11,7 +11,6 @@ from unmask.explorer.routes import (
     live,
     maps,
     scaling,
-    search,
     session,
     tasks,
     tour,
@@ -35,7 +34,6 @@ ROUTES: tuple[Route, ...] = (
     *geometry.ROUTES,
     *scaling.ROUTES,
     *tour.ROUTES,
-    *search.ROUTES,
 )
 
 REQUESTS: tuple[type[PageRequest], ...] = tuple(
