@@ -35,6 +35,7 @@ ALL_OUT = ROOT / "runs" / "pictures"
 WIDTH = 1340
 SIZES = {"wide": (1440, 900), "tablet": (1024, 768), "phone": (390, 844)}
 MOST_BYTES = 300_000
+BROWSERS = ("chromium", "chromium-headless-shell", "google-chrome")
 PATIENCE_MS = 900_000
 STILL_MS = 1200
 SETTLED = """() => !document.querySelector('[data-testid=progress], [aria-busy=true]')
@@ -115,6 +116,7 @@ QUESTION = {"search.text": "how is memory measured"}
 TOUR = {"text": BANKS, "tour.skip": 1}
 EDITED = {"text": BANKS.replace("muddy", "closed"), "against": BANKS}
 PICTURES = {
+    "start": Picture("start", {}, 980),
     "overview": Picture("overview", {"text": BANKS}, 1120),
     "overview-dark": Picture("overview", {"text": BANKS, "theme": "dark"}, 1120),
     "search": Picture("search", QUESTION, 960),
@@ -276,7 +278,7 @@ def main() -> None:
     chosen = {name: known[name] for name in asked.names or known}
     with sync_playwright() as play:
         browser = play.chromium.launch(
-            executable_path=shutil.which("chromium") or shutil.which("google-chrome"), args=["--no-sandbox"]
+            executable_path=next(filter(None, map(shutil.which, BROWSERS)), None), args=["--no-sandbox"]
         )
         for view in ("", "search", "gallery"):
             of_view = {

@@ -11,8 +11,6 @@ const outDir = fileURLToPath(new URL('../unmask/explorer/static', import.meta.ur
 export default defineConfig({
   root,
   plugins: [svelte({ compilerOptions: { cssHash: scopeNames(root) } }), withoutHydration(), notices(), manifest(root)],
-  // Its `browser` field names a file of CommonJS, of which nothing can be left out.
-  resolve: { alias: { gifenc: 'gifenc/dist/gifenc.esm.js' } },
   build: {
     outDir,
     emptyOutDir: true,

@@ -27,7 +27,7 @@ SOURCES = (
 )
 """As in web/manifest.js."""
 
-MAX_GZIP_BYTES = 224_000
+MAX_GZIP_BYTES = 230_000
 
 
 def source_hash():
@@ -70,7 +70,7 @@ def test_the_licences_of_the_packages_in_the_page_come_with_it():
     """Of those whose modules are in the build; each is one that asks for its text and nothing else."""
     text = (STATIC / "LICENSES.txt").read_text()
     packages = dict(re.findall(r"^(\S+) \d+\.\d+\.\d+\S* \((.+)\)$", text, re.MULTILINE))
-    assert {"svelte", "gifenc"} <= set(packages)
+    assert "svelte" in packages
     assert set(packages.values()) <= {"MIT", "ISC", "BSD-3-Clause", "0BSD"}
     assert text.lower().count("permission") >= len(packages)
     if WEB.is_dir():
@@ -101,8 +101,8 @@ def test_the_lock_names_no_registry():
             "views/list.ts",
             (
                 "import Overview from './overview/Overview.svelte';",
-                "GROUPS = ['Search', 'Look', 'Explain', 'Compare', 'Measure', 'Tour'] as const;",
-                "needs: 'text' | 'two' | 'index' | 'none';",
+                "GROUPS = ['Start', 'Look', 'Search', 'Compare', 'Measure', 'Tour'] as const;",
+                "needs: 'text' | 'two' | 'index' | 'live' | 'none';",
                 'id: "wall", group: "Measure", title: "Length scaling", key: "l",',
             ),
         ),

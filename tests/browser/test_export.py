@@ -121,11 +121,14 @@ def test_a_web_page_shows_the_same_without_a_network(page, browser, live, tmp_pa
         assert file.get_by_test_id("save-html").count() == 0
         file.keyboard.press("h")
         file.get_by_text("Table", exact=True).first.wait_for()
-        # What is not in the file says how to see it.
+        # Every view of a short text is in the file, and no tab leads elsewhere.
         file.keyboard.press("p")
-        file.get_by_test_id("paths-answer-problem").wait_for()
-        words = file.get_by_test_id("paths-answer-problem").inner_text()
-        assert f"unmask explore '{TEXT}' --model fake" in words
+        settle(file, "paths")
+        assert file.get_by_test_id("paths-answer-problem").count() == 0
+        assert file.get_by_role("tablist", name="Views").inner_text().split() == ["Look", "Measure"]
+        # What is asked beyond that says how to see it.
+        file.evaluate("location.hash = location.hash.replace('view=paths', 'view=wall')")
+        file.get_by_text(f"unmask explore '{TEXT}' --model fake").first.wait_for()
 
 
 def test_a_saved_map_and_page_hold_every_head(page, browser, live, tmp_path):
@@ -381,12 +384,12 @@ MISSING = """
 def test_a_report_is_whole_in_every_view(browser, tmp_path):
     """The page asks for nothing but what Python put into the file."""
     from unmask.cli.look.report import report
-    from unmask.explorer.page import VIEWS
+    from unmask.explorer.page import SAVED, VIEWS
 
     other = FakeModel("other", seed=1).checkpoint.source.folder
     path = tmp_path / "report.html"
     models = [str(FakeModel().checkpoint.source.folder), str(other)]
-    keys = {view.id: view.key for view in VIEWS if view.needs != "index" and view.id != "map"}
+    keys = {view.id: view.key for view in VIEWS if view.id in SAVED and view.id != "map"}
     # Characters that an address may spell in more than one way.
     report(f"{TEXT} ~*+'", output=path, model=models, head=2, token=3, views=",".join(("map", *keys)))
     with opened_file(browser, path) as file:

@@ -98,13 +98,13 @@ def test_by_keyboard_alone_through_all_views(browser, house):
         for key, view in KEYS.items():
             page.keyboard.press(key)
             settle(page, view)
-            assert page.locator("[role=tab][aria-selected=true]").get_attribute("data-tab") == view
+            assert page.locator("[data-tab][aria-selected=true]").get_attribute("data-tab") == view
             stops = tab_through(page)
             assert [stop["what"] for stop in stops if not stop["shown"]] == [], view
             # The page ends with the view's own last control, not before it.
             assert stops[-1]["inside"] or view == "compare", view
             # Tab has left the page for the browser's own controls.
-            page.locator("[role=tab][aria-selected=true]").focus()
+            page.locator("[data-tab][aria-selected=true]").focus()
         page.keyboard.press("h")
         settle(page, "heads")
         page.locator('[data-layer="2"][data-head="1"]').focus()
@@ -115,7 +115,7 @@ def test_by_keyboard_alone_through_all_views(browser, house):
         page.get_by_role("dialog").wait_for()
         page.keyboard.press("Escape")
         page.locator("dialog").wait_for(state="detached")
-        page.locator("[role=tab][aria-selected=true]").focus()
+        page.locator("[data-tab][aria-selected=true]").focus()
         page.keyboard.press("ArrowRight")
         settle(page, "flow")
         assert page.evaluate("document.activeElement.id") == "tab-flow"

@@ -155,7 +155,7 @@ def test_a_model_without_a_map_keeps_its_other_views(page, fake_explorer):
     look(page, fake_explorer, "map")
     page.get_by_test_id("no-maps").wait_for()
     assert "It mixes tokens by sums." in page.get_by_test_id("no-maps").inner_text()
-    page.locator("#tab-tokens").click()
+    page.locator("[data-group=Measure]").click()
     page.get_by_test_id("strip").wait_for()
     page.locator("#tab-compare").click()
     page.get_by_test_id("needs-two").wait_for()

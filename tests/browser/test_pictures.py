@@ -39,6 +39,7 @@ def test_the_words_of_the_tour_are_the_text_of_the_page(page, fake_explorer):
     page.wait_for_function("() => location.hash.includes('text=bank')")
     settle(page, "tour")
     address_says(page, text="bank muddy bank")
+    page.locator("[data-group=Look]").click()
     page.locator("[data-tab=map]").click()
     settle(page, "map")
     assert page.locator("[data-token]").all_inner_texts()[1:-1] == ["bank", "muddy", "bank"]

@@ -227,7 +227,7 @@ def test_without_an_index_there_is_no_search(page, fake_explorer):
 
 def test_a_search_is_saved_as_tables_and_code_and_not_as_a_page(searched, index):
     page = searched()
-    page.get_by_role("button", name="Save").click()
+    page.get_by_role("button", name="Share").click()
     page.get_by_test_id("python").wait_for()
     assert page.get_by_test_id("save-html").count() == 0
     found = {}

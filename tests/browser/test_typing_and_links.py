@@ -1,6 +1,7 @@
 """Links that open, a page that says when its server was started again, and keys that stay in the box."""
 
 import re
+import shlex
 from urllib.parse import quote
 
 import pytest
@@ -10,6 +11,7 @@ from looking import greeted
 
 from tests.browser.test_export import close
 from tests.support.waiting import wait_until
+from unmask.explorer.server.server import _address
 
 SHORT = "the river bank was muddy"
 PLACE = f"#v=2&layer=1&head=2&text={quote(SHORT)}"
@@ -29,7 +31,7 @@ def copied(page, link):
     """What a button of the export menu puts on the clipboard."""
     page.keyboard.press("e")
     page.get_by_test_id(link).click()
-    page.get_by_text("The link is copied.").wait_for()
+    page.get_by_text(re.compile("^The (link|command) is copied.$")).wait_for()
     close(page)
     return page.evaluate("navigator.clipboard.readText()")
 
@@ -42,12 +44,12 @@ def unlock(page, pasted):
 
 @pytest.fixture
 def linked(browser, fake_explorer):
-    """A page with a text, and what its two links are."""
+    """A page with a text, and the link and the command that it copies."""
     grants = {"permissions": ["clipboard-read", "clipboard-write"]}
     with opened(browser, expected_errors=["401"], **grants) as page:
         page.goto(fake_explorer.url + PLACE)
         page.wait_for_selector(MAP)
-        yield page, copied(page, "copy-link"), copied(page, "copy-share")
+        yield page, copied(page, "copy-link"), copied(page, "copy-command")
 
 
 def test_the_copied_link_opens_in_another_tab(linked):
@@ -59,11 +61,18 @@ def test_the_copied_link_opens_in_another_tab(linked):
     assert TOKEN not in other.url
 
 
-def test_the_link_to_share_has_no_token_and_asks_for_one(linked, fake_explorer):
-    page, _, link = linked
-    assert TOKEN not in link
+def test_the_command_to_share_has_no_token_and_opens_the_same_view(linked, fake_explorer):
+    page, _, command = linked
+    assert TOKEN not in command
+    name, explore, *options = shlex.split(command)
+    assert (name, explore, options[:2]) == ("unmask", "explore", ["--model", "fake"])
+    assert options[2] == "--open"
+    opens = _address("127.0.0.1", 80, TOKEN, None, options[3])
+    assert opens == f"http://127.0.0.1:80/?token={TOKEN}{page.evaluate('location.hash')}"
+    # The whole address of a page says the same, and another explorer asks for its token.
+    assert _address("127.0.0.1", 80, TOKEN, None, page.url) == opens
     other = page.context.new_page()
-    other.goto(link)
+    other.goto(fake_explorer.origin + "/" + options[3])
     other.get_by_test_id("locked").wait_for()
     for wrong, words in (
         ("not that", "neither an address nor a token"),

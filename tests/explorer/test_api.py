@@ -185,6 +185,9 @@ def test_statistics_of_heads(asking, text_id, dense):
     assert tuple(meta["classes"]) == CLASSES
     np.testing.assert_allclose(arrays["classes"][..., 0], np.einsum("lhnn->lh", dense) / length, rtol=1e-4)
     assert arrays["label"].max() < len(meta["labels"])
+    # What is named beyond special tokens, the first and the last, has the share of these beside it.
+    resting = dense[:, :, 1:-1][..., [0, -1]].sum(-1).mean(-1)
+    np.testing.assert_allclose(arrays["special_mass"], resting, rtol=1e-4)
 
 
 def test_statistics_of_one_head(asking, text_id, dense):

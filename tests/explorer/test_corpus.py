@@ -12,6 +12,7 @@ from tests.support.waiting import wait_until
 from unmask.errors import OutputError
 from unmask.explorer import Api
 from unmask.interpret.attention.head_distances import head_distances
+from unmask.interpret.attention.layer_statistics import LABELS
 from unmask.interpret.corpus import measure
 from unmask.interpret.corpus.batch import PATTERNS, EqualLengthBatch
 from unmask.interpret.corpus.texts import Corpus
@@ -52,6 +53,8 @@ def test_statistics_and_examples_are_those_of_python(asked, model):
     assert meta["texts"] == 5
     for name in ("entropy", "entropy_share", "distance", "classes", "labels"):
         np.testing.assert_allclose(arrays[name], getattr(expected, name), rtol=1e-5)
+    called = [[LABELS[label] for label in row] for row in arrays["label"]]
+    assert called == [[expected.label(layer, head)[0] for head in range(HEADS)] for layer in range(LAYERS)]
     answer = asked.json("corpus/0/head/2/1?texts=5")
     assert [pattern["pattern"] for pattern in answer["patterns"]] == list(PATTERNS)
     for pattern in answer["patterns"]:

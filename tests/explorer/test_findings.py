@@ -5,13 +5,18 @@ import time
 
 import pytest
 
+from tests.explorer.conftest import Asking
 from tests.support.explorable import FakeModel
-from tests.support.waiting import HANG_SECONDS
+from tests.support.waiting import HANG_SECONDS, wait_until
 from unmask.errors import InvalidRequest
 from unmask.explorer import Api
 from unmask.explorer.export.views import ViewSelection, view_paths
 from unmask.explorer.page import EXAMPLES
+from unmask.explorer.sessions import background
 from unmask.explorer.sessions import texts as texts_module
+from unmask.interpret.corpus.batch import EqualLengthBatch
+from unmask.interpret.corpus.measure import kept_totals
+from unmask.interpret.corpus.texts import Corpus
 from unmask.interpret.effects.ablation import ablate_each
 from unmask.interpret.effects.target import Embedding
 from unmask.interpret.overview.overview import attention_findings
@@ -37,6 +42,65 @@ def test_findings_are_those_of_python(asking, text_id, model):
     for one, other in zip(answer["findings"], expected.findings, strict=True):
         assert one["sentence"] == other.sentence
         assert one["value"] == pytest.approx(other.value, rel=1e-5)
+
+
+OTHERS = ["a river, a bank!", "the text was another text.", "the bank and the bank", "a a a a"]
+
+
+def other_texts(model, cache):
+    return Asking(Api([model], corpus=Corpus.of_strings(OTHERS, "mine"), corpus_cache=cache))
+
+
+def test_findings_are_ranked_by_the_texts_that_are_read(model, tmp_path):
+    """Before the corpus is read they are there too, and say that they were compared with nothing."""
+    view = model.attention(RIVER)
+    expected = attention_findings(view, view.statistics(), model.attention_over(OTHERS).figures).findings
+    asking = other_texts(model, tmp_path)
+    text = asking.measured(RIVER)
+    first = asking.json(f"texts/{text}/findings")["findings"]
+    assert {(one["surprise"], one["compared"]) for one in first} == {(None, 0)}
+    asking.json("corpus/0", "POST", {})
+    wait_until(lambda: asking.json("corpus/0")["phase"] == "done")
+    ranked = asking.json(f"texts/{text}/findings?texts=4")["findings"]
+    assert [(one["kind"], one["surprise"], one["compared"]) for one in ranked] == [
+        (one.kind, one.surprise, one.compared) for one in expected
+    ]
+    assert {one["compared"] for one in ranked} == {0, len(OTHERS)}
+    asking.api.close()
+
+
+def test_what_an_earlier_launch_kept_is_compared_with_and_nothing_waits_for_it(model, tmp_path, monkeypatch):
+    first = other_texts(model, tmp_path)
+    first.json("corpus/0", "POST", {})
+    wait_until(lambda: first.json("corpus/0")["phase"] == "done")
+    first.api.close()
+    let = threading.Event()
+
+    def slow(*arguments):
+        let.wait(HANG_SECONDS)
+        return kept_totals(*arguments)
+
+    monkeypatch.setattr(background, "kept_totals", slow)
+    monkeypatch.setattr(EqualLengthBatch, "run", None)
+    again = other_texts(FakeModel(), tmp_path)
+    text = again.measured(RIVER)
+
+    def compared():
+        return {one["compared"] for one in again.json(f"texts/{text}/findings")["findings"]}
+
+    assert compared() == compared() == {0}
+    let.set()
+    wait_until(lambda: compared() == {0, len(OTHERS)})
+    assert again.json("corpus/0")["phase"] == "none"
+    again.api.close()
+
+
+def test_weights_that_look_untrained_are_not_measured_either():
+    asking = Asking(Api([FakeModel("blank", initializer_range=0.02)]))
+    text = asking.measured(RIVER)
+    assert kinds(asking.json(f"texts/{text}/findings")) == ["labels"]
+    assert kinds(asking.json(f"texts/{text}/findings/measured")) == []
+    asking.api.close()
 
 
 def test_heads_are_measured_for_a_word_where_the_model_predicts_words(asking, text_id, model):

@@ -92,6 +92,8 @@ EXAMPLE = {
     },
     **{"rows": (0, 2), "columns": (1, 3), "weight": "norm", "pool": "mean", "fusion": "norm", "how": "mean"},
     "over": "layer_mean",
+    "pair": "the bank",
+    "future": "hidden",
     **{"part": "all", "epsilon": 0.25, "target": "word", "random": "no", "word": "bank"},
     **{"chapter": "handshake", "classes": None, "method": "pca", "basis": "shared"},
     **{"k": 3, "mode": "dense", "unit": "document", "why": "shares"},

@@ -20,6 +20,7 @@ from unmask.interpret.corpus.batch import DISTANT, PATTERNS, ROWS, EqualLengthBa
 from unmask.interpret.corpus.measure import find_examples, measure_corpus
 from unmask.interpret.corpus.statistics import NONE, HeadTotals, cache_file
 from unmask.interpret.corpus.texts import Corpus, CorpusText, read_corpus, shipped_corpus
+from unmask.interpret.overview.figures import BatchWords
 from unmask.interpret.watch import unwatched
 from unmask.interpret.words.words import words
 
@@ -39,10 +40,10 @@ def measured(encoder, order=None):
     for length in order or sorted(set(LENGTHS)):
         numbers = [number for number, one in enumerate(LENGTHS) if one == length]
         some = [encodings()[number] for number in numbers]
-        batch = EqualLengthBatch.run(encoder, some, unwatched)
+        batch, words = EqualLengthBatch.run(encoder, some, unwatched), BatchWords.of(some)
         for layer in range(len(mixers)):
-            totals.add(layer, *batch.attention(layer), relations(some), np.array(numbers))
-        totals.count(len(some), length)
+            totals.add(layer, *batch.attention(layer), relations(some), np.array(numbers), words=words)
+        totals.count(len(some), length, words.drifts(batch.states))
     return totals
 
 
@@ -211,6 +212,22 @@ def test_means_are_over_queries(model):
     np.testing.assert_allclose(found.entropy, expected, rtol=1e-4)
     np.testing.assert_allclose(found.labels.sum(-1), 1)
     np.testing.assert_allclose(found.classes[..., CLASSES.index("first")] <= 1, True)
+
+
+def test_a_head_is_called_by_a_sink_only_if_it_does_nothing_else(model):
+    found = read(model)
+
+    def called(**texts):
+        found.totals.labels_LHB[0, 0] = [texts.get(name, 0) for name in LABELS]
+        return found.label(0, 0)
+
+    assert called(first=5, repeat=1) == ("repeat", pytest.approx(1 / 6))
+    assert called(special=5, previous=1) == ("previous", pytest.approx(1 / 6))
+    # Neither of these says what the head attends to.
+    assert called(first=4, mixed=1, diffuse=1) == ("first", pytest.approx(4 / 6))
+    assert called(mixed=4, previous=1, first=1) == ("mixed", pytest.approx(4 / 6))
+    found.totals.texts = 11
+    assert called(first=10, repeat=1) == ("first", pytest.approx(10 / 11))
 
 
 def test_a_stopped_pass_goes_on_where_its_last_round_ended(model, monkeypatch, tmp_path):

@@ -18,13 +18,15 @@ from unmask.errors import Cancelled, InvalidRequest
 from unmask.interpret import AttentionView
 from unmask.interpret.activation_cache import ActivationCache
 from unmask.interpret.attention.sinks import sinks
+from unmask.interpret.corpus.statistics import HeadTotals
 from unmask.interpret.effects.ablation import ablate, ablate_each, importance
 from unmask.interpret.effects.target import Embedding, Word
 from unmask.interpret.geometry.cka import cka
 from unmask.interpret.overview import states
-from unmask.interpret.overview.finding import percent
-from unmask.interpret.overview.heads import labels
-from unmask.interpret.overview.overview import ORDER, attention_findings, overview
+from unmask.interpret.overview.figures import COMPARED, TYPICAL, figure, ranked
+from unmask.interpret.overview.finding import Finding, Names, percent
+from unmask.interpret.overview.heads import MeasuredHeads, focused, labels
+from unmask.interpret.overview.overview import attention_findings, looks_untrained, overview
 from unmask.interpret.overview.states import decided_word, most_effective_head
 from unmask.text.masking import masked
 
@@ -159,23 +161,30 @@ def test_the_sink(found, maps, view):
     assert f"{received[0] * len(view):.1f} times" in one.sentence
 
 
-def test_entropies_and_distances(found, maps, view):
-    shares = entropy_shares(maps)
-    one = found["diffuse"]
-    assert np.unravel_index(shares.argmax(), shares.shape) == (one.layer, one.head)
-    assert one.value == pytest.approx(shares.max(), abs=1e-5)
-    of_layers = shares.mean(-1)
+def test_entropy_by_layer(found, maps):
+    of_layers = entropy_shares(maps).mean(-1)
     assert found["layers"].layer == of_layers.argmax()
     assert [bar.value for bar in found["layers"].bars] == pytest.approx(of_layers, abs=1e-5)
     assert f"layer {of_layers.argmin()} focus most" in found["layers"].sentence
-    length = maps.shape[-1]
-    apart = np.abs(np.subtract.outer(np.arange(length), np.arange(length)))
-    distances = (maps * apart).sum(-1).mean(-1)
-    distances[maps[..., view.encoding.special].sum(-1).mean(-1) >= 0.5] = 0
-    far = found["distance"]
-    assert np.unravel_index(distances.argmax(), distances.shape) == (far.layer, far.head)
-    assert far.value == pytest.approx(distances.max(), abs=1e-4)
-    assert far.baseline == pytest.approx(apart.mean())
+
+
+def test_the_most_focused_head(maps, view):
+    """The statistics of all heads but the positional ones, so that another one is the most focused."""
+    shares = entropy_shares(maps)
+    kept = {(2, 9), (3, 4), (5, 5)}
+    least = min(kept, key=lambda head: shares[head])
+    measured = MeasuredHeads(
+        tuple((at, layer) for at, layer in enumerate(view.statistics().layers)), Names(view.encoding)
+    )
+
+    class Few(MeasuredHeads):
+        def ranked(self, values_of):
+            yield from (one for one in super().ranked(values_of) if one[1] in kept)
+
+    (one,) = focused(Few(measured.layers, measured.names))
+    assert (one.layer, one.head) == least
+    assert one.value == pytest.approx(shares[least], abs=1e-5)
+    assert f"its entropy is {percent(shares[least])} of the maximum" in one.sentence
 
 
 def test_labels_are_all_counted(found):
@@ -183,18 +192,56 @@ def test_labels_are_all_counted(found):
     assert sum(bar.value for bar in one.bars) == 72
     numbers = [int(word) for word in one.sentence.replace(",", "").split() if word.isdigit()]
     assert numbers[0] == sum(numbers[1:]) == 72
+    assert one.sentence.startswith("Of 72 heads, taken without special tokens, ")
 
 
-def test_heads_that_are_all_diffuse_are_told_in_one_sentence():
-    def told(*kinds):
-        names = SimpleNamespace(token=lambda _: "[CLS]")
+def test_what_heads_do_is_counted_in_words():
+    def said(*kinds, special=(True, False)):
+        encoding = SimpleNamespace(special=np.array(special))
+        names = SimpleNamespace(token=lambda _: "“The”", encoding=encoding)
         heads = {(0, head): SimpleNamespace(label=kind) for head, kind in enumerate(kinds)}
         (one,) = labels(SimpleNamespace(tokens=50, count=len(kinds), names=names, labels=heads))
         return one.sentence
 
-    even = "All 3 heads spread their attention almost evenly, as untrained weights do."
-    assert told("diffuse", "diffuse", "diffuse") == even
-    assert told("diffuse", "diffuse", "first") == "Of 3 heads, 1 mostly attend to [CLS] and 2 are diffuse."
+    assert said("repeat", "first", "special") == (
+        "Of 3 heads, taken without special tokens, 1 mostly attend to the same token elsewhere and "
+        "2 do little but attend to special tokens."
+    )
+    assert said("first", "mixed", special=(False, False)) == (
+        "Of 2 heads, 1 mostly attend to “The” and 1 have no single pattern."
+    )
+
+
+def test_weights_without_structure_are_said_to_look_untrained_and_nothing_else(monkeypatch):
+    blank = FakeModel("blank", initializer_range=0.02)
+    view = blank.attention("the river bank was muddy and the bank was big")
+    found = overview(view)
+    assert looks_untrained(found)
+    (one,) = found.findings
+    least = view.entropy_share.mean(-1).min()
+    assert one.sentence == (
+        f"All 12 heads are near uniform, with at least {percent(least)} of the maximum entropy: "
+        "these weights look untrained."
+    )
+    # Of some layers it cannot be said, nor of a model with a single head that is not uniform.
+    fresh = blank.attention("the river bank was muddy and the bank was big")
+    fresh.open_statistics().measure(layers=(0, 1))
+    assert not looks_untrained(attention_findings(fresh, fresh.open_statistics()))
+    layer = fresh.open_statistics().layer(2)
+    layer.entropy_share_HN[3] = 0.5
+    assert not looks_untrained(attention_findings(fresh, fresh.open_statistics()))
+
+
+def test_also_names_only_heads_that_do_the_same(view, found):
+    """A head that mostly rests on [CLS] is named by what it does else, and is not told of beside 0.2."""
+    for kind in ("previous", "next", "punctuation"):
+        measured = MeasuredHeads(
+            tuple((at, layer) for at, layer in enumerate(view.statistics().layers)), Names(view.encoding)
+        )
+        for head in measured.giving(kind):
+            assert measured.mass(head, kind) >= 0.5
+        named = [head for head, label in measured.labels.items() if label.label == kind]
+        assert set(measured.giving(kind)) <= set(named)
 
 
 def test_the_layer_that_changes_states_most(found, view):
@@ -321,17 +368,12 @@ def test_split_words(model):
 
 def test_what_does_not_hold_is_left_out(model):
     kinds = {one.kind for one in overview(model.attention("Hi")).findings}
-    assert kinds.isdisjoint(
-        {"previous", "next", "same", "edge", "split", "cka", "sense", "diffuse", "labels"}
-    )
+    assert kinds.isdisjoint({"previous", "next", "same", "edge", "split", "cka", "sense", "labels"})
     once = {one.kind for one in overview(model.attention("Every word here occurs only once.")).findings}
     assert "same" not in once
 
 
-def test_findings_come_in_their_order_and_only_of_measured_layers(view):
-    assert [finding.kind for finding in overview(view).findings] == sorted(
-        (finding.kind for finding in overview(view).findings), key=ORDER.index
-    )
+def test_findings_are_only_of_measured_layers():
     fresh = FakeModel().attention("the river bank was muddy and the bank was")
     none = attention_findings(fresh, fresh.open_statistics())
     assert none.layers_measured == 0
@@ -340,6 +382,114 @@ def test_findings_come_in_their_order_and_only_of_measured_layers(view):
     some = attention_findings(fresh, fresh.open_statistics())
     assert (some.layers, some.layers_measured) == (3, 1)
     assert {finding.layer for finding in some.findings if finding.head is not None} <= {1}
+
+
+def test_without_other_texts_kinds_have_a_fixed_order(view):
+    findings = overview(view).findings
+    assert {(one.surprise, one.compared) for one in findings} == {(None, 0)}
+    typical = [TYPICAL[one.kind] for one in findings]
+    assert typical == sorted(typical, reverse=True)
+    assert {findings[0].kind, findings[1].kind} == {"edge", "same"}
+    assert findings[-1].kind == "previous"
+
+
+OTHERS = (
+    "The boat left the harbor and the boat came back.",
+    "Nobody knew where the old man lived, or why he never spoke.",
+    "She took the money to the bank, and the bank was closed.",
+    "Rain fell on the roof all night.",
+    "“Yes,” he said, “it is late.”",
+)
+
+
+def at_least(model, kind, head, value):
+    """In how many of the texts a head does as much, by the overview's own definition on each text alone."""
+    count = 0
+    for text in OTHERS:
+        view = model.attention(text)
+        p = view.probabilities(*head).astype(np.float64)
+        names, length = Names(view.encoding), len(view)
+        of, group = names.words.of_token, names.repeated_N
+        i, j = np.indices(p.shape)
+        word = names.wordlike[of]
+        surface = np.array([names.same_as(number) for number in of])
+        edges = (abs(of[i] - of[j]) > 1) & word[i] & word[j] & (surface[i] != surface[j])
+        twins = (group[i] == group[j]) & (group[i] >= 0) & (of[i] != of[j])
+        entropy = -(p * np.log(np.maximum(p, 1e-300))).sum(-1).mean() / np.log(length)
+        figures = {
+            "previous": (p.argmax(-1)[1:] == np.arange(length - 1)).mean(),
+            "next": (p.argmax(-1)[:-1] == np.arange(1, length)).mean(),
+            "edge": (p * edges).max(),
+            "same": (p * twins).sum() / max(1, (group >= 0).sum()) if (group >= 0).any() else None,
+            "punctuation": p[:, names.punctuation_N].sum() / length,
+            "focused": 1 - entropy,
+        }
+        figure = figures[kind]
+        count += figure is not None and np.floor(100 * figure + 1e-4) >= np.floor(100 * value + 1e-4)
+    return int(count)
+
+
+@pytest.mark.parametrize("kind", COMPARED)
+@pytest.mark.parametrize("head", [(0, 2), (1, 8), (2, 9)])
+def test_surprise_counts_the_texts_in_which_the_same_head_does_less(model, others, kind, head):
+    for value in (0.07, 0.23, 0.4, 0.66, 0.98):
+        stated = 1 - value if kind == "focused" else value
+        (one,) = ranked([Finding(kind, "", stated, layer=head[0], head=head[1])], others.figures)
+        assert one.compared == len(OTHERS)
+        assert one.surprise == pytest.approx(1 - at_least(model, kind, head, value) / len(OTHERS))
+
+
+@pytest.fixture(scope="module")
+def others(model):
+    return model.attention_over(list(OTHERS))
+
+
+def test_a_word_that_drifts_apart_is_compared_with_words_of_other_texts(model, others):
+    falls = []
+    for text in OTHERS:
+        view = model.attention(text)
+        apart = states.drift(view.cache.states, Names(view.encoding))
+        falls.append(None if apart is None else apart.cosines[0] - min(apart.cosines))
+    assert falls.count(None) == 3
+    for fall in (0.0, 0.03, 0.1, 0.15, 0.4):
+        (one,) = ranked([Finding("sense", "", 0.9 - fall, baseline=0.9, layer=2)], others.figures)
+        less = sum(other is None or np.floor(100 * other) < np.floor(100 * fall + 1e-4) for other in falls)
+        assert one.surprise == pytest.approx(less / len(OTHERS))
+
+
+def test_the_rarest_comes_first_and_what_is_true_of_all_texts_last(view, others):
+    findings = overview(view, corpus=others.figures).findings
+    rarity = [TYPICAL[one.kind] if one.surprise is None else one.surprise for one in findings]
+    assert rarity == sorted(rarity, reverse=True)
+    assert {one.kind for one in findings if one.compared} == {
+        one.kind for one in findings if figure(one) is not None
+    }
+    first = findings[0]
+    assert first.kind in ("same", "edge", "sense")
+    assert first.surprise > 0.5
+    # Head 0.2 attends to the previous token in every text.
+    assert (findings[-1].kind, findings[-1].surprise) == ("previous", 0)
+
+
+def test_a_corpus_of_another_model_is_refused(view):
+    other = FakeModel().attention_over(["the river bank", "the bank was muddy"])
+    with pytest.raises(InvalidRequest, match="3 layers of 4 heads, and this text by one with a head"):
+        overview(view, corpus=other.figures)
+
+
+def test_a_corpus_of_which_nothing_is_read_changes_nothing(view, others):
+    nothing = HeadTotals.empty(6, 12).figures
+    assert overview(view, corpus=nothing) == overview(view) != overview(view, corpus=others.figures)
+
+
+def test_a_word_that_drifts_apart_in_the_middle_is_found(model):
+    """The cosine of the two “bank” falls and rises again; the level of the largest fall is named."""
+    view = model.attention(TEXT)
+    one = next(one for one in overview(view).findings if one.kind == "sense")
+    cosines = [bar.value for bar in one.bars]
+    assert cosines[0] - cosines[-1] < states.DRIFT < cosines[0] - min(cosines)
+    assert one.layer == int(np.argmin(cosines)) - 1
+    assert f"after layer {one.layer}" in one.sentence
 
 
 @pytest.mark.parametrize("name", SPECS)

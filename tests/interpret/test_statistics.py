@@ -56,6 +56,7 @@ def expected(p, norms, keys, encoding, cell, top_k):
         j == i - 1,
         j == i + 1,
         *(np.broadcast_to(m, i.shape) for m in (first, special, comma)),
+        (i != j) & (encoding.ids[i] == encoding.ids[j]) & ~encoding.special[i] & ~encoding.special[j],
     ]
     members.append(~np.any(members, axis=0))
     edges = profile_edges(length)
@@ -80,6 +81,7 @@ def expected(p, norms, keys, encoding, cell, top_k):
         "edges_keys_HNk": order,
         "edges_HNk": np.take_along_axis(p, order, -1),
         "classes_HX": np.stack([(p * m).sum((1, 2)) / length for m in members], -1),
+        **expected_beyond(p, keys, encoding, members),
         "profile_HB": np.stack(
             [
                 (p * ((abs(i - j) >= a) & (abs(i - j) < b))).sum((1, 2)) / length
@@ -90,6 +92,25 @@ def expected(p, norms, keys, encoding, cell, top_k):
         "map_mean_HSS": pooled(p, np.mean),
         "map_max_HSS": pooled(p, np.max),
         "map_norm_HSS": pooled(w, np.mean),
+    }
+
+
+def expected_beyond(p, keys, encoding, members):
+    """The same of the attention that stays among tokens that are not special, if there are two."""
+    kept = ~encoding.special if (~encoding.special).sum() > 1 else np.ones(len(encoding), dtype=bool)
+    q = p * kept[:, None] * kept
+    given = q.sum(-1)
+    total = np.maximum(given.sum(-1), 1e-300)
+    shares = q / np.maximum(given, 1e-300)[..., None]
+    entropy = -(shares * np.log(np.where(shares > 0, shares, 1))).sum(-1)
+    keys = np.maximum(keys - (p * ~kept > 0).sum(-1), 2)
+    of_self, previous, following, first, _, comma, repeat, _ = members
+    return {
+        "special_HN": (p * ~kept).sum(-1),
+        "beyond_HX": np.stack(
+            [(q * m).sum((1, 2)) / total for m in (of_self, previous, following, first, comma, repeat)], -1
+        ),
+        "beyond_entropy_H": (np.minimum(entropy / np.log(keys), 1) * given).sum(-1) / total,
     }
 
 

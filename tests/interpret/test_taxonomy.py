@@ -21,11 +21,14 @@ from unmask.interpret.activation_cache import ActivationCache
 from unmask.interpret.attention import head_distances as module
 from unmask.interpret.attention.attention_statistics import attention_statistics
 from unmask.interpret.attention.head_distances import assign, compare_heads, head_distances, match_heads
-from unmask.interpret.attention.layer_statistics import CLASSES, label_heads, positional
+from unmask.interpret.attention.layer_statistics import label_heads, positional, set_aside
 
 N = 20
 SPECIAL = np.isin(np.arange(N), (0, N - 1))
 COMMA = np.arange(N) % 5 == 3
+
+
+NONE = np.zeros((N, N), dtype=bool)
 
 
 class Layer(SimpleNamespace):
@@ -33,25 +36,33 @@ class Layer(SimpleNamespace):
         return N
 
 
-def layer_of(maps):
+def layer_of(maps, special=SPECIAL, repeats=NONE):
     """What labels are made of, from whole maps (H, N, N)."""
     p = np.stack(maps)
     i, j = np.indices((N, N))
-    members = (i == j, j == i - 1, j == i + 1, j == 0, SPECIAL[j] & (j > 0), COMMA[j])
+    members = (i == j, j == i - 1, j == i + 1, j == 0, special[j] & (j > 0), COMMA[j], repeats)
     rest = ~np.any(members, axis=0)
-    order = np.argsort(-p, axis=-1, kind="stable")[..., :3]
-    entropy = -(p * np.log(np.where(p > 0, p, 1))).sum(-1)
+    order = np.argsort(-p, axis=-1, kind="stable")[..., :8]
+    q = p * ~special[:, None] * ~special
+    given = q.sum(-1)
+    shares = q / np.maximum(given, 1e-300)[..., None]
+    entropy = -(shares * np.log(np.where(shares > 0, shares, 1))).sum(-1) / np.log((~special).sum())
+    of_self, previous, following, first, _, comma, repeat = members
+    beyond = (of_self, previous, following, first, comma, repeat)
     return Layer(
         heads=len(p),
         edges_keys_HNk=order,
         edges_HNk=np.take_along_axis(p, order, -1),
         classes_HX=np.stack([(p * m).sum((1, 2)) / N for m in (*members, rest)], -1),
-        entropy_share_HN=entropy / np.log(N),
+        special_HN=(p * special).sum(-1),
+        beyond_HX=np.stack([(q * m).sum((1, 2)) for m in beyond], -1)
+        / np.maximum(given.sum(-1), 1e-300)[:, None],
+        beyond_entropy_H=(entropy * given).sum(-1) / np.maximum(given.sum(-1), 1e-300),
     )
 
 
-def labeled(*maps):
-    return label_heads(layer_of(maps), SPECIAL)
+def labeled(*maps, **options):
+    return label_heads(layer_of(maps, **options), options.get("special", SPECIAL))
 
 
 def at_offset(offset, mass=0.9):
@@ -80,19 +91,86 @@ def test_hand_made_heads_have_the_names_they_were_made_for():
     labels = labeled(*maps.values())
     assert [label.label for label in labels] == list(maps)
     assert [label.offset for label in labels[:4]] == [-1, 1, 0, -3]
-    assert all(label.offset_share == label.share == 1 for label in labels[:4])
+    assert all(label.offset_share == label.share == pytest.approx(1) for label in labels[:4])
     assert labels[4].share == pytest.approx(0.8 + 0.2 / N)
+    assert labels[4].special == pytest.approx(0.8 + 0.4 / N)
     assert labels[7].share == pytest.approx(1)
     assert labels[8].confidence == pytest.approx(peaked[~SPECIAL].max(-1).mean())
 
 
+def resting(p, sink, rest):
+    """The same map, of which a part goes to one token instead."""
+    to_sink = np.zeros((N, N))
+    to_sink[:, sink] = 1
+    return rest * p + (1 - rest) * to_sink
+
+
+TWINS = (np.indices((N, N))[0] ^ np.indices((N, N))[1]) == 2
+"""Tokens 0 and 2, 1 and 3, 4 and 6 and so on are the same, but for special ones."""
+TWINS = TWINS & ~SPECIAL & ~SPECIAL[:, None]
+
+
+@pytest.mark.parametrize("sink", [0, N - 1])
+def test_a_head_is_named_by_what_it_does_beyond_its_sink(sink):
+    twins = TWINS / np.maximum(TWINS.sum(-1, keepdims=True), 1)
+    twins[TWINS.sum(-1) == 0, sink] = 1
+    work = {
+        "previous": at_offset(-1), "offset": at_offset(2), "punctuation": at_keys(COMMA), "repeat": twins,
+    }  # fmt: skip
+    for rest in (0.9, 0.3, 0.13):
+        labels = labeled(*(resting(p, sink, rest) for p in work.values()), repeats=TWINS)
+        assert [label.label for label in labels] == list(work), rest
+        assert all(label.special >= 1 - rest for label in labels)
+    # What is left is too little, or is nothing that has a name.
+    at_sink = "first" if sink == 0 else "special"
+    assert {label.label for label in labeled(*(resting(p, sink, 0.09) for p in work.values()))} == {at_sink}
+    even = np.full((N, N), 1 / N)
+    assert [one.label for one in labeled(resting(even, sink, 0.4), resting(even, sink, 0.9))] == [
+        at_sink,
+        "diffuse",
+    ]
+
+
+def test_queries_that_rest_do_not_hide_what_the_others_do():
+    """Three of four tokens give everything to [CLS]; the others find the token before."""
+    p = at_offset(-1, mass=0.999)
+    idle = np.arange(N) % 4 != 2
+    p[idle] = np.eye(N)[0]
+    (label,) = labeled(p)
+    assert (label.label, label.offset, label.share) == ("previous", -1, pytest.approx(1))
+    assert label.special == pytest.approx((idle & ~SPECIAL).sum() / (N - 2), abs=0.06)
+
+
+def test_a_model_without_special_tokens_may_rest_on_its_first_token():
+    none = np.zeros(N, dtype=bool)
+    first = at_keys(np.arange(N) == 0)
+    (label,) = labeled(first, special=none)
+    assert (label.label, label.special) == ("first", 0)
+    (label,) = labeled(at_offset(-1), special=none)
+    assert label.label == "previous"
+
+
+def test_a_text_of_special_tokens_is_taken_whole():
+    assert set_aside(np.array([True, False, True])).tolist() == [False] * 3
+    assert set_aside(np.array([True, False, False])).tolist() == [True, False, False]
+
+
 def test_nine_queries_of_ten_make_a_head_positional():
+    def of(keys, counts=None):
+        counts = np.ones(len(keys)) if counts is None else counts
+        offset, share = positional(np.array([keys]), np.array([counts]))
+        return int(offset[0]), float(share[0])
+
     keys = np.arange(100) - 1
     keys[0] = 50
-    assert positional(keys) == (-1, 1.0)  # the first has no token before it
+    assert of(keys) == (-1, 1.0)  # the first has no token before it
     keys[:9] = 50
-    assert positional(keys) == (-1, pytest.approx(91 / 99))
-    assert positional([0]) == (0, 1.0)
+    assert of(keys) == (-1, pytest.approx(91 / 99))
+    counts = np.ones(100)
+    counts[1:9] = 0
+    assert of(keys, counts) == (-1, 1.0)
+    assert of([0]) == (0, 1.0)
+    assert of([-1, 0, -1]) == (-1, 0.5)
 
 
 @pytest.mark.parametrize("name", ["rotary-windows", "windows-globals", "performer"])
@@ -102,13 +180,14 @@ def test_labels_of_statistics(name):
     maps = dense.maps(cache.encoder, cache.encoding, cache.globals_N)
     for layer, (p, _, _) in zip(statistics.layers, maps, strict=True):
         for head, label in enumerate(label_heads(layer, cache.encoding.special)):
-            offset, share = positional(p[head].argmax(-1))
-            assert (label.offset, label.offset_share) == (offset, share)
+            q = p[head][1:-1, 1:-1]
+            offset, share = positional(q.argmax(-1)[None], q.sum(-1)[None])
+            assert (label.offset, label.offset_share) == (offset[0], pytest.approx(share[0], rel=1e-5))
             assert label.confidence == pytest.approx(p[head, 1:-1].max(-1).mean(), rel=1e-5)
-            mass = layer.classes_HX[head, : CLASSES.index("other")].max()
+            assert label.special == pytest.approx(1 - q.sum(-1).mean(), rel=1e-5)
             if label.label == "mixed":
-                assert mass < 0.5
-                assert share < 0.9
+                assert layer.beyond_HX[head].max() < 0.5
+                assert share[0] < 0.9
 
 
 def dense_rows(cache):

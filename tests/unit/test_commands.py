@@ -328,17 +328,25 @@ def test_look_compares_two_texts(tiny_folder, tiny_model):
 
 
 def label_share(label, p_NN, encoding):
-    """The figure that a label is given by, from the whole map."""
-    offsets = p_NN.argmax(1) - np.arange(len(p_NN))
-    most = max((offsets == one).sum() / max(len(p_NN) - abs(one), (len(p_NN) + 1) // 2) for one in offsets)
+    """The figure that a label is given by, from the map without special tokens."""
+    kept, later = ~encoding.special, encoding.special & (np.arange(len(p_NN)) > 0)
+    if label in ("first", "special"):
+        return max(p_NN[:, 0].mean(), p_NN[:, later].sum(1).mean())
+    inside_NN = p_NN * kept * kept[:, None]
+    q_MM, ids = p_NN[kept][:, kept], encoding.ids[kept]
+    given, at = q_MM.sum(1), np.arange(len(ids))
+    offsets = q_MM.argmax(1) - at
+    possible = {one: given[(at + one >= 0) & (at + one < len(ids))].sum() for one in offsets}
+    most = max(given[offsets == one].sum() / max(possible[one], given.sum() / 2) for one in offsets)
     if label in ("self", "previous", "next", "offset") and most >= 0.9:
         return most
     if label == "diffuse":
-        return -(p_NN * np.log(p_NN)).sum(1).mean() / np.log(len(p_NN))
-    special = encoding.special & (np.arange(len(p_NN)) > 0)
+        shares = q_MM / given[:, None]
+        return (-(shares * np.log(shares)).sum(1) * given).sum() / given.sum() / np.log(len(ids))
     marks = [token for token, piece in enumerate(encoding.pieces) if piece in "!,."]
-    masses = [p_NN[:, 0].sum(), p_NN[:, special].sum(), p_NN[:, marks].sum()]
-    return max(*masses, *(np.trace(p_NN, offset) for offset in (-1, 0, 1))) / len(p_NN)
+    twins = (ids[:, None] == ids) & ~np.eye(len(ids), dtype=bool)
+    masses = [inside_NN[:, marks].sum(), q_MM[twins].sum() + np.trace(q_MM)]
+    return max(*masses, *(np.trace(inside_NN, offset) for offset in (-1, 1))) / given.sum()
 
 
 def test_look_names_heads(default_model):
@@ -347,6 +355,7 @@ def test_look_names_heads(default_model):
     for head in found["heads"]:
         p_NN = view.probabilities(head["layer"], head["head"]).astype(np.float64)
         assert head["label_share"] == pytest.approx(label_share(head["label"], p_NN, view.encoding), abs=1e-4)
+        assert head["special_share"] == pytest.approx(p_NN[1:-1, [0, -1]].sum(1).mean(), abs=1e-4)
     assert {"previous", "first", "diffuse", "mixed"} <= {head["label"] for head in found["heads"]}
     (line,) = [one for one in shown("look", TEXT).splitlines() if one.startswith("0.2 ")]
     assert line.split()[1] == "previous"

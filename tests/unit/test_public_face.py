@@ -117,7 +117,7 @@ def test_commands_and_their_options():
         "head": ["head", "corpus", "pattern", "query", "key", "top", "model", *RUN, "cache", "json"],
         "sinks": ["corpus", "limit", "epsilon", "remove", "model", *RUN, "output", "json"],
         "explore": [
-            "text", "model", "index", "corpus", *RUN, "port", "browser", "memory", "load", "json",
+            "text", "model", "index", "corpus", *RUN, "state", "port", "browser", "memory", "load", "json",
         ],
         "report": [
             "text", "pair", "output", "model", *RUN, "views", "layer", "head", "token", "truncation", "json",

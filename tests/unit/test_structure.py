@@ -64,7 +64,8 @@ SHELVES = {
         {"geometry", "words"},
         {"attention"},
         {"effects", "figures"},
-        {"corpus", "overview"},
+        {"overview"},
+        {"corpus"},
     ),
     "training": (
         {"table", "vocabulary"},

@@ -24,6 +24,7 @@ from unmask.http.requests import Request
 from unmask.http.responses import Answer, failure, plain
 from unmask.http.worker import Worker
 from unmask.interpret.corpus.texts import Corpus
+from unmask.models.model import Model
 
 
 class Api:
@@ -113,6 +114,14 @@ class Api:
         """
         data = b"" if body is None else json.dumps(body).encode()
         return plain(self.answer("GET" if body is None else "POST", path, body=data))
+
+    def model(self, index: int) -> Model:
+        """A model by its number, once it is loaded.
+
+        Raises:
+            Refused: it could not be loaded, or is an ELMo.
+        """
+        return self._context.models.at(index).need()
 
     def finish(self, text_id: str, seconds: float | None = None) -> bool:
         """Wait until a text was measured whole (or that has failed); False where it has not by then.

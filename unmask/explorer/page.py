@@ -30,11 +30,11 @@ def fragment(fields: Mapping[str, object]) -> str:
     return "#" + urlencode({"v": VERSION, **values}, errors="replace", quote_via=quote)
 
 
-Group = Literal["Search", "Look", "Explain", "Compare", "Measure", "Tour"]
-"""The tabs are grouped by the question that a view answers, in this order."""
+Group = Literal["Start", "Look", "Search", "Compare", "Measure", "Tour"]
+"""The tabs, in their order; the views of one stand beside each other."""
 
-Needs = Literal["text", "two", "index", "none"]
-"""A text that was read; the same text read by two models; an index; nothing."""
+Needs = Literal["text", "two", "index", "live", "none"]
+"""A text that was read; the same text read by two models; an index; short texts of its own; nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,24 +60,12 @@ class View:
 
 VIEWS = (
     View(
-        id="overview", group="Look", title="Overview", key="o", maps=True, strip=True,
-        hint="what the model did with the text, in one sentence each",
+        id="start", group="Start", title="Start", key="a", needs="live",
+        hint="two senses of a word through the layers, and three guesses",
     ),
     View(
-        id="search", group="Search", title="Search", key="q", needs="index", strip=True,
-        hint="passages of an index, and why each was found",
-    ),
-    View(
-        id="tokens", group="Look", title="Tokens", key="k", strip=True,
-        hint="the tokens of the text and the attention each receives",
-    ),
-    View(
-        id="heads", group="Look", title="Heads", key="h", maps=True,
-        hint="every layer and head at a glance",
-    ),
-    View(
-        id="head", group="Look", title="Head", key="i", maps=True, one_head=True,
-        hint="one head: its kind, effect, likes and strongest examples in a corpus",
+        id="overview", group="Look", title="Arcs", key="o", maps=True, strip=True,
+        hint="what the model did with the text: arcs of one head, and findings",
     ),
     View(
         id="map", group="Look", title="Map", key="m", maps=True, strip=True, one_head=True,
@@ -88,20 +76,36 @@ VIEWS = (
         hint="the top-k attention edges of a token, across layers",
     ),
     View(
-        id="sinks", group="Explain", title="Sinks", key="s", maps=True, strip=True,
-        hint="attention sinks by class of key, token and head",
+        id="heads", group="Look", title="Heads", key="h", maps=True,
+        hint="every layer and head at a glance",
     ),
     View(
-        id="paths", group="Explain", title="Paths", key="p", maps=True, strip=True,
-        hint="attention rollout and gradient attribution for a token",
+        id="head", group="Look", title="Head", key="i", maps=True, one_head=True,
+        hint="one head: its kind, effect, likes and strongest examples in a corpus",
     ),
     View(
-        id="words", group="Explain", title="Words", key="w", strip=True,
-        hint="masked-word predictions, logit lens and head ablations",
+        id="search", group="Search", title="Search", key="q", needs="index", strip=True,
+        hint="passages of an index, and why each was found",
     ),
     View(
         id="compare", group="Compare", title="Compare", key="c", needs="two", strip=True,
         hint="two models on one text, or two texts in one model",
+    ),
+    View(
+        id="tokens", group="Measure", title="Tokens", key="k", strip=True,
+        hint="the tokens of the text and the attention each receives",
+    ),
+    View(
+        id="sinks", group="Measure", title="Sinks", key="s", maps=True, strip=True,
+        hint="attention sinks by class of key, token and head",
+    ),
+    View(
+        id="paths", group="Measure", title="Paths", key="p", maps=True, strip=True,
+        hint="attention rollout and gradient attribution for a token",
+    ),
+    View(
+        id="words", group="Measure", title="Words", key="w", strip=True,
+        hint="masked-word predictions, logit lens and head ablations",
     ),
     View(
         id="geometry", group="Measure", title="Geometry", key="g",
@@ -118,7 +122,7 @@ VIEWS = (
 )  # fmt: skip
 """All views. In a group, tabs have this order."""
 
-SAVED = tuple(view.id for view in VIEWS if view.needs != "index")
+SAVED = tuple(view.id for view in VIEWS if view.needs not in ("index", "live"))
 """Views that a saved page can hold."""
 
 OF_A_TEXT = tuple(view.id for view in VIEWS if view.needs in ("text", "two"))

@@ -55,6 +55,7 @@ describe('kinds', () => {
   it('have words, and the examples that show them', () => {
     expect(kindWords('first', '[CLS]')).toBe('attends to [CLS]');
     expect(kindWords('previous')).toBe('attends to the previous token');
+    expect(kindWords('repeat')).toBe('attends to the same token elsewhere');
     expect(patternOf('previous')).toBe('previous');
     expect(patternOf('mixed')).toBe('edge');
     expect(new Set(PATTERNS.map(({ id }) => id)).size).toBe(PATTERNS.length);

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { Finding } from '../src/api/types';
-import { arcsOf, barWords, type Line, lineOf, opened, pictureKind, titleOf } from '../src/draw/overview';
+import { arcsOf, barWords, type Line, lineOf, opened, pictureKind, surpriseOf, titleOf } from '../src/draw/overview';
 import source from '../../unmask/interpret/overview/finding.py?raw';
 
 /** All kinds that Python makes. */
@@ -8,7 +8,7 @@ const KINDS = [...(/Kind = Literal\[([^\]]*)\]/.exec(source)?.[1] ?? '').matchAl
 
 const finding = (part: Partial<Finding>): Finding => ({
   kind: 'previous', sentence: '', value: 0, baseline: null, layer: null, head: null, query: null, key: null,
-  tokens: [], bars: [], matrix: [], edges: [], window: [0, 0], ...part,
+  tokens: [], bars: [], matrix: [], edges: [], window: [0, 0], surprise: null, compared: 0, ...part,
 });
 
 const written = (name: string, apart = true, special = false) => ({ name, apart, special });
@@ -30,7 +30,12 @@ describe('a finding', () => {
     expect(KINDS.length).toBeGreaterThan(12);
     for (const kind of KINDS) expect(titleOf(finding({ kind })), kind).not.toBe(kind);
     expect(pictureKind(finding({ kind: 'cka' }))).toBe('matrix');
-    expect(pictureKind(finding({ kind: 'diffuse' }))).toBe('map');
+    expect(pictureKind(finding({ kind: 'focused' }))).toBe('map');
+  });
+
+  it('says how rare it is, where it was compared', () => {
+    expect(surpriseOf(finding({ surprise: 0.9799, compared: 1920 }))).toBe('more than in 97\u00a0% of 1,920 texts');
+    expect([surpriseOf(finding({ surprise: null })), surpriseOf(finding({ surprise: 0.5, compared: 0 }))]).toEqual(['', '']);
   });
 
   it('writes numbers in its unit', () => {

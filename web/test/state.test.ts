@@ -96,7 +96,7 @@ describe('address', () => {
     });
   });
 
-  it('opens the overview where no view is named, and what an older address opened', () => {
+  it('opens the overview of a text where no view is named, the first view without a text, and what an older address opened', () => {
     expect(parseHash('#v=3&text=a').view).toBe('overview');
     expect(parseHash('#v=3&text=a&view=map').view).toBe('map');
     expect(formatHash({ ...DEFAULTS, text: 'a', view: 'map' })).toContain('view=map');
@@ -104,7 +104,9 @@ describe('address', () => {
     expect(parseHash('#v=2&text=a&view=heads').view).toBe('heads');
     // Without a text there was nothing to see.
     expect(parseHash('#v=2&theme=dark')).toEqual({ ...DEFAULTS, theme: 'dark' });
-    expect(parseHash('#v=1&layer=2').view).toBe('overview');
+    expect(parseHash('#v=1&layer=2').view).toBe('start');
+    expect(parseHash('#v=3').view).toBe('start');
+    expect(parseHash(formatHash({ ...DEFAULTS, view: 'overview' })).view).toBe('overview');
   });
 
   it('reads what Python writes, and addresses of the first version', () => {

@@ -47,6 +47,12 @@ def explore(
         ),
     ] = None,
     run: RunOptions = RUN,
+    state: Annotated[
+        str | None,
+        Parameter(
+            name="--open", help="what the page's Share copied: an address of the page, or its part from # on"
+        ),
+    ] = None,
     port: Annotated[int, Parameter(help="port on 127.0.0.1; 0 picks a free one")] = 0,
     browser: Annotated[bool, Parameter(help="open the page in the browser")] = True,
     memory: Annotated[float, Parameter(help="memory limit for all open texts, in GB")] = 2.0,
@@ -70,6 +76,8 @@ def explore(
         raise InvalidRequest(
             f"--revision {run.revision} was given for {len(names)} models; name one --model with it"
         )
+    if state is not None and text is not None:
+        raise InvalidRequest("a text and --open were given; an address names its text, so leave one out")
     if not 0 < memory < 1e6:
         raise InvalidRequest(f"--memory is {memory:g} GB; it must be more than 0")
     if index is not None:
@@ -102,6 +110,7 @@ def explore(
             [(name, partial(load_named, name)) for name in names],
             port=port,
             text=text,
+            state=state,
             open_browser=browser,
             on_ready=ready,
             held_bytes=int(memory * 1e9),

@@ -40,10 +40,12 @@ if TYPE_CHECKING:
 
 LEGEND = """\
 Means over the {queries} queries. A head is LAYER.HEAD, both from 0.
-pattern        self, previous, next or offset: at least 90 % of queries attend
-               most to that position; first, special or punctuation: those
-               keys get at least half of the attention; diffuse: near
-               uniform; mixed: none of these
+pattern        what the head does beyond special tokens, where these leave a
+               tenth of the attention: self, previous, next or offset: at
+               least 90 % of queries attend most to that position;
+               punctuation or repeat (the same token elsewhere): those keys
+               get at least half; diffuse: near uniform; mixed: none of
+               these. first or special: nothing but that
 attends to     the relation that gets most attention, and its share: the token
                itself (self), the one before (previous) or after (next), the
                first token, or the other special tokens
@@ -102,6 +104,8 @@ class LookHead:
     """One of `unmask.interpret.attention.layer_statistics.LABELS`."""
     label_share: float
     """The value that decided the label, see `unmask.interpret.attention.layer_statistics.HeadLabel`."""
+    special_share: float
+    """Mean attention to special tokens, of the queries that are not special."""
     entropy_nats: float
     entropy_share: float
     distance_tokens: float
@@ -272,7 +276,11 @@ def _heads(view: "AttentionView", layer: int | None) -> tuple[LookHead, ...]:
         label = labels[summary.layer][summary.head]
         heads.append(
             LookHead(
-                kind=view.kind(summary.layer), label=label.label, label_share=label.share, **vars(summary)
+                kind=view.kind(summary.layer),
+                label=label.label,
+                label_share=label.share,
+                special_share=label.special,
+                **vars(summary),
             )
         )
     return tuple(heads)

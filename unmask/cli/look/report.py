@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -64,15 +64,25 @@ def report(
     head: Annotated[int, Parameter(name=["--head", "-H"], help="the head to show, from 0")] = 0,
     token: Annotated[int | None, Parameter(help="the token to select, from 0")] = None,
     truncation: TruncationOption = "error",
+    live: Annotated[
+        bool,
+        Parameter(negative="", help="put the first model into the file, which then reads other texts"),
+    ] = False,
+    live_weights: Annotated[
+        Literal["int8", "float32"],
+        Parameter(help="how --live stores weights: int8, or float32 in four times the space"),
+    ] = "int8",
     json: JsonOption = False,
 ) -> None:
     """Write one HTML file with everything the explorer shows for a text, to share, keep or print.
 
     It opens in any browser without a server or network access and stays interactive: it contains every head
-    for a short text, and the head given by --layer and --head for a long one.
+    for a short text, and the head given by --layer and --head for a long one. With --live it also contains
+    the model, and computes the attention of any short text that its reader types.
     """
     text = read_text(text)
     from unmask.explorer.api import Api
+    from unmask.explorer.export.live_model import live_model
 
     names = list(dict.fromkeys(model or ["default"]))
     _check(names, run.revision, output)
@@ -82,11 +92,12 @@ def report(
     too_long = "cut" if truncation == "end" else "error"
     api = Api(loaders, held_bytes=HELD_BYTES)
     try:
+        model_text = live_model(api.model(0), live_weights) if live else None
         reads = [
             api.ask("texts", {"text": text, "pair": pair, "model": at, "too_long": too_long})
             for at in range(len(names))
         ]
-        size, answers = write_page(api, reads, look, output, cut=truncation == "end")
+        size, answers = write_page(api, reads, look, output, cut=truncation == "end", live=model_text)
     finally:
         api.close()
     result = Report(
@@ -134,11 +145,12 @@ def write_page(
     *,
     cut: bool,
     title: str | None = None,
+    live: str | None = None,
 ) -> tuple[int, int]:
     """Measure a text, collect what its views ask for and write the page; return its bytes and its answers.
 
     ``reads`` are the text as the API described it, by one model or two. Without a ``title``, the page has the
-    first words of the text.
+    first words of the text. ``live`` is a model for further texts, see `live_model`.
     """
     from unmask.base.files import whole_file
     from unmask.explorer.export.standalone_html import saved_page
@@ -150,9 +162,9 @@ def write_page(
     hash_ = address(look, reads, cut=cut)
     paths = view_paths(get, [session["id"] for session in reads], look)
     with progress("answers", len(paths)) as done:
-        page = saved_page(
-            get, paths, hash_, f"{title or first_words(reads[0]['text'])} | unmask", progress=done
-        )
+        title = f"{title or first_words(reads[0]['text'])} | unmask"
+        views = [view for view in look.views if view != "compare" or len(reads) > 1]
+        page = saved_page(get, paths, hash_, title, views=views, live=live, progress=done)
     with whole_file(output) as partial_file:
         partial_file.write_bytes(page)
     return len(page), len(paths)

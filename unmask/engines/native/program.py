@@ -245,7 +245,10 @@ class NativeLayers:
         layer, prefix = self.spec.layers[self.spec.weights_of_layer.index(number)], f"layers.{number}"
         mixer = layer.mixer
         assert isinstance(mixer, SoftmaxAttention)
-        weight_NK, bias_N = self._weights[f"{prefix}.attention.qkv.weight"], self._qkv_bias(mixer, prefix)
+        weight_NK, bias_N = (
+            self._weights[f"{prefix}.attention.qkv.weight"],
+            qkv_bias(mixer, self._weights, prefix),
+        )
         qkv = interface.Linear(*weight_NK.shape)
         qkv.weight, qkv.bias = (
             _address(_in_halves(weight_NK, mixer), alive),
@@ -271,19 +274,6 @@ class NativeLayers:
         if self._library.native_weights(self._native, number, ctypes.byref(weights), gated):
             raise MemoryError(self._error())
 
-    def _qkv_bias(self, mixer: SoftmaxAttention, prefix: str) -> Float32s:
-        """One bias for queries, keys and values, 0 where there is none."""
-        has = (mixer.query_bias, mixer.key_bias, mixer.value_bias)
-        if all(has):
-            return self._weights[f"{prefix}.attention.qkv.bias"]
-        names = ("query_bias", "key_bias", "value_bias")
-        return np.concatenate(
-            [
-                self._weights[f"{prefix}.attention.{name}"] if biased else np.zeros(width, np.float32)
-                for name, biased, width in zip(names, has, mixer.qkv_widths, strict=True)
-            ]
-        )
-
     def _linear(self, name: str, alive: list[NDArray[Any]]) -> interface.Linear:
         weight_NK, bias = self._weights[f"{name}.weight"], f"{name}.bias"
         pointer = _address(self._weights[bias], alive) if bias in self._weights else None
@@ -298,6 +288,20 @@ class NativeLayers:
         return interface.Norm(
             1, norm.eps, weight, _address(self._weights[f"{name}.bias"], alive) if norm.bias else None
         )
+
+
+def qkv_bias(mixer: SoftmaxAttention, weights: Weights, prefix: str) -> Float32s:
+    """One bias for queries, keys and values, 0 where there is none; ``prefix`` begins the layer's names."""
+    has = (mixer.query_bias, mixer.key_bias, mixer.value_bias)
+    if all(has):
+        return weights[f"{prefix}.attention.qkv.bias"]
+    names = ("query_bias", "key_bias", "value_bias")
+    return np.concatenate(
+        [
+            weights[f"{prefix}.attention.{name}"] if biased else np.zeros(width, np.float32)
+            for name, biased, width in zip(names, has, mixer.qkv_widths, strict=True)
+        ]
+    )
 
 
 def _address(array: NDArray[Any], alive: list[NDArray[Any]], dtype: Any = np.float32) -> int:

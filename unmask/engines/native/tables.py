@@ -51,6 +51,10 @@ class PositionTables:
             self._distances.append(self._terms(position, mixer.heads))
         return number
 
+    def terms(self, number: int, length: int) -> NDArray[Any]:
+        """The terms of distances ``1 - length`` to ``length - 1`` by their number: a row a head, or one."""
+        return self._distances[number](length)
+
     def _terms(
         self, position: Alibi | Disentangled | RelativePositionBias, heads: int
     ) -> Callable[[int], NDArray[Any]]:

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 
+from unmask.explorer.export.live_model import LIVE
 from unmask.explorer.page import STATIC
 from unmask.explorer.routes.session import SessionRequest, StampRequest, StateRequest, TextRequest
 from unmask.explorer.sessions.provenance import one_line
@@ -30,6 +31,8 @@ def saved_page(
     hash_: str,
     title: str = "unmask",
     *,
+    views: Sequence[str] = (),
+    live: str | None = None,
     progress: Progress | None = None,
 ) -> bytes:
     """The page as one HTML file.
@@ -40,6 +43,8 @@ def saved_page(
             description, its state and its stamp, are kept too.
         hash_: what is looked at, as behind ``#`` in the address.
         title: of the file.
+        views: ids of the views that the paths are for; the page offers no others. None of them: all.
+        live: a model with which the page reads further texts, see `live_model`.
         progress: called with (answers so far, paths) before each answer.
 
     Raises:
@@ -48,6 +53,8 @@ def saved_page(
     answers: dict[str, dict[str, object]] = {}
     size = 0
     for number, path in enumerate(dict.fromkeys(_with_texts(paths)), start=1):
+        if live is not None and path.startswith("live?"):
+            continue  # the model in the file answers it
         if progress is not None:
             progress(min(number, len(paths)), len(paths))
         answer = get(path)
@@ -65,11 +72,15 @@ def saved_page(
     stamps = [
         json.loads(str(answers[path]["data"])) for path in answers if re.fullmatch(r"texts/[^/]+/stamp", path)
     ]
-    saved = {"hash": hash_, "answers": answers, "stamp": one_line(stamps, hash_)}
+    saved = {"hash": hash_, "answers": answers, "stamp": one_line(stamps, hash_), "views": list(views)}
     # "<" is written as an escape, so that nothing in the data can end the element that holds it.
     data = json.dumps(saved, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     embedded = f'<script type="application/json" id="unmask-saved">{data}</script>'
-    return _inlined(title, body=embedded).encode("utf-8", "replace")
+    if live is None:
+        return _inlined(title, body=embedded).encode("utf-8", "replace")
+    embedded += f'<script type="text/plain" id="unmask-live">{live}</script>'
+    script = (LIVE / "live.js").read_text(encoding="utf-8")
+    return _inlined(title, body=embedded, first=script).encode("utf-8", "replace")
 
 
 def framed_page(hash_: str) -> str:
@@ -105,14 +116,17 @@ def _text(answer: Answer) -> str:
     return base64.b64encode(answer.data).decode("ascii")
 
 
-def _inlined(title: str, *, head: str = "", body: str = "") -> str:
-    """The built page with its script, its style and its icon inside, and a policy that allows these alone."""
+def _inlined(title: str, *, head: str = "", body: str = "", first: str | None = None) -> str:
+    """The built page with its script, its style and its icon inside, and a policy that allows these alone.
+
+    ``first`` is a script that runs before that of the page, and may compile WebAssembly.
+    """
     page = (STATIC / "index.html").read_text(encoding="utf-8")
-    scripts: list[str] = []
+    scripts = [] if first is None else [_in_element(first)]
     styles: list[str] = []
 
     def script(match: re.Match[str]) -> str:
-        scripts.append(_asset(match[1]).replace("</script", "<\\/script"))
+        scripts.append(_in_element(_asset(match[1])))
         return ""
 
     def style(match: re.Match[str]) -> str:
@@ -128,16 +142,23 @@ def _inlined(title: str, *, head: str = "", body: str = "") -> str:
     page = re.sub(r'(<link[^>]*rel="icon"[^>]*)href="/assets/([^"]+)"', icon, page)
     page = re.sub(r"<link[^>]*modulepreload[^>]*>", "", page)
     page = re.sub(r"<title>.*?</title>", lambda _: f"<title>{html.escape(title)}</title>", page)
-    policy = f'<meta http-equiv="Content-Security-Policy" content="{_policy(scripts, styles)}" />'
+    policy = _policy(scripts, styles, compiles=first is not None)
+    policy = f'<meta http-equiv="Content-Security-Policy" content="{policy}" />'
     page = page.replace("<head>", f"<head>\n    {policy}{head}", 1)
     tail = body + "".join(f'<script type="module">{script}</script>' for script in scripts)
     return page.replace("</body>", f"{tail}\n  </body>", 1)
 
 
-def _policy(scripts: Sequence[str], styles: Sequence[str]) -> str:
+def _in_element(script: str) -> str:
+    """A script that does not end the element which holds it."""
+    return script.replace("</script", "<\\/script")
+
+
+def _policy(scripts: Sequence[str], styles: Sequence[str], *, compiles: bool) -> str:
     """The file asks for nothing outside and runs no script but its own; the browser holds it to that."""
+    allowed = f"{_hashes(scripts)} 'wasm-unsafe-eval'" if compiles else _hashes(scripts)
     return (
-        f"default-src 'none'; script-src {_hashes(scripts)}; style-src {_hashes(styles)}; "
+        f"default-src 'none'; script-src {allowed}; style-src {_hashes(styles)}; "
         "img-src data: blob:; form-action 'none'; base-uri 'none'"
     )
 

@@ -7,6 +7,7 @@ from itertools import product
 from typing import Any, get_args
 
 from unmask.errors import InvalidRequest
+from unmask.explorer.export.live_model import live_model
 from unmask.explorer.export.standalone_html import MOST_PATHS, Get, saved_page
 from unmask.explorer.page import OF_A_TEXT, SAVED, fragment
 from unmask.explorer.routes import REQUESTS
@@ -15,6 +16,7 @@ from unmask.explorer.routes.compare import CompareRequest
 from unmask.explorer.routes.corpus import CorpusHeadRequest, CorpusHeadsRequest, CorpusRequest
 from unmask.explorer.routes.findings import MeasuredFindingsRequest
 from unmask.explorer.routes.heads import HeadsRequest, PatternsRequest
+from unmask.explorer.routes.live import MAX_LIVE_TOKENS, LiveRequest
 from unmask.explorer.routes.maps import (
     EdgesRequest,
     OverviewRequest,
@@ -248,8 +250,16 @@ def _heads(page: _ExportRequests) -> Iterator[PageRequest]:
             yield EdgesRequest(page.text, layer, weight, "hide")
 
 
-def _overview(page: _ExportRequests) -> Iterator[PageRequest]:
+def _canvas(page: _ExportRequests) -> Iterator[PageRequest]:
+    """The thumbnails of all heads, and what they show of the token pointed at."""
     yield OverviewRequest(page.text)
+    described = page.described
+    if page.tokens <= MAX_LIVE_TOKENS and not described["pair"] and not described["global_spans"]:
+        yield LiveRequest(described["model_index"], described["text"])
+
+
+def _overview(page: _ExportRequests) -> Iterator[PageRequest]:
+    yield from _canvas(page)
     # The word that is masked, where the model predicts words.
     yield MeasuredFindingsRequest(page.text, page.look.token if page.model["can_fill"] else None)
 
@@ -282,6 +292,7 @@ def _head(page: _ExportRequests) -> Iterator[PageRequest]:
 
 def _map(page: _ExportRequests) -> Iterator[PageRequest]:
     layer, head = page.chosen
+    yield from _canvas(page)
     for weight in get_args(Weight):
         for pool in get_args(Pool):
             yield from page.tiles(layer, head, pool, weight)
@@ -326,6 +337,7 @@ def _tiles(tokens: int) -> list[tuple[int, int, int]]:
 
 
 def _flow(page: _ExportRequests) -> Iterator[PageRequest]:
+    yield from _canvas(page)
     for layer in page.edge_layers:
         for weight in get_args(Weight):
             for special in get_args(Special):
@@ -386,23 +398,37 @@ _BEYOND_SELECTION: dict[str, Callable[[_ExportRequests], Iterator[PageRequest]]]
 
 
 def export(context: AppContext, request: Request) -> Answer:
-    """``POST export {paths, hash, title, look?}``: HTML that needs no server and no network.
+    """``POST export {paths, hash, title, views?, look?, live?}``: HTML that needs no server and no network.
+
+    ``views`` are those that the page offers besides those of ``look``.
 
     ``look``, ``{texts: [...], views: [...], layer, head, token, weight?, special?}``, adds what these
-    views ask for.
+    views ask for. ``live`` is the number of a model that is put into the file.
     """
     body = request.json()
     paths, hash_, title = body.get("paths"), body.get("hash", ""), body.get("title", "unmask")
+    views = body.get("views", [])
     if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
         raise Refused(400, "BadRequest", "paths must be a list of paths of this API")
+    if not isinstance(views, list) or not all(isinstance(view, str) for view in views):
+        raise Refused(400, "BadRequest", "views must be a list of names of views")
     if not isinstance(hash_, str) or not isinstance(title, str):
         raise Refused(400, "BadRequest", "hash and title must be strings")
     if "look" in body:
         paths = [*paths, *_of_views(context, body["look"])]
     if len(paths) > MOST_PATHS:
         raise Refused(400, "BadRequest", f"{len(paths):,} paths are more than the {MOST_PATHS:,} of one file")
-    page = saved_page(context.answer, paths, hash_, title)
+    looked = body["look"]["views"] if "look" in body else []
+    live = None if body.get("live") is None else _live(context, body["live"])
+    views = dict.fromkeys([*views, *looked])
+    page = saved_page(context.answer, paths, hash_, title, views=tuple(views), live=live)
     return Answer(200, "text/html; charset=utf-8", page)
+
+
+def _live(context: AppContext, index: object) -> str:
+    if type(index) is not int:
+        raise Refused(400, "BadRequest", "live must be the number of a model")
+    return live_model(context.models.at(index).need(), index=index)
 
 
 def _of_views(context: AppContext, selection: object) -> list[str]:

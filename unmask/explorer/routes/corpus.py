@@ -7,7 +7,10 @@ answers grow with it, and a path has one answer.
 """
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
 
 from unmask.explorer.routes.compare import MOST_PAIRS
 from unmask.explorer.routes.route import MAX_LISTED, AppContext, Route, of_text
@@ -56,7 +59,8 @@ class CorpusHeadsMeta:
 
 @dataclass(frozen=True)
 class CorpusHeadsRequest(PageRequest):
-    """Means over the queries of all texts, (L, H), and the share of texts with each label, (L, H, B)."""
+    """Means over the queries of all texts, (L, H), the share of texts with each label, (L, H, B), and
+    ``label``: what each head is called, see `CorpusStatistics.label`."""
 
     path = "corpus/{model}/heads"
     answer = Arrays[CorpusHeadsMeta]
@@ -149,12 +153,17 @@ def stop(context: AppContext, request: Request) -> Answer:
 def heads(context: AppContext, request: Request) -> Answer:
     """``GET corpus/{model}/heads``."""
     statistics = _statistics(context, request, _model(context, request))
-    arrays = {
+    layers, count = statistics.labels.shape[:2]
+    called = [
+        [LABELS.index(statistics.label(layer, head)[0]) for head in range(count)] for layer in range(layers)
+    ]
+    arrays: dict[str, NDArray[Any]] = {
         "entropy": statistics.entropy,
         "entropy_share": statistics.entropy_share,
         "distance": statistics.distance,
         "classes": statistics.classes,
         "labels": statistics.labels,
+        "label": np.array(called, dtype=np.uint8),
     }
     return array_answer(arrays, CorpusHeadsMeta(CLASSES, LABELS, statistics.totals.texts))
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unmask.explorer.routes.attribution import TargetQuery, ask, is_mask, plain_encoder, written
-from unmask.explorer.routes.route import Route, of_text, token_of
+from unmask.explorer.routes.route import AppContext, Route, of_text, token_of
 from unmask.explorer.sessions.described import CAN_FILL
 from unmask.explorer.sessions.texts import TextSession
 from unmask.explorer.wire.page_request import PageRequest
@@ -14,14 +14,24 @@ from unmask.http.responses import Answer, json_answer
 from unmask.http.worker import Watch
 from unmask.interpret import AttentionView
 from unmask.interpret.effects.target import Word
+from unmask.interpret.overview.figures import ranked
 from unmask.interpret.overview.finding import Finding, Names, Overview, quoted
-from unmask.interpret.overview.overview import EMBEDDING, attention_findings, measured_findings, ordered
+from unmask.interpret.overview.overview import (
+    EMBEDDING,
+    attention_findings,
+    looks_untrained,
+    measured_findings,
+)
 from unmask.interpret.overview.states import decided_word
 
 
 @dataclass(frozen=True)
 class FindingsRequest(PageRequest):
-    """What the model did with the text, from the layers that are measured: one sentence and figures each."""
+    """What the model did with the text, from the layers that are measured: one sentence and figures each.
+
+    They are ranked by the texts of the corpus that are read; ``compared`` of a finding says how many. The
+    page gives in ``texts`` how many it knows to be read, or nothing: a path has one answer.
+    """
 
     path = "texts/{text}/findings"
     answer = Overview
@@ -29,6 +39,7 @@ class FindingsRequest(PageRequest):
     saved_in = ("overview", "head")
 
     text: str
+    texts: int | None = None
 
 
 @dataclass(frozen=True)
@@ -45,12 +56,17 @@ class MeasuredFindingsRequest(PageRequest):
     token: int | None = None
 
 
-def findings(session: TextSession, request: Request) -> Answer:
-    """``GET texts/{id}/findings``: of the layers that are measured so far, which may be none."""
+def findings(context: AppContext, request: Request) -> Answer:
+    """``GET texts/{id}/findings?texts=``: of the layers that are measured so far, which may be none.
+
+    Nothing waits for the corpus: what is not read yet is not compared with.
+    """
+    session = context.texts.get(request.parts[0])
 
     def find(view: AttentionView) -> Overview:
         # A layer may be added meanwhile: all of the answer is of these.
-        return attention_findings(view, session.statistics_now() or view.open_statistics())
+        statistics = session.statistics_now() or view.open_statistics()
+        return attention_findings(view, statistics, context.corpora.known(session.place.index))
 
     return json_answer(session.ask(find))
 
@@ -64,6 +80,9 @@ def measured(session: TextSession, request: Request) -> Answer:
         return written(session, id)
 
     def measure(view: AttentionView, watch: Watch) -> tuple[Finding, ...]:
+        statistics = session.statistics_now()
+        if statistics is not None and looks_untrained(attention_findings(view, statistics)):
+            return ()
         kind = "embedding" if token is None else "word"
         query = ask(session, view, TargetQuery(kind, token), watch)
         what = quoted(spell(query.target.id)) if isinstance(query.target, Word) else EMBEDDING
@@ -76,7 +95,7 @@ def measured(session: TextSession, request: Request) -> Answer:
 
     results = session.analyse(("findings", token), measure)
     ready = sum(layer is not None for layer in session.layers)
-    return json_answer(Overview(session.layer_count, ready, ordered(results)))
+    return json_answer(Overview(session.layer_count, ready, ranked(results)))
 
 
 def _predicts(session: TextSession) -> bool:
@@ -105,6 +124,6 @@ def _masked_token(session: TextSession, chosen: int | None) -> int | None:
 
 
 ROUTES = (
-    Route.get(FindingsRequest, of_text(findings)),
+    Route.get(FindingsRequest, findings),
     Route.get(MeasuredFindingsRequest, of_text(measured)),
 )

@@ -41,7 +41,11 @@ class HeadsMeta:
 
 @dataclass(frozen=True)
 class HeadsRequest(PageRequest):
-    """(L, H) of each statistic; 0 where it is not measured, or where there is no head."""
+    """(L, H) of each statistic; 0 where it is not measured, or where there is no head.
+
+    ``label`` names a head by what it does beyond special tokens, ``special_mass`` is what these get of the
+    other tokens' attention.
+    """
 
     path = "texts/{text}/heads"
     answer = Arrays[HeadsMeta]
@@ -104,7 +108,7 @@ def heads(session: TextSession, request: Request) -> Answer:
     """``GET texts/{id}/heads``: (L, H) of each statistic; 0 where not measured, or where there is no head."""
     shape = session.layer_count, session.head_count
     values_LH = {name: np.zeros(shape) for name in ("entropy", "entropy_share", "distance", "distance_share")}
-    values_LH |= {name: np.zeros(shape) for name in ("sink_mass", "confidence")}
+    values_LH |= {name: np.zeros(shape) for name in ("sink_mass", "special_mass", "confidence")}
     sink_token = np.zeros(shape, dtype=np.int32)
     label = np.zeros(shape, dtype=np.uint8)
     classes = np.zeros((*shape, len(CLASSES)))
@@ -122,6 +126,7 @@ def heads(session: TextSession, request: Request) -> Answer:
         labels = label_heads(statistics, session.encoding.special)
         label[place] = [LABELS.index(head_label.label) for head_label in labels]
         values_LH["confidence"][place] = [head_label.confidence for head_label in labels]
+        values_LH["special_mass"][place] = [head_label.special for head_label in labels]
     arrays = {"ready": ready, **values_LH, "sink_token": sink_token, "classes": classes, "label": label}
     return array_answer(arrays, HeadsMeta(CLASSES, LABELS, tuple(kinds)))
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from unmask.base import optional
 from unmask.errors import InvalidRequest
-from unmask.explorer.page import EXAMPLES, fragment
+from unmask.explorer.page import fragment
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -90,6 +90,7 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 0,
     text: str | None = None,
+    state: str | None = None,
     open_browser: bool = False,
     on_ready: Callable[[str], None] | None = None,
     held_bytes: int | None = None,
@@ -102,9 +103,10 @@ def serve(
 
     ``models``, ``held_bytes``, ``index``, ``corpus``, ``corpus_cache`` and ``loader`` are as in `make_app`;
     the page is available before models are loaded, and opens with the search of an index if there is one and
-    no text, else with an example.
+    no text, else with a question of its own.
     ``host`` must be a loopback address; ``port`` 0 uses a free one. ``on_ready`` is called with the address
-    to open, which contains the token of this launch. ``text`` is read when the page opens. Raises
+    to open, which contains the token of this launch. ``text`` is read when the page opens; ``state`` is what
+    an address of the page has from ``#`` on, which the page opens instead. Raises
     `InvalidRequest` for another host or a port that is in use.
     """
     optional.require("explorer")
@@ -115,8 +117,7 @@ def serve(
     listening = _listen(host, port)
     token = secrets.token_urlsafe(24)
     bound_port: int = listening.getsockname()[1]
-    url = _address(host, bound_port, token, text, searches=index is not None)
-    first = text if text is not None or index is not None else EXAMPLES[0]
+    url = _address(host, bound_port, token, text, state, searches=index is not None)
     app = make_app(
         models,
         token,
@@ -125,7 +126,7 @@ def serve(
         index=index,
         corpus=corpus,
         corpus_cache=corpus_cache,
-        first_text=first,
+        first_text=text,
         loader=loader,
     )
     if on_ready is not None:
@@ -162,10 +163,14 @@ def _listen(host: str, port: int) -> socket.socket:
         ) from error
 
 
-def _address(host: str, port: int, token: str, text: str | None, *, searches: bool = False) -> str:
+def _address(
+    host: str, port: int, token: str, text: str | None, state: str | None = None, *, searches: bool = False
+) -> str:
     """The address to open: the token in the query, the page's state in the fragment."""
     name = "[::1]" if host == "::1" else host
     url = f"http://{name}:{port}/?token={token}"
+    if state is not None:
+        return f"{url}#{state.partition('#')[2] or state}"
     if text is None and not searches:
         return url
     return url + fragment({"text": text, "view": "search" if text is None else None})

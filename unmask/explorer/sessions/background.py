@@ -12,14 +12,15 @@ from unmask.bench.scaling.point import Request, Tick, measure_in_subprocess
 from unmask.bench.scaling.report import ScalingPoint, to_plain
 from unmask.bench.scaling.run import run_scaling
 from unmask.bench.scaling.settings import ScalingSettings, known_ways
-from unmask.errors import OutputError
+from unmask.errors import OutputError, UnmaskError
 from unmask.explorer.sessions.models import Models
 from unmask.explorer.wire.page_request import Json
 from unmask.http.errors import Problem, Refused
 from unmask.http.worker import Job, Watch, Worker
-from unmask.interpret.corpus.measure import CorpusStatistics, measure_corpus
-from unmask.interpret.corpus.statistics import cache_file
+from unmask.interpret.corpus.measure import CorpusStatistics, kept_totals, measure_corpus
+from unmask.interpret.corpus.statistics import HeadTotals, cache_file
 from unmask.interpret.corpus.texts import Corpus, corpus_of
+from unmask.interpret.overview.figures import FigureCounts
 
 Value = TypeVar("Value")
 
@@ -248,6 +249,8 @@ class Corpora:
         self._models = models
         self._worker = worker
         self._runs: dict[int, _Run] = {}
+        self._recalled: dict[int, HeadTotals | None] = {}
+        """What earlier launches kept, by model; None while it is looked for, and where there is nothing."""
         self._lock = threading.Lock()
 
     @cached_property
@@ -311,6 +314,34 @@ class Corpora:
         if run is None or run.statistics is None:
             raise Refused(409, "NotReady", "the corpus has not been read yet; try again in a moment")
         return run.statistics
+
+    def known(self, index: int) -> FigureCounts | None:
+        """What is known of the heads of a model now, without waiting: of the texts that were read so far.
+
+        Where reading was not started, what an earlier launch kept is looked for in the background, once; it
+        is here at a later call.
+        """
+        run = self._runs.get(index)
+        if run is not None and run.statistics is not None:
+            return run.statistics.figures
+        with self._lock:
+            if self._cache is not None and index not in self._recalled:
+                self._recalled[index] = None
+                # No job of the worker, whose turns are for models that run: this only reads files.
+                threading.Thread(target=self._recall, args=(index,), daemon=True).start()
+        recalled = self._recalled.get(index)
+        return None if recalled is None else recalled.figures
+
+    def _recall(self, index: int) -> None:
+        model = self._models.at(index).need()
+        assert self._cache is not None
+        try:
+            identity = model.content_digest()
+            file = cache_file(self._cache, identity, self.corpus.sha256)
+            kept = kept_totals(model.encoder, self.corpus, file, model.max_tokens, identity)
+        except UnmaskError:
+            return  # nothing is compared; who reads the corpus gets the same error
+        self._recalled[index] = kept
 
     def _work(self, index: int, watch: Watch) -> None:
         model, run = self._models.at(index).need(), self._runs[index]

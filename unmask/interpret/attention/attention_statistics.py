@@ -2,12 +2,12 @@
 
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from functools import partial
 from queue import SimpleQueue
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from unmask.base.arguments import whole_number
 from unmask.errors import NonFiniteResult
 from unmask.interpret.activation_cache import ActivationCache
-from unmask.interpret.attention.head_measures import HeadMeasures, block_shape
+from unmask.interpret.attention.head_measures import HeadMeasures, KeyMarks, block_shape
 from unmask.interpret.attention.layer_statistics import Floats, LayerStatistics, column_classes
 from unmask.interpret.attention.rows import CELLS_AT_ONCE, LayerRows, cells_at_once
 from unmask.interpret.watch import Watch, unwatched
@@ -196,10 +196,10 @@ class AttentionStatistics:
         cell = -(-length // maps)
         side = -(-length // cell)
         states = (len(mixers) + 2) * length * spec.width * 4
-        arrays = heads * (length * (8 + 9 * 4 + 8 * min(top_k, length)) + 3 * side * side * 4)
+        arrays = heads * (length * (8 + 10 * 4 + 8 * min(top_k, length)) + 3 * side * side * 4)
         forward = length * (4 * spec.width + max(6 * wide, 4 * inner)) * 4
         rows = 3 * length * wide * 4
-        running = most * (length * (9 * 8 + 10 * 4 + 8 * top_k) + 2 * side * side * 8)
+        running = most * (length * (11 * 8 + 11 * 4 + 8 * top_k) + 2 * side * side * 8)
         return states + arrays + max(forward, rows + running) + BESIDE_BYTES
 
 
@@ -257,10 +257,11 @@ def measure_layer(
     workers = torch.get_num_threads() if rows.ordinary.q_HNK.device.type == "cpu" else 1
     workers = workers if layer_cells(cache.encoder.spec, layer, length) > WORTH_A_THREAD else 1
     heads_at_once = min(heads_at_once, -(-rows.heads // workers))
+    marks = KeyMarks.of(cache.encoding)
 
     def some_heads(first: int, report: Tick) -> dict[str, NDArray[np.generic]]:
         heads = slice(first, min(first + heads_at_once, rows.heads))
-        measures = HeadMeasures(rows, heads, top_k=top_k, cell=cell)
+        measures = HeadMeasures(rows, marks, heads, top_k=top_k, cell=cell)
         measures.run(at_once, report)
         return _arrays(measures, cache, keys_HN[heads])
 
@@ -317,7 +318,9 @@ def _arrays(
         "received_norm_HN": _floats(sums["received_norm_HN"] / length),
         "edges_keys_HNk": sums["edges_keys_HNk"],
         "edges_HNk": _floats(sums["edges_HNk"]),
-        "classes_HX": _floats(_classes(cache, near_HN3, attention_received_HN) / length),
+        "classes_HX": _floats(_classes(cache, near_HN3, attention_received_HN, sums) / length),
+        "special_HN": _floats(sums["special_HN"]),
+        **_beyond(measures.marks, near_HN3, keys_HN, sums),
         "profile_HB": _floats(profile_HB / length),
         "map_mean_HSS": _floats(sums["map_sum_HSS"] / area_SS),
         "map_max_HSS": _floats(sums["map_max_HSS"]),
@@ -326,7 +329,10 @@ def _arrays(
 
 
 def _classes(
-    cache: ActivationCache, near_HN3: NDArray[np.float64], attention_received_HN: NDArray[np.float64]
+    cache: ActivationCache,
+    near_HN3: NDArray[np.float64],
+    attention_received_HN: NDArray[np.float64],
+    sums: Mapping[str, NDArray[Any]],
 ) -> NDArray[np.float64]:
     """Attention to keys of each class, added up over queries: (H, X)."""
     first_N, special_N, punctuation_N = column_classes(cache.encoding)
@@ -337,10 +343,37 @@ def _classes(
     plain_HN3[:, 1:, 0] *= ~named_N[:-1]
     plain_HN3[..., 1] *= ~named_N
     plain_HN3[:, :-1, 2] *= ~named_N[1:]
-    counted = attention_received_HN[:, named_N].sum(-1) + plain_HN3.sum((1, 2))
+    counted = attention_received_HN[:, named_N].sum(-1) + plain_HN3.sum((1, 2)) + sums["only_repeat_H"]
     other = np.maximum(attention_received_HN.sum(-1) - counted, 0)
     by_key = [attention_received_HN[:, marked_N].sum(-1) for marked_N in (first_N, special_N, punctuation_N)]
-    return np.stack([of_self, before, after, *by_key, other], axis=-1)
+    return np.stack([of_self, before, after, *by_key, sums["repeat_H"], other], axis=-1)
+
+
+def _beyond(
+    marks: KeyMarks,
+    near_HN3: NDArray[np.float64],
+    keys_HN: NDArray[np.int32],
+    sums: Mapping[str, NDArray[Any]],
+) -> dict[str, Floats]:
+    """The attention between tokens that are not set aside."""
+    kept_N = ~marks.aside_N
+    given_HN = np.maximum(1 - sums["special_HN"], 0) * kept_N
+    given_H = given_HN.sum(-1)
+    keys_HN = np.maximum(keys_HN - sums["special_keys_HN"], 2)
+    entropy_HN = np.minimum(sums["beyond_entropy_HN"] / np.log(keys_HN), 1)
+    # A query and its neighbor count where neither is set aside.
+    both_N = kept_N[1:] & kept_N[:-1]
+    previous, of_self, following = (
+        near_HN3[:, 1:, 0] @ both_N, near_HN3[..., 1] @ kept_N, near_HN3[:, :-1, 2] @ both_N
+    )  # fmt: skip
+    classes = (of_self, previous, following, sums["first_H"], sums["punctuation_H"], sums["repeat_H"])
+    classes_HX, given_H1 = np.stack(classes, axis=-1), given_H[:, None]
+    return {
+        "beyond_HX": _floats(np.divide(classes_HX, given_H1, where=given_H1 > 0, out=classes_HX * 0)),
+        "beyond_entropy_H": _floats(
+            np.divide((entropy_HN * given_HN).sum(-1), given_H, where=given_H > 0, out=given_H * 0)
+        ),
+    }
 
 
 def profile_edges(length: int) -> NDArray[np.int64]:

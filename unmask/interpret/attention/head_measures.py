@@ -8,23 +8,69 @@ Axes: P columns, padded to whole cells; W columns, with room for a shift; c colu
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from unmask.interpret.attention.edges import filled, topk
+from unmask.interpret.attention.layer_statistics import column_classes, set_aside
 from unmask.interpret.attention.rows import NEVER, LayerRows, Side
 from unmask.kernels import Tile
 from unmask.spec import SlidingWindow
+from unmask.text import Encoding
 
 ROWS_AT_ONCE = 64
+
+
+@dataclass(frozen=True, eq=False)
+class KeyMarks:
+    """The tokens of a text that attention is added up for by itself."""
+
+    aside_N: NDArray[np.bool_]
+    """See `unmask.interpret.attention.layer_statistics.set_aside`."""
+    punctuation_N: NDArray[np.bool_]
+    named_N: NDArray[np.bool_]
+    """Tokens of a class of `CLASSES` that does not depend on the query."""
+    by_id_M: NDArray[np.int64]
+    """Tokens that are neither set aside nor special, sorted by their ids and then by their places."""
+    first_N: NDArray[np.int64]
+    count_N: NDArray[np.int64]
+    """Where in ``by_id_M`` the tokens of each token's id begin, and how many there are; 0 of others."""
+
+    @classmethod
+    def of(cls, encoding: Encoding) -> "KeyMarks":
+        """Those of a text."""
+        ids_N, ordinary_N = np.asarray(encoding.ids), ~encoding.special
+        by_id_M = np.flatnonzero(ordinary_N)
+        by_id_M = by_id_M[np.argsort(ids_N[by_id_M], kind="stable")]
+        first_N, count_N = np.zeros_like(ids_N, dtype=np.int64), np.zeros_like(ids_N, dtype=np.int64)
+        _, first, inverse, count = np.unique(
+            ids_N[by_id_M], return_index=True, return_inverse=True, return_counts=True
+        )
+        first_N[by_id_M], count_N[by_id_M] = first[inverse], count[inverse]
+        begin_N, special_N, punctuation_N = column_classes(encoding)
+        named_N = begin_N | special_N | punctuation_N
+        return cls(set_aside(encoding.special), punctuation_N, named_N, by_id_M, first_N, count_N)
+
+    def repeats(self, tile: Tile) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Pairs of a query and another occurrence of the same token, as rows and columns of a tile."""
+        rows = slice(tile.first_row, tile.end_row)
+        count_R = self.count_N[rows]
+        at_P = np.repeat(np.arange(len(count_R)), count_R)
+        nth_P = np.arange(len(at_P)) - np.repeat(np.cumsum(count_R) - count_R, count_R)
+        key_P = self.by_id_M[np.repeat(self.first_N[rows], count_R) + nth_P]
+        inside_P = (key_P >= tile.first_column) & (key_P < tile.end_column) & (key_P != at_P + tile.first_row)
+        return at_P[inside_P], key_P[inside_P] - tile.first_column
 
 
 class HeadMeasures:
     """Running statistics of some heads of a layer, in the arrays of `LayerStatistics`."""
 
-    def __init__(self, layer: LayerRows, heads: slice, *, top_k: int, cell: int) -> None:
-        self.layer, self.heads, self.cell = layer, heads, cell
+    def __init__(self, layer: LayerRows, marks: KeyMarks, heads: slice, *, top_k: int, cell: int) -> None:
+        self.layer, self.marks, self.heads, self.cell = layer, marks, heads, cell
         count, length = heads.stop - heads.start, layer.length
         self.top_k = min(top_k, length)
         self.cells = -(-length // cell)
@@ -41,6 +87,14 @@ class HeadMeasures:
         self.max_received_HN = zeros(length, dtype=like.dtype)
         self.near_HN3 = zeros(length, 3, dtype=like.dtype)
         """Attention from each query to the previous token, itself and the next token."""
+        self.special_HN, self.beyond_entropy_HN = zeros(length), zeros(length)
+        """Attention to tokens that are set aside, and the entropy of the rest divided by its sum, in nats."""
+        self.special_keys_HN = zeros(length, dtype=torch.int32)
+        """How many tokens that are set aside each query sees."""
+        self.repeat_H, self.punctuation_H, self.first_H = zeros(), zeros(), zeros()
+        """Attention to each class of keys, added up over the queries that are not set aside."""
+        self.only_repeat_H = zeros()
+        """The part of ``repeat_H`` that goes to keys of no other class of `CLASSES`."""
         self.edges_keys_HNk = zeros(length, self.top_k, dtype=torch.int32)
         self.edges_HNk = zeros(length, self.top_k, dtype=like.dtype)
         self.offsets_HO = zeros(length + self.padded)
@@ -90,6 +144,7 @@ class HeadMeasures:
         sums_HRS3 = sums_HRS3.double() * share_HR1[..., None]
         self._keys(side, tile, p_HRC, sums_HRS3[..., 2])
         self._near(tile, p_HRC)
+        self._beyond_special(tile, p_HRC)
         self._distances(tile, p_HRC, sums_HRS3, cells)
         self._offsets(tile, room_HRW)
         self._maps(tile, sums_HRS3, (top_HRS - largest_HR1).exp() * share_HR1, cells)
@@ -162,6 +217,34 @@ class HeadMeasures:
             along = torch.diagonal(p_HRC, offset, 1, 2)
             first = tile.first_row + max(0, -offset)
             self.near_HN3[:, first : first + along.shape[-1], number] = along
+
+    def _beyond_special(self, tile: Tile, p_HRC: Tensor) -> None:
+        """What stays among tokens that are not set aside."""
+        rows, columns = slice(tile.first_row, tile.end_row), slice(tile.first_column, tile.end_column)
+        device, marks = p_HRC.device, self.marks
+        aside_HRc = p_HRC[..., torch.from_numpy(np.flatnonzero(marks.aside_N[columns])).to(device)].double()
+        special_HR = aside_HRc.sum(-1)
+        given_HR = (1 - special_HR).clamp_min(0)
+        # -sum p log p of the rest, then of the rest divided by its sum.
+        left_HR = self.entropy_HN[:, rows] - torch.special.entr(aside_HRc).sum(-1)
+        entropy_HR = torch.where(given_HR > 0, left_HR / given_HR + given_HR.log(), 0.0)
+        self.special_HN[:, rows], self.beyond_entropy_HN[:, rows] = special_HR, entropy_HR.clamp_min(0)
+        self.special_keys_HN[:, rows] = (aside_HRc > 0).sum(-1).int()
+        rows_R = torch.from_numpy(~marks.aside_N[rows]).to(device, torch.float64)
+
+        def received(marked_C: NDArray[np.bool_]) -> Tensor:
+            columns_c = torch.from_numpy(np.flatnonzero(marked_C)).to(device)
+            return p_HRC[..., columns_c].sum(-1, dtype=torch.float64) @ rows_R
+
+        self.punctuation_H += received(marks.punctuation_N[columns])
+        if tile.first_column == 0 and not marks.aside_N[0]:
+            self.first_H += p_HRC[..., 0].double() @ rows_R
+        at_P, key_P = marks.repeats(tile)
+        only_P = ~marks.named_N[columns][key_P]
+        only_P &= np.abs(key_P + tile.first_column - at_P - tile.first_row) > 1
+        repeat_HP = p_HRC[:, torch.from_numpy(at_P).to(device), torch.from_numpy(key_P).to(device)].double()
+        self.repeat_H += repeat_HP.sum(-1)
+        self.only_repeat_H += repeat_HP @ torch.from_numpy(only_P).to(repeat_HP)
 
     def _distances(self, tile: Tile, p_HRC: Tensor, sums_HRS3: Tensor, cells: slice) -> None:
         """From each run's sum and first moment where it is wholly on one side, else from its columns."""

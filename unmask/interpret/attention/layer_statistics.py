@@ -1,9 +1,11 @@
-"""Attention statistics of one layer on one text as arrays, and what they say of a head. Free of torch."""
+"""Attention statistics of one layer on one text as arrays, and what they say of a head. Free of torch.
+
+Axes: A heads, of one layer or of several texts.
+"""
 
 import unicodedata
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,10 +39,15 @@ class HeadSummary:
 
 Floats = NDArray[np.float32]
 
-CLASSES = ("self", "previous", "next", "first", "special", "punctuation", "other")
-"""Classes of keys: by relation to the query (the same token, the previous, the next), or by kind (the first
-token of the sequence, a special token other than the first, punctuation). A key may be in several classes;
-it is in ``other`` if it is in none."""
+CLASSES = ("self", "previous", "next", "first", "special", "punctuation", "repeat", "other")
+"""Classes of keys: by relation to the query (the same token, the previous, the next, an occurrence of the
+same token elsewhere), or by kind (the first token of the sequence, a special token other than the first,
+punctuation). Special tokens repeat nothing. A key may be in several classes; it is in ``other`` if it is in
+none."""
+
+BEYOND = ("self", "previous", "next", "first", "punctuation", "repeat")
+"""Classes of keys that are not set aside, see `set_aside`; ``first`` is one where the first token is not
+special."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +91,13 @@ class LayerStatistics:
     """Their attention weights. If fewer keys are allowed than listed, the rest are 0."""
     classes_HX: Floats
     """Mean over queries of the attention to keys of each class of `CLASSES`."""
+    special_HN: Floats
+    """Attention of each query to the tokens that are set aside, see `set_aside`."""
+    beyond_HX: Floats
+    """Of the attention between tokens that are not set aside, the share of each class of `BEYOND`."""
+    beyond_entropy_H: Floats
+    """Entropy of that attention, divided by its sum for each query, as a share of the largest one; mean over
+    queries, each counted by how much it gives to tokens that are not set aside."""
     profile_HB: Floats
     """Mean over queries of the attention at each bin of distance; sums to 1."""
     profile_edges: NDArray[np.int64]
@@ -150,7 +164,9 @@ def is_punctuation(encoding: Encoding, token: int) -> bool:
     return bool(characters) and all(unicodedata.category(character)[0] in "PS" for character in characters)
 
 
-LABELS = ("self", "previous", "next", "offset", "first", "special", "punctuation", "diffuse", "mixed")
+LABELS = (
+    *("self", "previous", "next", "offset", "first", "special", "punctuation", "repeat", "diffuse", "mixed"),
+)
 """Labels of heads: by the relative position of the top key (the token itself, the previous, the next, or one
 at another fixed distance), by the class of the keys, diffuse, or none of these."""
 
@@ -158,10 +174,16 @@ POSITIONAL_SHARE = 0.9
 """Minimum share of queries whose top key is at one distance, for a positional head (Voita et al. 2019)."""
 
 CLASS_MASS = 0.5
-"""Minimum mean attention to one class of keys, for a head to be labeled with it."""
+"""Minimum share of the attention that one class of keys gets, for a head to be labeled with it."""
 
 DIFFUSE_SHARE = 0.8
 """Minimum mean entropy, as a share of the maximum, for a head without a class label to be diffuse."""
+
+REST = 0.1
+"""Minimum share of the attention that does not go to special tokens, for a head to be named by it."""
+
+RESTING = ("first", "special")
+"""Labels of heads that do nothing that has a name but attend to special tokens."""
 
 OFFSET_LABELS = {0: "self", -1: "previous", 1: "next"}
 """Labels of heads by the most frequent distance of the top key."""
@@ -174,10 +196,12 @@ class HeadLabel:
     label: str
     """One of `LABELS`."""
     share: float
-    """The deciding value: the share of queries, the mass of the class or the entropy share; for ``mixed``,
-    the largest mass, which was below the threshold."""
+    """The deciding value: the share of queries, the share of the class or the entropy share; for ``mixed``,
+    the largest share, which was below the threshold. For ``first`` and ``special``, the mean attention."""
+    special: float
+    """Mean attention to special tokens of the queries that are not special: how much of a head is a sink."""
     offset: int
-    """The most frequent distance of the top key: key minus query."""
+    """The most frequent distance of the top key, special tokens not counted: key minus query."""
     offset_share: float
     """Share of queries with that distance, among those that have a key there."""
     confidence: float
@@ -185,49 +209,120 @@ class HeadLabel:
     the end of the sentence)."""
 
 
-def label_heads(layer: LayerStatistics, special_N: NDArray[np.bool_]) -> tuple[HeadLabel, ...]:
-    """A label for every head of a layer: the first rule that holds.
+def set_aside(special_N: Marks) -> Marks:
+    """The tokens that a head is named without: special ones, unless fewer than two others would be left."""
+    return special_N if (~special_N).sum() > 1 else np.zeros_like(special_N)
 
-    1. At least `POSITIONAL_SHARE` of the top keys are at one distance: ``self``, ``previous``, ``next``
-       or ``offset``.
-    2. One class of keys (except ``other``) gets at least `CLASS_MASS`: the class with the most.
-    3. The entropy is at least `DIFFUSE_SHARE` of the maximum: ``diffuse``.
-    4. ``mixed``.
 
-    The thresholds of 2 and 3 are ours; Clark et al. label heads by inspection. In short texts, special tokens
-    and punctuation receive much of even uniform attention, so compare with their share of the tokens.
+@dataclass(frozen=True, eq=False)
+class BeyondSpecial:
+    """What names are decided by, of any number of heads A on texts of M tokens that are not set aside."""
+
+    top_AM: NDArray[np.int64]
+    """The key with most attention of each query, counted among the M tokens; -1 where it is not known."""
+    given_AM: NDArray[np.float64]
+    """How much each query gives to the M tokens."""
+    shares_AX: NDArray[np.float64]
+    """See `LayerStatistics.beyond_HX`."""
+    entropy_A: NDArray[np.float64]
+    """See `LayerStatistics.beyond_entropy_H`."""
+    special_A2: NDArray[np.float64]
+    """Mean attention of all queries to the first token, 0 if it is not set aside, and to the others that
+    are."""
+
+    def named(self) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
+        """Numbers of labels, the deciding values, offsets and their shares, (A,) each; see `label_heads`."""
+        offset_A, positional_A = positional(self.top_AM, self.given_AM)
+        itself_A, repeat_A = (self.shares_AX[:, BEYOND.index(name)] for name in ("self", "repeat"))
+        same_A = itself_A + repeat_A
+        # Without a repeated token, a head that looks for the same token finds but the token itself.
+        shares_AX = self.shares_AX.copy()
+        shares_AX[:, BEYOND.index("self")] = np.where(repeat_A < itself_A, same_A, 0)
+        shares_AX[:, BEYOND.index("repeat")] = np.where(repeat_A < itself_A, 0, same_A)
+        rest_A, most_A = self.given_AM.mean(-1), np.minimum(shares_AX.max(-1), 1)
+        is_positional_A = (positional_A >= POSITIONAL_SHARE) & (self.top_AM.shape[-1] > 1)
+        by_offset_A = np.full(offset_A.shape, LABELS.index("offset"))
+        for offset, label in OFFSET_LABELS.items():
+            by_offset_A[offset_A == offset] = LABELS.index(label)
+        by_class_A = np.array([LABELS.index(name) for name in BEYOND])[shares_AX.argmax(-1)]
+        by_special_A = np.array([LABELS.index(name) for name in RESTING])[self.special_A2.argmax(-1)]
+        special_A = self.special_A2.max(-1)
+        every = np.ones_like(is_positional_A)
+        rules = (
+            (rest_A < REST, by_special_A, special_A),
+            (is_positional_A, by_offset_A, positional_A),
+            (most_A >= CLASS_MASS, by_class_A, most_A),
+            (1 - rest_A >= CLASS_MASS, by_special_A, special_A),
+            (self.entropy_A >= DIFFUSE_SHARE, every * LABELS.index("diffuse"), self.entropy_A),
+            (every, every * LABELS.index("mixed"), most_A),
+        )
+        holds, labels, values = zip(*rules, strict=True)
+        return np.select(holds, labels), np.select(holds, values), offset_A, positional_A
+
+
+def label_heads(layer: LayerStatistics, special_N: Marks) -> tuple[HeadLabel, ...]:
+    """A label for every head of a layer, by what it does beyond special tokens: the first rule that holds.
+
+    Rules 2, 3, 5 and 6 are about the attention between tokens that are not special, whose sum counts as 1: a
+    head that finds the same word and otherwise rests on [CLS] is called by the word. A text with fewer than
+    two such tokens is taken as a whole.
+
+    1. Less than `REST` of the attention of these tokens stays among them: ``first`` or ``special``, whichever
+       gets more.
+    2. At least `POSITIONAL_SHARE` of the top keys are at one distance: ``self``, ``previous``, ``next``
+       or ``offset``. A query counts by how much it gives to tokens that are not special.
+    3. One class of keys of `BEYOND` gets at least `CLASS_MASS`: the class with the most. The token itself and
+       its other occurrences are counted together, and named by those that get more.
+    4. Special tokens get at least `CLASS_MASS`: as 1.
+    5. The entropy is at least `DIFFUSE_SHARE` of the maximum: ``diffuse``.
+    6. ``mixed``.
+
+    The thresholds of all but 2 are ours; Clark et al. label heads by inspection. In short texts, punctuation
+    and repeated tokens receive much of even uniform attention, so compare with their share of the tokens.
     """
-    return tuple(_label(layer, head, special_N) for head in range(layer.heads))
-
-
-def _label(layer: LayerStatistics, head: int, special_N: NDArray[np.bool_]) -> HeadLabel:
-    offset, share = positional(layer.edges_keys_HNk[head, :, 0])
-    mass_X = layer.classes_HX[head, : CLASSES.index("other")]
-    entropy = float(layer.entropy_share_HN[head].mean())
-    most = int(mass_X.argmax())
-    if share >= POSITIONAL_SHARE and len(layer) > 1:
-        label, decided = OFFSET_LABELS.get(offset, "offset"), share
-    elif mass_X[most] >= CLASS_MASS:
-        label, decided = CLASSES[most], float(mass_X[most])
-    elif entropy >= DIFFUSE_SHARE:
-        label, decided = "diffuse", entropy
-    else:
-        label, decided = "mixed", float(mass_X[most])
+    aside_N = set_aside(special_N)
+    number_N = np.where(aside_N, -1, np.cumsum(~aside_N) - 1)
+    top_HNk = number_N[layer.edges_keys_HNk]
+    # The largest edge to a key that is not set aside; edges are sorted.
+    place_HN1 = (top_HNk >= 0).argmax(-1)[..., None]
+    first, special = (layer.classes_HX[:, CLASSES.index(name)] for name in ("first", "special"))
+    given_HM = np.maximum(1 - layer.special_HN[:, ~aside_N].astype(np.float64), 0)
+    beyond = BeyondSpecial(
+        top_AM=np.take_along_axis(top_HNk, place_HN1, -1)[:, ~aside_N, 0],
+        given_AM=given_HM,
+        shares_AX=layer.beyond_HX.astype(np.float64),
+        entropy_A=layer.beyond_entropy_H.astype(np.float64),
+        special_A2=np.stack([first if aside_N[0] else np.zeros_like(first), special], -1).astype(np.float64),
+    )
     counted_N = ~special_N if not special_N.all() else np.ones_like(special_N)
-    confidence = float(layer.edges_HNk[head, counted_N, 0].mean())
-    return HeadLabel(label, decided, offset, share, confidence)
+    confidence_H = layer.edges_HNk[:, counted_N, 0].mean(-1)
+    columns = (*beyond.named(), 1 - given_HM.mean(-1), confidence_H)
+    return tuple(
+        HeadLabel(LABELS[label], share, special, offset, offset_share, confidence)
+        for label, share, offset, offset_share, special, confidence in zip(
+            *(column.tolist() for column in columns), strict=True
+        )
+    )
 
 
-def positional(strongest_N: NDArray[np.int32] | Sequence[int]) -> tuple[int, float]:
-    """The most frequent distance from a query to its top key, and the share of queries that have it.
+def positional(
+    top_AM: NDArray[np.integer[Any]], counts_AM: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """The most frequent distance from a query to its top key, and the share of queries that have it, (A,).
 
     The share is relative to the queries that have a token at that distance, if these are at least half of
-    all: the first token, for example, has no previous token.
+    all: the first token, for example, has no previous token. Queries count by ``counts_AM``.
     """
-    keys_N = np.asarray(strongest_N, dtype=np.int64)
-    length = len(keys_N)
-    offsets, counts = np.unique(keys_N - np.arange(length), return_counts=True)
-    possible = np.maximum(length - np.abs(offsets), (length + 1) // 2)
-    shares = counts / possible
-    best = int(shares.argmax())
-    return int(offsets[best]), float(shares[best])
+    rows, length = top_AM.shape
+    offset_AM = np.arange(rows)[:, None] * (2 * length - 1) + top_AM - np.arange(length) + length - 1
+    counted_AM = np.where(top_AM >= 0, counts_AM, 0)
+    hits_AO = np.bincount(
+        np.where(top_AM >= 0, offset_AM, 0).ravel(), counted_AM.ravel(), rows * (2 * length - 1)
+    ).reshape(rows, -1)
+    until_AM = np.cumsum(np.pad(counts_AM, ((0, 0), (1, 0))), -1)
+    offset_O = np.arange(2 * length - 1) - (length - 1)
+    first_O, end_O = np.maximum(-offset_O, 0), length - np.maximum(offset_O, 0)
+    possible_AO = np.maximum(until_AM[:, end_O] - until_AM[:, first_O], until_AM[:, -1:] / 2)
+    share_AO = np.divide(hits_AO, possible_AO, out=np.zeros_like(hits_AO), where=possible_AO > 0)
+    best_A = share_AO.argmax(-1)
+    return offset_O[best_A], np.minimum(share_AO.max(-1), 1)

@@ -18,7 +18,7 @@ from torch import Tensor
 from unmask.encoder.encoder import Encoder
 from unmask.encoder.layers.attention import SoftmaxMixer
 from unmask.interpret.activation_cache import ActivationCache, states_of
-from unmask.interpret.attention.layer_statistics import CLASSES, column_classes
+from unmask.interpret.attention.layer_statistics import BEYOND, CLASSES, column_classes, set_aside
 from unmask.interpret.attention.patterns import DISTANT
 from unmask.interpret.attention.rows import NEVER, LayerRows
 from unmask.interpret.watch import Watch
@@ -57,6 +57,11 @@ class EqualLengthBatch:
         batch = _filled(encoder.spec, encodings)
         states, _ = states_of(encoder, batch, watch, "a text of the corpus")
         return cls(encoder, encodings, batch, states)
+
+    @property
+    def states(self) -> list[Tensor]:
+        """The states of every level, all texts end to end, and behind them what filled the batch."""
+        return self._packed.states
 
     @torch.no_grad()
     def attention(self, layer: int) -> tuple[Tensor, Tensor]:
@@ -168,6 +173,8 @@ class BatchRelations:
     patterns_SNNP: NDArray[np.bool_]
     classes_SNNX: NDArray[np.bool_]
     """Keys of each class of `CLASSES`, for every query."""
+    aside_SN: NDArray[np.bool_]
+    """See `unmask.interpret.attention.layer_statistics.set_aside`."""
 
     @cached_property
     def scoring(self) -> tuple[Tensor, NDArray[np.bool_]]:
@@ -184,6 +191,17 @@ class BatchRelations:
         weights_SNNP = self.patterns_SNNP * share_SP[:, None, None]
         return torch.from_numpy(weights_SNNP).flatten(1, 2), count_SP > 0
 
+    @cached_property
+    def classes(self) -> Tensor:
+        """What adds up attention by classes of keys, (S, N * N, X): those of `CLASSES`, then of `BEYOND`.
+
+        The latter are of queries and keys that are not set aside.
+        """
+        kept_SN = ~self.aside_SN
+        beyond_SNNX = self.classes_SNNX[..., [CLASSES.index(name) for name in BEYOND]]
+        beyond_SNNX = beyond_SNNX & (kept_SN[:, :, None] & kept_SN[:, None])[..., None]
+        return torch.from_numpy(np.concatenate([self.classes_SNNX, beyond_SNNX], axis=-1)).flatten(1, 2)
+
     def only(
         self, queries_SN: NDArray[np.bool_] | None, keys_SN: NDArray[np.bool_] | None
     ) -> "BatchRelations":
@@ -193,7 +211,7 @@ class BatchRelations:
             patterns = patterns & queries_SN[:, :, None, None]
         if keys_SN is not None:
             patterns = patterns & keys_SN[:, None, :, None]
-        return BatchRelations(patterns, self.classes_SNNX)
+        return BatchRelations(patterns, self.classes_SNNX, self.aside_SN)
 
 
 def relations(encodings: Sequence[Encoding]) -> BatchRelations:
@@ -202,6 +220,7 @@ def relations(encodings: Sequence[Encoding]) -> BatchRelations:
     return BatchRelations(
         np.stack([patterns_NNP for patterns_NNP, _ in parts]),
         np.stack([classes_NNX for _, classes_NNX in parts]),
+        np.stack([set_aside(encoding.special) for encoding in encodings]),
     )
 
 
@@ -235,6 +254,7 @@ def _of_text(encoding: Encoding) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         "first": every_NN & first_N,
         "special": every_NN & special_N,
         "punctuation": every_NN & punctuation_N,
+        "repeat": patterns["repeat"],
     }
     named_NN = np.any(list(classes.values()), axis=0)
     return (

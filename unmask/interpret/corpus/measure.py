@@ -13,10 +13,11 @@ from unmask.base.arguments import check_choice, one_of, whole_number
 from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest
 from unmask.interpret.activation_cache import check_attention
-from unmask.interpret.attention.layer_statistics import CLASSES, LABELS
+from unmask.interpret.attention.layer_statistics import CLASSES, LABELS, REST, RESTING
 from unmask.interpret.corpus.batch import PATTERNS, EqualLengthBatch, relations
 from unmask.interpret.corpus.statistics import EXAMPLES, NONE, HeadTotals, read_totals, write_totals
 from unmask.interpret.corpus.texts import Corpus
+from unmask.interpret.overview.figures import BatchWords, FigureCounts
 from unmask.interpret.watch import Watch, unwatched
 from unmask.text import Encoding, Tokenizer
 from unmask.text.borders import occurrences
@@ -97,10 +98,24 @@ class CorpusStatistics:
         """Share of texts in which a head has each label of `taxonomy.LABELS`, (L, H, B)."""
         return np.asarray(self.totals.labels_LHB / max(1, self.totals.texts))
 
+    @property
+    def figures(self) -> FigureCounts:
+        """What `unmask.interpret.overview.overview.overview` compares findings with."""
+        return self.totals.figures
+
     def label(self, layer: int, head: int) -> tuple[str, float]:
-        """The most frequent label of a head, and the share of texts in which it has it."""
+        """What a head is called, and the share of texts in which it has that label.
+
+        It is the most frequent label, but ``first`` and ``special`` only of a head that does nothing else:
+        where another label that says what it attends to has `REST` of the texts, the head is called by that,
+        as in a single text.
+        """
         shares = self.labels[self._head(layer, head)]
-        return LABELS[int(shares.argmax())], float(shares.max())
+        number = int(shares.argmax())
+        if LABELS[number] in RESTING:
+            named = np.where(np.isin(LABELS, (*RESTING, "diffuse", "mixed")), 0, shares)
+            number = int(named.argmax()) if named.max() >= REST else number
+        return LABELS[number], float(shares[number])
 
     def examples(
         self, layer: int, head: int, pattern: str = "edge", top: SupportsIndex = 10
@@ -195,16 +210,15 @@ def measure_corpus(
         Cancelled: ``watch`` stopped the work.
     """
     check_attention(encoder)
-    limit = MOST_TOKENS if max_tokens is None else min(MOST_TOKENS, max_tokens)
+    limit = _limit(max_tokens)
     texts = [text.text for text in corpus.texts]
     encodings = tokenizer.encode_batch(
         texts, max_tokens=limit, truncation="end", name=lambda number: corpus.texts[number].source
     )
-    key = f"{identity} {corpus.sha256} {limit}"
-    heads = [layer.mixer.heads for layer in encoder.spec.layers]
-    totals = HeadTotals.empty(len(heads), max(heads)) if known is None else known.totals
-    stored = None if cache is None else read_totals(cache, key, totals)
-    if stored is not None and stored.texts in _ends(len(corpus)) and stored.texts >= totals.texts:
+    key = _key(corpus, max_tokens, identity)
+    totals = _no_totals(encoder) if known is None else known.totals
+    stored = None if cache is None else kept_totals(encoder, corpus, cache, max_tokens, identity)
+    if stored is not None and stored.texts >= totals.texts:
         totals = stored
 
     def encode(text: str) -> Encoding:
@@ -231,6 +245,27 @@ def measure_corpus(
         if partial is not None:
             partial(statistics)
     return statistics
+
+
+def kept_totals(
+    encoder: Encoder, corpus: Corpus, cache: Path, max_tokens: int | None = None, identity: str = ""
+) -> HeadTotals | None:
+    """What a file of `measure_corpus` holds of the same pass, whole or in part; None if it holds nothing."""
+    stored = read_totals(cache, _key(corpus, max_tokens, identity), _no_totals(encoder))
+    return stored if stored is not None and stored.texts in _ends(len(corpus)) else None
+
+
+def _no_totals(encoder: Encoder) -> HeadTotals:
+    heads = [layer.mixer.heads for layer in encoder.spec.layers]
+    return HeadTotals.empty(len(heads), max(heads))
+
+
+def _limit(max_tokens: int | None) -> int:
+    return MOST_TOKENS if max_tokens is None else min(MOST_TOKENS, max_tokens)
+
+
+def _key(corpus: Corpus, max_tokens: int | None, identity: str) -> str:
+    return f"{identity} {corpus.sha256} {_limit(max_tokens)}"
 
 
 def _ends(count: int) -> list[int]:
@@ -260,13 +295,13 @@ def _add_round(
             watch("measuring the corpus", done + int(texts * part), count)
 
         batch = EqualLengthBatch.run(encoder, some, ticked)
-        related = relations(some)
+        related, words = relations(some), BatchWords.of(some)
         texts_S = np.array(numbers)
         for layer in range(len(encoder.spec.layers)):
             p_SHNN, keys_SHN = batch.attention(layer)
-            totals.add(layer, p_SHNN, keys_SHN, related, texts_S)
+            totals.add(layer, p_SHNN, keys_SHN, related, texts_S, words=words)
             ticked("measuring", layer + 1, len(encoder.spec.layers))
-        totals.count(len(some), len(some[0]))
+        totals.count(len(some), len(some[0]), words.drifts(batch.states))
         done += len(some)
 
 

@@ -1,7 +1,8 @@
 """Statistics of every head over a corpus, the texts that show best what it does, and both as a file.
 
-Axes: k examples, best first; S texts of one batch; B labels; P patterns; X classes of keys; O distances from
-key to query; A examples that are new; c candidates for examples.
+Axes: k examples, best first; S texts of one batch; G texts with special tokens in the same places;
+B labels, or bins of figures; Q kinds of findings; P patterns; X classes of keys, or figures;
+M tokens that are not set aside; A examples that are new, or heads of texts; c candidates for examples.
 """
 
 import hashlib
@@ -17,15 +18,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unmask.base.files import unwritable, whole_file
-from unmask.interpret.attention.layer_statistics import (
-    CLASS_MASS,
-    CLASSES,
-    DIFFUSE_SHARE,
-    LABELS,
-    OFFSET_LABELS,
-    POSITIONAL_SHARE,
-)
+from unmask.interpret.attention.layer_statistics import CLASSES, LABELS, BeyondSpecial
 from unmask.interpret.corpus.batch import PATTERNS, BatchRelations
+from unmask.interpret.overview.figures import BINS, COMPARED, BatchWords, FigureCounts, counted
 
 EXAMPLES = 20
 """Examples kept of every head and pattern."""
@@ -54,6 +49,10 @@ class HeadTotals:
     """Sum over queries of the attention to keys of each class of `CLASSES`."""
     labels_LHB: NDArray[np.int64]
     """Texts in which the head has each label of `LABELS`."""
+    figures_LHQB: NDArray[np.int64]
+    """Texts in which the head has a figure of each of `COMPARED` in each bin, see `overview.figures`."""
+    drift_B: NDArray[np.int64]
+    """Texts in which a repeated word drifts apart by as much as each bin."""
     score_LHPk: NDArray[np.float64]
     """Scores of the examples, see `BatchRelations.scoring`; for ``edge``, the largest attention weight."""
     text_LHPk: NDArray[np.int64]
@@ -63,6 +62,11 @@ class HeadTotals:
     key_LHPk: NDArray[np.int64]
     weight_LHPk: NDArray[np.float64]
     """Its attention weight."""
+
+    @property
+    def figures(self) -> FigureCounts:
+        """What findings of other texts are compared with."""
+        return FigureCounts(self.texts, self.figures_LHQB, self.drift_B)
 
     @classmethod
     def empty(cls, layers: int, heads: int, examples: int = EXAMPLES) -> "HeadTotals":
@@ -76,6 +80,8 @@ class HeadTotals:
             distance_LH=np.zeros(sums),
             classes_LHX=np.zeros((*sums, len(CLASSES))),
             labels_LHB=np.zeros((*sums, len(LABELS)), dtype=np.int64),
+            figures_LHQB=np.zeros((*sums, len(COMPARED), BINS), dtype=np.int64),
+            drift_B=np.zeros(BINS, dtype=np.int64),
             score_LHPk=np.full(best, -1.0),
             text_LHPk=np.full(best, NONE, dtype=np.int64),
             query_LHPk=np.zeros(best, dtype=np.int64),
@@ -90,10 +96,11 @@ class HeadTotals:
         }
         return replace(self, **arrays)
 
-    def count(self, texts: int, length: int) -> None:
-        """Count texts of ``length`` tokens, all layers of which were added."""
+    def count(self, texts: int, length: int, drifts_S: NDArray[np.float64]) -> None:
+        """Count texts of ``length`` tokens, all layers of which were added, and how far their words drift."""
         self.texts += texts
         self.queries += texts * length
+        self.drift_B += counted(drifts_S[:, None])[0]
 
     def add(
         self,
@@ -102,6 +109,8 @@ class HeadTotals:
         keys_SHN: Tensor,
         relations: BatchRelations,
         texts_S: NDArray[np.int64],
+        *,
+        words: BatchWords,
     ) -> None:
         """Add one layer of a batch.
 
@@ -111,6 +120,7 @@ class HeadTotals:
             keys_SHN: the number of keys that each query may see.
             relations: of the texts.
             texts_S: which texts of the corpus these are.
+            words: of the texts.
         """
         heads, length = p_SHNN.shape[1], p_SHNN.shape[-1]
         entropy_SHN = torch.special.entr(p_SHNN).sum(-1).double()
@@ -118,17 +128,19 @@ class HeadTotals:
         at_N = torch.arange(length)
         away_NN = (at_N[:, None] - at_N).abs().flatten().to(p_SHNN)
         flat_SHC = p_SHNN.flatten(2)
-        classes_SCX = torch.from_numpy(relations.classes_SNNX).flatten(1, 2).to(p_SHNN)
-        classes_SHX = (flat_SHC @ classes_SCX).double().numpy()
+        classes_SHX = (flat_SHC @ relations.classes.to(p_SHNN)).double().numpy()
         some = slice(0, heads)
         self.entropy_LH[layer, some] += entropy_SHN.sum((0, 2)).numpy()
         self.entropy_share_LH[layer, some] += share_SHN.sum((0, 2)).numpy()
         self.distance_LH[layer, some] += (flat_SHC @ away_NN).double().sum(0).numpy()
-        self.classes_LHX[layer, some] += classes_SHX.sum(0)
-        top_SHN = p_SHNN.argmax(-1).numpy()
-        labels_SH = labels(top_SHN, classes_SHX / length, share_SHN.mean(-1).numpy())
+        self.classes_LHX[layer, some] += classes_SHX[..., : len(CLASSES)].sum(0)
+        labels_SH = labels(p_SHNN, keys_SHN, entropy_SHN, classes_SHX / length, relations.aside_SN)
         for label in range(len(LABELS)):
             self.labels_LHB[layer, some, label] += (labels_SH == label).sum(0)
+        punctuation_SH = classes_SHX[..., CLASSES.index("punctuation")] / length
+        figures_SHQ = words.figures(p_SHNN, punctuation_SH, share_SHN.mean(-1).numpy())
+        counts_XB = counted(figures_SHQ.reshape(len(figures_SHQ), -1))
+        self.figures_LHQB[layer, some] += counts_XB.reshape(heads, len(COMPARED), BINS)
         self.rank(layer, some, p_SHNN, relations, texts_S)
 
     def rank(
@@ -186,39 +198,54 @@ class HeadTotals:
 
 
 def labels(
-    top_SHN: NDArray[np.int64], mass_SHX: NDArray[np.float64], entropy_share_SH: NDArray[np.float64]
+    p_SHNN: Tensor,
+    keys_SHN: Tensor,
+    entropy_SHN: Tensor,
+    classes_SHX: NDArray[np.float64],
+    aside_SN: NDArray[np.bool_],
 ) -> NDArray[np.int64]:
-    """The label of every head in every text, (S, H), by the rules of `taxonomy.label_heads`.
+    """The number of the label of every head in every text, (S, H), by the rules of `label_heads`.
 
     Args:
-        top_SHN: the top key of each query.
-        mass_SHX: mean attention to keys of each class.
-        entropy_share_SH: mean entropy as a share of the largest possible one.
+        p_SHNN: attention, rows sum to 1.
+        keys_SHN: the number of keys that each query may see.
+        entropy_SHN: of each query's attention, in nats.
+        classes_SHX: mean over all queries of the attention of `BatchRelations.classes`.
+        aside_SN: tokens that heads are named without.
     """
-    length = top_SHN.shape[-1]
-    offset_SHN = top_SHN - np.arange(length) + length - 1
-    count_SHO = (offset_SHN[..., None] == np.arange(2 * length - 1)).sum(-2)
-    offset_O = np.arange(2 * length - 1) - (length - 1)
-    share_SHO = count_SHO / np.maximum(length - np.abs(offset_O), (length + 1) // 2)
-    best_SH = share_SHO.argmax(-1)
-    offset_SH = offset_O[best_SH]
-    positional_SH = (share_SHO.max(-1) >= POSITIONAL_SHARE) & (length > 1)
-    mass_SHX = mass_SHX[..., : CLASSES.index("other")]
-    by_offset_SH = np.full(offset_SH.shape, LABELS.index("offset"))
-    for offset, label in OFFSET_LABELS.items():
-        by_offset_SH[offset_SH == offset] = LABELS.index(label)
-    by_class_X = np.array([LABELS.index(name) for name in CLASSES[:-1]])
-    return np.select(
-        [positional_SH, mass_SHX.max(-1) >= CLASS_MASS, entropy_share_SH >= DIFFUSE_SHARE],
-        [by_offset_SH, by_class_X[mass_SHX.argmax(-1)], np.full(offset_SH.shape, LABELS.index("diffuse"))],
-        LABELS.index("mixed"),
-    )
+    count, heads, length = p_SHNN.shape[:3]
+    labels_SH = np.zeros((count, heads), dtype=np.int64)
+    # Texts with their special tokens in the same places are named together.
+    masks_GN, group_S = np.unique(aside_SN, axis=0, return_inverse=True)
+    for group, aside_N in enumerate(masks_GN):
+        texts = np.flatnonzero(group_S.ravel() == group)
+        kept, aside = np.flatnonzero(~aside_N), np.flatnonzero(aside_N)
+        p_GHMN = p_SHNN[texts][:, :, kept]
+        aside_GHMc = p_GHMN[..., aside].double()
+        given_GHM = (1 - aside_GHMc.sum(-1)).clamp_min(0)
+        left_GHM = entropy_SHN[texts][:, :, kept] - torch.special.entr(aside_GHMc).sum(-1)
+        entropy_GHM = torch.where(given_GHM > 0, left_GHM / given_GHM + given_GHM.log(), 0.0)
+        keys_GHM = (keys_SHN[texts][:, :, kept] - (aside_GHMc > 0).sum(-1)).clamp_min(2)
+        share_GHM = (entropy_GHM / keys_GHM.log()).clamp(0, 1)
+        given_GH1 = given_GHM.sum(-1, keepdim=True)
+        mean_GH1 = given_GH1.clamp_min(torch.finfo(torch.float64).tiny)
+        classes_AX = classes_SHX[texts].reshape(-1, classes_SHX.shape[-1])
+        first_A, special_A = (classes_AX[:, CLASSES.index(name)] for name in ("first", "special"))
+        beyond = BeyondSpecial(
+            top_AM=p_GHMN[..., kept].argmax(-1).flatten(0, 1).numpy(),
+            given_AM=given_GHM.flatten(0, 1).numpy(),
+            shares_AX=classes_AX[:, len(CLASSES) :] * length / mean_GH1.flatten(0, 1).numpy(),
+            entropy_A=((share_GHM * given_GHM).sum(-1, keepdim=True) / mean_GH1).flatten().numpy(),
+            special_A2=np.stack([first_A * aside_N[0], special_A], axis=-1),
+        )
+        labels_SH[texts] = beyond.named()[0].reshape(len(texts), heads)
+    return labels_SH
 
 
-MAGIC = b"unmask corpus 1\n"
+MAGIC = b"unmask corpus 2\n"
 """The number changes when the same texts would give other numbers, or other arrays."""
 
-FORMAT = json.dumps([PATTERNS, CLASSES, LABELS])
+FORMAT = json.dumps([PATTERNS, CLASSES, LABELS, COMPARED])
 """The meaning of the axes of the arrays."""
 
 

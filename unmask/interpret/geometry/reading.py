@@ -1,21 +1,24 @@
 """Hidden states of texts at every depth, and of spans of their characters."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from unmask.encoder.elmo import Elmo, character_ids
 from unmask.encoder.encoder import Encoder
 from unmask.encoder.hooks import HookPoint
+from unmask.encoder.layers.attention import SoftmaxMixer
 from unmask.errors import InvalidRequest, NonFiniteResult
 from unmask.interpret.geometry.values import generator
 from unmask.interpret.watch import Watch, unwatched
+from unmask.spec import CausalAttention, SoftmaxAttention
 from unmask.spec.global_tokens import pack, trained_global_tokens
 from unmask.text import Encoding, SequenceLayout, token_budget_batches
 
@@ -24,6 +27,7 @@ WORDS_AT_ONCE = 120
 """Words per chunk of running text; this fits the maximum length of nearly every encoder."""
 
 Network = TypeVar("Network", bound=Encoder | Elmo)
+Module = TypeVar("Module", bound=nn.Module)
 
 Range = tuple[int, int, int]
 """A range of characters: the index of the text, its first character, and the one after its last."""
@@ -110,6 +114,44 @@ def random_baseline(encoder: Network, seed: int = 0) -> Network:
         torch.manual_seed(seed)
         twin = Elmo(encoder.spec) if isinstance(encoder, Elmo) else Encoder(encoder.spec)
     return cast("Network", twin.eval().to(next(encoder.parameters()).device))
+
+
+def causal_twin(encoder: Encoder) -> Encoder:
+    """An encoder with the same weights in which every token attends to itself and to earlier tokens alone.
+
+    The weights are shared, not copied. They were trained with attention in both directions, so the twin shows
+    what they compute without later tokens, and not what a causal model would have learned.
+
+    Raises:
+        InvalidRequest: a layer has linear attention, or global tokens with projections of their own.
+    """
+    twin, blocks = _shallow(encoder), nn.ModuleList()
+    for block in encoder.layers:
+        mixer = _shallow(cast("nn.Module", block.attention))
+        if not isinstance(mixer, SoftmaxMixer) or mixer.globals is not None:
+            raise InvalidRequest(
+                "later tokens can be hidden in softmax attention without global tokens alone, and this model "
+                "has linear attention or global tokens"
+            )
+        mixer.spec = _causal(mixer.spec)
+        hidden = _shallow(block)
+        hidden.attention = mixer
+        blocks.append(hidden)
+    twin.layers = blocks
+    layers = tuple(replace(layer, mixer=_causal(layer.mixer)) for layer in encoder.spec.layers)
+    twin.spec = replace(encoder.spec, layers=layers)
+    return twin
+
+
+def _causal(mixer: Any) -> SoftmaxAttention:
+    return cast("SoftmaxAttention", replace(mixer, pattern=CausalAttention()))
+
+
+def _shallow(module: Module) -> Module:
+    """A module of its own with the same parameters and the same modules inside."""
+    twin = copy(module)
+    twin._modules = dict(module._modules)
+    return twin
 
 
 def stretches(text: str, fits: Callable[[str], bool], words: int = WORDS_AT_ONCE) -> list[str]:

@@ -27,8 +27,6 @@ Kind = Literal[
     "labels",
     "layers",
     "focused",
-    "diffuse",
-    "distance",
     "states",
     "sense",
     "cka",
@@ -38,10 +36,10 @@ Kind = Literal[
 ]
 """What a finding is about: a previous-token or next-token head; a head that attends to other occurrences of
 the same word; the strongest edge between words; a head that attends to punctuation; the attention sink; how
-many heads have each label; the entropy of each layer's heads; the heads with the lowest entropy, the highest
-entropy and the longest distance; the layer that changes the hidden states most; two occurrences of a word
-that drift apart; similarity of layers; words split into several tokens; the head whose ablation has the
-largest effect; the layer after which a masked word is predicted."""
+many heads have each label; the entropy of each layer's heads; the head with the lowest entropy; the layer
+that changes the hidden states most; two occurrences of a word that drift apart; similarity of layers; words
+split into several tokens; the head whose ablation has the largest effect; the layer after which a masked word
+is predicted."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +84,11 @@ class Finding:
     """The strongest edges of the head between `window` tokens."""
     window: tuple[int, int] = (0, 0)
     """The tokens that ``edges`` are drawn over, the end not included."""
+    surprise: float | None = None
+    """Share of the texts of a corpus in which the same head shows less than this (for ``sense``: in which no
+    word drifts apart as far), from 0 to 1; None where it was compared with none."""
+    compared: int = 0
+    """The texts that it was compared with: those that were read so far."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,7 @@ class Overview:
     layers_measured: int
     """Findings about heads are about those of these layers."""
     findings: tuple[Finding, ...]
-    """The clearest head first, if there is one."""
+    """The rarest first, see `Finding.surprise`."""
 
 
 LONGEST = 24
@@ -145,6 +148,15 @@ class Names:
         return wordlike_W & ~self.words.special
 
     @cached_property
+    def surface_W(self) -> NDArray[np.int64]:
+        """A number for each word, the same for all its occurrences, (W,)."""
+        numbers: dict[str, int] = {}
+        return np.array(
+            [numbers.setdefault(self.same_as(word), len(numbers)) for word in range(len(self.words))],
+            dtype=np.int64,
+        )
+
+    @cached_property
     def punctuation_N(self) -> NDArray[np.bool_]:
         """Which tokens are punctuation."""
         return column_classes(self.encoding)[2]
@@ -176,11 +188,6 @@ def percent(share: float) -> str:
     """A share as a percentage: two digits, 0.3 % where it is small."""
     value = 100 * share
     return f"{value:.0f} %" if value >= 9.5 or value == 0 else f"{value:.1f} %"
-
-
-def tokens(count: float) -> str:
-    """A mean number of tokens: 6.8, or 4,874 where a decimal would say nothing."""
-    return f"{count:.1f}" if count < 100 else f"{count:,.0f}"
 
 
 def head_name(layer: int, head: int) -> str:

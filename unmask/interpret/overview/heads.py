@@ -13,20 +13,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.interpret.attention.layer_statistics import (
+    CLASS_MASS,
     CLASSES,
+    DIFFUSE_SHARE,
     HeadLabel,
     LayerStatistics,
     label_heads,
-    uniform_distance,
 )
 from unmask.interpret.attention.sinks import EPSILON, Sinks
-from unmask.interpret.overview.finding import Bar, Edge, Finding, Names, also, head_name, percent, tokens
+from unmask.interpret.overview.finding import Bar, Edge, Finding, Names, also, head_name, percent
 
 FEWEST_TOKENS = 6
 """In a shorter text nearly every head looks positional."""
 
-SPREAD = 0.5
-"""The entropy, as a share of the maximum, from which a head is called diffuse here."""
+FOCUSED = 0.5
+"""The entropy, as a share of the maximum, below which a head is called focused."""
 
 STRONG_EDGE = 0.2
 """The least attention of an edge that is reported."""
@@ -46,6 +47,7 @@ TO_CLASS = {
     "next": "the token after",
     "special": "other special tokens",
     "punctuation": "punctuation",
+    "repeat": "the same token elsewhere",
     "other": "other words",
 }
 
@@ -78,6 +80,11 @@ class MeasuredHeads:
             for number, layer in self.layers
             for head, label in enumerate(label_heads(layer, special_N))
         }
+
+    def giving(self, name: Literal["previous", "next", "punctuation"]) -> list[Head]:
+        """The heads that are named by a class of keys and give it at least `CLASS_MASS` of all attention."""
+        named = (head for head, label in self.labels.items() if label.label == name)
+        return [head for head in named if self.mass(head, name) >= CLASS_MASS]
 
     def of(self, head: Head) -> LayerStatistics:
         """The statistics of a head's layer."""
@@ -134,7 +141,7 @@ def positional(heads: MeasuredHeads) -> Iterator[Finding]:
         return
     kind: Literal["previous", "next"]
     for kind, where, offset in (("previous", "before", -1), ("next", "after", 1)):
-        some = [head for head, label in heads.labels.items() if label.label == kind]
+        some = heads.giving(kind)
         if not some:
             continue
         means = {head: float(heads.of(head).diagonal_mean_H(kind)[head[1]]) for head in some}
@@ -167,7 +174,7 @@ def strongest_edge(heads: MeasuredHeads) -> Iterator[Finding]:
     """
     names = heads.names
     word_N, wordlike_W = names.words.of_token, names.wordlike
-    surface_W = np.array([names.same_as(word) for word in range(len(names.words))])
+    surface_W = names.surface_W
     best: tuple[float, Head, int, int] | None = None
     for number, layer in heads.layers:
         keys_HNk = layer.edges_keys_HNk
@@ -247,7 +254,7 @@ def same_word(heads: MeasuredHeads) -> Iterator[Finding]:
 
 def punctuation(heads: MeasuredHeads) -> Iterator[Finding]:
     """The head with most attention to punctuation, if it is labeled with it."""
-    some = [head for head, label in heads.labels.items() if label.label == "punctuation"]
+    some = heads.giving("punctuation")
     if not some:
         return
     best = max(some, key=lambda head: heads.mass(head, "punctuation"))
@@ -268,59 +275,19 @@ def punctuation(heads: MeasuredHeads) -> Iterator[Finding]:
     )
 
 
-def entropies(heads: MeasuredHeads) -> Iterator[Finding]:
-    """The most focused and the most diffuse head."""
+def focused(heads: MeasuredHeads) -> Iterator[Finding]:
+    """The most focused head, unless `positional` tells of it."""
     ranked = sorted(heads.ranked("entropy_share_HN"))
     if len(ranked) < 2 or heads.tokens < FEWEST_TOKENS:
         return
-    (least, focused), (most, diffuse) = ranked[0], ranked[-1]
-    if heads.labels[focused].label not in ("previous", "next") and least < SPREAD:
-        yield Finding(
-            kind="focused",
-            sentence=f"Head {head_name(*focused)} is the most focused of {heads.count}: its entropy is "
-            f"{percent(least)} of the maximum, and {heads.goes_to(focused)}.{heads.caution(focused)}",
-            value=least,
-            layer=focused[0],
-            head=focused[1],
-        )
-    if most >= SPREAD:
-        yield Finding(
-            kind="diffuse",
-            sentence=f"Head {head_name(*diffuse)} is the most diffuse of {heads.count}: its entropy is "
-            f"{percent(most)} of the maximum, where 100 % would be the same attention to every token."
-            f"{heads.caution(diffuse)}",
-            value=most,
-            layer=diffuse[0],
-            head=diffuse[1],
-        )
-
-
-def farthest(heads: MeasuredHeads) -> Iterator[Finding]:
-    """The head with the longest mean distance, of those that do not mostly attend to special tokens.
-
-    A head that attends to [CLS] from everywhere reaches far without reading anything far away.
-    """
-    longest: tuple[float, float, Head] | None = None
-    for number, layer in heads.layers:
-        even_H = uniform_distance(layer.keys_HN)
-        distance_H = layer.distance_HN.mean(axis=-1, dtype=np.float64)
-        to_special_H = layer.attention_received_HN[:, heads.names.encoding.special].sum(-1)
-        for head in np.flatnonzero((to_special_H < 0.5) & (distance_H > even_H)).tolist():
-            candidate = float(distance_H[head]), float(even_H[head]), (number, int(head))
-            if longest is None or candidate > longest:
-                longest = candidate
-    if longest is None or heads.tokens < FEWEST_TOKENS:
-        return
-    distance, even, best = longest
-    if tokens(distance) == tokens(even):
+    least, best = ranked[0]
+    if heads.labels[best].label in ("previous", "next") or least >= FOCUSED:
         return
     yield Finding(
-        kind="distance",
-        sentence=f"Head {head_name(*best)} reads farthest: {tokens(distance)} tokens from query to key on "
-        f"average, where evenly spread attention would give {tokens(even)}. Heads that give half of their "
-        f"attention to special tokens are not counted.{heads.caution(best)}",
-        value=distance,
-        baseline=even,
+        kind="focused",
+        sentence=f"Head {head_name(*best)} is the most focused of {heads.count}: its entropy is "
+        f"{percent(least)} of the maximum, and {heads.goes_to(best)}.{heads.caution(best)}",
+        value=least,
         layer=best[0],
         head=best[1],
     )
@@ -372,8 +339,8 @@ MEANS = {
     "previous": "the previous token",
     "next": "the next token",
     "offset": "a token at another fixed distance",
-    "special": "other special tokens",
     "punctuation": "punctuation",
+    "repeat": "the same token elsewhere",
 }
 
 _OTHERS = (("diffuse", "are diffuse"), ("mixed", "have no single pattern"))
@@ -387,21 +354,39 @@ def labels(heads: MeasuredHeads) -> Iterator[Finding]:
     if heads.tokens < FEWEST_TOKENS or heads.count < 2:
         return
     counts = Counter(label.label for label in heads.labels.values())
-    names = {"first": heads.names.token(0), **MEANS}
+    to_special = counts["special"] + (counts["first"] if heads.names.encoding.special[0] else 0)
+    names = dict(MEANS) if heads.names.encoding.special[0] else {**MEANS, "first": heads.names.token(0)}
     ranked = counts.most_common()
     aimed = [(count, names[label]) for label, count in ranked if label in names]
     verbs = ["mostly attend to", *["to"] * len(aimed)]
     parts = [f"{count} {verb} {name}" for verb, (count, name) in zip(verbs, aimed, strict=False)]
     parts += [f"{counts[label]} {are}" for label, are in _OTHERS if counts[label]]
+    if to_special:
+        parts.append(f"{to_special} do little but attend to special tokens")
     phrase = ", ".join(parts[:-1]) + " and " + parts[-1] if len(parts) > 1 else parts[0]
-    sentence = f"Of {heads.count} heads, {phrase}."
-    if counts["diffuse"] == heads.count:
-        sentence = f"All {heads.count} heads spread their attention almost evenly, as untrained weights do."
+    beyond = ", taken without special tokens" if heads.names.encoding.special.any() else ""
+    shown = {**MEANS, "first": heads.names.token(0), "special": "other special tokens"}
     yield Finding(
         kind="labels",
-        sentence=sentence,
+        sentence=f"Of {heads.count} heads{beyond}, {phrase}.",
         value=ranked[0][1] / heads.count,
-        bars=tuple(Bar(names.get(label, label), float(count)) for label, count in ranked),
+        bars=tuple(Bar(shown.get(label, label), float(count)) for label, count in ranked),
+    )
+
+
+def untrained(heads: MeasuredHeads) -> Iterator[Finding]:
+    """That every head is near uniform, as of weights that were never trained: then nothing else is told."""
+    if heads.tokens < FEWEST_TOKENS or heads.count < 2:
+        return
+    least = min(value for value, _ in heads.ranked("entropy_share_HN"))
+    if least < DIFFUSE_SHARE:
+        return
+    yield Finding(
+        kind="labels",
+        sentence=f"All {heads.count} heads are near uniform, with at least {percent(least)} of the maximum "
+        "entropy: these weights look untrained.",
+        value=1.0,
+        bars=(Bar("diffuse", float(heads.count)),),
     )
 
 

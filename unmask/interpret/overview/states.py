@@ -4,7 +4,8 @@ Axes: W words.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -81,37 +82,60 @@ def changes(cache: ActivationCache) -> Iterator[Finding]:
     )
 
 
-def senses(cache: ActivationCache, names: Names) -> Iterator[Finding]:
-    """The first and last occurrence of the longest repeated word, if their states drift apart anywhere."""
+@dataclass(frozen=True)
+class Drift:
+    """Two occurrences of a word, and how alike their states are."""
+
+    token: int
+    """A token of the word."""
+    first: tuple[int, ...]
+    last: tuple[int, ...]
+    """The tokens of its first and of its last occurrence."""
+    occurrences: int
+    cosines: tuple[float, ...]
+    """Of the means over their tokens, at every level from the embeddings on."""
+
+
+def drift(states: Sequence[Tensor], names: Names) -> Drift | None:
+    """The first and last occurrence of the longest word that is repeated; None if none is."""
     group_N = names.repeated_N
     tokens = np.flatnonzero(group_N >= 0)
     if len(tokens) == 0:
-        return
+        return None
     longest = max(tokens.tolist(), key=lambda token: len(names.surface(token)))
     of_N = names.words.of_token
     words = np.unique(of_N[group_N == group_N[longest]])
-    first, last = np.flatnonzero(of_N == words[0]), np.flatnonzero(of_N == words[-1])
-    cosines = [
+    first, last = (np.flatnonzero(of_N == words[at]).tolist() for at in (0, -1))
+    cosines = tuple(
         _cosine(x_ND[first[0] : first[-1] + 1].mean(0), x_ND[last[0] : last[-1] + 1].mean(0))
-        for x_ND in cache.states
-    ]
-    apart = int(np.argmin(cosines))
-    if cosines[0] - cosines[apart] < DRIFT:
+        for x_ND in states
+    )
+    return Drift(longest, tuple(first), tuple(last), len(words), cosines)
+
+
+def senses(cache: ActivationCache, names: Names) -> Iterator[Finding]:
+    """The first and last occurrence of the longest repeated word, if their states drift apart anywhere."""
+    apart = drift(cache.states, names)
+    if apart is None:
         return
-    layer = apart - 1
-    end = "" if apart == len(cosines) - 1 else f", and end at {cosines[-1]:.2f}"
-    which = "The two" if len(words) == 2 else "The first and the last"
+    cosines = apart.cosines
+    level = int(np.argmin(cosines))
+    if cosines[0] - cosines[level] < DRIFT:
+        return
+    layer = level - 1
+    end = "" if level == len(cosines) - 1 else f", and end at {cosines[-1]:.2f}"
+    which = "The two" if apart.occurrences == 2 else "The first and the last"
     yield Finding(
         kind="sense",
-        sentence=f"{which} {names.surface(longest)} start with a cosine of {cosines[0]:.2f} between "
-        f"their embeddings and are at {cosines[apart]:.2f} after layer {layer}, where their contexts tell "
+        sentence=f"{which} {names.surface(apart.token)} start with a cosine of {cosines[0]:.2f} between "
+        f"their embeddings and are at {cosines[level]:.2f} after layer {layer}, where their contexts tell "
         f"them apart most{end}.",
-        value=cosines[apart],
+        value=cosines[level],
         baseline=cosines[0],
         layer=layer,
-        query=int(first[0]),
-        key=int(last[0]),
-        tokens=(*first.tolist(), *last.tolist()),
+        query=apart.first[0],
+        key=apart.last[0],
+        tokens=(*apart.first, *apart.last),
         bars=tuple(Bar(level_name(level), cosine) for level, cosine in enumerate(cosines)),
     )
 

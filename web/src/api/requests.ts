@@ -70,9 +70,14 @@ export const textAnalyses = (given: { text: string }) =>
 export const analyses = () =>
   json<UnderwayList>({ path: 'analyses' });
 
-/** What the model did with the text, from the layers that are measured: one sentence and figures each. */
-export const findings = (given: { text: string }) =>
-  json<Overview>({ path: 'texts/{text}/findings', grows: true }, given);
+/**
+ * What the model did with the text, from the layers that are measured: one sentence and figures each.
+ *
+ * They are ranked by the texts of the corpus that are read; `compared` of a finding says how many. The
+ * page gives in `texts` how many it knows to be read, or nothing: a path has one answer.
+ */
+export const findings = (given: { text: string; texts?: number | null }) =>
+  json<Overview>({ path: 'texts/{text}/findings', query: ['texts'], grows: true }, given);
 
 /**
  * Findings that need the model to run again: ablated heads, a masked word, the similarity of layers.
@@ -82,7 +87,12 @@ export const findings = (given: { text: string }) =>
 export const measuredFindings = (given: { text: string; token?: number | null }) =>
   json<Overview>({ path: 'texts/{text}/findings/measured', query: ['token'] }, given);
 
-/** (L, H) of each statistic; 0 where it is not measured, or where there is no head. */
+/**
+ * (L, H) of each statistic; 0 where it is not measured, or where there is no head.
+ *
+ * `label` names a head by what it does beyond special tokens, `special_mass` is what these get of the
+ * other tokens' attention.
+ */
 export const heads = (given: { text: string }) =>
   arrays<HeadsMeta>({ path: 'texts/{text}/heads', grows: true }, given);
 
@@ -141,10 +151,11 @@ export const residual = (given: { text: string }) =>
 /**
  * A text of at most `MAX_LIVE_TOKENS` tokens, read at once and not held; `model` is its number.
  *
- * The answer is a `LiveReading`.
+ * The answer is a `LiveReading`: `states`, `attention`, `norms` and `words`. With
+ * `future="hidden"` every token attends to itself and to earlier ones alone, see `causal_twin`.
  */
-export const live = (given: { model: number; text: string; pair?: string | null }) =>
-  arrays<LiveMeta>({ path: 'live', query: ['model', 'text', 'pair'] }, given);
+export const live = (given: { model: number; text: string; pair?: string | null; future?: 'shown' | 'hidden' }) =>
+  arrays<LiveMeta>({ path: 'live', query: ['model', 'text', 'pair', 'future'], defaults: { future: 'shown' } }, given);
 
 /**
  * The features of a layer that are active in the text, and what the target loses without each.
@@ -257,7 +268,10 @@ export const segments = (given: { text: string }) =>
 export const corpus = (given: { model: number }) =>
   json<CorpusState>({ path: 'corpus/{model}' }, given);
 
-/** Means over the queries of all texts, (L, H), and the share of texts with each label, (L, H, B). */
+/**
+ * Means over the queries of all texts, (L, H), the share of texts with each label, (L, H, B), and
+ * `label`: what each head is called, see `CorpusStatistics.label`.
+ */
 export const corpusHeads = (given: { model: number; texts: number }) =>
   arrays<CorpusHeadsMeta>({ path: 'corpus/{model}/heads', query: ['texts'] }, given);
 

@@ -1,5 +1,6 @@
 /** Answers that were written into this very file: a page that needs no server. */
 
+import type { LiveEngine } from '../live/reading';
 import type { TextRead } from './types';
 import { type Answer, problem, Refused, type Source } from './source';
 
@@ -14,12 +15,21 @@ export interface SavedAnswer {
 const DEFAULT_NAME = 'sentence-transformers/all-MiniLM-L6-v2';
 const LONGEST_IN_SHELL = 300;
 
+declare global {
+  interface Window {
+    /** In a file that holds a model: src/live/main.ts. */
+    unmaskLive?: LiveEngine;
+  }
+}
+
 export interface SavedPage {
   /** The state of the address that was looked at. */
   hash: string;
   answers: Record<string, SavedAnswer>;
   /** What the numbers were made with, in one line. */
   stamp: string;
+  /** Ids of the views that it holds; files of before have none here, and hold what was looked at. */
+  views?: readonly string[];
 }
 
 export class SavedSource implements Source {
@@ -36,8 +46,19 @@ export class SavedSource implements Source {
     return Object.keys(this.page.answers).filter((path) => /^texts\/[^/?]+$/.test(path));
   }
 
+  /** Whether it holds short texts of the first view. */
+  get readsLive(): boolean {
+    return this.computes || Object.keys(this.page.answers).some((path) => path.startsWith('live?'));
+  }
+
+  /** Whether it holds a model, which reads any short text. */
+  get computes(): boolean {
+    return window.unmaskLive !== undefined;
+  }
+
   async get(path: string): Promise<Answer> {
     const found = this.page.answers[path];
+    if (!found && path.startsWith('live?') && window.unmaskLive) return window.unmaskLive.get(path);
     if (!found) throw this.notSaved();
     return { status: found.status, type: found.type, data: bytesOf(found) };
   }
@@ -53,7 +74,7 @@ export class SavedSource implements Source {
   /** What shows the same text live, for a shell. A long text is left out, to be pasted into the page. */
   get command(): string {
     const reads = this.texts.map((path) => JSON.parse(this.page.answers[path]?.data ?? '{}') as TextRead);
-    const models = reads.map(({ model, revision }) => (model === DEFAULT_NAME && revision === null ? 'default' : model));
+    const models = reads.map(commandName);
     const text = new URLSearchParams(this.page.hash.replace(/^#/, '')).get('text') ?? '';
     const typed = text === '' || text.length > LONGEST_IN_SHELL ? [] : [`'${text.replaceAll("'", "'\\''")}'`];
     return ['unmask explore', ...typed, ...new Set(models.map((model) => `--model ${model}`))].join(' ');
@@ -62,6 +83,11 @@ export class SavedSource implements Source {
   private notSaved(): Refused {
     return new Refused(404, problem('NotSaved', `this is not saved in this file; open it live with: ${this.command}`));
   }
+}
+
+/** What a model is called on the command line. */
+export function commandName({ model, revision }: { model: string; revision: string | null }): string {
+  return model === DEFAULT_NAME && revision === null ? 'default' : model;
 }
 
 function bytesOf(answer: SavedAnswer): ArrayBuffer {

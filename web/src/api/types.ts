@@ -247,6 +247,8 @@ export interface Finding {
   matrix: number[][];
   edges: Edge[];
   window: [number, number];
+  surprise: number | null;
+  compared: number;
 }
 
 /** What a model did with one text. A finding that does not hold for the text is left out. */

@@ -15,6 +15,7 @@ export function kindWords(label: string, first = 'the first token'): string {
     first: `attends to ${first}`,
     special: 'attends to special tokens',
     punctuation: 'attends to punctuation',
+    repeat: 'attends to the same token elsewhere',
     diffuse: 'attends to everything evenly',
     mixed: 'has no single pattern',
   };

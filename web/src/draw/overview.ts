@@ -30,8 +30,6 @@ const TITLES: Record<string, string> = {
   punctuation: 'Punctuation',
   sink: 'Attention sink',
   focused: 'Most focused head',
-  diffuse: 'Most diffuse head',
-  distance: 'Longest reach',
   states: 'Where states change',
   labels: 'What heads attend to',
   layers: 'From layer to layer',
@@ -40,6 +38,7 @@ const TITLES: Record<string, string> = {
   split: 'Split words',
   effect: 'Most effective head',
   prediction: 'Where a word is decided',
+  head: 'This head',
 };
 
 export function titleOf({ kind }: Finding): string {
@@ -72,6 +71,12 @@ export function opened(finding: Finding): Partial<ViewState> {
 /** The sentence of a finding, whose percent signs stay with their numbers. */
 export function sentenceOf({ sentence }: Finding): string {
   return sentence.replaceAll(' %', '\u00a0%');
+}
+
+/** How rare a finding is, or nothing where it was not compared with other texts. */
+export function surpriseOf({ surprise, compared }: Finding): string {
+  if (surprise === null || compared === 0) return '';
+  return `more than in ${Math.floor(100 * surprise)}\u00a0% of ${compared.toLocaleString('en')} texts`;
 }
 
 /** A number of a finding's picture, as short as there is room for. */

@@ -5,39 +5,34 @@ import { csv } from '../draw/table';
 import type { Explorer } from '../state/explorer.svelte';
 import { headWords, overOf } from '../state/url';
 import { viewOf } from '../views';
+import { cardOf } from './card';
 import { savedPage } from './page';
 import { pictureOf, pixelsOf } from './picture';
-import { recorded } from './film';
-import { allTables, currentFilm } from './registry';
+import { allTables } from './registry';
 import { stampText } from './stamp';
 
-export type Kind = 'png' | 'svg' | 'csv' | 'html' | 'gif';
+export type Kind = 'html' | 'model' | 'card' | 'png' | 'svg' | 'csv';
 
-/** Frames recorded so far, of how many; it may throw to stop. */
-type Report = (done: number, of: number) => void;
+const TYPES: Record<Kind, string> = { png: 'image/png', svg: 'image/svg+xml', csv: 'text/csv', html: 'text/html', model: 'text/html', card: 'image/png' };
 
-const TYPES: Record<Kind, string> = { png: 'image/png', svg: 'image/svg+xml', csv: 'text/csv', html: 'text/html', gif: 'image/gif' };
+const ENDINGS: Partial<Record<Kind, string>> = { card: '-card.png', model: '-with-model.html' };
 
 /** Makes one file of the open view and hands it to the browser; throws an `Error` with a sentence. */
-export async function save(explorer: Explorer, kind: Kind, lines: readonly StampLine[], report: Report = () => {}): Promise<void> {
-  const content = await contentOf(explorer, kind, lines, report);
+export async function save(explorer: Explorer, kind: Kind, lines: readonly StampLine[]): Promise<void> {
+  const content = await contentOf(explorer, kind, lines);
   const link = document.createElement('a');
   link.href = URL.createObjectURL(content instanceof Blob ? content : new Blob([content], { type: `${TYPES[kind]};charset=utf-8` }));
-  link.download = `${nameOf(explorer)}.${kind}`;
+  link.download = `${nameOf(explorer)}${ENDINGS[kind] ?? `.${kind}`}`;
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }
 
-async function contentOf(explorer: Explorer, kind: Kind, lines: readonly StampLine[], report: Report): Promise<Blob | string> {
-  if (kind === 'gif') {
-    const film = currentFilm();
-    if (!film) throw new Error('this view does not move');
-    return recorded(film, stampText(lines), report);
-  }
-  if (kind === 'html') return savedPage(explorer);
+async function contentOf(explorer: Explorer, kind: Kind, lines: readonly StampLine[]): Promise<Blob | string> {
+  if (kind === 'html' || kind === 'model') return savedPage(explorer, kind === 'model');
   if (kind === 'csv') return tables(lines);
   const stage = document.getElementById('stage');
   if (!stage) throw new Error('there is no view to save');
+  if (kind === 'card') return cardOf(stage, explorer.shortName(explorer.model?.name ?? ''), explorer.a?.text ?? '');
   const svg = pictureOf(stage, [stampText(lines)]);
   return kind === 'svg' ? svg : pixelsOf(svg);
 }

@@ -10,6 +10,7 @@ import { accepted, jsonOf, problem, Refused, ServerGone, type Source } from '../
 import { keepToken, keyIn, withHash } from '../api/token';
 import type { ModelInfo, Problem, Session } from '../api/types';
 import { shortName } from '../draw/compare';
+import type { LiveText } from '../live/reading';
 import { Answers } from './answers.svelte';
 import { againstOf, type Replaceable, type TextPair, withWord } from './editing';
 import { Looking, type Spot } from './looking.svelte';
@@ -104,6 +105,26 @@ export class Explorer extends Looking {
     await this.attempt(() => this.load());
   }
 
+  /** Whether short texts are read while they are typed; a saved page may hold some. */
+  get readsLive(): boolean {
+    return this.source.live || (this.source instanceof SavedSource && this.source.readsLive);
+  }
+
+  /** The first view was looked at: a shared page holds it too. */
+  startShown = false;
+  /** The text that is typed now, where it is another one than the text that is shown. */
+  get typed(): LiveText | null {
+    return this.live !== null && this.live.read.text !== this.a?.text ? this.live : null;
+  }
+
+  /** Whether another text can be typed: the server reads it, or the model in this file. */
+  get takesText(): boolean {
+    return this.source.live || (this.source instanceof SavedSource && this.source.computes);
+  }
+
+  /** Paths of the short texts that are shown, by the place where each is. */
+  readonly livePaths = new Map<string, string>();
+
   /** Whether there is an index that can be searched. */
   get searches(): boolean {
     return this.source.live && this.session !== null && this.session.index !== null;
@@ -190,6 +211,14 @@ export class Explorer extends Looking {
       return;
     }
     this.change({ ...this.withoutAnswers(text), text, pair, cut, against: '', againstPair: '', global: '', query: null, key: null, zoom: null, top: 0, left: 0 });
+    await this.attempt(() => this.load());
+  }
+
+  /** Reads what is typed, while the box stays open; no step of its own for Back. */
+  async readTyped(): Promise<void> {
+    const text = this.draft;
+    if (text.trim() === '' || text === this.view.text) return;
+    this.change({ ...this.withoutAnswers(text), text, pair: '', cut: false, against: '', againstPair: '', global: '', query: null, key: null, zoom: null, top: 0, left: 0 }, true);
     await this.attempt(() => this.load());
   }
 

@@ -4,7 +4,7 @@ import { problem, Refused, ServerGone } from '../api/source';
 import type { PdfText } from '../api/types';
 import { bytesWords } from '../draw/axes';
 import type { Explorer } from './explorer.svelte';
-import { DEFAULTS } from './url';
+import { DEFAULTS, OF_TEXT } from './url';
 
 const TEXT = /\.(txt|text|md|markdown)$/i;
 const PDF = /\.pdf$/i;
@@ -49,7 +49,7 @@ export async function openFiles(explorer: Explorer, files: readonly File[]): Pro
     });
     if (number !== latest || explorer.view.text !== before) return;
     // A search has no text of its own to show.
-    if (explorer.view.view === 'search') explorer.change({ view: DEFAULTS.view });
+    if (['search', DEFAULTS.view].includes(explorer.view.view)) explorer.change({ view: OF_TEXT });
     await explorer.read(text);
     explorer.editing = explorer.problem !== null;
     explorer.fileNote = note;

@@ -47,9 +47,12 @@ export const BINDINGS: readonly Binding[] = [
   bind('0', 'fit the map', { do: 'fit' }),
   bind('n', 'raw or norm-weighted', { do: 'weight' }),
   bind('x', 'pooled cells show the maximum or the mean', { do: 'pool' }),
+  bind('1', 'picture: arcs', { do: 'view', view: 'overview' }),
+  bind('2', 'picture: map', { do: 'view', view: 'map' }),
+  bind('3', 'picture: flow', { do: 'view', view: 'flow' }),
   bind('r', 'replace the chosen word', { do: 'replace' }),
   bind('u', 'undo the last replacement', { do: 'undo' }),
-  bind('e', 'save this view', { do: 'export' }),
+  bind('e', 'share this view', { do: 'export' }),
   bind('?', 'this help', { do: 'help' }),
 ];
 

@@ -4,6 +4,7 @@ import type { WordPair } from '../api/types';
 import { palette, type Tone } from '../draw/color';
 import { automaticGain, pixelTable, type Tint } from '../draw/scale';
 import { acrossTexts } from '../draw/edits';
+import type { LiveText } from '../live/reading';
 import type { Reading, Side } from './reading.svelte';
 import { toneOf } from './tone.svelte';
 import { DEFAULTS, formatHash, type ViewState, writeHash } from './url';
@@ -27,6 +28,8 @@ export abstract class Looking {
   before: Reading | null = $state.raw(null);
   pairs: readonly WordPair[] = $state.raw([]);
   hover: Spot | null = $state.raw(null);
+  /** The text that is shown or typed, where it is short: what its canvas draws at once. */
+  live: LiveText | null = $state.raw(null);
 
   /** The readings of A and B; a model beside itself is one. */
   readings: readonly Reading[] = $derived(

@@ -84,7 +84,7 @@ export const DEFAULTS: ViewState = {
   model: '',
   beside: '',
   cut: false,
-  view: 'overview',
+  view: 'start',
   layer: 0,
   head: 0,
   query: null,
@@ -102,6 +102,13 @@ export const DEFAULTS: ViewState = {
   more: {},
 };
 
+/** The view of an address that names none: without a text the page begins with a question of its own. */
+function unnamed(text: string): string {
+  return text === '' ? DEFAULTS.view : OF_TEXT;
+}
+
+/** The view of a text whose address names none. */
+export const OF_TEXT = 'overview';
 export const MOST_CLIP = 254;
 /** Half octaves: from 1/64 of a device pixel to 64 of them for one token. */
 export const ZOOMS = [-12, 12] as const;
@@ -110,7 +117,8 @@ export const ZOOMS = [-12, 12] as const;
 export function formatHash(state: ViewState): string {
   const fields = new URLSearchParams({ v: ADDRESS_VERSION });
   for (const [name, value] of Object.entries(state)) {
-    if (name === 'more' || value === DEFAULTS[name as keyof ViewState] || value === null) continue;
+    const usual = name === 'view' ? unnamed(state.text) : DEFAULTS[name as keyof ViewState];
+    if (name === 'more' || value === usual || value === null) continue;
     fields.set(name, value === true ? '1' : String(value));
   }
   for (const name of Object.keys(state.more).sort()) fields.set(name, state.more[name] as string);
@@ -134,7 +142,7 @@ export function parseHash(hash: string): ViewState {
     global: fields.get('global') ?? '',
     model: fields.get('model') ?? '',
     beside: fields.get('beside') ?? '',
-    view: fields.get('view') ?? (version === '2' ? viewBefore(fields) : DEFAULTS.view),
+    view: fields.get('view') ?? (version === '2' ? viewBefore(fields) : unnamed(fields.get('text') ?? '')),
     layer: count(fields, 'layer') ?? 0,
     head: count(fields, 'head') ?? 0,
     query: count(fields, 'query'),

@@ -1,14 +1,19 @@
 /** The views that are offered: their tabs and their keys. A search is there with an index alone. */
 
+import { SavedSource } from '../api/saved';
 import type { Explorer } from '../state/explorer.svelte';
 import { type Binding, BINDINGS } from '../state/keys';
-import { DEFAULTS } from '../state/url';
+import { OF_TEXT } from '../state/url';
 import { GROUPS, type View, VIEWS } from './list';
 
+export { VIEWS };
 export type { View };
 
+/** Pictures of one canvas, on which the text and the heads stay where they are. */
+export const CANVAS: readonly string[] = ['overview', 'map', 'flow'];
+
 export function viewOf(id: string): View {
-  return VIEWS.find((view) => view.id === id) ?? (VIEWS.find((view) => view.id === DEFAULTS.view) as View);
+  return VIEWS.find((view) => view.id === id) ?? (VIEWS.find((view) => view.id === OF_TEXT) as View);
 }
 
 /** Whether a view has a box of its own for what is read: a second one would not know of it. */
@@ -18,15 +23,18 @@ export function hasOwnBox(view: View): boolean {
 
 /** The views that this explorer offers, in the order of the tabs: a search needs an index, unless an address asked for it. */
 export function viewsOf(explorer: Explorer): readonly View[] {
-  const offered = VIEWS.filter((view) => view.needs !== 'index' || explorer.searches || view.id === explorer.view.view);
-  return GROUPS.flatMap((group) => offered.filter((view) => view.group === group));
+  const { source } = explorer;
+  const held = source instanceof SavedSource ? (source.page.views ?? []) : [];
+  const offered = ({ needs, id }: View) =>
+    held.length > 0 ? held.includes(id) || (needs === 'live' && explorer.readsLive) : id === explorer.view.view || (needs === 'index' ? explorer.searches : needs !== 'live' || explorer.readsLive);
+  return GROUPS.flatMap((group) => VIEWS.filter((view) => view.group === group && offered(view)));
 }
 
-/** Views with the label of their group, which says nothing where the only view has its name. */
-export function labelled(views: readonly View[]): { group: View['group']; label: string; views: readonly View[] }[] {
+/** The views that share a tab. */
+export function together(views: readonly View[]): { group: View['group']; views: readonly View[] }[] {
   return GROUPS.flatMap((group) => {
     const own = views.filter((view) => view.group === group);
-    return own.length === 0 ? [] : [{ group, label: own.length === 1 && own[0]?.title === group ? '' : group, views: own }];
+    return own.length === 0 ? [] : [{ group, views: own }];
   });
 }
 

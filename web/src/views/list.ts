@@ -12,21 +12,22 @@ import Overview from './overview/Overview.svelte';
 import Paths from './paths/Paths.svelte';
 import Search from './search/Search.svelte';
 import Sinks from './sinks/Sinks.svelte';
+import Start from './start/Start.svelte';
 import Tokens from './tokens/Tokens.svelte';
 import Tour from './tour/Tour.svelte';
 import Wall from './wall/Wall.svelte';
 import Words from './words/Words.svelte';
 
 /** Groups of tabs, in their order. */
-export const GROUPS = ['Search', 'Look', 'Explain', 'Compare', 'Measure', 'Tour'] as const;
+export const GROUPS = ['Start', 'Look', 'Search', 'Compare', 'Measure', 'Tour'] as const;
 
 export interface View {
   id: string;
-  group: 'Search' | 'Look' | 'Explain' | 'Compare' | 'Measure' | 'Tour';
+  group: 'Start' | 'Look' | 'Search' | 'Compare' | 'Measure' | 'Tour';
   title: string;
   key: string;
   hint: string;
-  needs: 'text' | 'two' | 'index' | 'none';
+  needs: 'text' | 'two' | 'index' | 'live' | 'none';
   maps: boolean;
   strip: boolean;
   one_head: boolean;
@@ -34,17 +35,18 @@ export interface View {
 }
 
 export const VIEWS: readonly View[] = [
-  { id: "overview", group: "Look", title: "Overview", key: "o", hint: "what the model did with the text, in one sentence each", needs: "text", maps: true, strip: true, one_head: false, component: Overview },
-  { id: "search", group: "Search", title: "Search", key: "q", hint: "passages of an index, and why each was found", needs: "index", maps: false, strip: true, one_head: false, component: Search },
-  { id: "tokens", group: "Look", title: "Tokens", key: "k", hint: "the tokens of the text and the attention each receives", needs: "text", maps: false, strip: true, one_head: false, component: Tokens },
-  { id: "heads", group: "Look", title: "Heads", key: "h", hint: "every layer and head at a glance", needs: "text", maps: true, strip: false, one_head: false, component: Heads },
-  { id: "head", group: "Look", title: "Head", key: "i", hint: "one head: its kind, effect, likes and strongest examples in a corpus", needs: "text", maps: true, strip: false, one_head: true, component: Head },
+  { id: "start", group: "Start", title: "Start", key: "a", hint: "two senses of a word through the layers, and three guesses", needs: "live", maps: false, strip: false, one_head: false, component: Start },
+  { id: "overview", group: "Look", title: "Arcs", key: "o", hint: "what the model did with the text: arcs of one head, and findings", needs: "text", maps: true, strip: true, one_head: false, component: Overview },
   { id: "map", group: "Look", title: "Map", key: "m", hint: "one head, down to a single exact value", needs: "text", maps: true, strip: true, one_head: true, component: Map },
   { id: "flow", group: "Look", title: "Flow", key: "f", hint: "the top-k attention edges of a token, across layers", needs: "text", maps: true, strip: true, one_head: true, component: Flow },
-  { id: "sinks", group: "Explain", title: "Sinks", key: "s", hint: "attention sinks by class of key, token and head", needs: "text", maps: true, strip: true, one_head: false, component: Sinks },
-  { id: "paths", group: "Explain", title: "Paths", key: "p", hint: "attention rollout and gradient attribution for a token", needs: "text", maps: true, strip: true, one_head: false, component: Paths },
-  { id: "words", group: "Explain", title: "Words", key: "w", hint: "masked-word predictions, logit lens and head ablations", needs: "text", maps: false, strip: true, one_head: false, component: Words },
+  { id: "heads", group: "Look", title: "Heads", key: "h", hint: "every layer and head at a glance", needs: "text", maps: true, strip: false, one_head: false, component: Heads },
+  { id: "head", group: "Look", title: "Head", key: "i", hint: "one head: its kind, effect, likes and strongest examples in a corpus", needs: "text", maps: true, strip: false, one_head: true, component: Head },
+  { id: "search", group: "Search", title: "Search", key: "q", hint: "passages of an index, and why each was found", needs: "index", maps: false, strip: true, one_head: false, component: Search },
   { id: "compare", group: "Compare", title: "Compare", key: "c", hint: "two models on one text, or two texts in one model", needs: "two", maps: false, strip: true, one_head: false, component: Compare },
+  { id: "tokens", group: "Measure", title: "Tokens", key: "k", hint: "the tokens of the text and the attention each receives", needs: "text", maps: false, strip: true, one_head: false, component: Tokens },
+  { id: "sinks", group: "Measure", title: "Sinks", key: "s", hint: "attention sinks by class of key, token and head", needs: "text", maps: true, strip: true, one_head: false, component: Sinks },
+  { id: "paths", group: "Measure", title: "Paths", key: "p", hint: "attention rollout and gradient attribution for a token", needs: "text", maps: true, strip: true, one_head: false, component: Paths },
+  { id: "words", group: "Measure", title: "Words", key: "w", hint: "masked-word predictions, logit lens and head ablations", needs: "text", maps: false, strip: true, one_head: false, component: Words },
   { id: "geometry", group: "Measure", title: "Geometry", key: "g", hint: "intrinsic dimension, isotropy and word senses by layer", needs: "text", maps: false, strip: false, one_head: false, component: Geometry },
   { id: "wall", group: "Measure", title: "Length scaling", key: "l", hint: "time and memory versus sequence length, measured on this machine", needs: "none", maps: false, strip: false, one_head: false, component: Wall },
   { id: "tour", group: "Tour", title: "Tour", key: "t", hint: "an introduction to attention, with experiments on your text", needs: "none", maps: false, strip: false, one_head: false, component: Tour },

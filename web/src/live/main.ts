@@ -1,0 +1,44 @@
+/** The script of a saved page that holds a model: opens the model, and answers for it as `window.unmaskLive`. */
+
+import { type Arrays, decode } from '../api/binary';
+import { type Answer, problem } from '../api/source';
+import { type ModelMeta, PageEngine, refused } from './engine';
+import type {} from '../api/saved';
+
+const DIGITS = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;,=>?@^_`{|}~';
+
+/** What `as_text` of `unmask/explorer/export/live_model.py` wrote. */
+function bytesOf(text: string): Uint8Array<ArrayBuffer> {
+  const values = new Uint8Array(128);
+  for (let digit = 0; digit < DIGITS.length; digit++) values[DIGITS.charCodeAt(digit)] = digit;
+  const begin = text.indexOf(':') + 1;
+  const bytes = new Uint8Array(((text.length - begin) / 5) * 4);
+  const view = new DataView(bytes.buffer);
+  for (let at = begin, to = 0; at < text.length; to += 4) {
+    let value = 0;
+    for (const end = at + 5; at < end; at++) value = value * 85 + values[text.charCodeAt(at)]!;
+    view.setUint32(to, value);
+  }
+  return bytes.subarray(0, Number(text.slice(0, begin - 1)));
+}
+
+async function opened(element: HTMLElement): Promise<PageEngine> {
+  const inflated = new Blob([bytesOf(element.textContent)]).stream().pipeThrough(new DecompressionStream('deflate'));
+  element.remove(); // its text takes as much memory as the weights
+  const model: Arrays<ModelMeta> = decode(await new Response(inflated).arrayBuffer());
+  return PageEngine.of(model);
+}
+
+const element = document.getElementById('unmask-live');
+if (element) {
+  const engine = opened(element).catch((error: unknown) => {
+    console.error(error);
+    return null;
+  });
+  const get = async (path: string): Promise<Answer> => {
+    const ready = await engine;
+    const why = 'this browser cannot run the model of this page; open it in a newer browser';
+    return ready ? ready.get(path) : refused(problem('NoEngine', why));
+  };
+  window.unmaskLive = { get };
+}
