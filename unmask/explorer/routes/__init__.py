@@ -10,7 +10,6 @@ from unmask.explorer.routes import (
     heads,
     live,
     maps,
-    scaling,
     session,
     tasks,
     tour,
@@ -32,7 +31,6 @@ ROUTES: tuple[Route, ...] = (
     *change.ROUTES,
     *corpus.ROUTES,
     *geometry.ROUTES,
-    *scaling.ROUTES,
     *tour.ROUTES,
 )
 
