@@ -11,8 +11,12 @@ from unmask.explorer.page import SAVED
 from unmask.explorer.routes import REQUESTS, ROUTES
 from unmask.explorer.routes.attribution import AttributionRequest, FeaturesRequest
 from unmask.explorer.routes.change import GlobalChangeRequest, PatchingRequest
-from unmask.explorer.routes.corpus import CorpusFindRequest, CorpusHeadRequest, CorpusHeadsRequest
-from unmask.explorer.routes.search import SearchIndexRequest
+from unmask.explorer.routes.corpus import (
+    CorpusFindRequest,
+    CorpusHeadRequest,
+    CorpusHeadsRequest,
+    SearchIndexRequest,
+)
 from unmask.explorer.routes.tasks import TaskPredictionRequest
 from unmask.explorer.sessions.opened_index import SearchRequest
 from unmask.explorer.wire.binary import array_fields, unpack

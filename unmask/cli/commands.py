@@ -85,7 +85,7 @@ PANELS: dict[str, tuple[Command, ...]] = {
         ),
         Command(
             "senses",
-            "look.senses:senses",
+            "look.corpus:senses",
             "Compare the vectors of one word across sentences, layer by layer: are its senses separated?",
         ),
         Command(

@@ -10,8 +10,6 @@ from unmask.explorer.routes import (
     heads,
     live,
     maps,
-    scaling,
-    search,
     session,
     tasks,
     tour,
@@ -33,9 +31,7 @@ ROUTES: tuple[Route, ...] = (
     *change.ROUTES,
     *corpus.ROUTES,
     *geometry.ROUTES,
-    *scaling.ROUTES,
     *tour.ROUTES,
-    *search.ROUTES,
 )
 
 REQUESTS: tuple[type[PageRequest], ...] = tuple(

@@ -1,19 +1,22 @@
 """Heads over a corpus: its state, statistics of all heads, examples of one; similar heads of a text.
 
+Search in an index: what it holds, and the passages that it finds.
+
 Paths begin with the number of a model. ``texts`` in a request is how many texts the page knows to be done:
 answers grow with it, and a path has one answer.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unmask.explorer.routes.compare import MOST_PAIRS
-from unmask.explorer.routes.route import AppContext, Route, of_text
+from unmask.explorer.routes.route import MAX_LISTED, AppContext, Route, of_text
 from unmask.explorer.sessions.background import CorpusState
 from unmask.explorer.sessions.models import ModelSlot
+from unmask.explorer.sessions.opened_index import SearchIndex, SearchRequest
 from unmask.explorer.sessions.texts import TextSession
 from unmask.explorer.wire.binary import array_answer
 from unmask.explorer.wire.page_request import Arrays, PageRequest
@@ -26,6 +29,7 @@ from unmask.interpret.attention.layer_statistics import CLASSES, LABELS
 from unmask.interpret.corpus.batch import PATTERNS
 from unmask.interpret.corpus.measure import CorpusStatistics, Example, FoundExamples, find_examples
 from unmask.interpret.corpus.texts import MOST_TEXTS
+from unmask.search.options import Mode, Unit
 
 SHOWN = 12
 """Examples of each pattern in an answer."""
@@ -234,6 +238,36 @@ def _head(context: AppContext, request: Request) -> _Head:
     return _Head(place, layer, request.index(2, "head", mixers[layer].heads))
 
 
+MODES: tuple[Mode, ...] = get_args(Mode)
+UNITS: tuple[Unit, ...] = get_args(Unit)
+WHY: tuple[Literal["no", "shares", "yes"], ...] = ("no", "shares", "yes")
+
+
+@dataclass(frozen=True)
+class SearchIndexRequest(PageRequest):
+    """What the index holds; asked again, it shows what was added since."""
+
+    path = "index"
+    answer = SearchIndex
+
+
+def index(context: AppContext, request: Request) -> Answer:
+    """``GET index``."""
+    return json_answer(context.index.described())
+
+
+def search(context: AppContext, request: Request) -> Answer:
+    """``GET search?text=&k=&mode=&unit=&why=``."""
+    query = SearchRequest(
+        text=request.query.get("text", ""),
+        k=request.number("k", 10, 1, MAX_LISTED),
+        mode=request.choice("mode", MODES) if request.query.get("mode") else None,
+        unit=request.choice("unit", UNITS),
+        why=request.choice("why", WHY),
+    )
+    return json_answer(context.index.search(query))
+
+
 ROUTES = (
     Route.get(CorpusRequest, state),
     Route("POST", CorpusRequest.route(), start),
@@ -242,4 +276,6 @@ ROUTES = (
     Route.get(CorpusHeadRequest, head),
     Route.get(CorpusFindRequest, find),
     Route.get(AlikeRequest, of_text(alike)),
+    Route.get(SearchIndexRequest, index),
+    Route.get(SearchRequest, search),
 )

@@ -287,6 +287,14 @@ export const corpusFind = (given: { model: number; layer: number; head: number; 
 export const alike = (given: { text: string }) =>
   arrays<null>({ path: 'texts/{text}/alike' }, given);
 
+/** What the index holds; asked again, it shows what was added since. */
+export const searchIndex = () =>
+  json<SearchIndex>({ path: 'index' });
+
+/** The best passages or documents for a query. */
+export const search = (given: { text: string; k?: number; mode?: 'hybrid' | 'bm25' | 'dense' | 'sparse' | 'multi_vector' | null; unit?: 'passage' | 'document'; why?: 'no' | 'shares' | 'yes' }) =>
+  json<SearchResults>({ path: 'search', query: ['text', 'k', 'mode', 'unit', 'why'], defaults: { k: 10, unit: 'passage', why: 'no' } }, given);
+
 /** The geometry of every level, with that of a random baseline where it is asked for. */
 export const geometry = (given: { text: string; random?: 'no' | 'yes' }) =>
   json<Geometry>({ path: 'texts/{text}/geometry', query: ['random'], defaults: { random: 'no' } }, given);
@@ -318,11 +326,3 @@ export const tour = () =>
 /** The experiments of a chapter on a text; `model` is the number of the preferred one. */
 export const chapter = (given: { chapter: string; model: number; text: string; layer?: number | null; head?: number | null; token?: number | null }) =>
   json<unknown>({ path: 'tour/{chapter}', query: ['model', 'text', 'layer', 'head', 'token'] }, given);
-
-/** What the index holds; asked again, it shows what was added since. */
-export const searchIndex = () =>
-  json<SearchIndex>({ path: 'index' });
-
-/** The best passages or documents for a query. */
-export const search = (given: { text: string; k?: number; mode?: 'hybrid' | 'bm25' | 'dense' | 'sparse' | 'multi_vector' | null; unit?: 'passage' | 'document'; why?: 'no' | 'shares' | 'yes' }) =>
-  json<SearchResults>({ path: 'search', query: ['text', 'k', 'mode', 'unit', 'why'], defaults: { k: 10, unit: 'passage', why: 'no' } }, given);

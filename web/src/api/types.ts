@@ -805,6 +805,74 @@ export interface FoundExamples {
   read: number;
 }
 
+/** The model of one view of the index. */
+export interface IndexModel {
+  view: string;
+  name: string;
+  revision: string | null;
+}
+
+/**
+ * The index of this explorer. `modes`: what a search can rank by, the default first.
+ *
+ * Hybrid search adds 1 / (`rank_constant` + rank) for each view that found a passage.
+ */
+export interface SearchIndex {
+  path: string;
+  generation: number;
+  documents: number;
+  passages: number;
+  views: string[];
+  modes: string[];
+  models: IndexModel[];
+  rank_constant: number;
+}
+
+/** What one part of the query, or of the passage, adds to a score. */
+export interface Share {
+  label: string;
+  share: number;
+  spans: [number, number][];
+}
+
+/** How one view came to the score of a passage. */
+export interface Explanation {
+  view: string;
+  score: number;
+  rank: number | null;
+  shares: Share[];
+  special: number;
+  attribution: Share[];
+}
+
+/**
+ * A passage that was found. `matches`: where terms of the query stand, as BM25 reads both.
+ *
+ * `why` has an explanation for each view that found it, if they were asked for.
+ */
+export interface SearchHit {
+  document: string;
+  page: number | null;
+  start: number;
+  end: number;
+  score: number;
+  text: string;
+  title: string;
+  metadata: Record<string, unknown>;
+  matches: [number, number][];
+  why: Explanation[] | null;
+}
+
+/** The hits of a query, best first; `seconds` is the time of the search with its explanations. */
+export interface SearchResults {
+  query: string;
+  mode: string;
+  unit: string;
+  generation: number;
+  seconds: number;
+  hits: SearchHit[];
+}
+
 /**
  * A number with its 95 % interval and sample size, or a reason why there is none.
  *
@@ -961,72 +1029,4 @@ export interface WallState {
   ways: string[];
   points: unknown;
   report: unknown;
-}
-
-/** The model of one view of the index. */
-export interface IndexModel {
-  view: string;
-  name: string;
-  revision: string | null;
-}
-
-/**
- * The index of this explorer. `modes`: what a search can rank by, the default first.
- *
- * Hybrid search adds 1 / (`rank_constant` + rank) for each view that found a passage.
- */
-export interface SearchIndex {
-  path: string;
-  generation: number;
-  documents: number;
-  passages: number;
-  views: string[];
-  modes: string[];
-  models: IndexModel[];
-  rank_constant: number;
-}
-
-/** What one part of the query, or of the passage, adds to a score. */
-export interface Share {
-  label: string;
-  share: number;
-  spans: [number, number][];
-}
-
-/** How one view came to the score of a passage. */
-export interface Explanation {
-  view: string;
-  score: number;
-  rank: number | null;
-  shares: Share[];
-  special: number;
-  attribution: Share[];
-}
-
-/**
- * A passage that was found. `matches`: where terms of the query stand, as BM25 reads both.
- *
- * `why` has an explanation for each view that found it, if they were asked for.
- */
-export interface SearchHit {
-  document: string;
-  page: number | null;
-  start: number;
-  end: number;
-  score: number;
-  text: string;
-  title: string;
-  metadata: Record<string, unknown>;
-  matches: [number, number][];
-  why: Explanation[] | null;
-}
-
-/** The hits of a query, best first; `seconds` is the time of the search with its explanations. */
-export interface SearchResults {
-  query: string;
-  mode: string;
-  unit: string;
-  generation: number;
-  seconds: number;
-  hits: SearchHit[];
 }
