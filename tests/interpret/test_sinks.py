@@ -115,16 +115,7 @@ def test_the_baseline_of_a_window_is_the_mean_of_what_keys_receive():
         assert head.baseline == found.baseline == pytest.approx(received_N.mean(dtype=float), rel=1e-5)
         assert head.mass >= head.baseline * (1 - 1e-5)
     assert found.epsilon == EPSILON
-    assert list(found.class_mass) == [
-        "self",
-        "previous",
-        "next",
-        "first",
-        "special",
-        "punctuation",
-        "repeat",
-        "other",
-    ]
+    assert tuple(found.class_mass) == CLASSES
 
 
 def test_what_cannot_be_asked_is_refused():
