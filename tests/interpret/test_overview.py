@@ -213,7 +213,7 @@ def test_what_heads_do_is_counted_in_words():
 
 
 def test_weights_without_structure_are_said_to_look_untrained_and_nothing_else():
-    blank = FakeModel("blank", initializer_range=0.02)
+    blank = FakeModel("blank", max_tokens=64, initializer_range=0.02)
     text = "the river bank was muddy and the bank was big " * 3  # long enough to compare layers
     view = blank.attention(text)
     assert list(layer_similarity(view.cache))
