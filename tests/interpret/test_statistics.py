@@ -19,8 +19,8 @@ from unmask.interpret.activation_cache import ActivationCache
 from unmask.interpret.attention.attention_statistics import (
     AttentionStatistics,
     attention_statistics,
-    profile_edges,
 )
+from unmask.interpret.attention.layer_statistics import profile_edges
 from unmask.interpret.workers import AHEAD, together
 from unmask.spec import FullAttention, SlidingWindow
 

@@ -1,6 +1,5 @@
 """Attention statistics of one text: every head of every layer, measured exactly."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import partial
@@ -14,7 +13,7 @@ from unmask.base.arguments import whole_number
 from unmask.errors import NonFiniteResult
 from unmask.interpret.activation_cache import ActivationCache
 from unmask.interpret.attention.head_measures import HeadMeasures, KeyMarks, block_shape
-from unmask.interpret.attention.layer_statistics import Floats, LayerStatistics, column_classes
+from unmask.interpret.attention.layer_statistics import Floats, LayerStatistics, column_classes, profile_edges
 from unmask.interpret.attention.rows import CELLS_AT_ONCE, LayerRows, cells_at_once
 from unmask.interpret.watch import Watch, unwatched
 from unmask.interpret.workers import Tick, together
@@ -220,12 +219,6 @@ def _arrays(
         if isinstance(value, torch.Tensor)
     }
     entropy_HN = sums["entropy_HN"]
-    edges = profile_edges(length)
-    distance_O = np.abs(np.arange(sums["offsets_HO"].shape[1]) - length)
-    bins_O = np.minimum(np.searchsorted(edges, distance_O, side="right") - 1, len(edges) - 2)
-    profile_HB = np.stack(
-        [np.bincount(bins_O, offsets_O, len(edges) - 1) for offsets_O in sums["offsets_HO"]]
-    )
     near_HN3, attention_received_HN = sums["near_HN3"].astype(np.float64), sums["attention_received_HN"]
     return {
         "lse_HN": sums["lse_HN"],
@@ -243,7 +236,7 @@ def _arrays(
         "classes_HX": _floats(_classes(cache, near_HN3, attention_received_HN, sums) / length),
         "special_HN": _floats(sums["special_HN"]),
         **_beyond(measures.marks, near_HN3, keys_HN, sums),
-        "profile_HB": _floats(profile_HB / length),
+        "profile_HB": _floats(sums["profile_HB"] / length),
         "map_mean_HSS": _floats(sums["map_sum_HSS"] / area_SS),
         "map_max_HSS": _floats(sums["map_max_HSS"]),
         "map_norm_HSS": _floats(sums["map_norm_HSS"] / area_SS),
@@ -296,12 +289,6 @@ def _beyond(
             np.divide((entropy_HN * given_HN).sum(-1), given_H, where=given_H > 0, out=given_H * 0)
         ),
     }
-
-
-def profile_edges(length: int) -> NDArray[np.int64]:
-    """Edges of bins of distance for a text of that many tokens: 0, 1, 2, 3, 5, 9, 17 ..."""
-    bins = 2 if length <= 2 else 2 + math.ceil(math.log2(length - 1))
-    return np.array([0, *(1 + (1 << bin_) // 2 for bin_ in range(bins))], dtype=np.int64)[: bins + 1]
 
 
 def _keys_allowed(rows: LayerRows) -> NDArray[np.int32]:
