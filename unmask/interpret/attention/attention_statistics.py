@@ -14,7 +14,7 @@ from unmask.errors import NonFiniteResult
 from unmask.interpret.activation_cache import ActivationCache
 from unmask.interpret.attention.head_measures import HeadMeasures, KeyMarks, block_shape
 from unmask.interpret.attention.layer_statistics import Floats, LayerStatistics, column_classes, profile_edges
-from unmask.interpret.attention.rows import CELLS_AT_ONCE, LayerRows, cells_at_once
+from unmask.interpret.attention.rows import CELLS_AT_ONCE, LayerRows
 from unmask.interpret.watch import Watch, unwatched
 from unmask.interpret.workers import Tick, together
 from unmask.spec import (
@@ -120,7 +120,7 @@ class AttentionStatistics:
         arrays = heads * (length * (8 + 10 * 4 + 8 * min(top_k, length)) + 3 * side * side * 4)
         forward = length * (4 * spec.width + max(6 * wide, 4 * inner)) * 4
         rows = 3 * length * wide * 4
-        running = most * (length * (11 * 8 + 11 * 4 + 8 * top_k) + 2 * side * side * 8)
+        running = most * (length * (9 * 8 + 11 * 4 + 8 * top_k) + 2 * side * side * 8)
         return states + arrays + max(forward, rows + running) + BESIDE_BYTES
 
 
@@ -172,7 +172,6 @@ def measure_layer(
     length = len(cache)
     rows = LayerRows(cache, layer)
     cell = -(-length // maps)
-    cells = cells or cells_at_once(length)
     at_once, heads_at_once = block_shape(rows, rows.heads, cell, cells)
     keys_HN = _keys_allowed(rows)
     workers = torch.get_num_threads() if rows.ordinary.q_HNK.device.type == "cpu" else 1

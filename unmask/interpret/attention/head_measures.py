@@ -22,7 +22,7 @@ from unmask.engines.native.library import connected, library_reason
 from unmask.errors import KernelError
 from unmask.interpret.attention.edges import filled, topk
 from unmask.interpret.attention.layer_statistics import column_classes, profile_edges, set_aside
-from unmask.interpret.attention.rows import NEVER, LayerRows, Side
+from unmask.interpret.attention.rows import NEVER, LayerRows, Side, cells_at_once
 from unmask.kernels import Tile
 from unmask.spec import SlidingWindow
 from unmask.text import Encoding
@@ -354,8 +354,7 @@ class NativeRows:
     @classmethod
     def of(cls, measures: HeadMeasures) -> "NativeRows | None":
         """Those that write into some measures; None where torch computes them."""
-        like = measures.layer.ordinary.q_HNK
-        if like.dtype != torch.float32 or like.device.type != "cpu" or library_reason("float32") is not None:
+        if not measured_natively(measures.layer):
             return None
         library = connected()
         assert not isinstance(library, str)
@@ -372,11 +371,26 @@ class NativeRows:
             raise KernelError(self._functions.native_error().decode())
         some = slice(tile.first_row, tile.end_row)
         keys_HRk = measures.edges_keys_HNk[:, some]
-        measures.edges_keys_HNk[:, some] = filled(keys_HRk, measures.layer.length).int()
+        if bool((keys_HRk[..., -1] < 0).any()):
+            measures.edges_keys_HNk[:, some] = filled(keys_HRk, measures.layer.length).int()
 
 
-def block_shape(layer: LayerRows, heads: int, cell: int, cells: int) -> tuple[int, int]:
-    """How many rows and heads a block has, so that its numbers are about ``cells`` at most."""
+def measured_natively(layer: LayerRows) -> bool:
+    """Whether the native library measures a layer: in float32 on the CPU, where it is built."""
+    like = layer.ordinary.q_HNK
+    return like.dtype == torch.float32 and like.device.type == "cpu" and library_reason("float32") is None
+
+
+def block_shape(layer: LayerRows, heads: int, cell: int, cells: int | None) -> tuple[int, int]:
+    """How many rows and heads a block has, so that its numbers are about ``cells`` at most.
+
+    None decides by the text's length. The native library reads a few rows of a block at a time, so a
+    block need not be small, and products of many rows are faster.
+    """
+    if cells is None:
+        cells = cells_at_once(layer.length)
+        if measured_natively(layer):
+            cells = max(cells, ROWS_AT_ONCE * (layer.length + 2 * ROWS_AT_ONCE))
     pattern = layer.ordinary.pattern
     columns = layer.length
     if isinstance(pattern, SlidingWindow):
