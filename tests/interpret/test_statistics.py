@@ -176,6 +176,32 @@ def test_texts_of_a_few_tokens(name, length):
         compare(layer, p, norms, keys, encoding, min(8, length), rtol=1e-6, atol=1e-9)
 
 
+def test_a_token_beside_an_equal_one_is_counted_once(backend):
+    text = dense.random_text(30)
+    ids = np.where(np.arange(30) % 5 < 3, 7, text.ids)  # three of a kind, one after another
+    text = dataclasses.replace(text, ids=ids)
+    encoder = random_encoder(SPECS["post-norm"], dtype=torch.float32)
+    cache = ActivationCache.of(encoder, text)
+    maps = dense.maps(encoder, text, cache.globals_N)
+    for layer, (p, norms, keys) in zip(attention_statistics(cache, maps=7).layers, maps, strict=True):
+        compare(layer, p, norms, keys, text, 8, rtol=1e-5, atol=2e-6, exact_edges=False)
+
+
+@pytest.mark.parametrize("score", [float("nan"), float("inf")])
+def test_a_score_that_is_not_finite_is_an_error(backend, monkeypatch, score):
+    _, _, cache = recorded("post-norm", 30, torch.float32)
+    scores = LayerRows.scores
+
+    def broken(self, side, tile, heads, out=None):
+        s_HRC = scores(self, side, tile, heads, out)
+        s_HRC[-1, 3, 4] = score
+        return s_HRC
+
+    monkeypatch.setattr(LayerRows, "scores", broken)
+    with pytest.raises(NonFiniteResult, match="attention of this text is not finite"):
+        attention_statistics(cache)
+
+
 @pytest.mark.parametrize("length", [1, 2, 3, 17])
 @pytest.mark.parametrize("name", ["post-norm", "rotary-windows", "windows-globals", "causal", "linear"])
 def test_texts_of_a_few_tokens_in_float32(name, length, backend):

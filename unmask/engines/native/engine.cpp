@@ -2479,7 +2479,8 @@ class MeasuredRows {
 
     float* scores(int head, int row) const { return a.scores + ((size_t)head * a.rows + row) * a.columns; }
 
-    static Floats exponential_or_zero(Floats x) { return x > LOWEST ? exponential(x) : all(0); }
+    // NaN stays NaN.
+    static Floats exponential_or_zero(Floats x) { return x < LOWEST ? all(0) : exponential(x); }
 
     void one_row(int head, int row, int slot) {
         float* s = scores(head, row);
@@ -2562,7 +2563,7 @@ class MeasuredRows {
         }
         a.distance[(size_t)head * a.tokens + query] = apart * by;
         double* profile = a.profile + (size_t)head * a.bins;
-        double right = until(query, e), left = until(query + 1, e);
+        double right = until(query, e), left = 0;  // distance 0 is the query itself, which counts once
         for (int bin = 0; bin < a.bins; bin++) {
             const int64_t end = a.bin_edges[bin + 1];
             const double next = until(query + end, e), previous = until(query - end + 1, e);
