@@ -59,6 +59,7 @@ def test_findings_are_ranked_by_the_texts_that_are_read(model, tmp_path):
     text = asking.measured(RIVER)
     first = asking.json(f"texts/{text}/findings")["findings"]
     assert {(one["surprise"], one["compared"]) for one in first} == {(None, 0)}
+    asking.problem(f"texts/{text}/findings?texts=4", 409)
     asking.json("corpus/0", "POST", {})
     wait_until(lambda: asking.json("corpus/0")["phase"] == "done")
     ranked = asking.json(f"texts/{text}/findings?texts=4")["findings"]

@@ -27,7 +27,7 @@ from unmask.interpret.overview.figures import COMPARED, TYPICAL, figure, ranked
 from unmask.interpret.overview.finding import Finding, Names, percent
 from unmask.interpret.overview.heads import MeasuredHeads, focused, labels
 from unmask.interpret.overview.overview import attention_findings, looks_untrained, overview
-from unmask.interpret.overview.states import decided_word, most_effective_head
+from unmask.interpret.overview.states import decided_word, layer_similarity, most_effective_head
 from unmask.text.masking import masked
 
 TEXT = "The river bank was muddy, so we took the money to the bank."
@@ -212,9 +212,11 @@ def test_what_heads_do_is_counted_in_words():
     )
 
 
-def test_weights_without_structure_are_said_to_look_untrained_and_nothing_else(monkeypatch):
-    blank = FakeModel("blank", initializer_range=0.02)
-    view = blank.attention("the river bank was muddy and the bank was big")
+def test_weights_without_structure_are_said_to_look_untrained_and_nothing_else():
+    blank = FakeModel("blank", max_tokens=64, initializer_range=0.02)
+    text = "the river bank was muddy and the bank was big " * 3  # long enough to compare layers
+    view = blank.attention(text)
+    assert list(layer_similarity(view.cache))
     found = overview(view)
     assert looks_untrained(found)
     (one,) = found.findings
@@ -224,7 +226,7 @@ def test_weights_without_structure_are_said_to_look_untrained_and_nothing_else(m
         "these weights look untrained."
     )
     # Of some layers it cannot be said, nor of a model with a single head that is not uniform.
-    fresh = blank.attention("the river bank was muddy and the bank was big")
+    fresh = blank.attention(text)
     fresh.open_statistics().measure(layers=(0, 1))
     assert not looks_untrained(attention_findings(fresh, fresh.open_statistics()))
     layer = fresh.open_statistics().layer(2)

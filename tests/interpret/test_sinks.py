@@ -10,6 +10,7 @@ from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest
 from unmask.interpret import ActivationCache, AttentionStatistics
 from unmask.interpret.attention.attention_statistics import attention_statistics
+from unmask.interpret.attention.layer_statistics import CLASSES
 from unmask.interpret.attention.sinks import EPSILON, sink_type, sinks
 from unmask.spec import Embedding, EncoderSpec, Layer, LayerNorm, PlainFeedForward, SoftmaxAttention
 
@@ -114,7 +115,7 @@ def test_the_baseline_of_a_window_is_the_mean_of_what_keys_receive():
         assert head.baseline == found.baseline == pytest.approx(received_N.mean(dtype=float), rel=1e-5)
         assert head.mass >= head.baseline * (1 - 1e-5)
     assert found.epsilon == EPSILON
-    assert list(found.class_mass) == ["self", "previous", "next", "first", "special", "punctuation", "other"]
+    assert tuple(found.class_mass) == CLASSES
 
 
 def test_what_cannot_be_asked_is_refused():

@@ -14,15 +14,19 @@ import torch
 from tests.support import dense
 from tests.support.specs import SPECS, global_tokens, random_encoder
 from tests.support.waiting import wait_until
+from unmask.engines.native.library import library_reason
 from unmask.errors import Cancelled, NonFiniteResult
 from unmask.interpret.activation_cache import ActivationCache
+from unmask.interpret.attention import head_measures
 from unmask.interpret.attention.attention_statistics import (
     AHEAD,
     AttentionStatistics,
     attention_statistics,
-    profile_edges,
     together,
 )
+from unmask.interpret.attention.head_measures import HeadMeasures, KeyMarks, NativeRows
+from unmask.interpret.attention.layer_statistics import profile_edges
+from unmask.interpret.attention.rows import LayerRows
 from unmask.spec import FullAttention, SlidingWindow
 
 LENGTH = 41
@@ -34,6 +38,12 @@ def recorded(name, length=LENGTH, dtype=torch.float64):
     encoding = dense.random_text(length)
     cache = ActivationCache.of(encoder, encoding, global_tokens=lambda _: global_tokens(length))
     return encoder, encoding, cache
+
+
+def measures_of(cache):
+    """Of the first head of the first layer."""
+    rows = LayerRows(cache, 0)
+    return HeadMeasures(rows, KeyMarks.of(cache.encoding), slice(0, 1), top_k=2, cell=1)
 
 
 @functools.cache
@@ -138,10 +148,22 @@ def test_every_statistic_is_that_of_the_whole_map(name, maps, cells):
         np.testing.assert_allclose(layer.norm_HN, norms[:, 1], rtol=1e-6)  # row 1 is of no global token
 
 
+@pytest.fixture(params=["native", "torch"])
+def backend(request, monkeypatch):
+    """Who measures in float32: the native library, where it is built, or torch."""
+    if request.param == "native" and (reason := library_reason("float32")) is not None:
+        pytest.skip(reason)
+    if request.param == "torch":
+        monkeypatch.setattr(head_measures, "library_reason", lambda _: "it is not asked")
+    return request.param
+
+
+@pytest.mark.parametrize("maps", [128, 13, 2])
 @pytest.mark.parametrize("name", SPECS)
-def test_float32_is_as_close_as_it_can_be(name):
+def test_float32_is_as_close_as_it_can_be(name, maps, backend):
     _, encoding, cache = recorded(name, dtype=torch.float32)
-    statistics = attention_statistics(cache, maps=13)
+    assert (NativeRows.of(measures_of(cache)) is not None) == (backend == "native")
+    statistics = attention_statistics(cache, maps=maps)
     for layer, (p, norms, keys) in zip(statistics.layers, whole_maps(name, dtype=torch.float32), strict=True):
         compare(layer, p, norms, keys, encoding, 8, rtol=1e-5, atol=2e-6, exact_edges=False)
 
@@ -155,7 +177,43 @@ def test_texts_of_a_few_tokens(name, length):
         compare(layer, p, norms, keys, encoding, min(8, length), rtol=1e-6, atol=1e-9)
 
 
-def test_of_equal_keys_the_first_in_the_text_is_listed():
+def test_a_token_beside_an_equal_one_is_counted_once(backend):
+    text = dense.random_text(30)
+    ids = np.where(np.arange(30) % 5 < 3, 7, text.ids)  # three of a kind, one after another
+    text = dataclasses.replace(text, ids=ids)
+    encoder = random_encoder(SPECS["post-norm"], dtype=torch.float32)
+    cache = ActivationCache.of(encoder, text)
+    maps = dense.maps(encoder, text, cache.globals_N)
+    for layer, (p, norms, keys) in zip(attention_statistics(cache, maps=7).layers, maps, strict=True):
+        compare(layer, p, norms, keys, text, 8, rtol=1e-5, atol=2e-6, exact_edges=False)
+
+
+@pytest.mark.parametrize("score", [float("nan"), float("inf")])
+def test_a_score_that_is_not_finite_is_an_error(backend, monkeypatch, score):
+    _, _, cache = recorded("post-norm", 30, torch.float32)
+    scores = LayerRows.scores
+
+    def broken(self, side, tile, heads, out=None):
+        s_HRC = scores(self, side, tile, heads, out)
+        s_HRC[-1, 3, 4] = score
+        return s_HRC
+
+    monkeypatch.setattr(LayerRows, "scores", broken)
+    with pytest.raises(NonFiniteResult, match="attention of this text is not finite"):
+        attention_statistics(cache)
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 17])
+@pytest.mark.parametrize("name", ["post-norm", "rotary-windows", "windows-globals", "causal", "linear"])
+def test_texts_of_a_few_tokens_in_float32(name, length, backend):
+    _, encoding, cache = recorded(name, length, torch.float32)
+    statistics = attention_statistics(cache)
+    maps = whole_maps(name, length, torch.float32)
+    for layer, (p, norms, keys) in zip(statistics.layers, maps, strict=True):
+        compare(layer, p, norms, keys, encoding, min(8, length), rtol=1e-5, atol=2e-6, exact_edges=False)
+
+
+def test_of_equal_keys_the_first_in_the_text_is_listed(backend):
     encoder = random_encoder(SPECS["post-norm"])
     with torch.no_grad():
         for block in encoder.layers:

@@ -131,6 +131,17 @@ def test_a_head_is_named_by_what_it_does_beyond_its_sink(sink):
     ]
 
 
+def test_a_token_and_its_other_occurrences_count_together():
+    """A head that looks for the same token finds the token itself too, and often nothing else."""
+    twins = TWINS / np.maximum(TWINS.sum(-1, keepdims=True), 1)
+    rest = 1 - 0.3 * np.eye(N).sum(-1) - 0.35 * twins.sum(-1)
+    both = 0.3 * np.eye(N) + 0.35 * twins + rest[:, None] / N
+    (label,) = labeled(both, repeats=TWINS)
+    assert (label.label, round(label.share, 1)) == ("repeat", 0.7)
+    (label,) = labeled(0.35 * np.eye(N) + 0.3 * twins + rest[:, None] / N, repeats=TWINS)
+    assert label.label == "self"
+
+
 def test_queries_that_rest_do_not_hide_what_the_others_do():
     """Three of four tokens give everything to [CLS]; the others find the token before."""
     p = at_offset(-1, mass=0.999)

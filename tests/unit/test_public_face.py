@@ -120,7 +120,8 @@ def test_commands_and_their_options():
             "text", "model", "index", "corpus", *RUN, "state", "port", "browser", "memory", "load", "json",
         ],
         "report": [
-            "text", "pair", "output", "model", *RUN, "views", "layer", "head", "token", "truncation", "json",
+            *("text", "pair", "output", "model", *RUN, "views", "layer", "head", "token", "truncation"),
+            *("live", "live_weights", "json"),
         ],
         "gallery": ["texts", "output", "model", *RUN, "title", "truncation", "overwrite", "json"],
         "geometry": [

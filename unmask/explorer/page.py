@@ -108,6 +108,10 @@ VIEWS = (
         hint="masked-word predictions, logit lens and head ablations",
     ),
     View(
+        id="features", group="Measure", title="Features", key="y", strip=True,
+        hint="features of a sparse autoencoder that are active in the text",
+    ),
+    View(
         id="geometry", group="Measure", title="Geometry", key="g",
         hint="intrinsic dimension, isotropy and word senses by layer",
     ),

@@ -878,6 +878,23 @@ struct NativeAddNorm {
     float eps;
 };
 
+// Scores of some rows of attention, (heads, rows, columns), -1e30 where there is no key; exponentials afterwards. Columns
+// are whole cells from `first_column` on. What is measured of them is written for queries and added for keys and cells; see
+// `unmask.interpret.attention.head_measures`. Arrays are those of all tokens of these heads.
+struct NativeRows {
+    float* scores;
+    const float* norms;  // (heads, padded) of each key
+    double *lse, *entropy, *distance, *norm_sum, *special, *beyond_entropy;                 // (heads, tokens)
+    double *received, *causal, *received_norm;                                              // (heads, tokens)
+    double *profile, *map_sum, *map_norm, *repeat_sum, *only_repeat_sum, *mark_sum, *first_sum;
+    float *most, *near_keys, *map_most, *weights;
+    int32_t *special_keys, *keys;
+    const int64_t *bin_edges, *by_id, *id_first, *id_count;
+    const int32_t *aside, *mark;   // tokens that are set aside, and punctuation
+    const uint8_t *kept, *named;   // of each token: whether it is not set aside, and whether it has a class
+    int32_t heads, rows, columns, first_row, first_column, tokens, padded, cell, cells, top_k, bins, asides, marks;
+};
+
 struct NativeRun {
     const int64_t *ids, *segments, *offsets;
     int64_t sequences;
@@ -2424,6 +2441,242 @@ int choose_products(int instructions) {
     return right;
 }
 
+// --- statistics of attention -----------------------------------------------------------------------------------
+
+// Everything that is measured of some rows of attention, while they are in the caches: each row is read for its largest
+// score, then for its exponentials and what cells of columns add up to, and a few rows together for what keys receive.
+class MeasuredRows {
+   public:
+    explicit MeasuredRows(const NativeRows& a) : a(a), count(a.columns / a.cell) {
+        for (auto* each : {&sums, &moments, &weighted, &peaks}) each->resize(count);
+        before.resize(count + 1);
+        bounds.resize(2 * (a.bins + 1));
+        best.resize(a.top_k), places.resize(a.top_k);
+        to_cell.resize(up(a.cell, LANES));
+        for (int j = 0; j < a.cell; j++) to_cell[j] = (float)j - 0.5f * (float)(a.cell - 1);
+    }
+
+    void run() {
+        for (int head = 0; head < a.heads; head++)
+            for (int first = 0; first < a.rows; first += TOGETHER) {
+                const int end = std::min(first + TOGETHER, a.rows);
+                for (int row = first; row < end; row++) one_row(head, row, row - first);
+                columns(head, first, end);
+            }
+    }
+
+   private:
+    static constexpr int TOGETHER = 16;  // rows whose columns are summed together: they stay in the second cache
+    static constexpr float LOWEST = -87.0f;
+
+    const NativeRows& a;
+    const int count;                                    // cells of the rows
+    std::vector<double> sums, moments, weighted, peaks;  // of each cell, of a row
+    std::vector<double> before, bounds;
+    std::vector<float> best, to_cell;
+    std::vector<int> places;
+    float share[TOGETHER], by_norm[TOGETHER];
+
+    float* scores(int head, int row) const { return a.scores + ((size_t)head * a.rows + row) * a.columns; }
+
+    // NaN stays NaN.
+    static Floats exponential_or_zero(Floats x) { return x < LOWEST ? all(0) : exponential(x); }
+
+    void one_row(int head, int row, int slot) {
+        float* s = scores(head, row);
+        Floats peak = all(-INFINITY);
+        int j = 0;
+        for (; j + LANES <= a.columns; j += LANES) peak = larger(load(s + j), peak);
+        float most = largest(peak);
+        for (; j < a.columns; j++) most = s[j] > most ? s[j] : most;
+        double mixed = 0, z = 0;
+        const float* norms = a.norms + (size_t)head * a.padded + a.first_column;
+        for (int cell = 0; cell < count; cell++) {
+            float* x = s + (size_t)cell * a.cell;
+            const float* norm = norms + (size_t)cell * a.cell;
+            Floats total{}, moment{}, weight{}, product{}, high{};
+            for (int j = 0; j < a.cell; j += LANES) {
+                const bool whole = j + LANES <= a.cell;
+                const Floats below = (whole ? load(x + j) : only(part(x + j, a.cell - j), 0, a.cell - j, -1e30f)) - most;
+                const Floats e = exponential_or_zero(below);
+                if (whole)
+                    store(x + j, e);
+                else
+                    memcpy(x + j, &e, sizeof(float) * (a.cell - j));
+                total += e, moment += e * load(to_cell.data() + j), product += e * below, high = larger(e, high);
+                weight += e * (whole ? load(norm + j) : part(norm + j, a.cell - j));
+            }
+            sums[cell] = sum(total), moments[cell] = sum(moment), weighted[cell] = sum(weight);
+            peaks[cell] = largest(high);
+            mixed += sum(product), z += sums[cell];
+        }
+        const size_t query = (size_t)a.first_row + row, at = (size_t)head * a.tokens + query;
+        const double by = 1 / z, log_z = std::log(z);
+        a.lse[at] = most + log_z;
+        const double entropy = std::max(0.0, log_z - mixed * by);
+        a.entropy[at] = entropy;
+        double norm_sum = 0;
+        for (int cell = 0; cell < count; cell++) norm_sum += weighted[cell];
+        norm_sum *= by;
+        a.norm_sum[at] = norm_sum;
+        const double per_norm = norm_sum > 0 ? 1 / norm_sum : 0;
+        share[slot] = (float)by, by_norm[slot] = (float)(by * per_norm);
+        maps(head, (int)query, by, per_norm);
+        distances(head, (int)query, s, by);
+        for (int step = -1; step <= 1; step++) {
+            const int64_t key = (int64_t)query + step - a.first_column;
+            const bool there = key >= 0 && key < a.columns && key + a.first_column < a.tokens;
+            a.near_keys[3 * at + step + 1] = there ? s[key] * (float)by : 0;
+        }
+        strongest(s, at, (float)by);
+        marked(head, (int)query, s, by, entropy);
+    }
+
+    // The first numbers of an array, as a vector whose other lanes are 0.
+    static Floats part(const float* from, int some) {
+        Floats x{};
+        memcpy(&x, from, sizeof(float) * some);
+        return x;
+    }
+
+    void maps(int head, int query, double by, double per_norm) {
+        const size_t first = ((size_t)head * a.cells + query / a.cell) * a.cells + a.first_column / a.cell;
+        for (int cell = 0; cell < count; cell++) {
+            a.map_sum[first + cell] += sums[cell] * by;
+            a.map_norm[first + cell] += weighted[cell] * by * per_norm;
+            a.map_most[first + cell] = std::max(a.map_most[first + cell], (float)(peaks[cell] * by));
+        }
+    }
+
+    // The mean distance of a row, and its attention by bins of distance.
+    void distances(int head, int query, const float* e, double by) {
+        double apart = 0;
+        before[0] = 0;
+        for (int cell = 0; cell < count; cell++) {
+            const int first = a.first_column + cell * a.cell;
+            before[cell + 1] = before[cell] + sums[cell];
+            const double far = first + 0.5 * (a.cell - 1) - query;
+            if (query >= first && query < first + a.cell)
+                for (int j = 0; j < a.cell; j++) apart += (double)e[cell * a.cell + j] * std::abs(first + j - query);
+            else
+                apart += far > 0 ? sums[cell] * far + moments[cell] : -sums[cell] * far - moments[cell];
+        }
+        a.distance[(size_t)head * a.tokens + query] = apart * by;
+        double* profile = a.profile + (size_t)head * a.bins;
+        double right = until(query, e), left = 0;  // distance 0 is the query itself, which counts once
+        for (int bin = 0; bin < a.bins; bin++) {
+            const int64_t end = a.bin_edges[bin + 1];
+            const double next = until(query + end, e), previous = until(query - end + 1, e);
+            profile[bin] += ((next - right) + (bin ? left - previous : 0)) * by;
+            right = next, left = previous;
+        }
+    }
+
+    // The sum of a row up to a key.
+    double until(int64_t key, const float* e) const {
+        const int64_t inside = std::min<int64_t>(std::max<int64_t>(key - a.first_column, 0), a.columns);
+        const int cell = (int)(inside / a.cell), rest = (int)(inside - (int64_t)cell * a.cell);
+        if (!rest) return before[cell];
+        const float* from = e + (size_t)cell * a.cell;
+        Floats total{};
+        int j = 0;
+        for (; j + LANES <= rest; j += LANES) total += load(from + j);
+        if (j < rest) total += part(from + j, rest - j);
+        return before[cell] + sum(total);
+    }
+
+    // The keys with the largest exponentials, of equal ones the first. They are in cells whose peaks are among the
+    // largest, as many as there are keys to find.
+    void strongest(const float* e, size_t at, float by) {
+        const int k = a.top_k;
+        int known = 0;
+        for (int cell = 0; cell < count; cell++) known = insert(known, (float)peaks[cell], cell);
+        const float least = known == k ? best[k - 1] : 0;
+        known = 0;
+        for (int cell = 0; cell < count; cell++) {
+            if ((float)peaks[cell] < least || peaks[cell] <= 0) continue;
+            for (int j = cell * a.cell; j < (cell + 1) * a.cell; j++)
+                if (e[j] >= least && e[j] > 0 && (known < k || e[j] > best[k - 1])) known = insert(known, e[j], j);
+        }
+        for (int i = 0; i < k; i++) {
+            a.keys[at * k + i] = i < known ? places[i] + a.first_column : -1;
+            a.weights[at * k + i] = i < known ? best[i] * by : 0;
+        }
+    }
+
+    // One more among the `known` largest, behind those that are equal.
+    int insert(int known, float x, int place) {
+        const int k = a.top_k;
+        if (known == k && x <= best[k - 1]) return known;
+        int i = known < k ? known : k - 1;
+        for (; i > 0 && best[i - 1] < x; i--) best[i] = best[i - 1], places[i] = places[i - 1];
+        best[i] = x, places[i] = place;
+        return std::min(known + 1, k);
+    }
+
+    bool inside(int64_t key) const { return key >= a.first_column && key < (int64_t)a.first_column + a.columns; }
+
+    // Attention to tokens that are set aside, and by what is not: to punctuation, the first token and the same token.
+    void marked(int head, int query, const float* e, double by, double entropy) {
+        const size_t at = (size_t)head * a.tokens + query;
+        const float* keys = e - a.first_column;
+        double special = 0, apart = 0;
+        int seen = 0;
+        for (int i = 0; i < a.asides; i++) {
+            if (!inside(a.aside[i])) continue;
+            const double p = keys[a.aside[i]] * by;
+            if (p <= 0) continue;
+            special += p, apart -= p * std::log(p), seen++;
+        }
+        const double given = std::max(0.0, 1 - special);
+        a.special[at] = special, a.special_keys[at] = seen;
+        a.beyond_entropy[at] = given > 0 ? std::max(0.0, (entropy - apart) / given + std::log(given)) : 0;
+        if (!a.kept[query]) return;
+        double marks = 0, repeats = 0, only_repeats = 0;
+        for (int i = 0; i < a.marks; i++)
+            if (inside(a.mark[i])) marks += keys[a.mark[i]];
+        for (int64_t i = a.id_first[query]; i < a.id_first[query] + a.id_count[query]; i++) {
+            const int64_t key = a.by_id[i];
+            if (key == query || !inside(key)) continue;
+            repeats += keys[key];
+            if (!a.named[key] && std::abs(key - query) > 1) only_repeats += keys[key];
+        }
+        a.mark_sum[head] += marks * by;
+        a.repeat_sum[head] += repeats * by, a.only_repeat_sum[head] += only_repeats * by;
+        if (a.kept[0] && inside(0)) a.first_sum[head] += keys[0] * by;
+    }
+
+    // What keys receive from the rows `first` to `end`.
+    void columns(int head, int first, int end) {
+        const int inside = std::min(a.columns, a.tokens - a.first_column);
+        const size_t to = (size_t)head * a.tokens + a.first_column;
+        const float* norms = a.norms + (size_t)head * a.padded + a.first_column;
+        const float* rows = scores(head, first);
+        for (int j = 0; j < inside; j += LANES) {
+            const int some = std::min(LANES, inside - j);
+            Floats received{}, weight{}, high{};
+            for (int row = 0; row < end - first; row++) {
+                const float* from = rows + (size_t)row * a.columns + j;
+                const Floats e = some == LANES ? load(from) : part(from, some);
+                const Floats p = e * share[row];
+                received += p, weight += e * by_norm[row], high = larger(p, high);
+            }
+            float sums[LANES], weights[LANES], peaks[LANES];
+            store(sums, received), store(weights, weight), store(peaks, high);
+            for (int i = 0; i < some; i++) {
+                a.received[to + j + i] += sums[i];
+                a.received_norm[to + j + i] += (double)weights[i] * norms[j + i];
+                a.most[to + j + i] = std::max(a.most[to + j + i], peaks[i]);
+                if (a.first_column + j + i < a.first_row + first) a.causal[to + j + i] += sums[i];
+            }
+        }
+        for (int key = a.first_row + first; key < a.first_row + end; key++)
+            for (int row = key - a.first_row; row < end; row++)
+                a.causal[(size_t)head * a.tokens + key] +=
+                    (double)scores(head, row)[key - a.first_column] * share[row - first];
+    }
+};
+
 }  // namespace
 
 // --- the interface ---------------------------------------------------------------------------------------------
@@ -2512,6 +2765,16 @@ EXPORT int native_attention(const NativeAttention* what) { return shared_by<Trai
 
 // The end of a residual, or with the gradient of its results those of both terms and of the norm.
 EXPORT int native_add_norm(const NativeAddNorm* what) { return shared_by<TrainedAddNorm>(*what); }
+
+// Statistics of some rows of attention, by this thread.
+EXPORT int native_rows(const NativeRows* what) {
+    try {
+        MeasuredRows(*what).run();
+        return 0;
+    } catch (const std::exception& error) {
+        return refuse(error.what());
+    }
+}
 
 EXPORT void native_free(void* encoder) { delete static_cast<std::shared_ptr<Encoder>*>(encoder); }
 }

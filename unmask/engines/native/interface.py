@@ -133,6 +133,30 @@ class AddNorm(Structure):
     )
 
 
+class Rows(Structure):
+    """Some rows of attention, and where their statistics go."""
+
+    _fields_ = (
+        *(
+            (name, c_void_p)
+            for name in (
+                *("scores", "norms", "lse", "entropy", "distance", "norm_sum", "special", "beyond_entropy"),
+                *("received", "causal", "received_norm", "profile", "map_sum", "map_norm"),
+                *("repeat_sum", "only_repeat_sum", "mark_sum", "first_sum"),
+                *("most", "near_keys", "map_most", "weights", "special_keys", "keys"),
+                *("bin_edges", "by_id", "id_first", "id_count", "aside", "mark", "kept", "named"),
+            )
+        ),
+        *(
+            (name, c_int32)
+            for name in (
+                *("heads", "rows", "columns", "first_row", "first_column", "tokens", "padded"),
+                *("cell", "cells", "top_k", "bins", "asides", "marks"),
+            )
+        ),
+    )
+
+
 def declare(library: ctypes.CDLL) -> Any:
     """Declare the types of a library's functions."""
     for name, result, arguments in (
@@ -144,6 +168,7 @@ def declare(library: ctypes.CDLL) -> Any:
         ("native_run", c_int, (c_void_p, POINTER(Run))),
         ("native_attention", c_int, (POINTER(Attention),)),
         ("native_add_norm", c_int, (POINTER(AddNorm),)),
+        ("native_rows", c_int, (POINTER(Rows),)),
         ("native_free", None, (c_void_p,)),
     ):
         function = getattr(library, name)

@@ -7,12 +7,14 @@ page computes in float32.
 import json
 import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+from tokenizers import normalizers, pre_tokenizers
 
 from unmask.base.arguments import check_choice
 from unmask.engines.native.interface import ACTIVATIONS
@@ -55,7 +57,8 @@ MOST_CHARACTERS = 400_000_000
 PARTS = ("embedding.", "layers.", "final_norm.")
 """What the page computes; not heads, and not the table of distances, of which it has the terms."""
 
-NORMALIZERS = ("BertNormalizer", "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents")
+NORMALIZERS = ("BertNormalizer", "NFC", "NFD", "Lowercase")
+"""Others depend on tables that browsers have of another version of Unicode."""
 BEYOND_BYTES = ("unk_token", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback", "dropout")
 """Settings of BPE models that byte-level ones do not have."""
 SPLITTERS = ("BertPreTokenizer", "ByteLevel")
@@ -111,18 +114,19 @@ def live_model(model: "Model", weights: LiveWeights = "int8", *, index: int = 0)
     return text
 
 
-DIGITS = np.frombuffer(
-    b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;,=>?@^_`{|}~", np.uint8
-)
-"""Those of base 85 in Python and Git, with a comma for "<", which could end the element of the page."""
+DIGITS = np.array([code for code in range(32, 127) if chr(code) != "<"], np.uint8)
+"""Printable ASCII without what could end the element of the page."""
 
 
 def as_text(data: bytes) -> str:
-    """Five characters for every four bytes; `len(data)` and a colon come before them."""
-    whole = np.frombuffer(data + bytes(-len(data) % 4), ">u4").astype(np.uint32)
-    digits = np.empty((len(whole), 5), np.uint8)
-    for place in range(4, -1, -1):
-        whole, rest = np.divmod(whole, 85)
+    """Eleven characters for every nine bytes, a number in base 94, after `len(data)` and a colon."""
+    bytes_ = np.frombuffer(data + bytes(-len(data) % 9), np.uint8).reshape(-1, 3, 3).astype(np.uint32)
+    limbs = bytes_[..., 0] << 16 | bytes_[..., 1] << 8 | bytes_[..., 2]
+    digits = np.empty((len(limbs), 11), np.uint8)
+    for place in range(10, -1, -1):
+        rest = np.zeros(len(limbs), np.uint32)
+        for limb in limbs.T:
+            limb[:], rest = np.divmod((rest << 24) + limb, 94)
         digits[:, place] = DIGITS[rest]
     return f"{len(data)}:{digits.tobytes().decode('ascii')}"
 
@@ -259,10 +263,10 @@ def _tokenizer(tokenizer: Tokenizer, name: str) -> dict[str, Any]:
         UnknownArchitecture: the page cannot read texts with it.
     """
     state = json.loads(tokenizer.engine.to_str())
-    normalizers = _steps(state["normalizer"], "normalizers")
+    normalized = _steps(state["normalizer"], "normalizers")
     splitters = _steps(state["pre_tokenizer"], "pretokenizers")
     model = state["model"]
-    reason = _unsupported_steps(normalizers, splitters) or _unsupported_pieces(model, splitters)
+    reason = _unsupported_steps(normalized, splitters) or _unsupported_pieces(model, splitters)
     if reason is not None:
         raise UnknownArchitecture(
             f"{name} cannot compute in a page because its tokenizer {reason}; save the page without the model"
@@ -271,7 +275,8 @@ def _tokenizer(tokenizer: Tokenizer, name: str) -> dict[str, Any]:
     pieces = {id_: piece for piece, id_ in model["vocab"].items()}
     pieces |= {token["id"]: token["content"] for token in added}
     return {
-        "normalizers": normalizers,
+        "classes": _classes_of_bytes() if splitters[0]["type"] == "ByteLevel" else _classes_of_bert(),
+        "normalizers": normalized,
         "splitters": splitters,
         "vocabulary": [pieces.get(id_, "") for id_ in range(max(pieces) + 1)],
         "merges": [
@@ -301,8 +306,8 @@ def _steps(part: Mapping[str, Any] | None, several: str) -> Steps:
     return [step for inner in part[several] for step in _steps(inner, several)]
 
 
-def _unsupported_steps(normalizers: Steps, splitters: Steps) -> str | None:
-    kinds = ((normalizers, NORMALIZERS, "normalizes"), (splitters, SPLITTERS, "splits"))
+def _unsupported_steps(normalized: Steps, splitters: Steps) -> str | None:
+    kinds = ((normalized, NORMALIZERS, "normalizes"), (splitters, SPLITTERS, "splits"))
     for steps, supported, does in kinds:
         for step in steps:
             if step["type"] not in supported:
@@ -321,6 +326,61 @@ def _unsupported_pieces(model: Mapping[str, Any], splitters: Steps) -> str | Non
     if splitters[0]["type"] != "ByteLevel" or any(map(model.get, BEYOND_BYTES)):
         return "is a BPE model of characters, and a page knows WordPiece and byte-level BPE"
     return None
+
+
+CODES = (*range(0x80, 0xD800), *range(0xE000, 0x40000), *range(0xE0000, 0xE1000))
+"""All that is assigned, and not for private use, of the 17 planes of Unicode; ASCII is known."""
+
+
+@cache
+def _classes_of_bert() -> dict[str, list[int]]:
+    """What BERT's normalizer and splitter treat apart, as beginnings and ends of ranges of characters.
+
+    The package `tokenizers` and browsers have tables of different versions of Unicode, so the package is
+    asked for every character.
+    """
+    apart = "|" + "|".join(map(chr, CODES)) + "|"
+    cleaned, stripped = (
+        normalizer.normalize_str(apart)[1:-1].split("|")
+        for normalizer in (
+            normalizers.BertNormalizer(True, False, False, False),
+            normalizers.BertNormalizer(False, False, True, False),
+        )
+    )
+    starts = _starts(pre_tokenizers.BertPreTokenizer(), "a")
+    return {
+        "removed": _ranges(code for code, left in zip(CODES, cleaned, strict=True) if not left),
+        "marks": _ranges(code for code, left in zip(CODES, stripped, strict=True) if not left),
+        "punctuation": _ranges(code for place, code in enumerate(CODES) if 2 * place + 1 in starts),
+    }
+
+
+@cache
+def _classes_of_bytes() -> dict[str, list[int]]:
+    """Letters and numbers of byte-level tokenizers, likewise."""
+    level = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    classes = {}
+    for name, like in (("letters", "a"), ("numbers", "1")):
+        starts = _starts(level, like)
+        classes[name] = _ranges(code for place, code in enumerate(CODES) if 2 * place + 1 not in starts)
+    return classes
+
+
+def _starts(splitter: pre_tokenizers.PreTokenizer, between: str) -> set[int]:
+    """Where words begin in a text of all `CODES`, each after an ASCII character, with a last one."""
+    text = between + between.join(map(chr, CODES)) + between
+    return {start for _, (start, _) in splitter.pre_tokenize_str(text)}
+
+
+def _ranges(codes: Iterable[int]) -> list[int]:
+    """Beginning and end of every run of ascending numbers, the end not included."""
+    ranges: list[int] = []
+    for code in codes:
+        if ranges and ranges[-1] == code:
+            ranges[-1] += 1
+        else:
+            ranges += [code, code + 1]
+    return ranges
 
 
 def _template(tokenizer: Tokenizer, pair: str | None) -> list[dict[str, int]]:

@@ -11,7 +11,7 @@ from unmask.explorer.export.live_model import live_model
 from unmask.explorer.export.standalone_html import MOST_PATHS, Get, saved_page
 from unmask.explorer.page import OF_A_TEXT, SAVED, fragment
 from unmask.explorer.routes import REQUESTS
-from unmask.explorer.routes.attribution import AttributionRequest, RolloutRequest
+from unmask.explorer.routes.attribution import AttributionRequest, FeaturesRequest, RolloutRequest
 from unmask.explorer.routes.compare import CompareRequest
 from unmask.explorer.routes.corpus import CorpusHeadRequest, CorpusHeadsRequest, CorpusRequest
 from unmask.explorer.routes.findings import MeasuredFindingsRequest
@@ -360,6 +360,11 @@ def _paths(page: _ExportRequests) -> Iterator[PageRequest]:
     yield AttributionRequest(text, token, "embedding")
 
 
+def _features(page: _ExportRequests) -> Iterator[PageRequest]:
+    layers = page.described["layers"]
+    yield FeaturesRequest(page.text, layers // 2, "embedding")
+
+
 def _compare(page: _ExportRequests) -> Iterator[PageRequest]:
     if len(page.reads) < 2:
         return
@@ -391,6 +396,7 @@ _BEYOND_SELECTION: dict[str, Callable[[_ExportRequests], Iterator[PageRequest]]]
     "map": _map,
     "flow": _flow,
     "paths": _paths,
+    "features": _features,
     "compare": _compare,
     "tour": _tour,
 }

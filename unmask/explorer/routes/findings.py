@@ -9,10 +9,12 @@ from unmask.explorer.routes.route import AppContext, Route, of_text, token_of
 from unmask.explorer.sessions.described import CAN_FILL
 from unmask.explorer.sessions.texts import TextSession
 from unmask.explorer.wire.page_request import PageRequest
+from unmask.http.errors import Refused
 from unmask.http.requests import Request
 from unmask.http.responses import Answer, json_answer
 from unmask.http.worker import Watch
 from unmask.interpret import AttentionView
+from unmask.interpret.corpus.texts import MOST_TEXTS
 from unmask.interpret.effects.target import Word
 from unmask.interpret.overview.figures import ranked
 from unmask.interpret.overview.finding import Finding, Names, Overview, quoted
@@ -62,11 +64,16 @@ def findings(context: AppContext, request: Request) -> Answer:
     Nothing waits for the corpus: what is not read yet is not compared with.
     """
     session = context.texts.get(request.parts[0])
+    expected = request.number("texts", 0, 0, MOST_TEXTS)
 
     def find(view: AttentionView) -> Overview:
         # A layer may be added meanwhile: all of the answer is of these.
         statistics = session.statistics_now() or view.open_statistics()
-        return attention_findings(view, statistics, context.corpora.known(session.place.index))
+        corpus = context.corpora.known(session.place.index)
+        read = 0 if corpus is None else corpus.texts
+        if read < expected:
+            raise Refused(409, "NotReady", f"{read:,} texts are read so far, not {expected:,}")
+        return attention_findings(view, statistics, corpus)
 
     return json_answer(session.ask(find))
 

@@ -88,7 +88,7 @@ def live_reading(encoder: Encoder, encoding: Encoding, heads_of_layers: tuple[in
         first += heads
     states_LND = torch.stack([*cache.states[:-1], cache.final_ND]).float().cpu().numpy()
     with torch.no_grad():
-        words_NE = encoder.embedding.words(torch.from_numpy(encoding.ids).to(encoder.device))
+        words_NE = encoder.embedding.words(torch.tensor(encoding.ids, device=encoder.device))
     return LiveReading(states_LND, attention_ANN, np.concatenate(norms), words_NE.float().cpu().numpy())
 
 

@@ -1,6 +1,5 @@
 """Attention statistics of one text: every head of every layer, measured exactly."""
 
-import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,8 +16,8 @@ from unmask.base.arguments import whole_number
 from unmask.errors import NonFiniteResult
 from unmask.interpret.activation_cache import ActivationCache
 from unmask.interpret.attention.head_measures import HeadMeasures, KeyMarks, block_shape
-from unmask.interpret.attention.layer_statistics import Floats, LayerStatistics, column_classes
-from unmask.interpret.attention.rows import CELLS_AT_ONCE, LayerRows, cells_at_once
+from unmask.interpret.attention.layer_statistics import Floats, LayerStatistics, column_classes, profile_edges
+from unmask.interpret.attention.rows import CELLS_AT_ONCE, LayerRows
 from unmask.interpret.watch import Watch, unwatched
 from unmask.spec import (
     BlockSparse,
@@ -199,7 +198,7 @@ class AttentionStatistics:
         arrays = heads * (length * (8 + 10 * 4 + 8 * min(top_k, length)) + 3 * side * side * 4)
         forward = length * (4 * spec.width + max(6 * wide, 4 * inner)) * 4
         rows = 3 * length * wide * 4
-        running = most * (length * (11 * 8 + 11 * 4 + 8 * top_k) + 2 * side * side * 8)
+        running = most * (length * (9 * 8 + 11 * 4 + 8 * top_k) + 2 * side * side * 8)
         return states + arrays + max(forward, rows + running) + BESIDE_BYTES
 
 
@@ -251,7 +250,6 @@ def measure_layer(
     length = len(cache)
     rows = LayerRows(cache, layer)
     cell = -(-length // maps)
-    cells = cells or cells_at_once(length)
     at_once, heads_at_once = block_shape(rows, rows.heads, cell, cells)
     keys_HN = _keys_allowed(rows)
     workers = torch.get_num_threads() if rows.ordinary.q_HNK.device.type == "cpu" else 1
@@ -298,12 +296,6 @@ def _arrays(
         if isinstance(value, torch.Tensor)
     }
     entropy_HN = sums["entropy_HN"]
-    edges = profile_edges(length)
-    distance_O = np.abs(np.arange(sums["offsets_HO"].shape[1]) - length)
-    bins_O = np.minimum(np.searchsorted(edges, distance_O, side="right") - 1, len(edges) - 2)
-    profile_HB = np.stack(
-        [np.bincount(bins_O, offsets_O, len(edges) - 1) for offsets_O in sums["offsets_HO"]]
-    )
     near_HN3, attention_received_HN = sums["near_HN3"].astype(np.float64), sums["attention_received_HN"]
     return {
         "lse_HN": sums["lse_HN"],
@@ -321,7 +313,7 @@ def _arrays(
         "classes_HX": _floats(_classes(cache, near_HN3, attention_received_HN, sums) / length),
         "special_HN": _floats(sums["special_HN"]),
         **_beyond(measures.marks, near_HN3, keys_HN, sums),
-        "profile_HB": _floats(profile_HB / length),
+        "profile_HB": _floats(sums["profile_HB"] / length),
         "map_mean_HSS": _floats(sums["map_sum_HSS"] / area_SS),
         "map_max_HSS": _floats(sums["map_max_HSS"]),
         "map_norm_HSS": _floats(sums["map_norm_HSS"] / area_SS),
@@ -374,12 +366,6 @@ def _beyond(
             np.divide((entropy_HN * given_HN).sum(-1), given_H, where=given_H > 0, out=given_H * 0)
         ),
     }
-
-
-def profile_edges(length: int) -> NDArray[np.int64]:
-    """Edges of bins of distance for a text of that many tokens: 0, 1, 2, 3, 5, 9, 17 ..."""
-    bins = 2 if length <= 2 else 2 + math.ceil(math.log2(length - 1))
-    return np.array([0, *(1 + (1 << bin_) // 2 for bin_ in range(bins))], dtype=np.int64)[: bins + 1]
 
 
 def _keys_allowed(rows: LayerRows) -> NDArray[np.int32]:

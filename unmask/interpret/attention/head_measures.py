@@ -7,17 +7,22 @@ norms follow without another pass. What is added up over rows is added up in flo
 Axes: P columns, padded to whole cells; W columns, with room for a shift; c columns of a cell.
 """
 
+import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from unmask.engines.native.interface import Rows
+from unmask.engines.native.library import connected, library_reason
+from unmask.errors import KernelError
 from unmask.interpret.attention.edges import filled, topk
-from unmask.interpret.attention.layer_statistics import column_classes, set_aside
-from unmask.interpret.attention.rows import NEVER, LayerRows, Side
+from unmask.interpret.attention.layer_statistics import column_classes, profile_edges, set_aside
+from unmask.interpret.attention.rows import NEVER, LayerRows, Side, cells_at_once
 from unmask.kernels import Tile
 from unmask.spec import SlidingWindow
 from unmask.text import Encoding
@@ -97,12 +102,15 @@ class HeadMeasures:
         """The part of ``repeat_H`` that goes to keys of no other class of `CLASSES`."""
         self.edges_keys_HNk = zeros(length, self.top_k, dtype=torch.int32)
         self.edges_HNk = zeros(length, self.top_k, dtype=like.dtype)
-        self.offsets_HO = zeros(length + self.padded)
-        """Attention at each signed distance, key minus query, from -N."""
+        self.edges_of_bins = profile_edges(length)
+        self.profile_HB = zeros(len(self.edges_of_bins) - 1)
+        """Attention at each bin of distance, added up over queries."""
         self.map_sum_HSS, self.map_norm_HSS = (zeros(self.cells, self.cells) for _ in range(2))
         self.map_max_HSS = zeros(self.cells, self.cells, dtype=like.dtype)
+        self._native = NativeRows.of(self)
         sides = (layer.ordinary, layer.of_globals)
-        self._weights = [None if side is None else self._weigh(side) for side in sides]
+        weigh = self._weigh if self._native is None else self._padded_norms
+        self._weights = [None if side is None else weigh(side) for side in sides]
         self._scores = like.new_empty(0)
         self._room = like.new_empty(0)
 
@@ -112,9 +120,13 @@ class HeadMeasures:
         w = norms_HN.new_zeros(len(norms_HN), self.cells, 3, self.cell)
         w[:, :, 0] = 1
         w[:, :, 1] = torch.arange(self.cell, device=w.device) - (self.cell - 1) / 2
-        norms_HP = torch.nn.functional.pad(norms_HN, (0, self.padded - self.layer.length))
-        w[:, :, 2] = norms_HP.view(w.shape[0], -1, self.cell)
+        w[:, :, 2] = self._padded_norms(side).view(w.shape[0], -1, self.cell)
         return w
+
+    def _padded_norms(self, side: Side) -> Tensor:
+        """The norms of all keys, and 0 up to whole cells, (H, P)."""
+        padding = (0, self.padded - self.layer.length)
+        return torch.nn.functional.pad(side.norms_HN[self.heads], padding).contiguous()
 
     def run(self, rows: int, tick: Callable[[int], None]) -> None:
         """Measure all rows, ``rows`` at a time; ``tick`` receives the cells of attention of each block."""
@@ -122,7 +134,11 @@ class HeadMeasures:
             side = self.layer.side(first)
             left, right = self.layer.band(side, first, end)
             left, right = left // self.cell * self.cell, -(-right // self.cell) * self.cell
-            self._block(side, Tile(first, end, left, right))
+            tile = Tile(first, end, left, right)
+            if self._native is None:
+                self._block(side, tile)
+            else:
+                self._native.measure(tile, self._make_scores(side, tile), self._weights[side.of_globals])
             tick((self.heads.stop - self.heads.start) * (end - first) * (right - left))
 
     def _block(self, side: Side, tile: Tile) -> None:
@@ -263,12 +279,16 @@ class HeadMeasures:
         self.distance_HN[:, tile.first_row : tile.end_row] = apart_HR
 
     def _offsets(self, tile: Tile, room_HRW: Tensor) -> None:
-        """Sums along diagonals: each row one column farther left than the one before."""
+        """Sums along diagonals, each row one column farther left than the one before, and these by bins."""
         heads, rows, wide = room_HRW.shape
         steps = wide - rows + 1
         slanted_HRO = room_HRW.as_strided((heads, rows, steps), (rows * wide, wide + 1, 1))
-        first = tile.first_column - tile.end_row + 1 + self.layer.length
-        self.offsets_HO[:, first : first + steps] += slanted_HRO.sum(1)
+        distance_O = np.abs(np.arange(steps) + tile.first_column - tile.end_row + 1)
+        bins_O = np.searchsorted(self.edges_of_bins, distance_O, side="right") - 1
+        # Beyond the last bin lie only the columns behind the last token, which get nothing.
+        bins_O = np.minimum(bins_O, self.profile_HB.shape[1] - 1)
+        numbers_O = torch.from_numpy(bins_O).to(room_HRW.device)
+        self.profile_HB.index_add_(1, numbers_O, slanted_HRO.sum(1).double())
 
     def _maps(self, tile: Tile, sums_HRS3: Tensor, top_HRS: Tensor, cells: slice) -> None:
         weighted_HRS = sums_HRS3[..., 2]
@@ -285,8 +305,92 @@ class HeadMeasures:
             first = end
 
 
-def block_shape(layer: LayerRows, heads: int, cell: int, cells: int) -> tuple[int, int]:
-    """How many rows and heads a block has, so that its numbers are about ``cells`` at most."""
+class NativeRows:
+    """The same measures of blocks of rows by the native library, in float32 on the CPU."""
+
+    SUMS = (
+        *("lse", "entropy", "distance", "norm_sum", "special", "beyond_entropy", "received", "causal"),
+        *("received_norm", "profile", "map_sum", "map_norm", "repeat_sum", "only_repeat_sum", "mark_sum"),
+        *("first_sum", "most", "near_keys", "map_most", "weights", "special_keys", "keys"),
+    )
+    """Arrays of `Rows` in the order of those of `HeadMeasures` below."""
+
+    def __init__(self, measures: HeadMeasures, functions: Any) -> None:
+        marks, length = measures.marks, measures.layer.length
+        self._functions, self._measures = functions, measures
+        self._heads = measures.heads.stop - measures.heads.start
+        sums = (
+            *(measures.lse_HN, measures.entropy_HN, measures.distance_HN, measures.norm_sum_HN),
+            *(measures.special_HN, measures.beyond_entropy_HN, measures.attention_received_HN),
+            *(measures.causal_received_HN, measures.received_norm_HN, measures.profile_HB),
+            *(measures.map_sum_HSS, measures.map_norm_HSS, measures.repeat_H, measures.only_repeat_H),
+            *(measures.punctuation_H, measures.first_H, measures.max_received_HN, measures.near_HN3),
+            *(measures.map_max_HSS, measures.edges_HNk, measures.special_keys_HN, measures.edges_keys_HNk),
+        )
+        arrays = {
+            "bin_edges": measures.edges_of_bins,
+            "by_id": marks.by_id_M,
+            "id_first": marks.first_N,
+            "id_count": marks.count_N,
+            "aside": np.flatnonzero(marks.aside_N).astype(np.int32),
+            "mark": np.flatnonzero(marks.punctuation_N).astype(np.int32),
+            "kept": (~marks.aside_N).astype(np.uint8),
+            "named": marks.named_N.astype(np.uint8),
+        }
+        self._arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}  # kept alive
+        self._rows = Rows(
+            **{name: sum_.data_ptr() for name, sum_ in zip(self.SUMS, sums, strict=True)},
+            **{name: array.ctypes.data for name, array in self._arrays.items()},
+            tokens=length,
+            padded=measures.padded,
+            cell=measures.cell,
+            cells=measures.cells,
+            top_k=measures.top_k,
+            bins=measures.profile_HB.shape[1],
+            asides=len(self._arrays["aside"]),
+            marks=len(self._arrays["mark"]),
+        )
+
+    @classmethod
+    def of(cls, measures: HeadMeasures) -> "NativeRows | None":
+        """Those that write into some measures; None where torch computes them."""
+        if not measured_natively(measures.layer):
+            return None
+        library = connected()
+        assert not isinstance(library, str)
+        return cls(measures, library.functions)
+
+    def measure(self, tile: Tile, s_HRC: Tensor, norms_HP: Tensor | None) -> None:
+        """Measure one block of rows, whose scores are replaced."""
+        assert norms_HP is not None
+        rows, measures = self._rows, self._measures
+        rows.scores, rows.norms = s_HRC.data_ptr(), norms_HP.data_ptr()
+        rows.heads, rows.rows, rows.columns = s_HRC.shape
+        rows.first_row, rows.first_column = tile.first_row, tile.first_column
+        if self._functions.native_rows(ctypes.byref(rows)):
+            raise KernelError(self._functions.native_error().decode())
+        some = slice(tile.first_row, tile.end_row)
+        keys_HRk = measures.edges_keys_HNk[:, some]
+        if bool((keys_HRk[..., -1] < 0).any()):
+            measures.edges_keys_HNk[:, some] = filled(keys_HRk, measures.layer.length).int()
+
+
+def measured_natively(layer: LayerRows) -> bool:
+    """Whether the native library measures a layer: in float32 on the CPU, where it is built."""
+    like = layer.ordinary.q_HNK
+    return like.dtype == torch.float32 and like.device.type == "cpu" and library_reason("float32") is None
+
+
+def block_shape(layer: LayerRows, heads: int, cell: int, cells: int | None) -> tuple[int, int]:
+    """How many rows and heads a block has, so that its numbers are about ``cells`` at most.
+
+    None decides by the text's length. The native library reads a few rows of a block at a time, so a
+    block need not be small, and products of many rows are faster.
+    """
+    if cells is None:
+        cells = cells_at_once(layer.length)
+        if measured_natively(layer):
+            cells = max(cells, ROWS_AT_ONCE * (layer.length + 2 * ROWS_AT_ONCE))
     pattern = layer.ordinary.pattern
     columns = layer.length
     if isinstance(pattern, SlidingWindow):

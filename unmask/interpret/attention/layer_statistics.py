@@ -3,6 +3,7 @@
 Axes: A heads, of one layer or of several texts.
 """
 
+import math
 import unicodedata
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -139,6 +140,12 @@ def uniform_distance(keys_HN: NDArray[np.int32]) -> NDArray[np.float64]:
     after = np.where(whole_HN, length - 1 - at_N, np.minimum(length - 1 - at_N, side))
     total = before * (before + 1) / 2 + after * (after + 1) / 2
     return np.asarray((total / (before + after + 1)).mean(axis=-1))
+
+
+def profile_edges(length: int) -> NDArray[np.int64]:
+    """Edges of bins of distance for a text of that many tokens: 0, 1, 2, 3, 5, 9, 17 ..."""
+    bins = 2 if length <= 2 else 2 + math.ceil(math.log2(length - 1))
+    return np.array([0, *(1 + (1 << bin_) // 2 for bin_ in range(bins))], dtype=np.int64)[: bins + 1]
 
 
 Marks = NDArray[np.bool_]

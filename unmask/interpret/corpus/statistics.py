@@ -218,8 +218,8 @@ def labels(
     # Texts with their special tokens in the same places are named together.
     masks_GN, group_S = np.unique(aside_SN, axis=0, return_inverse=True)
     for group, aside_N in enumerate(masks_GN):
-        texts = np.flatnonzero(group_S.ravel() == group)
-        kept, aside = np.flatnonzero(~aside_N), np.flatnonzero(aside_N)
+        texts = _run(np.flatnonzero(group_S.ravel() == group))
+        kept, aside = _run(np.flatnonzero(~aside_N)), np.flatnonzero(aside_N)
         p_GHMN = p_SHNN[texts][:, :, kept]
         aside_GHMc = p_GHMN[..., aside].double()
         given_GHM = (1 - aside_GHMc.sum(-1)).clamp_min(0)
@@ -238,8 +238,14 @@ def labels(
             entropy_A=((share_GHM * given_GHM).sum(-1, keepdim=True) / mean_GH1).flatten().numpy(),
             special_A2=np.stack([first_A * aside_N[0], special_A], axis=-1),
         )
-        labels_SH[texts] = beyond.named()[0].reshape(len(texts), heads)
+        labels_SH[texts] = beyond.named()[0].reshape(-1, heads)
     return labels_SH
+
+
+def _run(numbers: NDArray[np.int64]) -> slice | NDArray[np.int64]:
+    """Sorted numbers as a slice if they follow one another, so that nothing is copied."""
+    first, last = int(numbers[0]), int(numbers[-1])
+    return slice(first, last + 1) if last - first + 1 == len(numbers) else numbers
 
 
 MAGIC = b"unmask corpus 2\n"

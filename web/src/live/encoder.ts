@@ -41,11 +41,15 @@ export interface EncoderSpec {
   final_norm: NormSpec | null;
 }
 
-/** The residual stream (L + 1, T, D), attention of all heads (heads, T, T), and norms of values (heads, T). */
+/**
+ * The residual stream (L + 1, T, D), attention of all heads (heads, T, T), norms of values (heads, T), and word
+ * embeddings (T, E).
+ */
 export interface Pass {
   states: Float32Array;
   attention: Float32Array;
   norms: Float32Array;
+  words: Float32Array;
 }
 
 type Call = (...values: number[]) => void;
@@ -75,6 +79,8 @@ interface Linear {
 const PANEL = 8;
 const PAGE = 65536;
 const FLOAT = 4;
+/** In place of a radius: a token attends to itself and to earlier ones. */
+const BEFORE = -2;
 /** What is read a row at a time. */
 const TABLE = /^embedding\.(words|positions|segments)\.weight/;
 
@@ -116,8 +122,8 @@ export class Encoder {
     return new Encoder(instance.exports as unknown as Kernels, model.meta.encoder, model.arrays);
   }
 
-  /** One text, by its ids and token types. */
-  read(ids: readonly number[], types: readonly number[]): Pass {
+  /** One text, by its ids and token types; `hidden`: no token attends to a later one. */
+  read(ids: readonly number[], types: readonly number[], hidden = false): Pass {
     const { spec, kernels } = this;
     this.free = this.scratch;
     const count = ids.length;
@@ -129,7 +135,8 @@ export class Encoder {
     this.embed(ids, types, states);
     const begin = this.free;
     let head = 0;
-    spec.layers.forEach((layer, number) => {
+    spec.layers.forEach((each, number) => {
+      const layer = hidden ? { ...each, radius: BEFORE } : each;
       this.free = begin;
       const to = states + (number + 1) * size * FLOAT;
       this.layer(layer, count, to - size * FLOAT, to, attention + head * count * count * FLOAT, norms + head * count * FLOAT);
@@ -142,6 +149,7 @@ export class Encoder {
       states: taken(states, (spec.layers.length + 1) * size),
       attention: taken(attention, heads * count * count),
       norms: taken(norms, heads * count),
+      words: this.addRows('embedding.words.weight', ids, new Float32Array(count * spec.embedding.width)),
     };
   }
 
@@ -248,8 +256,8 @@ export class Encoder {
     return weight;
   }
 
-  /** Adds the row of each number of a table to the rows of `x`. */
-  private addRows(name: string, rows: readonly number[], x: Float32Array): void {
+  /** Adds the row of each number of a table to the rows of `x`, which it returns. */
+  private addRows(name: string, rows: readonly number[], x: Float32Array): Float32Array {
     const { shape, data } = this.stored.get(name)!;
     const width = shape[1]!;
     const { ofRows, ofColumns } = this.scales(name);
@@ -260,6 +268,7 @@ export class Encoder {
         x[token * width + d]! += values[row * width + d]! * scale * (ofColumns ? ofColumns[d]! : 1);
       }
     });
+    return x;
   }
 
   private pack(name: string): void {

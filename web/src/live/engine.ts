@@ -46,24 +46,22 @@ export class PageEngine implements LiveEngine {
     const query = new URLSearchParams(path.slice(path.indexOf('?') + 1));
     try {
       this.checkModel(Number(query.get('model') ?? this.meta.index));
-      return await this.read(query.get('text') ?? '', query.get('pair'));
+      return await this.read(query.get('text') ?? '', query.get('pair'), query.get('future') === 'hidden');
     } catch (error) {
       if (!(error instanceof Unreadable)) throw error;
       return refused(error.problem);
     }
   }
 
-  /** The answer for a text, or for a pair of texts. */
-  async read(text: string, pair: string | null): Promise<Answer> {
+  /** The answer for a text, or for a pair of texts; `hidden`: no token attends to a later one. */
+  async read(text: string, pair: string | null, hidden: boolean): Promise<Answer> {
     const tokens = this.tokens(text, pair);
-    const { states, attention, norms } = this.encoder.read(
-      tokens.map(({ id }) => id),
-      tokens.map(({ type }) => type),
-    );
+    const [ids, types] = [tokens.map(({ id }) => id), tokens.map(({ type }) => type)];
+    const { states, attention, norms, words } = this.encoder.read(ids, types, hidden);
     if (!states.every(Number.isFinite)) {
       refuse('NonFiniteResult', 'a result is not a finite number; nothing is shown');
     }
-    const { layers, width } = this.meta.encoder;
+    const { layers, width, embedding } = this.meta.encoder;
     const heads = layers.reduce((sum, layer) => sum + layer.heads, 0);
     const count = tokens.length;
     const meta: LiveMeta = { read: await this.described(text, pair, tokens) };
@@ -71,6 +69,7 @@ export class PageEngine implements LiveEngine {
       ['states', [layers.length + 1, count, width], states],
       ['attention', [heads, count, count], attention],
       ['norms', [heads, count], norms],
+      ['words', [count, embedding.width], words],
     ]);
   }
 

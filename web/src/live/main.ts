@@ -5,19 +5,24 @@ import { type Answer, problem } from '../api/source';
 import { type ModelMeta, PageEngine, refused } from './engine';
 import type {} from '../api/saved';
 
-const DIGITS = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;,=>?@^_`{|}~';
-
 /** What `as_text` of `unmask/explorer/export/live_model.py` wrote. */
 function bytesOf(text: string): Uint8Array<ArrayBuffer> {
-  const values = new Uint8Array(128);
-  for (let digit = 0; digit < DIGITS.length; digit++) values[DIGITS.charCodeAt(digit)] = digit;
   const begin = text.indexOf(':') + 1;
-  const bytes = new Uint8Array(((text.length - begin) / 5) * 4);
-  const view = new DataView(bytes.buffer);
-  for (let at = begin, to = 0; at < text.length; to += 4) {
-    let value = 0;
-    for (const end = at + 5; at < end; at++) value = value * 85 + values[text.charCodeAt(at)]!;
-    view.setUint32(to, value);
+  const bytes = new Uint8Array(((text.length - begin) / 11) * 9);
+  for (let at = begin, to = 0; at < text.length; to += 9) {
+    const limbs = [0, 0, 0];
+    for (const end = at + 11; at < end; at++) {
+      const code = text.charCodeAt(at);
+      let carry = code - (code > 60 ? 33 : 32); // "<", 60, is not among the digits
+      for (let limb = 2; limb >= 0; limb--) {
+        carry += limbs[limb]! * 94;
+        limbs[limb] = carry & 0xffffff;
+        carry >>>= 24;
+      }
+    }
+    limbs.forEach((limb, number) => {
+      for (let byte = 0; byte < 3; byte++) bytes[to + 3 * number + byte] = limb >>> (16 - 8 * byte);
+    });
   }
   return bytes.subarray(0, Number(text.slice(0, begin - 1)));
 }

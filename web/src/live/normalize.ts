@@ -15,13 +15,35 @@ export interface Normalizer {
   lowercase?: boolean;
 }
 
+/** The characters of a class: beginnings and ends of ranges, as `unmask/explorer/export/live_model.py` has them. */
+export class CharacterClass {
+  private readonly holds = new Uint8Array(0x110000);
+
+  constructor(readonly ranges: readonly number[]) {
+    for (let at = 0; at < ranges.length; at += 2) this.holds.fill(1, ranges[at]!, ranges[at + 1]!);
+  }
+
+  has(character: string): boolean {
+    return this.holds[character.codePointAt(0) ?? 0] === 1;
+  }
+
+  /** What stands in the brackets of a regular expression for it. */
+  get pattern(): string {
+    const escaped = (code: number) => `\\u{${code.toString(16)}}`;
+    return this.ranges.map((code, at) => (at % 2 === 0 ? escaped(code) : `-${escaped(code - 1)}`)).join('');
+  }
+}
+
+/** What BERT's normalizer leaves out: control characters, and marks. */
+export interface Removed {
+  removed: CharacterClass;
+  marks: CharacterClass;
+}
+
 export const SPACE = /^\p{White_Space}$/u;
-/** Removed by BERT's normalizer: control and format characters, private use, and the replacement character. */
-const REMOVED = /^(?![\t\n\r])[\p{Cc}\p{Cf}\p{Co}\ufffd]$/u;
+const CONTROL = /^(?![\t\n\r])[\p{Cc}\p{Co}]$/u;
 const IDEOGRAPH =
   /^[\u4e00-\u9fff\u3400-\u4dbf\u{20000}-\u{2a6df}\u{2a700}-\u{2b73f}\u{2b740}-\u{2b81f}\u{2b920}-\u{2ceaf}\uf900-\ufaff\u{2f800}-\u{2fa1f}]$/u;
-const MARK = /^\p{M}$/u;
-const NONSPACING = /^\p{Mn}$/u;
 /** The only mark of the highest class below. */
 const IOTA = '\u0345';
 
@@ -34,28 +56,24 @@ export function joined(characters: readonly Character[]): string {
   return characters.map(({ text }) => text).join('');
 }
 
-export function normalized(characters: Character[], steps: readonly Normalizer[]): Character[] {
-  return steps.reduce(step, characters);
+export function normalized(characters: Character[], steps: readonly Normalizer[], classes: Removed): Character[] {
+  return steps.reduce((result, normalizer) => {
+    switch (normalizer.type) {
+      case 'BertNormalizer':
+        return bert(result, normalizer, classes);
+      case 'Lowercase':
+        return result.flatMap(lowercased);
+      default:
+        return inForm(result, normalizer.type as Form);
+    }
+  }, characters);
 }
 
-function step(characters: Character[], normalizer: Normalizer): Character[] {
-  switch (normalizer.type) {
-    case 'BertNormalizer':
-      return bert(characters, normalizer);
-    case 'Lowercase':
-      return characters.flatMap(lowercased);
-    case 'StripAccents':
-      return characters.filter(({ text }) => !MARK.test(text));
-    default:
-      return inForm(characters, normalizer.type as 'NFC' | 'NFD' | 'NFKC' | 'NFKD');
-  }
-}
-
-function bert(characters: Character[], options: Normalizer): Character[] {
+function bert(characters: Character[], options: Normalizer, { removed, marks }: Removed): Character[] {
   let result = characters;
   if (options.clean_text) {
     result = result
-      .filter(({ text }) => text !== '\0' && !REMOVED.test(text))
+      .filter(({ text }) => !CONTROL.test(text) && !removed.has(text))
       .map((character) => (SPACE.test(character.text) ? { ...character, text: ' ' } : character));
   }
   if (options.handle_chinese_chars) {
@@ -65,7 +83,7 @@ function bert(characters: Character[], options: Normalizer): Character[] {
     });
   }
   if (options.strip_accents ?? options.lowercase) {
-    result = inForm(result, 'NFD').filter(({ text }) => !NONSPACING.test(text));
+    result = inForm(result, 'NFD').filter(({ text }) => !marks.has(text));
   }
   return options.lowercase ? result.flatMap(lowercased) : result;
 }
@@ -75,7 +93,7 @@ function lowercased(character: Character): Character[] {
   return Array.from(character.text.toLowerCase(), (text) => ({ ...character, text }));
 }
 
-type Form = 'NFC' | 'NFD' | 'NFKC' | 'NFKD';
+type Form = 'NFC' | 'NFD';
 
 /** A character of a normal form, and how many more it replaces in the text than one: -1 for one that was added. */
 interface Changed {
@@ -90,9 +108,9 @@ interface Changed {
 function inForm(characters: Character[], form: Form): Character[] {
   const whole = joined(characters);
   if (whole.normalize(form) === whole) return characters;
-  const decomposed = inOrder(characters, form.replace('C', 'D') as Form);
+  const decomposed = inOrder(characters);
   let at = 0;
-  return (form.endsWith('C') ? composed(decomposed) : decomposed).map(({ text, more }) => {
+  return (form === 'NFC' ? composed(decomposed) : decomposed).map(({ text, more }) => {
     const source = characters[more < 0 ? Math.max(at - 1, 0) : at]!;
     at += more + 1;
     return { ...source, text };
@@ -100,11 +118,11 @@ function inForm(characters: Character[], form: Form): Character[] {
 }
 
 /** Decomposed, with marks in canonical order. */
-function inOrder(characters: Character[], form: Form): Changed[] {
+function inOrder(characters: Character[]): Changed[] {
   const changed = characters.flatMap(({ text }) =>
-    Array.from(text.normalize(form), (part, number): Changed => ({ text: part, more: number === 0 ? 0 : -1 })),
+    Array.from(text.normalize('NFD'), (part, number): Changed => ({ text: part, more: number === 0 ? 0 : -1 })),
   );
-  Array.from(joined(characters).normalize(form)).forEach((text, place) => {
+  Array.from(joined(characters).normalize('NFD')).forEach((text, place) => {
     for (let from = place; from < changed.length; from++) {
       if (changed[from]!.text !== text) continue;
       if (from > place) changed.splice(place, 0, ...changed.splice(from, 1));

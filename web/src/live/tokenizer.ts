@@ -3,7 +3,7 @@
  * token stands for. `unmask/explorer/export/live_model.py` says which settings there are.
  */
 
-import { type Character, charactersOf, joined, type Normalizer, normalized, SPACE } from './normalize';
+import { type Character, CharacterClass, charactersOf, joined, type Normalizer, normalized, SPACE } from './normalize';
 
 interface AddedToken {
   id: number;
@@ -14,7 +14,11 @@ interface AddedToken {
   normalized: boolean;
 }
 
+type ClassName = 'removed' | 'marks' | 'punctuation' | 'letters' | 'numbers';
+
 export interface TokenizerSpec {
+  /** Beginnings and ends of ranges of characters; which classes there are depends on the splitter. */
+  classes: Partial<Record<ClassName, number[]>>;
   normalizers: Normalizer[];
   splitters: { type: string; add_prefix_space?: boolean; use_regex?: boolean }[];
   vocabulary: string[];
@@ -61,10 +65,15 @@ interface Stretch {
   id?: number;
 }
 
-const PUNCTUATION = /^[\p{P}!-/:-@[-`{-~]$/u;
+const PUNCTUATION = /^[!-/:-@[-`{-~]$/;
 const WORD = /^[\p{L}\p{N}\p{M}\p{Pc}]$/u;
-const WORDS =
-  /'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\p{White_Space}\p{L}\p{N}]+|\p{White_Space}+(?!\P{White_Space})|\p{White_Space}+/gu;
+
+/** Words of byte-level vocabularies (Radford et al. 2019), with these letters and numbers. */
+function wordsOfBytes(letters: string, numbers: string): RegExp {
+  const [L, N, S] = [`a-zA-Z${letters}`, `0-9${numbers}`, '\\p{White_Space}'];
+  const parts = ["'s|'t|'re|'ve|'m|'ll|'d", ` ?[${L}]+`, ` ?[${N}]+`, ` ?[^${S}${L}${N}]+`, `${S}+(?![^${S}])`, `${S}+`];
+  return new RegExp(parts.join('|'), 'gu');
+}
 
 /** The visible character of each byte in byte-level vocabularies (Radford et al. 2019). */
 const BYTES = (() => {
@@ -77,11 +86,16 @@ export class Tokenizer {
   private readonly ids = new Map<string, number>();
   /** Rank and result of a merge, by both ids. */
   private readonly merges = new Map<number, { rank: number; id: number }>();
+  private readonly classes: Record<'removed' | 'marks' | 'punctuation', CharacterClass>;
+  private readonly wordsOfBytes: RegExp;
   private readonly splitter: { type: string; add_prefix_space?: boolean; use_regex?: boolean };
 
   constructor(readonly spec: TokenizerSpec) {
     spec.vocabulary.forEach((piece, id) => this.ids.set(piece, id));
     this.splitter = spec.splitters[0]!;
+    const classOf = (name: ClassName) => new CharacterClass(spec.classes[name] ?? []);
+    this.classes = { removed: classOf('removed'), marks: classOf('marks'), punctuation: classOf('punctuation') };
+    this.wordsOfBytes = wordsOfBytes(classOf('letters').pattern, classOf('numbers').pattern);
     spec.merges.forEach(([left, right], rank) => {
       const [first, second, id] = [left, right, left + right].map((piece) => this.ids.get(piece));
       if (first !== undefined && second !== undefined && id !== undefined) {
@@ -115,11 +129,11 @@ export class Tokenizer {
     const typed = added.filter((token) => !token.normalized);
     const later = added
       .filter((token) => token.normalized)
-      .map((token) => ({ ...token, content: joined(normalized(charactersOf(token.content), normalizers)) }));
+      .map((token) => ({ ...token, content: joined(normalized(charactersOf(token.content), normalizers, this.classes)) }));
     const pieces = split({ characters: charactersOf(text) }, typed)
       .flatMap((stretch) =>
         stretch.id === undefined
-          ? split({ characters: normalized(stretch.characters, normalizers) }, later)
+          ? split({ characters: normalized(stretch.characters, normalizers, this.classes) }, later)
           : [stretch],
       )
       .flatMap(({ characters, id }) =>
@@ -131,7 +145,24 @@ export class Tokenizer {
   }
 
   private words(characters: Character[]): Character[][] {
-    return this.splitter.type === 'BertPreTokenizer' ? bertWords(characters) : this.byteWords(characters);
+    return this.splitter.type === 'BertPreTokenizer' ? this.bertWords(characters) : this.byteWords(characters);
+  }
+
+  private bertWords(characters: Character[]): Character[][] {
+    const words: Character[][] = [];
+    let open = false;
+    for (const character of characters) {
+      const alone = PUNCTUATION.test(character.text) || this.classes.punctuation.has(character.text);
+      if (SPACE.test(character.text)) {
+        open = false;
+      } else if (alone || !open) {
+        words.push([character]);
+        open = !alone;
+      } else {
+        words[words.length - 1]!.push(character);
+      }
+    }
+    return words;
   }
 
   private byteWords(characters: Character[]): Character[][] {
@@ -140,7 +171,7 @@ export class Tokenizer {
     const all = prefix && characters[0]!.text !== ' ' ? [{ text: ' ', start: 0, end: 0 }, ...characters] : characters;
     if (splits === false) return [all.flatMap(bytesOf)];
     let at = 0;
-    return (joined(all).match(WORDS) ?? []).map((word) => {
+    return (joined(all).match(this.wordsOfBytes) ?? []).map((word) => {
       const count = Array.from(word).length;
       at += count;
       return all.slice(at - count, at).flatMap(bytesOf);
@@ -245,23 +276,6 @@ function spanOf(word: readonly Character[]): { start: number; end: number } {
 
 function bytesOf({ text, start, end }: Character): Character[] {
   return Array.from(new TextEncoder().encode(text), (byte) => ({ text: BYTES[byte]!, start, end }));
-}
-
-function bertWords(characters: Character[]): Character[][] {
-  const words: Character[][] = [];
-  let open = false;
-  for (const character of characters) {
-    const alone = PUNCTUATION.test(character.text);
-    if (SPACE.test(character.text)) {
-      open = false;
-    } else if (alone || !open) {
-      words.push([character]);
-      open = !alone;
-    } else {
-      words[words.length - 1]!.push(character);
-    }
-  }
-  return words;
 }
 
 /** Characters split at added tokens: the leftmost, and the longest of those that begin together. */

@@ -3,6 +3,7 @@
 import type { Component } from 'svelte';
 import type { Explorer } from '../state/explorer.svelte';
 import Compare from './compare/Compare.svelte';
+import Features from './features/Features.svelte';
 import Flow from './flow/Flow.svelte';
 import Geometry from './geometry/Geometry.svelte';
 import Head from './head/Head.svelte';
@@ -47,6 +48,7 @@ export const VIEWS: readonly View[] = [
   { id: "sinks", group: "Measure", title: "Sinks", key: "s", hint: "attention sinks by class of key, token and head", needs: "text", maps: true, strip: true, one_head: false, component: Sinks },
   { id: "paths", group: "Measure", title: "Paths", key: "p", hint: "attention rollout and gradient attribution for a token", needs: "text", maps: true, strip: true, one_head: false, component: Paths },
   { id: "words", group: "Measure", title: "Words", key: "w", hint: "masked-word predictions, logit lens and head ablations", needs: "text", maps: false, strip: true, one_head: false, component: Words },
+  { id: "features", group: "Measure", title: "Features", key: "y", hint: "features of a sparse autoencoder that are active in the text", needs: "text", maps: false, strip: true, one_head: false, component: Features },
   { id: "geometry", group: "Measure", title: "Geometry", key: "g", hint: "intrinsic dimension, isotropy and word senses by layer", needs: "text", maps: false, strip: false, one_head: false, component: Geometry },
   { id: "wall", group: "Measure", title: "Length scaling", key: "l", hint: "time and memory versus sequence length, measured on this machine", needs: "none", maps: false, strip: false, one_head: false, component: Wall },
   { id: "tour", group: "Tour", title: "Tour", key: "t", hint: "an introduction to attention, with experiments on your text", needs: "none", maps: false, strip: false, one_head: false, component: Tour },
