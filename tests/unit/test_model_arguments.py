@@ -232,6 +232,12 @@ def test_the_digest_is_also_of_the_tokenizer_and_the_longest_text(tiny_copy):
     assert len(set(digests)) == 3
 
 
+def test_the_digest_does_not_depend_on_how_the_cpu_is_named(tiny_folder):
+    assert (
+        unmask.load(tiny_folder).content_digest() == unmask.load(tiny_folder, device="cpu").content_digest()
+    )
+
+
 def test_a_digest_is_refused_after_the_files_changed(tiny_copy):
     model = unmask.load(tiny_copy)
     os.utime(tiny_copy / "model.safetensors", ns=(0, 1))

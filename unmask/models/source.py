@@ -115,8 +115,9 @@ class LoadedSource:
         """See `unmask.models.model.Model.content_digest`; ``trained`` is the module that may have changed."""
         checkpoint = self.checkpoint
         digest = hashlib.sha256()
-        # Not the backend: its results differ as those of two machines do.
-        options = sorted((name, value) for name, value in self.options.items() if name != "backend")
+        # Not the backend: its results differ as those of two machines do. No device is the CPU.
+        named = {**self.options, "device": self.options["device"] or "cpu"}
+        options = sorted((name, value) for name, value in named.items() if name != "backend")
         reads = [self.special_tokens] if self.special_tokens != "parse" else []
         for part in (repr(checkpoint.spec), dtype, str(checkpoint.max_tokens), repr(options), *reads):
             digest.update(hashlib.sha256(part.encode()).digest())
