@@ -1,5 +1,6 @@
 """Patching between two texts, methods of attribution and features of a text, as the page shows them."""
 
+import re
 from urllib.parse import quote
 
 import numpy as np
@@ -11,7 +12,7 @@ from unmask.interpret import AttentionView
 from unmask.interpret.effects.patching import patch_activations
 from unmask.interpret.effects.target import Embedding
 
-BEFORE, AFTER = "the river bank was muddy", "the river bank was open"
+BEFORE, AFTER = "the man went to the house", "the man went to the river"
 
 
 @pytest.fixture(scope="module")
@@ -39,11 +40,15 @@ def test_patching_shows_the_effect_of_every_state(browser, mini):
         page.goto(f"{mini.url}#v=3&view=compare&{compared}")
         page.get_by_test_id("patching-matrix").wait_for()
         settle(page, "compare")
-        shown = [float(one.replace("−", "-")) for one in cells(page, "patching-matrix") if "." in one]
+        shown = [
+            float(one.replace("−", "-"))
+            for one in cells(page, "patching-matrix")
+            if re.search(r"\d\.\d", one)
+        ]
         assert len(shown) == wanted.size
         assert sorted(shown) == pytest.approx(sorted(np.round(wanted.ravel(), 3)), abs=0.002)
         # Texts of different lengths cannot exchange states.
-        page.goto(f"{mini.url}#v=3&view=compare&{compared.replace('open', 'open and wide')}")
+        page.goto(f"{mini.url}#v=3&view=compare&" + compared.replace("river", "river and back"))
         page.get_by_text("States are exchanged token by token").wait_for()
 
 
