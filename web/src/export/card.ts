@@ -8,7 +8,7 @@ const LINES = 3;
 /** What is on the card: the sentence of the open view, and the element that is its picture. */
 function contentOf(stage: Element): { sentence: string; picture: Element | null } {
   const sentence = stage.querySelector('[data-card=sentence]')?.textContent?.trim() ?? document.title;
-  return { sentence, picture: stage.querySelector('[data-card=picture], canvas, svg') };
+  return { sentence, picture: stage.querySelector('[data-card=picture]') ?? stage.querySelector(':is(.picture, .view) :is(canvas, svg), canvas, svg') };
 }
 
 function folded(pen: CanvasRenderingContext2D, text: string, width: number): string[] {
