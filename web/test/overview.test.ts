@@ -8,7 +8,7 @@ const KINDS = [...(/Kind = Literal\[([^\]]*)\]/.exec(source)?.[1] ?? '').matchAl
 
 const finding = (part: Partial<Finding>): Finding => ({
   kind: 'previous', sentence: '', value: 0, baseline: null, layer: null, head: null, query: null, key: null,
-  tokens: [], bars: [], matrix: [], edges: [], window: [0, 0], ...part,
+  tokens: [], bars: [], matrix: [], edges: [], window: [0, 0], surprise: null, compared: 0, ...part,
 });
 
 const written = (name: string, apart = true, special = false) => ({ name, apart, special });
