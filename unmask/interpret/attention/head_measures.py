@@ -1,8 +1,9 @@
 """One pass over the attention of a layer that computes all of its statistics.
 
 A block of rows is small enough to stay in a core's cache. Its scores are made once; runs of `cell` columns
-are then summed by small products (sum, first moment, sum weighted by norms), from which maps, distances and
-norms follow without another pass. What is added up over rows is added up in float64.
+are then summed (sum, first moment, sum weighted by norms), from which maps, distances and norms follow
+without another pass. What is added up over rows is added up in float64. In float32 on the CPU the native
+library does this, row by row; elsewhere torch does, by small products.
 
 Axes: P columns, padded to whole cells; W columns, with room for a shift; c columns of a cell.
 """
