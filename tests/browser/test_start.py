@@ -155,3 +155,14 @@ def test_every_head_shows_the_row_of_the_word_that_is_pointed_at(browser, real):
         outlined = page.locator("[data-testid=heads] .best")
         places = outlined.evaluate_all("all => all.map(one => [+one.dataset.layer, +one.dataset.head])")
         assert {tuple(place) for place in places} == set(best)
+
+
+def test_with_the_future_hidden_the_words_before_decide(browser, real):
+    """Both sentences begin with "The bank": nothing that a causal model reads tells the two apart."""
+    with opened(browser) as page:
+        page.goto(real.url)
+        assert min(cosines(page)) < 0.9
+        page.get_by_label("Hide the future").check()
+        becomes(lambda: min(cosines(page)) > 0.9999, True)
+        assert "a word knows only what stands before it" in page.get_by_test_id("verdict").inner_text()
+        assert page.get_by_test_id("static").inner_text().endswith("1.000")
