@@ -153,3 +153,14 @@ def test_the_routes():
     (one,) = json.loads(answer.data)["experiments"]
     assert (one["tiled"]["layer"], one["tiled"]["head"], one["tiled"]["query"]) == (1, 2, 1)
     assert api.answer("GET", "tour/nothing").status in (400, 404)
+
+
+def test_collapse_is_compared_where_more_models_are_loaded(told):
+    models = [unmask.load("unmask-mini"), unmask.load("variant/alibi"), unmask.load("variant/linear")]
+    both = tour.run("collapse", models, "")["experiments"]
+    # Linear attention has no softmax to average with; a model named twice is one.
+    assert [one["model"]["name"] for one in both] == [models[0].name, models[1].name]
+    assert both[0]["collapse"] == experiment(told, "collapse", "collapse")["collapse"]
+    alone = tour.run("collapse", models[1:], "")["experiments"]
+    assert [one["collapse"] for one in alone] == [both[1]["collapse"]]
+    assert len(tour.run("collapse", [models[0], *models], "")["experiments"]) == 2

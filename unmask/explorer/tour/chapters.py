@@ -68,6 +68,10 @@ Experiment = dict[str, Any]
 Run = Callable[[Sequence[Model], str, TourQuery], list[Experiment]]
 
 
+COMPARED_MODELS = 3
+"""Loaded models whose states are compared by depth."""
+
+
 def _experiment(name: str, chosen: Chosen, encoding: Encoding, **measurements: Any) -> Experiment:
     """One experiment: its name, its model and tokens, and its measurements."""
     model = chosen.model
@@ -303,10 +307,17 @@ def _sinks(models: Sequence[Model], text: str, choices: TourQuery) -> list[Exper
 
 
 def _collapse(models: Sequence[Model], text: str, choices: TourQuery) -> list[Experiment]:
-    """The similarity of a text's states by depth."""
-    chosen, encoding, recorded = _recorded(models, text)
-    numbers = values.collapse(recorded)
-    return [_experiment("collapse", chosen, encoding, collapse=numbers)]
+    """The similarity of a text's states by depth, in the model looked at and in others that are loaded."""
+    first = choose(models, softmax, MINI)
+    others = [Chosen(model, False) for model in dict.fromkeys(models) if softmax(model.spec)]
+    compared = [first, *(other for other in others if other.model is not first.model)][:COMPARED_MODELS]
+    experiments = []
+    for number, chosen in enumerate(compared):
+        encoding = chosen.read(text)
+        numbers = values.collapse(record_text(chosen.model.encoder, encoding))
+        name = f"collapse {number}" if number else "collapse"
+        experiments.append(_experiment(name, chosen, encoding, collapse=numbers))
+    return experiments
 
 
 def _prediction(models: Sequence[Model], text: str, choices: TourQuery) -> list[Experiment]:
