@@ -47,6 +47,7 @@ def test_the_arcs_of_a_page_without_a_text_are_of_an_example_and_give_way_to_typ
     assert fragment(page)["text"] == SHORT
     assert sentences(page) != told
     # A card opens its view.
+    page.get_by_test_id("also").locator("summary").click()
     card = page.locator('[data-kind="states"]')
     card.click()
     settle(page, "heads")

@@ -2,12 +2,12 @@
 
 import re
 import shlex
-from urllib.parse import quote
+from urllib.parse import parse_qs, quote
 
 import pytest
 from conftest import TOKEN, opened, running
 from fake_model import FakeModel
-from looking import greeted
+from looking import greeted, state
 
 from tests.browser.test_export import close
 from tests.support.waiting import wait_until
@@ -68,9 +68,13 @@ def test_the_command_to_share_has_no_token_and_opens_the_same_view(linked, fake_
     assert (name, explore, options[:2]) == ("unmask", "explore", ["--model", "fake"])
     assert options[2] == "--open"
     opens = _address("127.0.0.1", 80, TOKEN, None, options[3])
-    assert opens == f"http://127.0.0.1:80/?token={TOKEN}{page.evaluate('location.hash')}"
+    assert opens == f"http://127.0.0.1:80/?token={TOKEN}{options[3]}"
+    said = {name: state(page)[name] for name in ("text", "layer", "head")}
+    named = {name: values[0] for name, values in parse_qs(options[3][1:]).items()}
+    assert named == {"v": "3", "view": "map", **said}
     # The whole address of a page says the same, and another explorer asks for its token.
-    assert _address("127.0.0.1", 80, TOKEN, None, page.url) == opens
+    whole = f"http://127.0.0.1:1234/?token=a{options[3]}"
+    assert _address("127.0.0.1", 80, TOKEN, None, whole) == opens
     other = page.context.new_page()
     other.goto(fake_explorer.origin + "/" + options[3])
     other.get_by_test_id("locked").wait_for()

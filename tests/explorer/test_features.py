@@ -15,7 +15,9 @@ def test_features(asking, model, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     text = asking.measured(TEXT)
     path = f"texts/{text}/features?layer=1&target=embedding"
-    assert "unmask features train -m" in asking.problem(path, 409)["sentence"]
+    before = asking.json(path)
+    assert not before["learned"]
+    assert "unmask features train -m" in before["verdict"]
     corpus = Corpus.of_strings([TEXT, *(f"{TEXT} {word}" for word in ("water", "bank", "river", "muddy"))])
     digest = model.content_digest()
     features = train_features(

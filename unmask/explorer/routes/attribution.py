@@ -331,8 +331,12 @@ class FeatureOfText:
 
 @dataclass(frozen=True)
 class FeaturesOfText:
-    """Of ``features``: see `unmask.interpret.corpus.features.TextFeatures`. ``words`` names the target."""
+    """Of ``features``: see `unmask.interpret.corpus.features.TextFeatures`. ``words`` names the target.
 
+    Where no features were ``learned`` for the layer, ``verdict`` says how, and all else is empty.
+    """
+
+    learned: bool
     layer: int
     words: str
     unit: str
@@ -366,14 +370,15 @@ def of_features(session: TextSession, request: Request) -> Answer:
     """``GET texts/{id}/features?layer=&target=&token=&id=&classes=&top=``."""
     layer = request.number("layer", middle_layer(session.model.encoder), 0, session.layer_count - 1)
     top, question = request.number("top", 20, 1, MAX_LISTED), target_query(session, request)
+    folder = features_folder(session.model.content_digest(), layer)
+    if not folder.is_dir():
+        how = (
+            f"there are no features of layer {layer} of this model; learn them with: unmask features "
+            f"train -m {session.place.name} --layer {layer}"
+        )
+        return json_answer(FeaturesOfText(False, layer, "", "", 0.0, 0.0, "", how, ()))
 
     def measure(view: AttentionView, watch: Watch) -> FeaturesOfText:
-        folder = features_folder(session.model.content_digest(), layer)
-        if not folder.is_dir():
-            raise cannot(
-                f"there are no features of layer {layer} of this model; learn them with: unmask features "
-                f"train -m {session.place.name} --layer {layer}"
-            )
         known, query = load_features(folder), ask(session, view, question, watch)
         target = query.target
         if isinstance(target, Embedding) and target.toward is None:
@@ -389,6 +394,7 @@ def of_features(session: TextSession, request: Request) -> Answer:
             for one in found.active
         )
         return FeaturesOfText(
+            True,
             layer,
             query.words,
             found.unit,

@@ -46,11 +46,6 @@ export class SavedSource implements Source {
     return Object.keys(this.page.answers).filter((path) => /^texts\/[^/?]+$/.test(path));
   }
 
-  /** Whether it holds short texts of the first view. */
-  get readsLive(): boolean {
-    return this.computes || Object.keys(this.page.answers).some((path) => path.startsWith('live?'));
-  }
-
   /** Whether it holds a model, which reads any short text. */
   get computes(): boolean {
     return window.unmaskLive !== undefined;

@@ -364,8 +364,13 @@ export interface FeatureOfText {
   examples: FeatureExample[];
 }
 
-/** Of `features`: see `unmask.interpret.corpus.features.TextFeatures`. `words` names the target. */
+/**
+ * Of `features`: see `unmask.interpret.corpus.features.TextFeatures`. `words` names the target.
+ *
+ * Where no features were `learned` for the layer, `verdict` says how, and all else is empty.
+ */
 export interface FeaturesOfText {
+  learned: boolean;
   layer: number;
   words: string;
   unit: string;

@@ -105,11 +105,6 @@ export class Explorer extends Looking {
     await this.attempt(() => this.load());
   }
 
-  /** Whether short texts are read while they are typed; a saved page may hold some. */
-  get readsLive(): boolean {
-    return this.source.live || (this.source instanceof SavedSource && this.source.readsLive);
-  }
-
   /** The first view was looked at: a shared page holds it too. */
   startShown = false;
   /** The text that is typed now, where it is another one than the text that is shown. */
