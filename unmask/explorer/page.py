@@ -10,7 +10,7 @@ STATIC = Path(__file__).parent / "static"
 
 VERSION = "3"
 """Version of the state format, generated into `web/src/api/types.ts` from here. Before 3, a state that named
-no view meant the map; since 3 it means the overview."""
+no view meant the map; since 3 it means the arcs of its text, and the first view where it names no text."""
 
 MAX_PDF_BYTES = 32 << 20
 """Maximum size of a PDF file: 32 MiB. Its text is subject to the limits of every text."""

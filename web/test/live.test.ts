@@ -121,7 +121,7 @@ describe('guesses', () => {
 describe('thumbnails', () => {
   it('paint the nearest cell of a map', () => {
     const image = new Uint32Array(16);
-    paintMap(image, 4, { size: 2, gap: 0 }, 1, 1, { codes: Uint8Array.of(0, 1, 2, 3), side: 2 }, Uint32Array.of(10, 11, 12, 13));
+    paintMap(image, 4, 2, 1, 1, { codes: Uint8Array.of(0, 1, 2, 3), side: 2 }, Uint32Array.of(10, 11, 12, 13));
     expect([...image]).toEqual([0, 0, 0, 0, 0, 10, 11, 0, 0, 12, 13, 0, 0, 0, 0, 0]);
   });
 

@@ -9,14 +9,8 @@ export interface Small {
   side: number;
 }
 
-/** Where heads lie: rows of layers, `size` device pixels each, with `gap` between. */
-export interface Grid {
-  size: number;
-  gap: number;
-}
-
-/** Paints the map of a head into an image at a place of the grid; nearest cells. */
-export function paintMap(image: Uint32Array, width: number, { size }: Grid, left: number, top: number, { codes, side }: Small, table: Uint32Array): void {
+/** Paints the map of a head as a square of `size` pixels into an image of some width; nearest cells. */
+export function paintMap(image: Uint32Array, width: number, size: number, left: number, top: number, { codes, side }: Small, table: Uint32Array): void {
   for (let y = 0; y < size; y++) {
     const row = Math.floor((y * side) / size) * side;
     for (let x = 0; x < size; x++) image[(top + y) * width + left + x] = table[codes[row + Math.floor((x * side) / size)] as number] as number;
