@@ -12,7 +12,7 @@ from tests.explorer.conftest import TEXT
 from tests.support.explorable import FakeModel
 from unmask.cli.look.report import report
 from unmask.cli.options import RunOptions
-from unmask.errors import UnmaskError
+from unmask.errors import InvalidRequest, UnmaskError
 from unmask.explorer.page import OF_A_TEXT
 from unmask.explorer.wire.binary import unpack
 
@@ -120,3 +120,8 @@ def test_a_long_text_is_cut_when_asked_to_and_says_so(model, tmp_path):
     report("word " * 40, output=path, model=[folder(model)], truncation="end", views="map")
     assert "tokens: 32 of 162, the rest was truncated" in saved(path)["stamp"]
     assert "cut=1" in saved(path)["hash"]
+
+
+def test_weights_of_a_model_that_is_not_put_into_the_file_are_refused(tmp_path):
+    with pytest.raises(InvalidRequest, match="the file gets no model; add --live"):
+        report("the bank", output=tmp_path / "page.html", live_weights="float32")

@@ -184,3 +184,6 @@ def test_the_command_opens_the_search_and_refuses_what_is_no_index(monkeypatch, 
     assert _address(host, 1, "t", None, searches=True).endswith("#v=3&view=search")
     assert "view=search" not in _address(host, 1, "t", "a text", searches=True)
     assert "#" not in _address(host, 1, "t", None)
+    for said in ("", "#", "a text", "#text=a", "http://127.0.0.1:1/?token=a"):
+        with pytest.raises(InvalidRequest, match="give an address of the page"):
+            _address(host, 1, "t", None, said)

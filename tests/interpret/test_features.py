@@ -292,7 +292,7 @@ def test_they_are_saved_and_read(trained, tmp_path):
         with pytest.raises(CheckpointError):
             load_features(tmp_path / "features")
         description.write_text(whole, encoding="utf-8")
-    with pytest.raises(CheckpointError, match="holds no features"):
+    with pytest.raises(CheckpointError, match="there are no features in"):
         load_features(tmp_path / "nothing")
 
 
@@ -337,8 +337,8 @@ def test_the_commands(trained, mini, tmp_path, monkeypatch):
     for words, arguments in (
         ("exists; name a new folder", ("train", "-o", folder)),
         ("weights are not those of", ("show", "The man.", "--folder", folder, "-m", "default")),
-        ("holds no features", ("show", "The man.", "--folder", tmp_path / "none")),
-        ("holds no features", ("show", "The man.", "-l", 5)),
+        ("there are no features in", ("show", "The man.", "--folder", tmp_path / "none")),
+        ("there are no features in", ("show", "The man.", "-l", 5)),
         ("leave one out", ("show", "The man.", "-l", 5, "--folder", folder)),
         ("--top is 0", ("show", "The man.", "--folder", folder, "--top", "0")),
         ("active is 50", ("train", "--features", 40, "--active", 50)),

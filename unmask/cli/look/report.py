@@ -84,6 +84,8 @@ def report(
     from unmask.explorer.api import Api
     from unmask.explorer.export.live_model import live_model
 
+    if live_weights != "int8" and not live:
+        raise InvalidRequest(f"--live-weights is {live_weights}, and the file gets no model; add --live")
     names = list(dict.fromkeys(model or ["default"]))
     _check(names, run.revision, output)
     look = _look(views, layer, head, token)

@@ -5,6 +5,7 @@ without them.
 """
 
 import os
+import re
 import secrets
 import socket
 import threading
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unmask.base import optional
-from unmask.errors import InvalidRequest
+from unmask.errors import InvalidRequest, quoted
 from unmask.explorer.page import fragment
 
 if TYPE_CHECKING:
@@ -170,7 +171,13 @@ def _address(
     name = "[::1]" if host == "::1" else host
     url = f"http://{name}:{port}/?token={token}"
     if state is not None:
-        return f"{url}#{state.partition('#')[2] or state}"
+        hash_ = state.partition("#")[2] or state
+        if not re.match(r"v=\d", hash_):
+            raise InvalidRequest(
+                f"--open is {quoted(state)}; give an address of the page, or its part from # on, such as "
+                "'#v=3&text=a+text&view=map'"
+            )
+        return f"{url}#{hash_}"
     if text is None and not searches:
         return url
     return url + fragment({"text": text, "view": "search" if text is None else None})

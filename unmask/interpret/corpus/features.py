@@ -420,6 +420,10 @@ def load_features(folder: str | Path) -> Features:
         listed = tuple(_feature(one) for one in described.pop("features"))
         measured = Stability(**described.pop("stability"))
         return Features(autoencoder, settings=settings, stability=measured, features=listed, **described)
+    except FileNotFoundError:
+        raise CheckpointError(
+            f"there are no features in {folder}; learn them with: unmask features train"
+        ) from None
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise CheckpointError(
             f"{folder} holds no features that can be read ({type(error).__name__}); write them with unmask "
