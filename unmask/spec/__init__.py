@@ -11,11 +11,13 @@ from unmask.spec.attention import (
     LinearAttention,
     Mixer,
     NoPosition,
+    QueryKeyNorm,
     RelativePositionBias,
     Rotary,
     SlidingWindow,
     SlidingWindowGlobal,
     SoftmaxAttention,
+    Yarn,
 )
 from unmask.spec.embedding_head import (
     POOLING,
@@ -107,6 +109,7 @@ __all__ = [
     "ProblemType",
     "Projection",
     "QueryExpansion",
+    "QueryKeyNorm",
     "RMSNorm",
     "Reads",
     "RelativePositionBias",
@@ -121,6 +124,7 @@ __all__ = [
     "Transform",
     "UnitLength",
     "UnknownOutput",
+    "Yarn",
     "check_shared_query",
     "role_of",
 ]
