@@ -48,6 +48,7 @@ from unmask.spec.encoder import (
 )
 from unmask.spec.heads import (
     Classifier,
+    DoubleTransform,
     Head,
     MaskedLM,
     ProblemType,
@@ -84,6 +85,7 @@ __all__ = [
     "Convolution",
     "Dense",
     "Disentangled",
+    "DoubleTransform",
     "Embedding",
     "EncoderSpec",
     "FeedForward",

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from unmask.encoder.encoder import Encoder
-from unmask.encoder.heads import PoolerLayer, ResidualTransformLayer, TransformLayer
+from unmask.encoder.heads import DoubleTransformLayer, PoolerLayer, ResidualTransformLayer, TransformLayer
 from unmask.encoder.layers import Block
 from unmask.encoder.layers.attention import SoftmaxMixer
 from unmask.encoder.layers.global_attention import GlobalAttention
@@ -23,7 +23,7 @@ from unmask.training.optim.dtensor import full_tensors, is_dtensor, local_tensor
 from unmask.training.optim.spec import OptimizerSpec
 from unmask.training.optim.updates import adamw, muon, stable_adamw
 
-HIDDEN = (Block, TransformLayer, ResidualTransformLayer, PoolerLayer)
+HIDDEN = (Block, TransformLayer, DoubleTransformLayer, ResidualTransformLayer, PoolerLayer)
 """Modules whose linear layers map hidden states to hidden states; excludes embeddings and output layers."""
 
 
