@@ -40,6 +40,8 @@ def encode(spec: EncoderSpec, weights: dict[str, np.ndarray], ids, segments, mar
     x = weights["embedding.words.weight"][ids]
     if embedding.segments:
         x = x + weights["embedding.segments.weight"][segments]
+    if embedding.tasks:
+        x = x + weights["embedding.tasks.weight"][0]
     if embedding.positions:
         offset, seen = embedding.positions.offset, 0
         rows = []

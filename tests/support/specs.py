@@ -1,5 +1,7 @@
 """Small encoders of unusual sizes for tests, with weights large enough for attention to be uneven."""
 
+from dataclasses import replace
+
 import torch
 
 from unmask.encoder.encoder import Encoder
@@ -270,6 +272,17 @@ CAUSAL = EncoderSpec(
 """A decoder without cross attention, with several positions."""
 
 SPECS["causal"] = CAUSAL
+
+
+TASKS = replace(
+    POST_NORM,
+    embedding=replace(POST_NORM.embedding, tasks=3),
+    layers=(replace(POST_NORM.layers[0], norm_first=True),) * 2,
+    final_norm=LayerNorm(1e-5),
+)
+"""Pre-norm layers with biases, and ERNIE's tasks."""
+
+SPECS["tasks"] = TASKS
 
 
 def global_tokens(length: int) -> list[int]:

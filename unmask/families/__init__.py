@@ -5,7 +5,7 @@ from typing import Any
 
 from unmask.errors import InvalidRequest, UnknownArchitecture, quoted
 from unmask.families.albert import ALBERT
-from unmask.families.bert import BERT
+from unmask.families.bert import BERT, ERNIE
 from unmask.families.bigbird import BIGBIRD
 from unmask.families.deberta import DEBERTA
 from unmask.families.deberta_v2 import DEBERTA_V2
@@ -24,11 +24,14 @@ from unmask.families.native import NATIVE
 from unmask.families.neobert import NEOBERT
 from unmask.families.nomicbert import NOMICBERT
 from unmask.families.performer import PERFORMER
-from unmask.families.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
+from unmask.families.prenorm import MEGATRON_BERT, ROBERTA_PRELAYERNORM, XLM_ROBERTA_XL
+from unmask.families.roberta import CAMEMBERT, DATA2VEC_TEXT, ROBERTA, XLM_ROBERTA
 
 FAMILIES: tuple[Family, ...] = (
     BERT,
+    ERNIE,
     ROBERTA,
+    MEGATRON_BERT,
     XLM_ROBERTA,
     CAMEMBERT,
     ALBERT,
@@ -39,6 +42,9 @@ FAMILIES: tuple[Family, ...] = (
     BIGBIRD,
     DEBERTA,
     DEBERTA_V2,
+    XLM_ROBERTA_XL,
+    DATA2VEC_TEXT,
+    ROBERTA_PRELAYERNORM,
     MOSAICBERT,
     JINABERT,
     NOMICBERT,

@@ -144,6 +144,8 @@ def _embedding(spec: Embedding, width: int) -> str:
         parts.append(f"{spec.positions.rows:,} {use}")
     if spec.segments:
         parts.append(f"{spec.segments} token types")
+    if spec.tasks:
+        parts.append(f"task 0 of {spec.tasks}")
     return ", ".join([*parts, describe_norm(spec.norm)])
 
 

@@ -53,7 +53,7 @@ class Projection:
 
 @dataclass(frozen=True)
 class Embedding:
-    """Word (+ position) (+ token type) vectors, summed, normalized, with dropout."""
+    """Word (+ position) (+ token type) (+ task) vectors, summed, normalized, with dropout."""
 
     vocabulary: int
     width: int
@@ -61,6 +61,8 @@ class Embedding:
     positions: LearnedPositions | None = None
     segments: int = 0
     """Rows of the token type table; 0 for none."""
+    tasks: int = 0
+    """Rows of the task table (ERNIE, Sun et al. 2020), of which every token has row 0; 0 for none."""
     norm: Norm | None = None
     projection: Projection | None = None
     dropout: float = 0.0
@@ -71,6 +73,7 @@ class Embedding:
         require_size("vocabulary", self.vocabulary)
         require_size("embedding width", self.width)
         require_size("segments", self.segments, 0)
+        require_size("tasks", self.tasks, 0)
         require_share("embedding dropout", self.dropout)
 
 

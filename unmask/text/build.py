@@ -42,12 +42,15 @@ CLASS_OF = {
     "albert": "Albert",
     "big_bird": "BigBird",
     "camembert": "Camembert",
+    "data2vec-text": "Roberta",
     "deberta": "Deberta",
     "deberta-v2": "DebertaV2",
     "longformer": "Longformer",
     "mpnet": "MPNet",
     "roberta": "Roberta",
+    "roberta-prelayernorm": "Roberta",
     "xlm-roberta": "XLMRoberta",
+    "xlm-roberta-xl": "XLMRoberta",
 }
 """config.json's ``model_type`` -> the prefix of the matching ``tokenizer_class``."""
 

@@ -10,7 +10,7 @@ from unmask.text.batch import SequenceLayout
 
 
 class EmbeddingLayer(nn.Module):
-    """Word + position + token type vectors, normalized, projected to D if E differs, with dropout.
+    """Word + position + token type + task vectors, normalized, projected to D if E differs, with dropout.
 
     Devlin et al. 2019; the projection follows Lan et al. 2020 (ALBERT).
     """
@@ -22,6 +22,7 @@ class EmbeddingLayer(nn.Module):
         positions = spec.positions
         self.positions = nn.Embedding(positions.rows, spec.width) if positions else None
         self.segments = nn.Embedding(spec.segments, spec.width) if spec.segments else None
+        self.tasks = nn.Embedding(spec.tasks, spec.width) if spec.tasks else None
         projection = spec.projection
         self.projection = nn.Linear(spec.width, width, bias=projection.bias) if projection else None
         self.project_first = projection is not None and projection.before_norm
@@ -47,6 +48,8 @@ class EmbeddingLayer(nn.Module):
         x_E: Tensor = self.words(ids)
         if self.segments is not None:
             x_E = x_E + self.segments(segments)
+        if self.tasks is not None:
+            x_E = x_E + self.tasks.weight[0]
         if self.positions is not None and self.spec.positions is not None and self.spec.positions.added:
             assert places is not None
             x_E = x_E + self.positions(places + self.spec.positions.offset)

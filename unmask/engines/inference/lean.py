@@ -173,6 +173,8 @@ def embed(layer: EmbeddingLayer, ids_T: Tensor, segments_T: Tensor, layout: Sequ
     x_TD = torch.embedding(layer.words.weight, ids_T)
     if layer.segments is not None:
         x_TD = x_TD.add_(torch.embedding(layer.segments.weight, segments_T))
+    if layer.tasks is not None:
+        x_TD = x_TD.add_(layer.tasks.weight[0])
     x_TD = x_TD.add_(positions.weight[learned.offset : learned.offset + x_TD.shape[0]])
     normed_TD: Tensor = layer.norm(x_TD)
     return normed_TD

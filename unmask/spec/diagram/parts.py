@@ -136,6 +136,8 @@ def _summed(spec: EncoderSpec) -> Iterator[Part]:
         yield Part("Learned positions", (f"{positions.rows:,} × {embedding.width:,}",), "embedding")
     if embedding.segments:
         yield Part("Token types", (f"{embedding.segments} × {embedding.width:,}",), "embedding")
+    if embedding.tasks:
+        yield Part("Task 0", (f"{embedding.tasks} × {embedding.width:,}",), "embedding")
 
 
 def _before(spec: EncoderSpec) -> Iterator[Part]:
