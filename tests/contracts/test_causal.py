@@ -50,7 +50,7 @@ def test_only_an_encoder_that_hides_the_future_everywhere_is_causal():
 
 CAUSAL_TYPES = (
     *("bert", "ernie", "megatron-bert", "roberta", "roberta-prelayernorm", "data2vec-text"),
-    *("xlm-roberta", "xlm-roberta-xl", "camembert", "electra"),
+    *("xlm-roberta", "xlm-roberta-xl", "camembert", "electra", "roformer", "rembert"),
 )
 
 

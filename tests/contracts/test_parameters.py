@@ -27,6 +27,13 @@ TABLE = {
     "UFNLP/gatortron-base": (355_267_584, 354_217_984, None),
     "facebook/data2vec-text-base": (124_645_632, 124_055_040, 124_697_433),
     "nghuyong/ernie-3.0-base-zh": (117_944_832, 117_354_240, 117_986_368),
+    "junnyu/roformer_chinese_base": (123_555_840 - 1536 * 64, None, 124_197_968 - 1536 * 64),
+    "google/rembert": (575_920_384, 574_592_128, 993_263_548),
+    "facebook/esm2_t6_8M_UR50D": (7_511_680, 7_408_960, 7_512_353),
+    "facebook/esm2_t12_35M_UR50D": (33_500_160, 33_269_280, 33_501_153),
+    "facebook/esm2_t30_150M_UR50D": (148_138_240, 147_728_000, 148_139_553),
+    "facebook/esm2_t33_650M_UR50D": (651_040_000, 649_400_320, 651_042_593),
+    "facebook/esm2_t36_3B_UR50D": (2_838_999_040, 2_832_442_880, 2_839_004_193),
     "albert/albert-base-v2": (11_683_584, 11_092_992, 11_813_810),
     "albert/albert-large-v2": (17_683_968, 16_634_368, 17_847_474),
     "albert/albert-xlarge-v2": (58_724_864, 54_528_512, 59_021_490),
@@ -103,6 +110,16 @@ SETTINGS = {
     "UFNLP/gatortron-base": (SMALL_EPS, "gelu", 512, 50176, 0, 16),
     "facebook/data2vec-text-base": (*ROBERTA, 12),
     "nghuyong/ernie-3.0-base-zh": (ROBERTA_EPS, "gelu", 2048, 40000, 0, 12),
+    "junnyu/roformer_chinese_base": (SMALL_EPS, "gelu", 1536, 50000, 0, 12),
+    "junnyu/roformer_chinese_char_small": (SMALL_EPS, "gelu", 512, 12000, 0, 6),
+    "google/rembert": (SMALL_EPS, "gelu", 512, 250300, 0, 18),
+    **{
+        f"facebook/esm2_{name}_UR50D": (1e-5, "gelu", 1026, 33, 1, heads)
+        for name, heads in (
+            *(("t6_8M", 20), ("t12_35M", 20), ("t30_150M", 20)),
+            *(("t33_650M", 20), ("t36_3B", 40), ("t48_15B", 40)),
+        )
+    },
     "albert/albert-base-v2": (SMALL_EPS, "gelu_tanh", 512, 30000, 0, 12),
     "albert/albert-large-v2": (SMALL_EPS, "gelu_tanh", 512, 30000, 0, 16),
     "albert/albert-xlarge-v2": (SMALL_EPS, "gelu_tanh", 512, 30000, 0, 16),

@@ -30,6 +30,7 @@ from unmask.spec import (
     SlidingWindow,
     SlidingWindowGlobal,
     SoftmaxAttention,
+    TokenDropout,
 )
 
 VOCABULARY = 97
@@ -283,6 +284,20 @@ TASKS = replace(
 """Pre-norm layers with biases, and ERNIE's tasks."""
 
 SPECS["tasks"] = TASKS
+
+
+RESIDUES = replace(
+    ROTARY_WINDOWS,
+    embedding=Embedding(VOCABULARY, width=20, token_dropout=TokenDropout(7)),
+    layers=(
+        replace(POST_NORM.layers[0], mixer=SoftmaxAttention(5, 4, position=Rotary(9.0)), norm_first=True),
+    )
+    * 2,
+    final_norm=LayerNorm(1e-5),
+)
+"""ESM-2's shape."""
+
+SPECS["residues"] = RESIDUES
 
 
 def global_tokens(length: int) -> list[int]:

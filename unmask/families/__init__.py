@@ -11,6 +11,7 @@ from unmask.families.deberta import DEBERTA
 from unmask.families.deberta_v2 import DEBERTA_V2
 from unmask.families.distilbert import DISTILBERT
 from unmask.families.electra import ELECTRA
+from unmask.families.esm import ESM
 from unmask.families.eurobert import EUROBERT
 from unmask.families.family import Compat, Family, Published
 from unmask.families.gte import GTE
@@ -25,7 +26,9 @@ from unmask.families.neobert import NEOBERT
 from unmask.families.nomicbert import NOMICBERT
 from unmask.families.performer import PERFORMER
 from unmask.families.prenorm import MEGATRON_BERT, ROBERTA_PRELAYERNORM, XLM_ROBERTA_XL
+from unmask.families.rembert import REMBERT
 from unmask.families.roberta import CAMEMBERT, DATA2VEC_TEXT, ROBERTA, XLM_ROBERTA
+from unmask.families.roformer import ROFORMER
 
 FAMILIES: tuple[Family, ...] = (
     BERT,
@@ -42,9 +45,12 @@ FAMILIES: tuple[Family, ...] = (
     BIGBIRD,
     DEBERTA,
     DEBERTA_V2,
+    REMBERT,
+    ROFORMER,
     XLM_ROBERTA_XL,
     DATA2VEC_TEXT,
     ROBERTA_PRELAYERNORM,
+    ESM,
     MOSAICBERT,
     JINABERT,
     NOMICBERT,

@@ -42,6 +42,7 @@ from unmask.spec.encoder import (
     LearnedPositions,
     Pooler,
     Projection,
+    TokenDropout,
     check_shared_query,
 )
 from unmask.spec.heads import (
@@ -118,6 +119,7 @@ __all__ = [
     "SoftmaxAttention",
     "SparseVector",
     "TextKind",
+    "TokenDropout",
     "Transform",
     "UnitLength",
     "UnknownOutput",

@@ -146,6 +146,8 @@ def _embedding(spec: Embedding, width: int) -> str:
         parts.append(f"{spec.segments} token types")
     if spec.tasks:
         parts.append(f"task 0 of {spec.tasks}")
+    if spec.token_dropout is not None:
+        parts.append("mask tokens dropped")
     return ", ".join([*parts, describe_norm(spec.norm)])
 
 

@@ -22,6 +22,9 @@ ANGLES: Mapping[str, str] = {"unk": "<unk>", "cls": "<s>", "sep": "</s>", "pad":
 MPNET: Mapping[str, str] = {**ANGLES, "unk": "[UNK]"}
 """MPNet's names: RoBERTa's, except that the unknown piece is that of its vocabulary, which was BERT's."""
 
+RESIDUES: Mapping[str, str] = {**ANGLES, "cls": "<cls>", "sep": "<eos>"}
+"""ESM's names."""
+
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized")
 """The flags of an added token."""
 

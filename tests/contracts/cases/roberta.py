@@ -1,4 +1,4 @@
-"""RoBERTa, XLM-R, CamemBERT, data2vec: every class with a head; other padding ids, a table that a text fills."""
+"""RoBERTa, XLM-R, CamemBERT, data2vec: every class with a head; other padding ids, a table that is full."""
 
 from tests.contracts.cases import Case
 

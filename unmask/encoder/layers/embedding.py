@@ -31,7 +31,27 @@ class EmbeddingLayer(nn.Module):
 
     def forward(self, ids_T: Tensor, segments_T: Tensor, layout: SequenceLayout) -> Tensor:
         """Shape (T,) ids and token types in, (T, D) out."""
-        return self.at(ids_T, segments_T, self.places(ids_T, layout))
+        scale_T1 = None
+        if self.spec.token_dropout is not None:
+            sequence_T = torch.from_numpy(layout.sequence_of_T).to(ids_T.device)
+            tokens_S = torch.from_numpy(layout.lengths).to(ids_T.device)
+            kept_T = ids_T != self.spec.token_dropout.mask_id
+            kept_S = torch.zeros_like(tokens_S).index_add_(0, sequence_T, kept_T.to(tokens_S.dtype))
+            scale_T1 = self.word_scale(kept_T, kept_S[sequence_T], tokens_S[sequence_T])
+        return self.at(ids_T, segments_T, self.places(ids_T, layout), scale_T1)
+
+    def word_scale(self, kept: Tensor, kept_tokens: Tensor, tokens: Tensor) -> Tensor:
+        """What multiplies the word vectors of an embedding with `TokenDropout`, (..., 1).
+
+        Args:
+            kept: which tokens are not mask tokens, (...).
+            kept_tokens: how many of their sequence are not, (...) or broadcast to it.
+            tokens: how many tokens their sequence has, in the same shape.
+        """
+        assert self.spec.token_dropout is not None
+        dtype = self.words.weight.dtype
+        share = tokens.to(torch.promote_types(dtype, torch.float32)) / kept_tokens.clamp(min=1)
+        return (kept * ((1 - self.spec.token_dropout.rate) * share))[..., None].to(dtype)
 
     def places(self, ids_T: Tensor, layout: SequenceLayout) -> Tensor | None:
         """The place of each token in its sequence, (T,); None where no vector of its place is added."""
@@ -43,9 +63,14 @@ class EmbeddingLayer(nn.Module):
             places_T = layout.positions_without(ids_T.numpy(force=True), learned.left_out)
         return torch.from_numpy(places_T).to(ids_T.device)
 
-    def at(self, ids: Tensor, segments: Tensor, places: Tensor | None) -> Tensor:
-        """`forward` for ids of any shape (...), at these places of their texts; (..., D)."""
+    def at(self, ids: Tensor, segments: Tensor, places: Tensor | None, scale: Tensor | None = None) -> Tensor:
+        """`forward` for ids of any shape (...), at these places of their texts; (..., D).
+
+        ``scale`` is that of `word_scale`, where there is one.
+        """
         x_E: Tensor = self.words(ids)
+        if scale is not None:
+            x_E = x_E * scale
         if self.segments is not None:
             x_E = x_E + self.segments(segments)
         if self.tasks is not None:

@@ -16,9 +16,11 @@ from unmask.spec import (
     AttentionPattern,
     CausalAttention,
     Disentangled,
+    Embedding,
     EncoderSpec,
     FullAttention,
     GatedFeedForward,
+    Layer,
     LayerNorm,
     Norm,
     RelativePositionBias,
@@ -47,18 +49,28 @@ def unsupported_encoder(spec: EncoderSpec) -> str | None:
     """Why an encoder's layers run in torch, as the end of "... because"; None if they can run natively."""
     if spec.convolution is not None:
         return "the convolution after the first layer is computed by its own module"
-    if spec.embedding.tasks and not spec.embedding.segments:
+    reasons = (_unsupported_embedding(spec.embedding), *map(_unsupported_mixer, spec.layers))
+    return next((reason for reason in reasons if reason is not None), None)
+
+
+def _unsupported_embedding(embedding: Embedding) -> str | None:
+    if embedding.token_dropout is not None:
+        return "word vectors are scaled by a text's share of mask tokens (token_dropout)"
+    if embedding.tasks and not embedding.segments:
         return "task vectors are added to token types, and there are none"
-    for layer in spec.layers:
-        mixer = layer.mixer
-        if not isinstance(mixer, SoftmaxAttention):
-            return "linear attention is computed by its own module"
-        pattern = mixer.pattern
-        window = pattern.window if isinstance(pattern, SlidingWindowGlobal) else pattern
-        if isinstance(window, SlidingWindow) and window.dilation > 1:
-            return "a dilated window is no range of keys"
-        if mixer.head_width > LARGEST_HEAD:
-            return f"heads have {mixer.head_width} features, more than {LARGEST_HEAD}"
+    return None
+
+
+def _unsupported_mixer(layer: Layer) -> str | None:
+    mixer = layer.mixer
+    if not isinstance(mixer, SoftmaxAttention):
+        return "linear attention is computed by its own module"
+    pattern = mixer.pattern
+    window = pattern.window if isinstance(pattern, SlidingWindowGlobal) else pattern
+    if isinstance(window, SlidingWindow) and window.dilation > 1:
+        return "a dilated window is no range of keys"
+    if mixer.head_width > LARGEST_HEAD:
+        return f"heads have {mixer.head_width} features, more than {LARGEST_HEAD}"
     return None
 
 
