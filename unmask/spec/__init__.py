@@ -11,11 +11,13 @@ from unmask.spec.attention import (
     LinearAttention,
     Mixer,
     NoPosition,
+    QueryKeyNorm,
     RelativePositionBias,
     Rotary,
     SlidingWindow,
     SlidingWindowGlobal,
     SoftmaxAttention,
+    Yarn,
 )
 from unmask.spec.embedding_head import (
     POOLING,
@@ -108,6 +110,7 @@ __all__ = [
     "ProblemType",
     "Projection",
     "QueryExpansion",
+    "QueryKeyNorm",
     "RMSNorm",
     "Reads",
     "RelativePositionBias",
@@ -123,6 +126,7 @@ __all__ = [
     "Transform",
     "UnitLength",
     "UnknownOutput",
+    "Yarn",
     "check_shared_query",
     "role_of",
 ]

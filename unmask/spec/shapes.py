@@ -105,6 +105,9 @@ def _layer(spec: Layer, width: int) -> Shapes:
     yield from _under("attention_norm", _norm(spec.norm if spec.attention_norm else None, width))
     yield from _under("feedforward", _feedforward(spec.feedforward, width))
     yield from _under("feedforward_norm", _norm(spec.norm, width))
+    if spec.output_norms:
+        yield from _under("attention_output_norm", _norm(spec.norm, width))
+        yield from _under("feedforward_output_norm", _norm(spec.norm, width))
 
 
 def _mixer(spec: Mixer, width: int) -> Shapes:
@@ -134,6 +137,10 @@ def _softmax(spec: SoftmaxAttention, width: int) -> Shapes:
             yield from _under("distances.query", _linear(width, inner))
     yield from _under("qkv", _linear(width, sum(spec.qkv_widths), all(biased.values())))
     yield from _under("out", _linear(inner, width, spec.out_bias))
+    if spec.query_key_norm is not None:
+        norm, over_head = spec.query_key_norm.norm, spec.query_key_norm.over == "head"
+        for name, features in zip(("query_norm", "key_norm"), spec.qkv_widths, strict=False):
+            yield from _under(name, _norm(norm, spec.head_width if over_head else features))
     if isinstance(spec.pattern, SlidingWindowGlobal) and spec.pattern.own_projections:
         yield from _under("globals.qkv", _linear(width, 3 * inner, spec.query_bias))
 

@@ -71,6 +71,8 @@ class EmbeddingLayer(nn.Module):
         x_E: Tensor = self.words(ids)
         if scale is not None:
             x_E = x_E * scale
+        if self.spec.scale != 1:
+            x_E = x_E * self.spec.scale
         if self.segments is not None:
             x_E = x_E + self.segments(segments)
         if self.tasks is not None:

@@ -24,6 +24,7 @@ from unmask.spec import (
     Reads,
     RelativePositionBias,
     ResidualTransform,
+    RMSNorm,
     SlidingWindowGlobal,
     SoftmaxAttention,
     SparseVector,
@@ -38,6 +39,7 @@ from unmask.spec.describe import (
     describe_pattern,
     describe_position,
     describe_ranges,
+    describe_scores,
 )
 
 OUTPUTS: dict[type, str] = {
@@ -144,6 +146,8 @@ def _summed(spec: EncoderSpec) -> Iterator[Part]:
 
 def _before(spec: EncoderSpec) -> Iterator[Part]:
     embedding = spec.embedding
+    if embedding.scale != 1:
+        yield Part("Scale", (f"word vectors times {embedding.scale:g}",), "embedding")
     norm = [] if embedding.norm is None else [_norm("Norm", embedding.norm)]
     if embedding.projection is None:
         yield from norm
@@ -155,6 +159,8 @@ def _before(spec: EncoderSpec) -> Iterator[Part]:
 
 def _norm(title: str, norm: Norm, notes: tuple[str, ...] = ()) -> Part:
     bias = ", no bias" if isinstance(norm, LayerNorm) and not norm.bias else ""
+    if isinstance(norm, RMSNorm) and norm.one_plus:
+        bias = ", scale 1 + weight"
     words = f"{type(norm).__name__}{bias}"
     return Part(title, (f"{words}, eps {norm.eps:g}", *notes), "norm")
 
@@ -175,6 +181,8 @@ def _block(spec: EncoderSpec, numbers: tuple[int, ...]) -> Block:
 
 
 def _notes(spec: EncoderSpec, numbers: tuple[int, ...]) -> Iterator[str]:
+    if spec.layers[numbers[0]].output_norms:
+        yield "what each part adds is normalized too"
     if spec.sharing is not None:
         sets = max(spec.sharing) + 1
         yield "all layers share one set of weights" if sets == 1 else f"layers share {sets} sets of weights"
@@ -236,6 +244,7 @@ def _variant(spec: EncoderSpec, mixer: Mixer, common: tuple[str, ...]) -> Iterat
         yield f"{mixer.key_value_heads} heads of keys and values"
     if position := describe_position(mixer.position):
         yield position
+    yield from describe_scores(mixer)
     if isinstance(mixer.position, Disentangled | RelativePositionBias) and spec.distance_table is not None:
         rows, width = spec.distance_table
         what = "distances" if isinstance(mixer.position, Disentangled) else "buckets × heads"
