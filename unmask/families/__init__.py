@@ -29,6 +29,7 @@ from unmask.families.prenorm import MEGATRON_BERT, ROBERTA_PRELAYERNORM, XLM_ROB
 from unmask.families.rembert import REMBERT
 from unmask.families.roberta import CAMEMBERT, DATA2VEC_TEXT, ROBERTA, XLM_ROBERTA
 from unmask.families.roformer import ROFORMER
+from unmask.families.t5 import T5
 
 FAMILIES: tuple[Family, ...] = (
     BERT,
@@ -43,6 +44,7 @@ FAMILIES: tuple[Family, ...] = (
     LONGFORMER,
     MPNET,
     BIGBIRD,
+    T5,
     DEBERTA,
     DEBERTA_V2,
     REMBERT,
