@@ -80,9 +80,7 @@ def test_a_whole_t5_gives_its_encoder(tmp_path):
 @pytest.mark.parametrize("kind", ["T5ForSequenceClassification", "T5ForQuestionAnswering"])
 def test_a_head_that_reads_the_decoder_is_refused(kind, tmp_path):
     write(tmp_path, kind)
-    with pytest.raises(
-        TensorMismatch, match=r"no place in this architecture, (classification_head|qa_outputs)\."
-    ):
+    with pytest.raises(TensorMismatch, match=r"no place in this architecture, (classification|qa)_"):
         unmask.load(tmp_path)
 
 

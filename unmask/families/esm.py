@@ -70,8 +70,8 @@ def _read_dropout(config: JsonSettings, arguments: Arguments, compat: Compat) ->
         )
     if not 0 <= mask_id < arguments["vocabulary"]:
         raise CorruptCheckpoint(
-            f"mask_token_id is {mask_id}; with token_dropout it must be an id of the vocabulary, from 0 to "
-            f"{arguments['vocabulary'] - 1}"
+            f"mask_token_id is {mask_id}; with token_dropout it must be at least 0 and below vocab_size, "
+            f"which is {arguments['vocabulary']}"
         )
     return {"token_dropout": TokenDropout(mask_id)}
 

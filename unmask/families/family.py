@@ -157,10 +157,8 @@ class Family:
         """
         try:
             return self.spec(**read_keys(self.keys, config, compat))
-        except UnknownArchitecture as error:
-            raise UnknownArchitecture(in_words_of(config.values, str(error))) from None
-        except (CorruptCheckpoint, InvalidRequest) as error:
-            raise CorruptCheckpoint(in_words_of(config.values, str(error))) from None
+        except (CorruptCheckpoint, InvalidRequest, UnknownArchitecture) as error:
+            raise type(error)(in_words_of(config.values, str(error))) from None
 
     @cached_property
     def published(self) -> tuple[Published, ...]:

@@ -65,7 +65,9 @@ def _read_kinds(config: JsonSettings, arguments: Arguments, compat: Compat) -> A
     if kinds is None:
         kinds = [SLIDING if layer % every else WHOLE for layer in range(layers)]
     if len(kinds) != layers:
-        raise UnknownArchitecture(f"{config.name} names the types of {len(kinds)} layers and has {layers}")
+        raise UnknownArchitecture(
+            f"{config.name} says layer_types of {len(kinds)} layers, and num_hidden_layers is {layers}"
+        )
     for kind in kinds:
         JsonSettings(config.name, {"layer_types": kind}).require_one_of("layer_types", WHOLE, SLIDING)
     # The config counts the tokens on both sides.

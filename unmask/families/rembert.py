@@ -50,8 +50,8 @@ def spec(**bert: Any) -> EncoderSpec:
 
 
 def _masked(info: CheckpointInfo, width: int) -> MaskedLM:
-    """The head, whose matrix is its own whatever config.json says; without tensors, that says its width."""
-    if not info.shapes:
+    """The head, whose matrix is its own whatever config.json says; for a new encoder, that says its width."""
+    if not info.has_weights:
         width = info.config.get("output_embedding_size", OUTPUT_WIDTH)
     transform = Transform(width, activation_of(info.encoder), info.encoder.layers[0].norm)
     return MaskedLM(transform, tied=False)

@@ -105,9 +105,9 @@ SUMMARY: Mapping[str, Any] = {"summary_type": "first", "summary_use_proj": False
 
 
 def _choice(info: CheckpointInfo, classes: int) -> Classifier:
-    JsonSettings(info.config.name, {"summary_type": "last", **info.config.values}).require_one_of(
-        "summary_type", "first"
-    )
+    absent = "last" if info.has_weights else "first"
+    summary = {"summary_type": absent, **info.config.values}
+    JsonSettings(info.config.name, summary).require_one_of("summary_type", "first")
     info.config.require_one_of("summary_use_proj", False, None)
     info.config.require_one_of("summary_activation", None)
     return Classifier("choice", classes, "first")

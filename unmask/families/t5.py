@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from unmask.base.json_settings import JsonSettings
-from unmask.errors import UnknownArchitecture, quoted
+from unmask.errors import CorruptCheckpoint, InvalidRequest, UnknownArchitecture, quoted
 from unmask.families.common import ACTIVATIONS, activation_of, biases
 from unmask.families.family import Family, Release
 from unmask.families.heads import TOKENS
@@ -25,7 +25,7 @@ from unmask.spec import (
     SoftmaxAttention,
 )
 from unmask.spec.compat import Compat
-from unmask.spec.config_keys import Arguments, Field, Key, KeyGroup, name_of, only
+from unmask.spec.config_keys import Arguments, Key, KeyGroup, name_of, only
 from unmask.spec.tensor_map import Concat, Copy, Ignore, Rename
 
 GATED = "gated-"
@@ -60,10 +60,23 @@ def _write_network(encoder: EncoderSpec) -> Mapping[str, Any]:
     return {"feed_forward_proj": GATED + (GELU_OF_GATES if name == "gelu_new" else name)}
 
 
-def _biases(encoder: EncoderSpec) -> RelativePositionBias:
+def _read_biases(config: JsonSettings, arguments: Arguments, compat: Compat) -> Arguments:
+    usual = RelativePositionBias()
+    buckets = config.get("relative_attention_num_buckets", usual.buckets)
+    max_distance = config.get("relative_attention_max_distance", usual.max_distance)
+    try:
+        return {"position": RelativePositionBias(buckets, max_distance)}
+    except InvalidRequest as error:
+        raise CorruptCheckpoint(str(error)) from None
+
+
+def _write_biases(encoder: EncoderSpec) -> Mapping[str, Any]:
     position = encoder.distances
     assert isinstance(position, RelativePositionBias)
-    return position
+    return {
+        "relative_attention_num_buckets": position.buckets,
+        "relative_attention_max_distance": position.max_distance,
+    }
 
 
 KEYS = (
@@ -75,18 +88,7 @@ KEYS = (
     Key("d_ff", "feedforward", 2048),
     KeyGroup(_read_network, _write_network),
     Key("vocab_size", "vocabulary", 32128),
-    Key(
-        "relative_attention_num_buckets",
-        "buckets",
-        32,
-        field=Field(lambda encoder: _biases(encoder).buckets),
-    ),
-    Key(
-        "relative_attention_max_distance",
-        "max_distance",
-        128,
-        field=Field(lambda encoder: _biases(encoder).max_distance),
-    ),
+    KeyGroup(_read_biases, _write_biases),
     Key("dropout_rate", "dropout", 0.1),
     Key("layer_norm_epsilon", "eps", 1e-6),
     Key("pad_token_id", "padding_id"),
@@ -131,8 +133,7 @@ def spec(
     head_width: int,
     feedforward: FeedForward,
     vocabulary: int,
-    buckets: int,
-    max_distance: int,
+    position: RelativePositionBias,
     dropout: float,
     eps: float,
     padding_id: int | None,
@@ -144,7 +145,7 @@ def spec(
         mixer=SoftmaxAttention(
             heads,
             head_width,
-            position=RelativePositionBias(buckets, max_distance),
+            position=position,
             score_scale=1.0,
             dropout=dropout,
             **biases(False),

@@ -61,6 +61,7 @@ CLASS_OF = {
     "roberta": "Roberta",
     "roberta-prelayernorm": "Roberta",
     "roformer": "RoFormer",
+    "t5": "T5",
     "xlm-roberta": "XLMRoberta",
     "xlm-roberta-xl": "XLMRoberta",
 }

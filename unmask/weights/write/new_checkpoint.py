@@ -195,7 +195,12 @@ def with_tokenizer(config: Mapping[str, Any], tokenizer: Tokenizer, *, multiple:
     family = family_of(config)
     spec = family.read(JsonSettings("the config", config), "published")
     size = -(-tokenizer.vocabulary_size // multiple) * multiple
-    embedding = replace(spec.embedding, vocabulary=size, padding_id=_padding_id(tokenizer))
+    dropout, mask_id = spec.embedding.token_dropout, tokenizer.mask_id
+    if dropout is not None:
+        dropout = None if mask_id is None else replace(dropout, mask_id=mask_id)
+    embedding = replace(
+        spec.embedding, vocabulary=size, padding_id=_padding_id(tokenizer), token_dropout=dropout
+    )
     before, after = family.write(spec), family.write(replace(spec, embedding=embedding))
     return {**config, **{key: value for key, value in after.items() if value != before[key]}}
 
