@@ -150,6 +150,17 @@ def test_every_family_starts_from_its_published_config(name):
     assert checkpoint.unread_config == ()
 
 
+def test_a_token_that_is_dropped_must_be_the_tokenizers_mask():
+    config = {"model_type": "esm", "vocab_size": 80, "pad_token_id": 0, "position_embedding_type": "rotary"}
+    config |= {"token_dropout": True, "architectures": ["EsmForMaskedLM"]}
+    files = {**FILES, "tokenizer_config.json": b'{"tokenizer_class": "BertTokenizer"}'}
+    assert new_checkpoint(config | {"mask_token_id": 4}, files).spec.embedding.token_dropout.mask_id == 4
+    with pytest.raises(
+        InvalidRequest, match="drops the token 7 and the tokenizer masks with 4; set mask_tok"
+    ):
+        new_checkpoint(config | {"mask_token_id": 7}, files)
+
+
 def test_a_padding_id_that_is_not_said_is_the_tokenizers(tmp_path):
     assert "pad_token_id" not in MODERN
     checkpoint = new_checkpoint(MODERN, FILES)

@@ -112,6 +112,7 @@ def new_checkpoint(
     tokenizer = Tokenizer.from_files(tokenizer_files, settings.get_optional("model_type", str))
     spec = _with_padding(spec, tokenizer)
     _check_vocabulary(spec, tokenizer)
+    _check_mask(spec, tokenizer)
     check_written(family, spec, settings.values)
     longest = spec.max_tokens or spec.trained_tokens
     files = files_with_length(tokenizer.files, spec, longest)
@@ -220,6 +221,16 @@ def _with_padding(spec: EncoderSpec, tokenizer: Tokenizer) -> EncoderSpec:
             f"set pad_token_id to {padding_id}"
         )
     return spec
+
+
+def _check_mask(spec: EncoderSpec, tokenizer: Tokenizer) -> None:
+    dropout, mask_id = spec.embedding.token_dropout, tokenizer.mask_id
+    if dropout is not None and dropout.mask_id != mask_id:
+        known = "has no mask token" if mask_id is None else f"masks with {mask_id}"
+        way = "token_dropout to false" if mask_id is None else f"mask_token_id to {mask_id}"
+        raise InvalidRequest(
+            f"the config drops the token {dropout.mask_id} and the tokenizer {known}; set {way}"
+        )
 
 
 def _check_vocabulary(spec: EncoderSpec, tokenizer: Tokenizer) -> None:
