@@ -344,6 +344,7 @@ NORMED_WHOLE = EncoderSpec(
             ),
             feedforward=PlainFeedForward(22, "relu"),
             norm=LayerNorm(1e-12),
+            attention_sum_norm=scale is None,
         )
         for position, norm, scale in (
             (Alibi(), LayerNorm(1e-5), None),

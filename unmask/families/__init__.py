@@ -14,8 +14,9 @@ from unmask.families.electra import ELECTRA
 from unmask.families.esm import ESM
 from unmask.families.eurobert import EUROBERT
 from unmask.families.family import Compat, Family, Published
+from unmask.families.gemma3 import GEMMA3
 from unmask.families.gte import GTE
-from unmask.families.jinabert import JINABERT
+from unmask.families.jinabert import JINABERT, JINABERT_CODE
 from unmask.families.linear import LINEAR
 from unmask.families.longformer import LONGFORMER
 from unmask.families.modernbert import MODERNBERT
@@ -26,10 +27,12 @@ from unmask.families.neobert import NEOBERT
 from unmask.families.nomicbert import NOMICBERT
 from unmask.families.performer import PERFORMER
 from unmask.families.prenorm import MEGATRON_BERT, ROBERTA_PRELAYERNORM, XLM_ROBERTA_XL
+from unmask.families.qwen3 import QWEN3
 from unmask.families.rembert import REMBERT
 from unmask.families.roberta import CAMEMBERT, DATA2VEC_TEXT, ROBERTA, XLM_ROBERTA
 from unmask.families.roformer import ROFORMER
 from unmask.families.t5 import T5
+from unmask.families.ultrabert import ULTRABERT
 
 FAMILIES: tuple[Family, ...] = (
     BERT,
@@ -55,11 +58,15 @@ FAMILIES: tuple[Family, ...] = (
     ESM,
     MOSAICBERT,
     JINABERT,
+    JINABERT_CODE,
     NOMICBERT,
     GTE,
     MODERNBERT,
     NEOBERT,
     EUROBERT,
+    QWEN3,
+    GEMMA3,
+    ULTRABERT,
     PERFORMER,
     LINEAR,
     NATIVE,
@@ -78,8 +85,8 @@ def family_of(config: Mapping[str, object]) -> Family:
         UnknownArchitecture: no family does.
     """
     model_type = config.get("model_type")
-    for family in sorted(FAMILIES, key=lambda family: -len(family.distinguishing_keys)):
-        if model_type in family.model_types and all(mark in config for mark in family.distinguishing_keys):
+    for family in sorted(FAMILIES, key=lambda it: -len(it.distinguishing_text) - len(it.distinguishing_keys)):
+        if family.describes(config):
             return family
     known = ", ".join(dict.fromkeys(name for family in FAMILIES for name in family.model_types))
     if model_type is None:

@@ -100,6 +100,8 @@ class Family:
     """Adds optional parts, other than heads and a pooler, whose tensors a checkpoint has."""
     distinguishing_keys: tuple[str, ...] = ()
     """Keys of config.json that distinguish it from another family with the same ``model_type``."""
+    distinguishing_text: str = ""
+    """What a value of config.json contains and that of another family with those keys does not."""
     other_prefixes: tuple[str, ...] = ()
     """The prefix of older checkpoints, instead of ``prefix``; read, never written."""
     outside_prefix: tuple[str, ...] = ("heads.",)
@@ -115,6 +117,14 @@ class Family:
     Adapters name them."""
     hf_difference: str = ""
     """What ``compat="hf"`` changes; empty if nothing."""
+
+    def describes(self, config: Mapping[str, object]) -> bool:
+        """Whether a config.json is of this family, if it is of none that is distinguished from it."""
+        return (
+            config.get("model_type") in self.model_types
+            and all(key in config for key in self.distinguishing_keys)
+            and (not self.distinguishing_text or self.distinguishing_text in str(dict(config)))
+        )
 
     @property
     def prefixes(self) -> tuple[str, ...]:
@@ -157,8 +167,10 @@ class Family:
         """
         try:
             return self.spec(**read_keys(self.keys, config, compat))
-        except (CorruptCheckpoint, InvalidRequest, UnknownArchitecture) as error:
-            raise type(error)(in_words_of(config.values, str(error))) from None
+        except UnknownArchitecture as error:
+            raise UnknownArchitecture(in_words_of(config.values, str(error))) from None
+        except (CorruptCheckpoint, InvalidRequest) as error:
+            raise CorruptCheckpoint(in_words_of(config.values, str(error))) from None
 
     @cached_property
     def published(self) -> tuple[Published, ...]:

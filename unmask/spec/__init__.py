@@ -49,6 +49,7 @@ from unmask.spec.encoder import (
 )
 from unmask.spec.heads import (
     Classifier,
+    DoubleTransform,
     Head,
     MaskedLM,
     ProblemType,
@@ -85,6 +86,7 @@ __all__ = [
     "Convolution",
     "Dense",
     "Disentangled",
+    "DoubleTransform",
     "Embedding",
     "EncoderSpec",
     "FeedForward",

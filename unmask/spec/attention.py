@@ -132,7 +132,7 @@ class Yarn:
         return 1.0 if self.factor <= 1 else 0.1 * math.log(self.factor) + 1.0
 
     def divided(self, frequencies: NDArray[np.float64], theta: float) -> NDArray[np.float64]:
-        """The angle per position of each pair of features, from that without YaRN."""
+        """The angle per position of each pair of features, (pairs,), from that without YaRN, (pairs,)."""
         width = 2 * len(frequencies)
 
         def pair(turns: float) -> float:

@@ -157,6 +157,7 @@ def _layer(spec: Layer) -> str:
     norm = f"{'pre-norm' if spec.norm_first else 'post-norm'} {describe_norm(spec.norm)}"
     first = "" if spec.attention_norm else " (none before attention)"
     first += ", also of what each part adds" if spec.output_norms else ""
+    first += ", first of attention with its input" if spec.attention_sum_norm else ""
     return f"{_mixer(spec.mixer)}; feed-forward {describe_feedforward(spec.feedforward)}; {norm}{first}"
 
 

@@ -116,11 +116,16 @@ class Layer:
     dropout: float = 0.0
     """Dropout rate of each part's output in training."""
     output_norms: bool = False
+    attention_sum_norm: bool = False
+    """In a post-norm layer: attention adds the norm of the sum of its output and its input, so that the input
+    counts twice (JinaBERT v2 for code)."""
 
     def __post_init__(self) -> None:
         require_share("layer dropout", self.dropout)
         if self.output_norms and not self.norm_first:
             raise InvalidRequest("output_norms=True has a meaning only with norm_first=True")
+        if self.attention_sum_norm and self.norm_first:
+            raise InvalidRequest("attention_sum_norm=True has a meaning only with norm_first=False")
         if not self.norm_first and not self.attention_norm:
             raise InvalidRequest("attention_norm=False has a meaning only with norm_first=True")
 

@@ -6,6 +6,7 @@ from typing import assert_never
 
 from unmask.spec import (
     Disentangled,
+    DoubleTransform,
     Embedding,
     EncoderSpec,
     FeedForward,
@@ -105,8 +106,9 @@ def _layer(spec: Layer, width: int) -> Shapes:
     yield from _under("attention_norm", _norm(spec.norm if spec.attention_norm else None, width))
     yield from _under("feedforward", _feedforward(spec.feedforward, width))
     yield from _under("feedforward_norm", _norm(spec.norm, width))
-    if spec.output_norms:
+    if spec.output_norms or spec.attention_sum_norm:
         yield from _under("attention_output_norm", _norm(spec.norm, width))
+    if spec.output_norms:
         yield from _under("feedforward_output_norm", _norm(spec.norm, width))
 
 
@@ -156,7 +158,7 @@ def _feedforward(spec: FeedForward, width: int) -> Shapes:
 
 def _head(head: Head, spec: EncoderSpec) -> Shapes:
     transform, width = head.transform, spec.width
-    after = transform.width if isinstance(transform, Transform) else width
+    after = transform.width if isinstance(transform, Transform | DoubleTransform) else width
     if isinstance(head, MaskedLM):
         vocabulary = spec.embedding.vocabulary
         if head.bias:
@@ -170,11 +172,14 @@ def _head(head: Head, spec: EncoderSpec) -> Shapes:
         yield from _under("out", _linear(after, head.classes, head.bias))
 
 
-def _transform(spec: Transform | ResidualTransform | None, width: int) -> Shapes:
+def _transform(spec: Transform | DoubleTransform | ResidualTransform | None, width: int) -> Shapes:
     match spec:
         case Transform():
             yield from _under("dense", _linear(width, spec.width, spec.bias))
             yield from _under("norm", _norm(spec.norm, spec.width))
+        case DoubleTransform():
+            yield from _under("inner", _linear(width, spec.inner, spec.bias))
+            yield from _under("outer", _linear(spec.inner, spec.width, spec.bias))
         case ResidualTransform():
             yield from _under("inner", _linear(width, spec.width))
             yield from _under("outer", _linear(spec.width, width))

@@ -26,7 +26,6 @@ from unmask.spec import (
     AttentionPattern,
     Disentangled,
     NoPosition,
-    QueryKeyNorm,
     RelativePositionBias,
     Rotary,
     SlidingWindowGlobal,
@@ -211,12 +210,11 @@ class SoftmaxMixer(nn.Module):
     def normalized(self, q_THK: Tensor, k_TGK: Tensor) -> tuple[Tensor, Tensor]:
         """Queries and keys after their norms, and queries times `SoftmaxAttention.query_factor`."""
         spec = self.spec
-        match spec.query_key_norm:
-            case QueryKeyNorm(over="head"):
-                q_THK, k_TGK = self.query_norm(q_THK), self.key_norm(k_TGK)
-            case QueryKeyNorm():
-                q_THK = self.query_norm(q_THK.flatten(-2)).unflatten(-1, q_THK.shape[-2:])
-                k_TGK = self.key_norm(k_TGK.flatten(-2)).unflatten(-1, k_TGK.shape[-2:])
+        if spec.query_key_norm is not None and spec.query_key_norm.over == "all":
+            q_THK = self.query_norm(q_THK.flatten(-2)).unflatten(-1, q_THK.shape[-2:])
+            k_TGK = self.key_norm(k_TGK.flatten(-2)).unflatten(-1, k_TGK.shape[-2:])
+        else:
+            q_THK, k_TGK = self.query_norm(q_THK), self.key_norm(k_TGK)
         return (q_THK if spec.score_scale is None else q_THK * spec.query_factor), k_TGK
 
     def for_every_head(self, x_TGK: Tensor) -> Tensor:

@@ -62,6 +62,8 @@ class LeanBlock:
         else:
             self.out = _plus(mixer.out)
             self.feedforward = _network(block.feedforward)
+        if block.attention_sum_norm:
+            self.out = _plus_norm_of_sum(self.out, block.attention_output_norm)
 
     def __call__(self, x_TD: Tensor, attend: "Attend") -> Tensor:
         """Shape (T, D) in and out; ``attend`` is what the plan of its batch gives."""
@@ -221,6 +223,11 @@ def _plus(linear: nn.Module) -> ResidualStep:
 def _plus_normed(step: Step, norm: nn.Module) -> ResidualStep:
     """The norm of a step, with its residual."""
     return lambda x, residual: residual + norm(step(x))
+
+
+def _plus_norm_of_sum(summed: ResidualStep, norm: nn.Module) -> ResidualStep:
+    """The norm of a step with its residual, and the residual once more."""
+    return lambda x, residual: residual + norm(summed(x, residual))
 
 
 def _times(linear: PackedLinear) -> Callable[[Tensor, Tensor], Tensor]:

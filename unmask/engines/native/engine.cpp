@@ -823,7 +823,7 @@ struct NativeLayer {
     int32_t distances;     // the table of terms by distance, or -1
     int32_t parts;         // terms of a score: 1, and for disentangled positions those by distance
     int32_t heads_normed;  // heads of queries that share a norm: 0 none, 1, or all
-    int32_t output_norms;  // pre-norm: what attention and feed-forward add is normalized
+    int32_t output_norms;  // 1: what attention and feed-forward add is normalized; 2: what attention adds, with its input
 };
 
 struct NativeEmbedding {
@@ -1747,8 +1747,8 @@ struct Worker {
         project(index, row, rows);
     }
 
-    // Add a linear layer of an operand to the states, or the norm of it.
-    void add_linear(const Linear& weight, const void* from, int ldf, const Norm& norm, bool normed, int row, int rows) {
+    // Add a linear layer of an operand to the states, or (normed: 1) the norm of it, or (2) of its sum with the states.
+    void add_linear(const Linear& weight, const void* from, int ldf, const Norm& norm, int normed, int row, int rows) {
         if (!normed) {
             linear<PRECISION, ADD>(weight, from, ldf, scale, rows, piece.x(row), piece.wide(), 0, nullptr, 0, nullptr, scratch,
                                    sharing);
@@ -1759,6 +1759,8 @@ struct Worker {
         linear<PRECISION, SET>(weight, from, ldf, scale, rows, added, wide, 0, nullptr, 0, nullptr, scratch, sharing);
         for (int i = 0; i < rows; i++) {
             float *y = added + (size_t)i * wide, *x = piece.x(row + i);
+            if (normed == 2)
+                for (int k = 0; k < width; k += LANES) store(y + k, load(y + k) + load(x + k));
             normalize(norm, y, y, width);
             for (int k = 0; k < width; k += LANES) store(x + k, load(x + k) + load(y + k));
         }
@@ -1829,7 +1831,7 @@ struct Worker {
                 to_operand<PRECISION>(inner + (size_t)i * wide, wide, (char*)next + (size_t)i * wide, scale + i,
                                       largest(load(kept)) + sum(load(kept + LANES)));
             }
-        add_linear(weights.outer, next, wide, weights.feedforward_output_norm, spec.output_norms, row, rows);
+        add_linear(weights.outer, next, wide, weights.feedforward_output_norm, spec.output_norms == 1, row, rows);
     }
 
     static constexpr int HALVES_FROM = 96;  // tokens of a sequence from which attention in bfloat16 is faster

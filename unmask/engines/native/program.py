@@ -218,7 +218,7 @@ class NativeLayers:
             distances=self._tables.distances_of(mixer),
             parts=mixer.position.term_count if isinstance(mixer.position, Disentangled) else 1,
             heads_normed=_heads_normed(mixer),
-            output_norms=spec.output_norms,
+            output_norms=1 if spec.output_norms else 2 * spec.attention_sum_norm,
         )
 
     def _embedding(self, *, half: bool) -> interface.Embedding:
@@ -291,9 +291,12 @@ class NativeLayers:
         if mixer.query_key_norm is not None:
             weights.query_norm = self._score_norm(mixer, 0, f"{prefix}.attention.query_norm", alive)
             weights.key_norm = self._score_norm(mixer, 1, f"{prefix}.attention.key_norm", alive)
-        if layer.output_norms:
-            for part in ("attention_output", "feedforward_output"):
-                setattr(weights, f"{part}_norm", self._norm(layer.norm, f"{prefix}.{part}_norm", alive))
+        for part, normed in (
+            ("attention_output_norm", layer.output_norms or layer.attention_sum_norm),
+            ("feedforward_output_norm", layer.output_norms),
+        ):
+            if normed:
+                setattr(weights, part, self._norm(layer.norm, f"{prefix}.{part}", alive))
         if isinstance(mixer.position, Disentangled):
             tables = projected(mixer, mixer.position, self._weights, prefix)
             weights.distance_rows = 2 * mixer.position.span

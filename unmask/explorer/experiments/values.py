@@ -165,6 +165,9 @@ def _update(recorded: RecordedText, layer: int, query: int) -> _Update:
         feedforward = by(block.feedforward, by(block.feedforward_norm, between))
         feedforward = by(block.feedforward_output_norm, feedforward)
         return _Update(before, attention, between, feedforward, between + feedforward)
+    if block.attention_sum_norm:
+        attention = by(block.attention_output_norm, between)
+        between = before + attention
     between = by(block.attention_norm, between)
     feedforward = by(block.feedforward, between)
     return _Update(before, attention, between, feedforward, by(block.feedforward_norm, between + feedforward))

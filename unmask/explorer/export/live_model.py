@@ -152,7 +152,7 @@ def _unsupported_layer(layer: Layer) -> str | None:
         "its queries and keys are normalized": mixer.query_key_norm is not None,
         "its scores are not divided by the root of a head's width": mixer.score_scale is not None,
         "its positions are stretched by YaRN": stretched,
-        "what its layers add is normalized": layer.output_norms,
+        "what its layers add is normalized": layer.output_norms or layer.attention_sum_norm,
         "its norms multiply by 1 plus their weights": isinstance(layer.norm, RMSNorm) and layer.norm.one_plus,
     }
     return next((reason for reason, holds in reasons.items() if holds), None)

@@ -9,6 +9,7 @@ from unmask.spec import (
     CheckpointOutput,
     Classifier,
     Disentangled,
+    DoubleTransform,
     EncoderSpec,
     GatedFeedForward,
     Layer,
@@ -54,6 +55,7 @@ READS: dict[Reads, str] = {
     "first": "first token",
     "mean": "mean over tokens",
     "tokens": "every token",
+    "last": "last token",
     "tokens_and_first": "every token plus the first",
     "late": "every token, mean of their logits",
 }
@@ -183,6 +185,8 @@ def _block(spec: EncoderSpec, numbers: tuple[int, ...]) -> Block:
 def _notes(spec: EncoderSpec, numbers: tuple[int, ...]) -> Iterator[str]:
     if spec.layers[numbers[0]].output_norms:
         yield "what each part adds is normalized too"
+    if spec.layers[numbers[0]].attention_sum_norm:
+        yield "attention adds the norm of its output plus its input"
     if spec.sharing is not None:
         sets = max(spec.sharing) + 1
         yield "all layers share one set of weights" if sets == 1 else f"layers share {sets} sets of weights"
@@ -284,6 +288,9 @@ def _heads(spec: EncoderSpec) -> Iterator[Part]:
         if isinstance(head.transform, Transform):
             norm = ", norm" if head.transform.norm is not None else ""
             lines.append(f"dense {head.transform.width:,}, {ACTIVATIONS[head.transform.activation]}{norm}")
+        elif isinstance(head.transform, DoubleTransform):
+            widths = f"{head.transform.inner:,} and {head.transform.width:,}"
+            lines.append(f"dense {widths}, {ACTIVATIONS[head.transform.activation]}")
         elif isinstance(head.transform, ResidualTransform):
             lines.append(f"feed-forward of width {head.transform.width:,}, norm")
         details = details.removesuffix(")")
