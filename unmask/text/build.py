@@ -25,6 +25,7 @@ from unmask.text.subwords import (
     BIG_BIRD,
     CAMEMBERT,
     DEBERTA_V2,
+    T5,
     XLM_ROBERTA,
     Layout,
     byte_pair,
@@ -69,7 +70,7 @@ CLASS_OF = {
 
 BYTE_PAIR_NAMES = {"Roberta": ANGLES, "Longformer": ANGLES, "Deberta": BRACKETS}
 SENTENCE_PIECE_LAYOUTS: Mapping[str, Mapping[str, Layout]] = {
-    "spiece.model": {"Albert": ALBERT, "BigBird": BIG_BIRD},
+    "spiece.model": {"Albert": ALBERT, "BigBird": BIG_BIRD, "T5": T5},
     "spm.model": {"DebertaV2": DEBERTA_V2},
     "sentencepiece.bpe.model": {"XLMRoberta": XLM_ROBERTA, "Camembert": CAMEMBERT},
 }

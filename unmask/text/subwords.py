@@ -2,7 +2,7 @@
 
 BERT's tokenizer is built from its vocabulary alone, as is ESM's; GPT-2's byte-level BPE from vocab.json and
 merges.txt, as RoBERTa, Longformer and DeBERTa (v1) use it; SentencePiece models (Kudo & Richardson 2018) are
-those of ALBERT, BigBird, DeBERTa v2 and v3, XLM-R and CamemBERT. Their text is split by the `tokenizers`
+those of ALBERT, BigBird, DeBERTa v2 and v3, T5, XLM-R and CamemBERT. Their text is split by the `tokenizers`
 package, which implements the algorithm and gives character offsets; the `sentencepiece` package only supplies
 the format of the file. The model file determines normalization, spaces and byte fallback; the family
 determines the preprocessing before them.
@@ -159,6 +159,8 @@ class Layout:
     """The mask token includes the space before it."""
     lowercase: bool = False
     """Text is lower-cased unless a config says otherwise."""
+    sentinels: bool = False
+    """Behind the model's pieces come ``<extra_id_99>`` to ``<extra_id_0>``, or as many as a config says."""
     cleans: bool = False
     """ALBERT's preprocessing: quotes, accents, and no piece that ends in a digit and a comma."""
 
@@ -179,6 +181,7 @@ CAMEMBERT = Layout(
     segments=False,
     mask_takes_space=True,
 )
+T5 = Layout({"unk": "<unk>", "sep": "</s>", "pad": "<pad>"}, segments=False, sentinels=True)
 
 
 def sentence_piece(content: bytes, name: str, config: JsonSettings, layout: Layout) -> tokenizers.Tokenizer:
@@ -220,6 +223,11 @@ def sentence_piece(content: bytes, name: str, config: JsonSettings, layout: Layo
     splits.append(pre_tokenizers.Metaspace(SPACE, prepend_scheme=scheme, split=not whole))
     engine.pre_tokenizer = pre_tokenizers.Sequence(splits)
     engine.decoder = decoders.Metaspace(SPACE, prepend_scheme=scheme)
+    if layout.sentinels:
+        count = config.get("extra_ids", 100)
+        engine.add_special_tokens(
+            [AddedToken(f"<extra_id_{number}>", special=True) for number in reversed(range(count))]
+        )
     # The model itself never recognizes a control token in text; as an added token it is the caller's.
     ordinary = proto.pieces[layout.dropped :]
     engine.add_special_tokens(
