@@ -18,7 +18,7 @@ from unmask.text import PackedBatch, Tokenizer
 from unmask.weights import Source, read_checkpoint
 from unmask.weights.build import build
 
-PIECES = ["<cls>", "<pad>", "<eos>", "<unk>", *"LAGVSERTIDPKQNFYMHWCXBUZO.-", "<null_1>", "<mask>"]
+PIECES = ["<cls>", "<pad>", "<eos>", "<unk>", *"LAGVSERTIDPKQNFYMHWCXBUZO.-", "GA", "<null_1>", "<mask>"]
 MASK = PIECES.index("<mask>")
 SIZES = {
     "vocab_size": len(PIECES),
@@ -31,16 +31,20 @@ SIZES = {
     "mask_token_id": MASK,
     "token_dropout": True,
 }
-TEXTS = ["MKTAYIAKQR", "M K T<mask>", "mkt Z@@G.-", "<mask>", "  L\tA\n", "MKé<null_1>W<eos>A"]
+TEXTS = ["MKTAYIAKQR", "MGAGK", "M K T<mask>", "mkt Z@@G.-", "<mask>", "  L\tA\n", "MKé<null_1>W<eos>A"]
+
+
+def write(tmp_path, **changes):
+    torch.manual_seed(3)
+    model = transformers.EsmForMaskedLM(transformers.EsmConfig(**SIZES | changes)).eval()
+    model.save_pretrained(tmp_path)
+    (tmp_path / "vocab.txt").write_text("\n".join(PIECES))
+    return tmp_path
 
 
 @pytest.fixture
 def folder(tmp_path):
-    torch.manual_seed(3)
-    model = transformers.EsmForMaskedLM(transformers.EsmConfig(**SIZES)).eval()
-    model.save_pretrained(tmp_path)
-    (tmp_path / "vocab.txt").write_text("\n".join(PIECES))
-    return tmp_path
+    return write(tmp_path)
 
 
 def test_residues_are_read_as_by_transformers(folder):
@@ -72,7 +76,10 @@ def test_a_protein_with_a_gap_is_filled_as_by_transformers(folder):
     )
 
 
-def test_every_engine_scales_by_the_text_that_a_mask_token_is_in(folder):
+@pytest.mark.parametrize("positions", ["rotary", "absolute"])
+@pytest.mark.parametrize("padding", [MASK, 5])
+def test_every_engine_scales_by_the_text_that_a_mask_token_is_in(positions, padding, tmp_path):
+    folder = write(tmp_path, position_embedding_type=positions)
     texts = [[0, 4, MASK, 6, 2], [0, MASK, MASK, 5, 2, 9, 8, 2], [0, 7, 2], [MASK, MASK]]
     checkpoint = read_checkpoint(Source(folder, "tiny"))
     theirs = transformers.EsmModel.from_pretrained(folder, dtype=torch.float64).eval()
@@ -84,13 +91,15 @@ def test_every_engine_scales_by_the_text_that_a_mask_token_is_in(folder):
         encoder = build(checkpoint, dtype="float32")
         assert encoder.encode(PackedBatch.of_ids(texts)).isfinite().all()
         longest = max(map(len, texts))
-        ids_BN = torch.tensor([ids + [MASK] * (longest - len(ids)) for ids in texts[:3]])
+        ids_BN = torch.tensor([ids + [padding] * (longest - len(ids)) for ids in texts[:3]])
         mask_BN = torch.tensor([[place < len(ids) for place in range(longest)] for ids in texts[:3]])
         module = PaddedEncoder(encoder, None, outputs=("last_hidden_state",), role=None, longest=longest)
         (states_BND,) = module(ids_BN, mask_BN.long(), torch.zeros_like(ids_BN))
         torch.testing.assert_close(states_BND[mask_BN].double(), expected_TD, rtol=0, atol=1e-5)
         fast = optimize_for_inference(encoder, "float32")
         torch.testing.assert_close(fast.encode(batch).double(), expected_TD, rtol=0, atol=1e-5)
+        alone_TD = fast.encode(PackedBatch.of_ids(texts[:1])).double()
+        torch.testing.assert_close(alone_TD, expected_TD[: len(texts[0])], rtol=0, atol=1e-5)
 
 
 def test_mask_tokens_scale_only_their_own_text(folder):
