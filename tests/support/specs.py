@@ -290,7 +290,7 @@ SPECS["tasks"] = TASKS
 
 RESIDUES = replace(
     ROTARY_WINDOWS,
-    embedding=Embedding(VOCABULARY, width=20, norm=LayerNorm(1e-5), token_dropout=TokenDropout(7)),
+    embedding=Embedding(VOCABULARY, width=20, norm=LayerNorm(1e-5), token_dropout=TokenDropout(4)),
     layers=(
         replace(POST_NORM.layers[0], mixer=SoftmaxAttention(5, 4, position=Rotary(9.0)), norm_first=True),
     )

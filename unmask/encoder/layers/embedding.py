@@ -34,9 +34,14 @@ class EmbeddingLayer(nn.Module):
         scale_T1 = None
         if self.spec.token_dropout is not None:
             sequence_T = torch.from_numpy(layout.sequence_of_T).to(ids_T.device)
-            tokens_S = torch.from_numpy(layout.lengths).to(ids_T.device)
             kept_T = ids_T != self.spec.token_dropout.mask_id
-            kept_S = torch.zeros_like(tokens_S).index_add_(0, sequence_T, kept_T.to(tokens_S.dtype))
+            read_T = torch.ones_like(ids_T)
+            if layout.unattended_T is not None:  # to the other tokens of their sequence they are absent
+                read_T -= torch.from_numpy(layout.unattended_T).to(read_T)
+            tokens_S, kept_S = (
+                ids_T.new_zeros(layout.sequence_count).index_add_(0, sequence_T, counted_T)
+                for counted_T in (read_T, read_T * kept_T)
+            )
             scale_T1 = self.word_scale(kept_T, kept_S[sequence_T], tokens_S[sequence_T])
         return self.at(ids_T, segments_T, self.places(ids_T, layout), scale_T1)
 
