@@ -26,9 +26,11 @@ TABLE = {
     "andreasmadsen/efficient_mlm_m0.40": (355_361_792, 354_312_192, 355_414_105),
     "UFNLP/gatortron-base": (355_267_584, 354_217_984, None),
     "facebook/data2vec-text-base": (124_645_632, 124_055_040, 124_697_433),
+    "nghuyong/ernie-2.0-base-en": (109_483_776, 108_893_184, 109_515_834),
     "nghuyong/ernie-3.0-base-zh": (117_944_832, 117_354_240, 117_986_368),
     "junnyu/roformer_chinese_base": (123_555_840 - 1536 * 64, None, 124_197_968 - 1536 * 64),
     "google/rembert": (575_920_384, 574_592_128, 993_263_548),
+    "facebook/esm1b_t33_650M_UR50S": (652_355_840, 650_716_160, 652_358_433),
     "facebook/esm2_t6_8M_UR50D": (7_511_680, 7_408_960, 7_512_353),
     "facebook/esm2_t12_35M_UR50D": (33_500_160, 33_269_280, 33_501_153),
     "facebook/esm2_t30_150M_UR50D": (148_138_240, 147_728_000, 148_139_553),
@@ -116,6 +118,8 @@ SETTINGS = {
     "andreasmadsen/efficient_mlm_m0.40": (*ROBERTA, 16),
     "UFNLP/gatortron-base": (SMALL_EPS, "gelu", 512, 50176, 0, 16),
     "facebook/data2vec-text-base": (*ROBERTA, 12),
+    "nghuyong/ernie-2.0-base-en": (ROBERTA_EPS, "gelu", 512, 30522, 0, 12),
+    "facebook/esm1b_t33_650M_UR50S": (1e-5, "gelu", 1026, 33, 1, 20),
     "nghuyong/ernie-3.0-base-zh": (ROBERTA_EPS, "gelu", 2048, 40000, 0, 12),
     "junnyu/roformer_chinese_base": (SMALL_EPS, "gelu", 1536, 50000, 0, 12),
     "junnyu/roformer_chinese_char_small": (SMALL_EPS, "gelu", 512, 12000, 0, 6),
@@ -191,7 +195,7 @@ def test_settings_that_change_no_count(name):
     (activation,) = {layer.feedforward.activation for layer in spec.layers}
     (heads,) = {layer.mixer.heads for layer in spec.layers}
     assert (norm, activation, rows, spec.embedding.vocabulary, padding, heads) == SETTINGS[name]
-    assert positions is None or positions.offset == (padding + 1 if rows in (514, 4098) else 0)
+    assert positions is None or positions.offset == (padding + 1 if rows in (514, 1026, 4098) else 0)
 
 
 def test_every_row_is_in_the_registry():

@@ -143,13 +143,13 @@ ERNIE = Family(
     spec=ernie_spec,
     prefix="ernie.",
     heads=HEADS,
-    releases=(Release("nghuyong/ernie-3.0-base-zh", paper="Sun et al. 2021"),),
-    released={
-        "layer_norm_eps": 1e-5,
-        "max_position_embeddings": 2048,
-        "task_type_vocab_size": 3,
-        "type_vocab_size": 4,
-        "use_task_id": True,
-        "vocab_size": 40000,
-    },
+    releases=(
+        Release("nghuyong/ernie-2.0-base-en", paper="Sun et al. 2020"),
+        Release(
+            "nghuyong/ernie-3.0-base-zh",
+            {"max_position_embeddings": 2048, "use_task_id": True, "vocab_size": 40000},
+            "Sun et al. 2021",
+        ),
+    ),
+    released={"layer_norm_eps": 1e-5, "type_vocab_size": 4},
 )

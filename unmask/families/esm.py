@@ -155,25 +155,27 @@ HEADS = (
 )
 
 
-def _size(name: str, layers: int, width: int, heads: int = 20) -> Release:
-    return Release(
-        f"facebook/esm2_{name}_UR50D",
-        {
-            "num_hidden_layers": layers,
-            "hidden_size": width,
-            "num_attention_heads": heads,
-            "intermediate_size": 4 * width,
-        },
-    )
+def _sizes(layers: int, width: int, heads: int = 20) -> Mapping[str, Any]:
+    return {
+        "num_hidden_layers": layers,
+        "hidden_size": width,
+        "num_attention_heads": heads,
+        "intermediate_size": 4 * width,
+    }
 
 
 PUBLISHED = (
-    _size("t6_8M", 6, 320),
-    _size("t12_35M", 12, 480),
-    _size("t30_150M", 30, 640),
-    _size("t33_650M", 33, 1280),
-    _size("t36_3B", 36, 2560, 40),
-    _size("t48_15B", 48, 5120, 40),
+    Release("facebook/esm2_t6_8M_UR50D", _sizes(6, 320)),
+    Release("facebook/esm2_t12_35M_UR50D", _sizes(12, 480)),
+    Release("facebook/esm2_t30_150M_UR50D", _sizes(30, 640)),
+    Release("facebook/esm2_t33_650M_UR50D", _sizes(33, 1280)),
+    Release("facebook/esm2_t36_3B_UR50D", _sizes(36, 2560, 40)),
+    Release("facebook/esm2_t48_15B_UR50D", _sizes(48, 5120, 40)),
+    Release(
+        "facebook/esm1b_t33_650M_UR50S",
+        {**_sizes(33, 1280), "emb_layer_norm_before": True, "position_embedding_type": "absolute"},
+        "Rives et al. 2021",
+    ),
 )
 
 ESM = Family(
