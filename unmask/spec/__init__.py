@@ -44,6 +44,7 @@ from unmask.spec.encoder import (
     LearnedPositions,
     Pooler,
     Projection,
+    TokenDropout,
     check_shared_query,
 )
 from unmask.spec.heads import (
@@ -123,6 +124,7 @@ __all__ = [
     "SoftmaxAttention",
     "SparseVector",
     "TextKind",
+    "TokenDropout",
     "Transform",
     "UnitLength",
     "UnknownOutput",
