@@ -30,6 +30,7 @@ LengthsOption = Annotated[list[str] | None, listed("lengths in tokens", "--lengt
 TextsOption = Annotated[
     Path | None, Parameter(help="a file with one text per line; default: synthetic texts")
 ]
+CountOption = Annotated[int, Parameter(help="number of texts")]
 RenameOption = Annotated[
     str | None,
     Parameter(
