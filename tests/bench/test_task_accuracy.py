@@ -209,6 +209,7 @@ def test_the_command_ends_with_an_error_after_the_report(monkeypatch, folder, tm
     assert "for a model card: bfloat16" in done.out
     report = json.loads(out.read_text())
     assert report["protocol"] == "task accuracy"
+    assert report["rows"][1]["change_interval"] == {"low": -1, "high": -1}
     assert report["card"][0].startswith("bfloat16 compared with float32 on 30 texts of right.jsonl")
 
 
