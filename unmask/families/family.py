@@ -37,6 +37,8 @@ class Published:
     """The paper that describes it, as authors and year."""
     pretraining: EncoderSpec | None = None
     """The encoder with the heads it was pretrained with."""
+    use: str = ""
+    """What it was trained for; empty for an encoder that is fine-tuned before it is used."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,14 @@ class Release:
     license: str | None = None
     roles: tuple[str, ...] | None = None
     """Roles of the heads it was pretrained with; empty if unknown."""
+    use: str = ""
+    """What it was trained for, see `Published.use`."""
+
+
+SEARCH = "search"
+SEARCH_LANGUAGES = "search in many languages"
+LATE = "search with one vector for each token"
+"""What several families' releases are trained for."""
 
 
 def number_of_layer(spec: EncoderSpec, weights: int) -> str:
@@ -171,6 +181,7 @@ class Family:
             release.license or self.license,
             release.paper or self.paper,
             pretrained(encoder, self.heads, *roles) if roles else None,
+            release.use,
         )
 
     def from_config(self, **keys: Any) -> EncoderSpec:
@@ -213,6 +224,9 @@ def architectures(stem: str, spec: EncoderSpec, classes: Mapping[frozenset[str],
 
 __all__ = [
     "CLASSES",
+    "LATE",
+    "SEARCH",
+    "SEARCH_LANGUAGES",
     "CheckpointInfo",
     "Compat",
     "Family",

@@ -10,7 +10,7 @@ from typing import Any
 
 from unmask.base.json_settings import JsonSettings
 from unmask.families.common import ACTIVATIONS, activation_of, biases, head_width_of, post_norm_encoder
-from unmask.families.family import Family, Release
+from unmask.families.family import SEARCH, Family, Release
 from unmask.families.heads import POOLED_OR_TOKENS, masked_words
 from unmask.families.rope import read_rope, rotary_of, write_rope
 from unmask.spec import Activation, EncoderSpec, GatedFeedForward, Rotary, SoftmaxAttention
@@ -151,7 +151,7 @@ HEADS = (
     POOLED_OR_TOKENS,
 )
 
-PUBLISHED = (Release("nomic-ai/nomic-embed-text-v1.5", roles=()),)
+PUBLISHED = (Release("nomic-ai/nomic-embed-text-v1.5", roles=(), use=SEARCH),)
 
 NOMICBERT = Family(
     name="nomicbert",

@@ -12,7 +12,7 @@ from unmask.errors import CorruptCheckpoint
 from unmask.families.bert import KEYS as BERT_KEYS
 from unmask.families.bert import spec as bert_spec
 from unmask.families.common import ENCODER_ROWS, LARGE, with_decoder
-from unmask.families.family import Family, Release
+from unmask.families.family import SEARCH_LANGUAGES, Family, Release
 from unmask.families.heads import CHOICE, DENSE_OR_TOKENS, SPAN, masked_words
 from unmask.spec import EncoderSpec, LearnedPositions
 from unmask.spec.config_keys import changed
@@ -78,13 +78,23 @@ ROBERTA = _family(
     Release("distilbert/distilroberta-base", {"num_hidden_layers": 6}, "Sanh et al. 2019", "Apache-2.0"),
 )
 
+_WORDS = {"vocab_size": 250_002}
+
+
+def _search(name: str, paper: str, **config: Any) -> Release:
+    return Release(name, _WORDS | config, paper, roles=(), use=SEARCH_LANGUAGES)
+
+
 XLM_ROBERTA = _family(
     "xlm_roberta",
     "xlm-roberta",
     "XLMRoberta",
     "Conneau et al. 2020",
-    Release("FacebookAI/xlm-roberta-base", {"vocab_size": 250002}),
-    Release("FacebookAI/xlm-roberta-large", {"vocab_size": 250002, **LARGE}),
+    Release("FacebookAI/xlm-roberta-base", _WORDS),
+    Release("FacebookAI/xlm-roberta-large", _WORDS | LARGE),
+    _search("intfloat/multilingual-e5-base", "Wang et al. 2024"),
+    _search("intfloat/multilingual-e5-large", "Wang et al. 2024", **LARGE),
+    _search("BAAI/bge-m3", "Chen et al. 2024", max_position_embeddings=8194, **LARGE),
 )
 
 CAMEMBERT = _family(
