@@ -45,12 +45,13 @@ def convert(
 
     Pickled weights are copied as they are, without running any code in the pickle.
     """
+    from unmask.weights.heads.embedding_head import pickled_token_layers
     from unmask.weights.tensors import only_pickled
 
     if shard_megabytes is not None and shard_megabytes < 1:
         raise InvalidRequest(f"--shard-megabytes is {shard_megabytes}; it must be at least 1")
 
-    if only_pickled(Path(source)):
+    if only_pickled(Path(source)) or pickled_token_layers(Path(source)):
         from unmask.weights.write.convert import convert_pickled
 
         if dtype is not None or shard_megabytes is not None or ignore_tensor:

@@ -26,7 +26,7 @@ from unmask.spec.config import WITHOUT_EFFECT
 from unmask.text.build import SENTENCE_PIECE_LAYOUTS
 from unmask.text.special import SpecialTokens
 from unmask.text.tokenizer import TOKENIZER_FILES, Tokenizer
-from unmask.weights.heads.embedding_head import EMBEDDING_FILES, read_output
+from unmask.weights.heads.embedding_head import EMBEDDING_FILES, TokenLayers, read_output, read_token_layers
 from unmask.weights.heads.sentence_modules import STANFORD_TENSOR, StoredOutput, modules_of, output_tensors
 from unmask.weights.heads.sparse_files import encoder_folder, query_weights
 from unmask.weights.read.find import Source
@@ -99,6 +99,15 @@ class Checkpoint:
         """With a tokenizer for which special tokens typed in a text are their ids, or text."""
         stored = self.stored_tokenizer
         return self if stored is None else replace(self, stored_tokenizer=stored.reading(special_tokens))
+
+    def token_layers(self) -> TokenLayers:
+        """BGE-M3's layers of words and tokens, read from its folder.
+
+        Raises:
+            InvalidRequest: the folder has none.
+            CheckpointError: they cannot be read.
+        """
+        return read_token_layers(self.source.folder, self.spec.width, self.source.name)
 
     @property
     def tokenizer(self) -> Tokenizer:
