@@ -24,7 +24,7 @@ from unmask.families.native import NATIVE
 from unmask.families.neobert import NEOBERT
 from unmask.families.nomicbert import NOMICBERT
 from unmask.families.performer import PERFORMER
-from unmask.families.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
+from unmask.families.roberta import CAMEMBERT, JINA_V3, ROBERTA, XLM_ROBERTA
 
 FAMILIES: tuple[Family, ...] = (
     BERT,
@@ -43,6 +43,7 @@ FAMILIES: tuple[Family, ...] = (
     JINABERT,
     NOMICBERT,
     GTE,
+    JINA_V3,
     MODERNBERT,
     NEOBERT,
     EUROBERT,
@@ -64,8 +65,12 @@ def family_of(config: Mapping[str, object]) -> Family:
         UnknownArchitecture: no family does.
     """
     model_type = config.get("model_type")
-    for family in sorted(FAMILIES, key=lambda family: -len(family.distinguishing_keys)):
-        if model_type in family.model_types and all(mark in config for mark in family.distinguishing_keys):
+    # Those that ask for more of a config first.
+    ordered = sorted(
+        FAMILIES, key=lambda family: -len(family.distinguishing_keys) - len(family.distinguishing_values)
+    )
+    for family in ordered:
+        if family.claims(config):
             return family
     known = ", ".join(dict.fromkeys(name for family in FAMILIES for name in family.model_types))
     if model_type is None:

@@ -110,6 +110,8 @@ class Family:
     """Adds optional parts, other than heads and a pooler, whose tensors a checkpoint has."""
     distinguishing_keys: tuple[str, ...] = ()
     """Keys of config.json that distinguish it from another family with the same ``model_type``."""
+    distinguishing_values: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """By ``model_type``: values of config.json that distinguish it from another family with that type."""
     other_prefixes: tuple[str, ...] = ()
     """The prefix of older checkpoints, instead of ``prefix``; read, never written."""
     outside_prefix: tuple[str, ...] = ("heads.",)
@@ -125,6 +127,16 @@ class Family:
     Adapters name them."""
     hf_difference: str = ""
     """What ``compat="hf"`` changes; empty if nothing."""
+
+    def claims(self, config: Mapping[str, Any]) -> bool:
+        """Whether its checkpoints have this config.json."""
+        model_type = config.get("model_type")
+        values = self.distinguishing_values.get(str(model_type), {})
+        return (
+            model_type in self.model_types
+            and all(key in config for key in self.distinguishing_keys)
+            and all(config.get(key) == value for key, value in values.items())
+        )
 
     @property
     def prefixes(self) -> tuple[str, ...]:

@@ -663,30 +663,17 @@ class Model:
         return self._run(ready, tokens_per_pass=tokens_per_pass, progress=progress)
 
     @one_or_many
-    def embed_all(
-        self,
-        texts: Texts,
-        *,
-        truncation: Truncation = "error",
-        tokens_per_pass: int = TOKENS_PER_PASS,
-        progress: Progress | None = None,
-    ) -> list[EveryOutput]:
+    def embed_all(self, texts: Texts, *, truncation: Truncation = "error") -> list[EveryOutput]:
         """One vector, weights of words and one vector for each token, of one pass of the encoder (BGE-M3).
 
-        Args:
-            texts: one text or several.
-            truncation: see `Model.tokenize`.
-            tokens_per_pass: the maximum number of tokens per forward pass.
-            progress: called with (texts done, texts in all).
+        ``texts`` are one or several, and ``truncation`` is that of `Model.tokenize`.
 
         Raises:
             TextError: a text is empty, too long, or not Unicode text.
             InvalidRequest: the checkpoint has no layers for words and tokens.
             CheckpointError: these layers cannot be read.
-            NonFiniteResult: a hidden state is infinity or NaN.
         """
-        ready = every_output.prepare(self.reader, texts, truncation=truncation)
-        return self._run(ready, tokens_per_pass=tokens_per_pass, progress=progress)
+        return self._run(every_output.prepare(self.reader, texts, truncation=truncation))
 
     @overload
     def score_pairs(  # type: ignore[overload-overlap]
