@@ -174,7 +174,7 @@ REFUSED = {
         configured(model_type="xlm-roberta", position_embedding_type="alibi"),
         "position_embedding_type is 'alibi'",
     ),
-    "nomic-ai/nomic-embed-text-v2-moe": (
+    "a NomicBERT whose experts have gates": (
         configured(model_type="nomic_bert", num_experts=8, moe_every_n_layers=2),
         "num_experts is 8",
     ),

@@ -22,7 +22,7 @@ from unmask.families.mosaicbert import MOSAICBERT
 from unmask.families.mpnet import MPNET
 from unmask.families.native import NATIVE
 from unmask.families.neobert import NEOBERT
-from unmask.families.nomicbert import NOMICBERT
+from unmask.families.nomicbert import NOMIC_EXPERTS, NOMICBERT
 from unmask.families.performer import PERFORMER
 from unmask.families.roberta import CAMEMBERT, JINA_V3, ROBERTA, XLM_ROBERTA
 
@@ -42,6 +42,7 @@ FAMILIES: tuple[Family, ...] = (
     MOSAICBERT,
     JINABERT,
     NOMICBERT,
+    NOMIC_EXPERTS,
     GTE,
     JINA_V3,
     MODERNBERT,

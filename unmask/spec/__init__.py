@@ -56,6 +56,7 @@ from unmask.spec.heads import (
 )
 from unmask.spec.parts import (
     Activation,
+    ExpertFeedForward,
     FeedForward,
     GatedFeedForward,
     LayerNorm,
@@ -84,6 +85,7 @@ __all__ = [
     "Disentangled",
     "Embedding",
     "EncoderSpec",
+    "ExpertFeedForward",
     "FeedForward",
     "FullAttention",
     "GatedFeedForward",

@@ -17,6 +17,7 @@ from unmask.spec import (
     CausalAttention,
     Disentangled,
     EncoderSpec,
+    ExpertFeedForward,
     FullAttention,
     GatedFeedForward,
     LayerNorm,
@@ -49,6 +50,8 @@ def unsupported_encoder(spec: EncoderSpec) -> str | None:
         return "the convolution after the first layer is computed by its own module"
     for layer in spec.layers:
         mixer = layer.mixer
+        if isinstance(layer.feedforward, ExpertFeedForward):
+            return "a mixture of experts is computed by its own module"
         if not isinstance(mixer, SoftmaxAttention):
             return "linear attention is computed by its own module"
         pattern = mixer.pattern
