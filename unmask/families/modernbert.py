@@ -337,12 +337,13 @@ _ONE_THETA = {"local_rope_theta": THETA[WHOLE]}
 _17M, _32M = _sizes(7, 256, 4, 384) | _ONE_THETA, _sizes(10, 384, 6, 576) | _ONE_THETA
 
 _MARKED = {"vocab_size": 50_370}
+_EDGE = _MARKED | {"max_position_embeddings": 7999}
 """ModernBERT's words and two markers, of queries and of documents."""
 
 _MULTILINGUAL = _ONE_THETA | {"vocab_size": 256_000, "pad_token_id": 0}
 """mmBERT, which has ModernBERT's sizes and Gemma's words."""
 
-_GRANITE = _ONE_THETA | {"global_rope_theta": 150_000.0}
+_GRANITE = _ONE_THETA | {"global_rope_theta": 150_000.0, "max_position_embeddings": 32_768}
 
 
 def _ettin(size: str, config: Mapping[str, Any]) -> Release:
@@ -372,8 +373,8 @@ PUBLISHED = (
         "lightonai/mLateOn", _LIGHTON, f"{LATE}, many languages", _MULTILINGUAL | {"vocab_size": 256_002}
     ),
     _trained("lightonai/GTE-ModernColBERT-v1", "Chaffin 2025", LATE, _MARKED),
-    _trained("mixedbread-ai/mxbai-edge-colbert-v0-17m", "Takehi et al. 2025", LATE, _17M | _MARKED),
-    _trained("mixedbread-ai/mxbai-edge-colbert-v0-32m", "Takehi et al. 2025", LATE, _32M | _MARKED),
+    _trained("mixedbread-ai/mxbai-edge-colbert-v0-17m", "Takehi et al. 2025", LATE, _17M | _EDGE),
+    _trained("mixedbread-ai/mxbai-edge-colbert-v0-32m", "Takehi et al. 2025", LATE, _32M | _EDGE),
     _trained(
         "ibm-granite/granite-embedding-97m-multilingual-r2",
         _AWASTHY,
