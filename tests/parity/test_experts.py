@@ -19,7 +19,7 @@ from unmask.encoder.layers.parts import ExpertNetwork, balance_loss
 from unmask.engines.export.padded import why_not_padded
 from unmask.engines.native.engine import NativeEngine
 from unmask.engines.native.program import unsupported_encoder
-from unmask.errors import InvalidRequest, UnknownArchitecture
+from unmask.errors import CorruptCheckpoint, InvalidRequest, UnknownArchitecture
 from unmask.families import family_of, find_architecture
 from unmask.spec import ExpertFeedForward
 from unmask.spec.describe import describe_feedforward
@@ -261,7 +261,7 @@ def test_what_is_not_built_is_refused_by_name(tmp_path):
     ):
         with pytest.raises(UnknownArchitecture, match=said):
             family_of(NOMIC).from_config(**NOMIC | changes)
-    with pytest.raises(InvalidRequest, match="5 experts are chosen of 4"):
+    with pytest.raises(CorruptCheckpoint, match="5 experts are chosen of 4"):
         family_of(NOMIC).from_config(**NOMIC | {"moe_top_k": 5})
     spec = read_checkpoint(Source(tmp_path / "model", "model")).spec
     assert "mixture of experts" in unsupported_encoder(spec)

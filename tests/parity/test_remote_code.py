@@ -141,7 +141,19 @@ JINA = {
 }
 
 
-def jina(weights, ids, segments, head):
+CODE = "jinaai/jina-bert-v2-qk-post-norm"
+
+JINA_CODE = JINA | {
+    "auto_map": {"AutoConfig": f"{CODE}--configuration_bert.JinaBertConfig"},
+    "feed_forward_type": "geglu",
+}
+
+
+def jina_code(weights, ids, segments, head):
+    return jina(weights, ids, segments, head, code=True)
+
+
+def jina(weights, ids, segments, head, *, code=False):
     width, heads, eps = JINA["hidden_size"], JINA["num_attention_heads"], JINA["layer_norm_eps"]
     words = weights.draw("bert.embeddings.word_embeddings.weight", VOCABULARY, width)
     kinds = weights.draw("bert.embeddings.token_type_embeddings.weight", 2, width)
@@ -150,18 +162,32 @@ def jina(weights, ids, segments, head):
     distance = np.abs(np.arange(len(ids))[:, None] - np.arange(len(ids)))
     for number in range(JINA["num_hidden_layers"]):
         at = f"bert.encoder.layer.{number}."
+        projected = [
+            weights.linear(x, f"{at}attention.self.{part}", width) for part in ("query", "key", "value")
+        ]
+        if code:
+            for part, name in enumerate("qk"):
+                projected[part] = layer_norm(
+                    projected[part], weights, f"{at}attention.self.layer_norm_{name}", eps
+                )
         query, key, value = (
-            weights.linear(x, f"{at}attention.self.{part}", width)
-            .reshape(len(ids), heads, width // heads)
-            .transpose(1, 0, 2)
-            for part in ("query", "key", "value")
+            part.reshape(len(ids), heads, width // heads).transpose(1, 0, 2) for part in projected
         )
         scores = query @ key.transpose(0, 2, 1) / math.sqrt(width // heads)
         scores = scores - np.array(press_slopes(heads))[:, None, None] * distance
         mixed = (softmax(scores) @ value).transpose(1, 0, 2).reshape(len(ids), width)
         mixed = weights.linear(mixed, at + "attention.output.dense", width)
-        x = layer_norm(x + mixed, weights, at + "attention.output.LayerNorm", eps)
         inner = JINA["intermediate_size"]
+        summed = layer_norm(x + mixed, weights, at + "attention.output.LayerNorm", eps)
+        if code:
+            x = layer_norm(x + summed, weights, at + "layer_norm_1", eps)
+            both = weights.linear(x, at + "mlp.up_gated_layer", 2 * inner, bias=False)
+            gate = both[:, inner:] / (1 + np.exp(-both[:, inner:]))
+            network = weights.linear(both[:, :inner] * gate, at + "mlp.down_layer", width)
+            x = layer_norm(x + network, weights, at + "layer_norm_2", eps)
+            states.append(x)
+            continue
+        x = summed
         both = weights.linear(x, at + "mlp.gated_layers", 2 * inner, bias=False)
         network = weights.linear(np.maximum(both[:, :inner], 0) * both[:, inner:], at + "mlp.wo", width)
         x = layer_norm(x + network, weights, at + "mlp.layernorm", eps)
@@ -264,8 +290,8 @@ def states_of(encoder, ids, segments=None):
 @pytest.mark.parametrize("head", ["masked", "sequence"])
 @pytest.mark.parametrize(
     ("formulas", "config"),
-    [(mosaic, MOSAIC), (jina, JINA), (neo, NEO)],
-    ids=["mosaicbert", "jinabert", "neobert"],
+    [(mosaic, MOSAIC), (jina, JINA), (jina_code, JINA_CODE), (neo, NEO)],
+    ids=["mosaicbert", "jinabert", "jinabert-code", "neobert"],
 )
 def test_published_folders_give_what_the_formulas_give(formulas, config, head, dtype, tolerance, tmp_path):
     weights = Weights()
@@ -287,8 +313,8 @@ def test_published_folders_give_what_the_formulas_give(formulas, config, head, d
 @pytest.mark.parametrize("head", ["masked", "sequence"])
 @pytest.mark.parametrize(
     ("formulas", "config"),
-    [(mosaic, MOSAIC), (jina, JINA), (neo, NEO)],
-    ids=["mosaicbert", "jinabert", "neobert"],
+    [(mosaic, MOSAIC), (jina, JINA), (jina_code, JINA_CODE), (neo, NEO)],
+    ids=["mosaicbert", "jinabert", "jinabert-code", "neobert"],
 )
 def test_published_folders_are_written_as_they_were_read(formulas, config, head, tmp_path):
     weights = Weights()
@@ -420,7 +446,7 @@ def test_gte_stretched_as_its_authors_do(tmp_path):
         ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "type is 'dynamic'"),
         ({"logn_attention_scale": True}, "logn_attention_scale"),
         ({"layer_norm_type": "rms_norm"}, "layer_norm_type"),
-        ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1.0}}, "rope_type is 'yarn'"),
+        ({"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1.0}}, "rope_type is 'dynamic'"),
     ],
 )
 def test_what_is_not_built_is_refused(changes, what):
@@ -443,7 +469,7 @@ def test_what_is_not_built_of_jinabert_is_refused(changes, what):
         family_of(config).read(JsonSettings("config.json", config), "published")
 
 
-def test_jinabert_with_norms_of_queries_and_keys_is_refused(tmp_path):
+def test_jinabert_for_code_without_the_name_of_its_code_is_refused(tmp_path):
     weights = Weights()
     jina(weights, TEXTS[1], SEGMENTS[1], "masked")
     weights.draw("bert.encoder.layer.0.attention.self.layer_norm_q.weight", JINA["hidden_size"])

@@ -23,12 +23,14 @@ from unmask.spec import (
     PlainFeedForward,
     Pooler,
     Projection,
+    QueryKeyNorm,
     RelativePositionBias,
     RMSNorm,
     Rotary,
     SlidingWindow,
     SlidingWindowGlobal,
     SoftmaxAttention,
+    Yarn,
 )
 
 VOCABULARY = 97
@@ -289,6 +291,80 @@ CAUSAL = EncoderSpec(
 """A decoder without cross attention, with several positions."""
 
 SPECS["causal"] = CAUSAL
+
+
+SANDWICH = EncoderSpec(
+    width=20,
+    embedding=Embedding(VOCABULARY, width=20, scale=20**0.5),
+    layers=tuple(
+        Layer(
+            mixer=SoftmaxAttention(
+                heads=4,
+                head_width=6,
+                pattern=pattern,
+                position=position,
+                query_bias=False,
+                key_bias=False,
+                value_bias=False,
+                out_bias=False,
+                key_value_heads=2,
+                query_key_norm=QueryKeyNorm(RMSNorm(1e-6, one_plus=True)),
+                score_scale=0.3,
+            ),
+            feedforward=GatedFeedForward(26, "gelu_tanh"),
+            norm=RMSNorm(1e-6, one_plus=True),
+            norm_first=True,
+            output_norms=True,
+        )
+        for pattern, position in (
+            (SlidingWindow(3), Rotary(10_000.0, interleaved=True)),
+            (FullAttention(), Rotary(1_000_000.0, yarn=Yarn(4.0, 32, slow=0.5))),
+        )
+    ),
+    final_norm=RMSNorm(1e-6, one_plus=True),
+)
+"""Gemma 3's parts: four norms a layer with scales 1 + w, normed queries and keys of heads that share keys, a
+scaled embedding and scores; and YaRN."""
+
+NORMED_WHOLE = EncoderSpec(
+    width=18,
+    embedding=Embedding(VOCABULARY, width=18, norm=LayerNorm(1e-12), scale=0.5),
+    layers=tuple(
+        Layer(
+            mixer=SoftmaxAttention(
+                3, 6, position=position, query_key_norm=QueryKeyNorm(norm, "all"), score_scale=scale
+            ),
+            feedforward=PlainFeedForward(22, "relu"),
+            norm=LayerNorm(1e-12),
+            attention_sum_norm=scale is None,
+        )
+        for position, norm, scale in (
+            (Alibi(), LayerNorm(1e-5), None),
+            (Rotary(10_000.0, width=4, interleaved=True), LayerNorm(1e-5, bias=False), 1.0),
+        )
+    ),
+)
+"""JinaBERT's norms of queries and keys over all heads, with ALiBi; and T5's unscaled scores."""
+
+SCALED = EncoderSpec(
+    width=18,
+    embedding=Embedding(VOCABULARY, width=18),
+    layers=(
+        Layer(
+            mixer=SoftmaxAttention(
+                3, 6, position=RelativePositionBias(8, max_distance=9), score_scale=1.0, key_bias=False
+            ),
+            feedforward=PlainFeedForward(22, "relu", bias=False),
+            norm=RMSNorm(1e-6),
+            norm_first=True,
+        ),
+    )
+    * 2,
+    final_norm=RMSNorm(1e-6),
+)
+"""T5's parts: scores that are not divided, with relative biases."""
+
+SPECS |= {"sandwich": SANDWICH, "normed-whole": NORMED_WHOLE, "scaled": SCALED}
 
 
 def global_tokens(length: int) -> list[int]:

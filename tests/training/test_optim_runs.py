@@ -16,7 +16,7 @@ from unmask.errors import InvalidRequest
 from unmask.training.optim import OptimizerSpec, build_optimizer, clip_gradients
 from unmask.training.table import read_table
 
-KINDS = ("adamw", "stable_adamw", "muon")
+KINDS = ("adamw", "stable_adamw", "lamb", "muon")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -193,7 +193,7 @@ def test_bad_requests():
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ({"kind": "adam"}, "adamw, stable_adamw, muon"),
+        ({"kind": "adam"}, "adamw, stable_adamw, lamb, muon"),
         ({"rest": "muon"}, "rest"),
         ({"learning_rate": 0.0}, "learning_rate must be above 0"),
         ({"learning_rate": math.inf}, "finite"),

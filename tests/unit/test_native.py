@@ -300,7 +300,7 @@ def without(*path):
         (put("init_std", float("inf")), CorruptCheckpoint, r"encoder\.init_std is inf"),
         (put("layers", {}), CorruptCheckpoint, r"encoder\.layers is \{\}; it must be a list"),
         (put("layers", [3]), CorruptCheckpoint, r"encoder\.layers\[0\] is 3; it must be an object"),
-        (put("layers", []), InvalidRequest, r"encoder: number of layers is 0"),
+        (put("layers", []), CorruptCheckpoint, r"encoder: number of layers is 0"),
         (put("layers", 1, "times", 0), CorruptCheckpoint, r"encoder\.layers\[1\]\.times is 0"),
         (put("layers", 1, "times", 10**9), CorruptCheckpoint, r"encoder\.layers\[1\]\.times is 1000000000"),
         (
@@ -318,7 +318,11 @@ def without(*path):
             UnknownArchitecture,
             r"mixer\.kind is None; it can be Softmax",
         ),
-        (put("layers", 0, "mixer", "heads", 0), InvalidRequest, r"encoder\.layers\[0\]\.mixer: heads is 0"),
+        (
+            put("layers", 0, "mixer", "heads", 0),
+            CorruptCheckpoint,
+            r"encoder\.layers\[0\]\.mixer: heads is 0",
+        ),
         (without("layers", 0, "mixer", "heads"), CorruptCheckpoint, r"mixer\.heads is missing"),
         (
             put("layers", 2, "mixer", "position", "kind", "EncoderSpec"),
@@ -333,8 +337,8 @@ def without(*path):
         (put("embedding", "kind", "Embedding"), UnknownArchitecture, r"embedding\.kind is not a field"),
         (put("layers", 0, "feedforward", "activation", "mish"), UnknownArchitecture, r"activation is 'mish'"),
         (put("sharing", [0, "a", 2]), CorruptCheckpoint, r"sharing\[1\] is 'a'"),
-        (put("sharing", [0, 0, 0]), InvalidRequest, r"encoder: layers that share weights 0 differ"),
-        (put("heads", 0, "transform", "width", 11), InvalidRequest, r"shares its matrix"),
+        (put("sharing", [0, 0, 0]), CorruptCheckpoint, r"encoder: layers that share weights 0 differ"),
+        (put("heads", 0, "transform", "width", 11), CorruptCheckpoint, r"shares its matrix"),
         (put("heads", 1, "role", "masked"), UnknownArchitecture, r"heads\[1\]\.role is 'masked'"),
     ],
 )

@@ -197,6 +197,8 @@ class Encoder(nn.Module):
                 state = self.pooler(x_TD, layout)
             case "first":
                 state = pool(x_TD, layout, "cls")
+            case "last":
+                state = pool(x_TD, layout, "last")
             case "mean":
                 state = pool(x_TD, layout, "mean")
             case "tokens_and_first":

@@ -18,6 +18,7 @@ from unmask.spec import (
     CheckpointOutput,
     Classifier,
     Dense,
+    DoubleTransform,
     EncoderSpec,
     Head,
     LayerNorm,
@@ -272,6 +273,21 @@ class TransformLayer(nn.Module):
         return y
 
 
+class DoubleTransformLayer(nn.Module):
+    """Two dense layers, each with the activation."""
+
+    def __init__(self, spec: DoubleTransform, width: int) -> None:
+        super().__init__()
+        self.inner = nn.Linear(width, spec.inner, bias=spec.bias)
+        self.outer = nn.Linear(spec.inner, spec.width, bias=spec.bias)
+        self.activation = ACTIVATIONS[spec.activation]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Shape (..., D) in, (..., width) out."""
+        y: Tensor = self.activation(self.outer(self.activation(self.inner(x))))
+        return y
+
+
 class ResidualTransformLayer(nn.Module):
     """A feed-forward part with its residual and norm."""
 
@@ -295,7 +311,11 @@ class MaskedLMHead(nn.Module):
         super().__init__()
         self.spec = spec
         transform, words = spec.transform, encoder.embedding
-        self.transform = TransformLayer(transform, encoder.width) if transform else None
+        self.transform: TransformLayer | DoubleTransformLayer | None = None
+        if isinstance(transform, DoubleTransform):
+            self.transform = DoubleTransformLayer(transform, encoder.width)
+        elif transform is not None:
+            self.transform = TransformLayer(transform, encoder.width)
         width = transform.width if transform else encoder.width
         self.decoder = None if spec.tied else nn.Linear(width, words.vocabulary, bias=spec.own_bias)
         self.bias = nn.Parameter(torch.zeros(words.vocabulary)) if spec.bias else None

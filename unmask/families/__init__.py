@@ -13,8 +13,9 @@ from unmask.families.distilbert import DISTILBERT
 from unmask.families.electra import ELECTRA
 from unmask.families.eurobert import EUROBERT
 from unmask.families.family import Compat, Family, Published
+from unmask.families.gemma3 import GEMMA3
 from unmask.families.gte import GTE
-from unmask.families.jinabert import JINABERT
+from unmask.families.jinabert import JINABERT, JINABERT_CODE
 from unmask.families.linear import LINEAR
 from unmask.families.longformer import LONGFORMER
 from unmask.families.modernbert import MODERNBERT
@@ -24,7 +25,9 @@ from unmask.families.native import NATIVE
 from unmask.families.neobert import NEOBERT
 from unmask.families.nomicbert import NOMIC_EXPERTS, NOMICBERT
 from unmask.families.performer import PERFORMER
+from unmask.families.qwen3 import QWEN3
 from unmask.families.roberta import CAMEMBERT, JINA_V3, ROBERTA, XLM_ROBERTA
+from unmask.families.ultrabert import ULTRABERT
 
 FAMILIES: tuple[Family, ...] = (
     BERT,
@@ -41,6 +44,7 @@ FAMILIES: tuple[Family, ...] = (
     DEBERTA_V2,
     MOSAICBERT,
     JINABERT,
+    JINABERT_CODE,
     NOMICBERT,
     NOMIC_EXPERTS,
     GTE,
@@ -48,6 +52,9 @@ FAMILIES: tuple[Family, ...] = (
     MODERNBERT,
     NEOBERT,
     EUROBERT,
+    QWEN3,
+    GEMMA3,
+    ULTRABERT,
     PERFORMER,
     LINEAR,
     NATIVE,
@@ -67,11 +74,8 @@ def family_of(config: Mapping[str, object]) -> Family:
     """
     model_type = config.get("model_type")
     # Those that ask for more of a config first.
-    ordered = sorted(
-        FAMILIES, key=lambda family: -len(family.distinguishing_keys) - len(family.distinguishing_values)
-    )
-    for family in ordered:
-        if family.claims(config):
+    for family in sorted(FAMILIES, key=lambda it: -it.distinctions):
+        if family.describes(config):
             return family
     known = ", ".join(dict.fromkeys(name for family in FAMILIES for name in family.model_types))
     if model_type is None:

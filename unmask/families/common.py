@@ -1,7 +1,7 @@
 """Shared by families: BERT's config keys and tensor names, and post-norm layers."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
 from unmask.base.json_settings import JsonSettings
 from unmask.errors import UnknownArchitecture
@@ -16,6 +16,8 @@ from unmask.spec import (
     Mixer,
     Pooler,
     Projection,
+    SlidingWindow,
+    SoftmaxAttention,
 )
 from unmask.spec.compat import Compat
 from unmask.spec.config_keys import Arguments, ConfigKey, Key, KeyGroup, only
@@ -50,6 +52,36 @@ def with_decoder(keys: Sequence[ConfigKey]) -> tuple[ConfigKey, ...]:
     """A table in which ``is_decoder`` gives the argument ``causal``: whether attention is causal."""
     decoder = KeyGroup(_read_decoder, _write_decoder)
     return tuple(decoder if key == NO_DECODER[0] else key for key in keys)
+
+
+Kind = Literal["full_attention", "sliding_attention"]
+"""The kinds of layers, as config.json names them."""
+
+WHOLE: Kind = "full_attention"
+SLIDING: Kind = "sliding_attention"
+
+
+def read_kinds(config: JsonSettings, layers: int, kind_of: Callable[[int], Kind]) -> tuple[Kind, ...]:
+    """The kind of each layer: listed in new configs, by their number in old ones.
+
+    Raises:
+        UnknownArchitecture: there is another kind, or one for more or fewer layers.
+    """
+    kinds = config.get_optional("layer_types", list)
+    if kinds is None:
+        return tuple(map(kind_of, range(layers)))
+    if len(kinds) != layers:
+        raise UnknownArchitecture(f"{config.name} names the types of {len(kinds)} layers and has {layers}")
+    for kind in kinds:
+        JsonSettings(config.name, {"layer_types": kind}).require_one_of("layer_types", WHOLE, SLIDING)
+    return tuple(kinds)
+
+
+def kinds_and_radius(encoder: EncoderSpec, default: int) -> tuple[list[Kind], int]:
+    """The kind of each layer, and the radius of their windows; ``default`` where no layer has a window."""
+    patterns = [layer.mixer.pattern for layer in encoder.layers if isinstance(layer.mixer, SoftmaxAttention)]
+    radius = next((pattern.radius for pattern in patterns if isinstance(pattern, SlidingWindow)), default)
+    return [SLIDING if isinstance(pattern, SlidingWindow) else WHOLE for pattern in patterns], radius
 
 
 ENCODER_KEYS: tuple[ConfigKey, ...] = (

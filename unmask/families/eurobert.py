@@ -58,9 +58,7 @@ def _feedforward_bias(encoder: EncoderSpec) -> bool:
     return network.in_bias
 
 
-KEYS = (
-    only("is_decoder", False),
-    Key("hidden_act", "activation", "silu", {"silu": "silu", **ACTIVATIONS}),
+LLAMA_KEYS = (
     Key("num_hidden_layers", "layers", 12),
     Key("hidden_size", "width", 768),
     Key("num_attention_heads", "heads", 12),
@@ -72,19 +70,29 @@ KEYS = (
     Key("head_dim", "head_width"),
     Key("intermediate_size", "feedforward", 3072),
     Key("vocab_size", "vocabulary", 128_256),
-    KeyGroup(_read_rotary, _write_rotary),
     Key(
         "attention_bias",
         "attention_bias",
         False,
         field=Field(lambda encoder: softmax_of(encoder).query_bias),
     ),
-    Key("mlp_bias", "feedforward_bias", False, field=Field(_feedforward_bias)),
     Key("attention_dropout", "attention_dropout", 0.0),
     Key("rms_norm_eps", "eps", 1e-5),
     Key("initializer_range", "init_std", 0.02),
     Key("pad_token_id", "padding_id"),
     Key("max_position_embeddings", "trained_tokens", 8192),
+)
+"""Llama's keys, which most families with its layers kept, with EuroBERT's defaults."""
+
+ACTIVATION = Key("hidden_act", "activation", "silu", {"silu": "silu", **ACTIVATIONS})
+ROTARY = KeyGroup(_read_rotary, _write_rotary)
+
+KEYS = (
+    only("is_decoder", False),
+    ACTIVATION,
+    *LLAMA_KEYS,
+    ROTARY,
+    Key("mlp_bias", "feedforward_bias", False, field=Field(_feedforward_bias)),
 )
 
 _LAYER = "layers.{l}."

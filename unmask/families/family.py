@@ -112,6 +112,8 @@ class Family:
     """Keys of config.json that distinguish it from another family with the same ``model_type``."""
     distinguishing_values: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """By ``model_type``: values of config.json that distinguish it from another family with that type."""
+    distinguishing_text: str = ""
+    """What a value of config.json contains and that of another family with those keys does not."""
     other_prefixes: tuple[str, ...] = ()
     """The prefix of older checkpoints, instead of ``prefix``; read, never written."""
     outside_prefix: tuple[str, ...] = ("heads.",)
@@ -128,14 +130,21 @@ class Family:
     hf_difference: str = ""
     """What ``compat="hf"`` changes; empty if nothing."""
 
-    def claims(self, config: Mapping[str, Any]) -> bool:
-        """Whether its checkpoints have this config.json."""
+    @property
+    def distinctions(self) -> int:
+        """How much it asks of a config.json besides its ``model_type``."""
+        keys, values = len(self.distinguishing_keys), len(self.distinguishing_values)
+        return len(self.distinguishing_text) + keys + values
+
+    def describes(self, config: Mapping[str, object]) -> bool:
+        """Whether a config.json is of this family, if it is of none that is distinguished from it."""
         model_type = config.get("model_type")
         values = self.distinguishing_values.get(str(model_type), {})
         return (
             model_type in self.model_types
             and all(key in config for key in self.distinguishing_keys)
             and all(config.get(key) == value for key, value in values.items())
+            and (not self.distinguishing_text or self.distinguishing_text in str(dict(config)))
         )
 
     @property
@@ -176,8 +185,10 @@ class Family:
         """
         try:
             return self.spec(**read_keys(self.keys, config, compat))
-        except (CorruptCheckpoint, InvalidRequest, UnknownArchitecture) as error:
-            raise type(error)(in_words_of(config.values, str(error))) from None
+        except UnknownArchitecture as error:
+            raise UnknownArchitecture(in_words_of(config.values, str(error))) from None
+        except (CorruptCheckpoint, InvalidRequest) as error:
+            raise CorruptCheckpoint(in_words_of(config.values, str(error))) from None
 
     @cached_property
     def published(self) -> tuple[Published, ...]:

@@ -2,7 +2,8 @@
 
 BERT with symmetric ALiBi instead of learned positions and a gated feed-forward network. Token types, heads
 and the order of norms are BERT's. Its config.json also has model_type ``bert`` and is distinguished by
-``feed_forward_type``. Later checkpoints of the series normalize queries and keys; their tensors are refused.
+``feed_forward_type``. The encoder for code normalizes queries and keys over all heads, names its feed-forward
+network otherwise and has its gate second; its config.json differs in the name of its code alone.
 """
 
 from collections.abc import Mapping
@@ -24,13 +25,15 @@ from unmask.spec import (
     Alibi,
     EncoderSpec,
     GatedFeedForward,
+    LayerNorm,
     MaskedLM,
     Pooler,
+    QueryKeyNorm,
     SoftmaxAttention,
     Transform,
 )
-from unmask.spec.config_keys import Key, changed, name_of, only
-from unmask.spec.tensor_map import Concat, Rename
+from unmask.spec.config_keys import Key, KeyGroup, changed, name_of, only
+from unmask.spec.tensor_map import Concat, Rename, Reorder
 
 GATES: dict[str, Activation] = {"geglu": "gelu", "reglu": "relu"}
 """config.json's ``feed_forward_type`` -> the activation of the gate."""
@@ -128,4 +131,48 @@ JINABERT = Family(
     releases=PUBLISHED,
     released={"attention_probs_dropout_prob": 0.0, "max_position_embeddings": 8192, "vocab_size": 30528},
     distinguishing_keys=("feed_forward_type",),
+)
+
+
+CODE = "jinaai/jina-bert-v2-qk-post-norm"
+"""The name of the authors' code, which config.json of the encoder for code has in ``auto_map`` or
+``_name_or_path``."""
+
+CODE_ROWS = (
+    *(row for row in ROWS if "feedforward" not in row.ours and "attention_norm" not in row.ours),
+    Rename(_SELF + "layer_norm_q", "layers.{l}.attention.query_norm"),
+    Rename(_SELF + "layer_norm_k", "layers.{l}.attention.key_norm"),
+    Rename(_LAYER + "attention.output.LayerNorm", "layers.{l}.attention_output_norm"),
+    Rename(_LAYER + "layer_norm_1", "layers.{l}.attention_norm"),
+    Reorder(_LAYER + "mlp.up_gated_layer", "layers.{l}.feedforward.inner", lambda encoder: (1, 0)),
+    Rename(_LAYER + "mlp.down_layer", "layers.{l}.feedforward.outer"),
+    Rename(_LAYER + "layer_norm_2", "layers.{l}.feedforward_norm"),
+)
+
+
+def code_spec(*, activation: Activation, eps: float, **sizes: Any) -> EncoderSpec:
+    """A JinaBERT for code of the given sizes; ``sizes`` are other arguments of `spec`."""
+    encoder = spec(activation=activation, eps=eps, **sizes)
+    (layer, *_) = encoder.layers
+    assert isinstance(layer.mixer, SoftmaxAttention)
+    mixer = replace(layer.mixer, query_key_norm=QueryKeyNorm(LayerNorm(eps), "all"))
+    layer = replace(layer, mixer=mixer, attention_sum_norm=True)
+    return replace(encoder, layers=(layer,) * len(encoder.layers))
+
+
+JINABERT_CODE = replace(
+    JINABERT,
+    name="jinabert-code",
+    keys=(
+        *(key for key in KEYS if not (isinstance(key, Key) and key.name == "feed_forward_type")),
+        Key("hidden_act", "activation", "gelu", ACTIVATIONS),
+        only("feed_forward_type", "geglu", written=True),
+        KeyGroup(lambda config, arguments, compat: {}, lambda encoder: {"_name_or_path": CODE}),
+    ),
+    encoder_rows=CODE_ROWS,
+    spec=code_spec,
+    parts=lambda info: info.encoder,
+    releases=(Release("jinaai/jina-embeddings-v2-base-code", {"_name_or_path": CODE, "vocab_size": 61_056}),),
+    roles=(),
+    distinguishing_text=CODE,
 )

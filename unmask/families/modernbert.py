@@ -7,11 +7,20 @@ normalized, so layer 0 has no norm before its attention.
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 from unmask.base.json_settings import JsonSettings
-from unmask.errors import UnknownArchitecture, quoted
-from unmask.families.common import ACTIVATIONS, LARGE, biases, head_width_of
+from unmask.families.common import (
+    ACTIVATIONS,
+    LARGE,
+    SLIDING,
+    WHOLE,
+    Kind,
+    biases,
+    head_width_of,
+    kinds_and_radius,
+    read_kinds,
+)
 from unmask.families.family import (
     LATE,
     SEARCH,
@@ -21,7 +30,7 @@ from unmask.families.family import (
     Release,
 )
 from unmask.families.heads import CHOICE_CLASS, HeadLayout
-from unmask.families.rope import read_rope, write_rope
+from unmask.families.rope import read_rope_by_kind, write_rope_by_kind
 from unmask.spec import (
     Activation,
     Classifier,
@@ -53,37 +62,22 @@ from unmask.spec.config_keys import (
 )
 from unmask.spec.tensor_map import Copy, Ignore, Rename, TensorRule
 
-Kind = Literal["full_attention", "sliding_attention"]
-"""The kinds of layers, as config.json names them."""
-
-WHOLE: Kind = "full_attention"
-SLIDING: Kind = "sliding_attention"
-
 THETA: dict[Kind, float] = {WHOLE: 160_000.0, SLIDING: 10_000.0}
 """The default theta of each kind of layer."""
 
 
 def _read_kinds(config: JsonSettings, arguments: Arguments, compat: Compat) -> Arguments:
-    """The kind of each layer: listed in new configs, by the interval between global layers in old ones."""
-    layers, every = arguments["layers"], config.get("global_attn_every_n_layers", 3)
+    """The kind of each layer: in old configs, by the interval between layers that read the whole text."""
+    every, window = config.get("global_attn_every_n_layers", 3), config.get("local_attention", 128)
     in_range(config, "global_attn_every_n_layers", every, require_size)
-    window = config.get("local_attention", 128)
     in_range(config, "local_attention", window, require_size)
-    kinds = config.get_optional("layer_types", list)
-    if kinds is None:
-        kinds = [SLIDING if layer % every else WHOLE for layer in range(layers)]
-    if len(kinds) != layers:
-        raise UnknownArchitecture(f"{config.name} names the types of {len(kinds)} layers and has {layers}")
-    for kind in kinds:
-        JsonSettings(config.name, {"layer_types": kind}).require_one_of("layer_types", WHOLE, SLIDING)
+    kinds = read_kinds(config, arguments["layers"], lambda layer: SLIDING if layer % every else WHOLE)
     # The config counts the tokens on both sides.
-    return {"kinds": tuple(kinds), "radius": window // 2}
+    return {"kinds": kinds, "radius": window // 2}
 
 
 def _write_kinds(encoder: EncoderSpec) -> Mapping[str, Any]:
-    patterns = [layer.mixer.pattern for layer in encoder.layers if isinstance(layer.mixer, SoftmaxAttention)]
-    radius = next((pattern.radius for pattern in patterns if isinstance(pattern, SlidingWindow)), 64)
-    kinds = [SLIDING if isinstance(pattern, SlidingWindow) else WHOLE for pattern in patterns]
+    kinds, radius = kinds_and_radius(encoder, 64)
     return {"layer_types": kinds, "local_attention": max(1, 2 * radius)}
 
 
@@ -96,23 +90,11 @@ def _read_rotary(config: JsonSettings, arguments: Arguments, compat: Compat) -> 
     old = {WHOLE: theta, SLIDING: default if local is None else local}
     for name, base in (("global_rope_theta", theta), ("local_rope_theta", old[SLIDING])):
         in_range(config, name, base, require_positive)
-    objects = JsonSettings(f"{config.name}'s rope_parameters", config.get("rope_parameters", {}))
-    rotary = {
-        kind: read_rope(objects.get_optional(kind, dict) or {}, old[kind], f"rope_parameters.{kind}")
-        for kind in (WHOLE, SLIDING)
-    }
-    for key in objects.unread():
-        raise UnknownArchitecture(f"{config.name} says rope_parameters of {quoted(key)}, which no layer is")
-    return {"rotary": rotary}
+    return {"rotary": read_rope_by_kind(config, old)}
 
 
 def _write_rotary(encoder: EncoderSpec) -> Mapping[str, Any]:
-    rotary = {kind: Rotary(theta) for kind, theta in THETA.items()}
-    for layer in encoder.layers:
-        assert isinstance(layer.mixer, SoftmaxAttention)
-        assert isinstance(layer.mixer.position, Rotary)
-        rotary[SLIDING if isinstance(layer.mixer.pattern, SlidingWindow) else WHOLE] = layer.mixer.position
-    return {"rope_parameters": {kind: write_rope(rotary[kind]) for kind in (WHOLE, SLIDING)}}
+    return write_rope_by_kind(encoder, THETA)
 
 
 def _network_of(encoder: EncoderSpec) -> GatedFeedForward:

@@ -193,8 +193,10 @@ class ActivationCache:
             return None
         key = (position, width)
         if key not in self._rotations:
-            positions_N = torch.from_numpy(self.batch.layout.positions_T).to(self.states[0].device)
-            self._rotations[key] = RotaryTable.of(positions_N, position, width, self.states[0].dtype)
+            state_ND = self.states[0]
+            self._rotations[key] = RotaryTable.of(
+                self.batch.layout.positions_T, position, width, state_ND.dtype, state_ND.device
+            )
         return RotaryTable(*(wave[rows] for wave in self._rotations[key]))
 
 

@@ -11,11 +11,13 @@ from unmask.spec.attention import (
     LinearAttention,
     Mixer,
     NoPosition,
+    QueryKeyNorm,
     RelativePositionBias,
     Rotary,
     SlidingWindow,
     SlidingWindowGlobal,
     SoftmaxAttention,
+    Yarn,
 )
 from unmask.spec.embedding_head import (
     POOLING,
@@ -46,6 +48,7 @@ from unmask.spec.encoder import (
 )
 from unmask.spec.heads import (
     Classifier,
+    DoubleTransform,
     Head,
     MaskedLM,
     ProblemType,
@@ -83,6 +86,7 @@ __all__ = [
     "Convolution",
     "Dense",
     "Disentangled",
+    "DoubleTransform",
     "Embedding",
     "EncoderSpec",
     "ExpertFeedForward",
@@ -109,6 +113,7 @@ __all__ = [
     "ProblemType",
     "Projection",
     "QueryExpansion",
+    "QueryKeyNorm",
     "RMSNorm",
     "Reads",
     "RelativePositionBias",
@@ -123,6 +128,7 @@ __all__ = [
     "Transform",
     "UnitLength",
     "UnknownOutput",
+    "Yarn",
     "check_shared_query",
     "role_of",
 ]

@@ -99,6 +99,55 @@ class NoPosition:
 
 
 @dataclass(frozen=True)
+class Yarn:
+    """Peng et al. 2024: rotary positions stretched from ``trained_tokens`` to ``factor`` times as many.
+
+    Pairs of features that make at least ``fast`` turns within ``trained_tokens`` keep their angle, those that
+    make at most ``slow`` turns have it divided by ``factor``, and those between a mixture that is linear in
+    the number of the pair. Rotated queries and keys are multiplied by ``stretch``.
+    """
+
+    factor: float
+    trained_tokens: int
+    fast: float = 32.0
+    slow: float = 1.0
+    whole_pairs: bool = True
+    """The ends of the mixture are rounded to whole pairs, outwards."""
+    stretch: float | None = None
+    """None: ``0.1 ln(factor) + 1``, as in the paper."""
+
+    def __post_init__(self) -> None:
+        require_positive("Yarn.factor", self.factor)
+        require_size("Yarn.trained_tokens", self.trained_tokens)
+        require_positive("Yarn.fast", self.fast)
+        require_positive("Yarn.slow", self.slow)
+        if self.stretch is not None:
+            require_positive("Yarn.stretch", self.stretch)
+
+    @property
+    def amplitude(self) -> float:
+        """The factor of rotated queries and keys."""
+        if self.stretch is not None:
+            return self.stretch
+        return 1.0 if self.factor <= 1 else 0.1 * math.log(self.factor) + 1.0
+
+    def divided(self, frequencies: NDArray[np.float64], theta: float) -> NDArray[np.float64]:
+        """The angle per position of each pair of features, (pairs,), from that without YaRN, (pairs,)."""
+        width = 2 * len(frequencies)
+
+        def pair(turns: float) -> float:
+            return width * math.log(self.trained_tokens / (turns * 2 * math.pi)) / (2 * math.log(theta))
+
+        first, last = pair(self.fast), pair(self.slow)
+        if self.whole_pairs:
+            first, last = math.floor(first), math.ceil(last)
+        first, last = max(first, 0), min(last, width - 1)
+        share = np.clip((np.arange(len(frequencies)) - first) / (last - first or 0.001), 0, 1)
+        stretched: NDArray[np.float64] = frequencies / self.factor * share + frequencies * (1 - share)
+        return stretched
+
+
+@dataclass(frozen=True)
 class Rotary:
     """Su et al. 2021: queries and keys are rotated by angles ``position * theta ** (-2 i / width)``.
 
@@ -110,10 +159,28 @@ class Rotary:
     width: int | None = None
     interleaved: bool = False
     scale: float = 1.0
+    yarn: Yarn | None = None
 
     def __post_init__(self) -> None:
         require_positive("Rotary.theta", self.theta)
         require_positive("Rotary.scale", self.scale)
+        if self.yarn is not None and not self.theta > 1:
+            raise InvalidRequest(f"Rotary.theta is {self.theta}; with YaRN it must be above 1")
+
+    def waves(
+        self, positions: NDArray[np.int64], head_width: int
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Cosine and sine of the angle of each pair of features at each position, (positions, width / 2).
+
+        They are computed in float64, since at position 8,000 a bfloat16 angle is wrong by several full turns.
+        """
+        width = self.width or head_width
+        frequencies = self.theta ** -(np.arange(0, width, 2) / width)
+        amplitude = 1.0
+        if self.yarn is not None:
+            frequencies, amplitude = self.yarn.divided(frequencies, self.theta), self.yarn.amplitude
+        angles = (positions / self.scale)[:, None] * frequencies
+        return amplitude * np.cos(angles), amplitude * np.sin(angles)
 
 
 @dataclass(frozen=True)
@@ -231,6 +298,22 @@ AttentionPosition = NoPosition | Rotary | Alibi | Disentangled | RelativePositio
 
 
 @dataclass(frozen=True)
+class QueryKeyNorm:
+    """Norms of queries and of keys before positions enter (Henry et al. 2020), with a scale for each.
+
+    ``over`` a ``head``: the features of each head, whose scale all heads share; over ``all``: the features of
+    all heads together.
+    """
+
+    norm: Norm
+    over: Literal["head", "all"] = "head"
+
+    def __post_init__(self) -> None:
+        if self.over not in ("head", "all"):
+            raise InvalidRequest(f"QueryKeyNorm.over is {self.over!r}; it can be 'head' or 'all'")
+
+
+@dataclass(frozen=True)
 class SoftmaxAttention:
     """Multi-head softmax attention: ``softmax(q k / sqrt(K) + position) v`` over the keys of the pattern."""
 
@@ -247,11 +330,16 @@ class SoftmaxAttention:
     key_value_heads: int | None = None
     """Heads of keys and values, each of which consecutive heads of queries share (grouped-query attention,
     Ainslie et al. 2023); None: as many as ``heads``."""
+    query_key_norm: QueryKeyNorm | None = None
+    score_scale: float | None = None
+    """The factor of ``q k`` instead of 1 / sqrt(K); None: that."""
 
     def __post_init__(self) -> None:
         require_size("heads", self.heads)
         require_size("head_width", self.head_width)
         require_share("attention dropout", self.dropout)
+        if self.score_scale is not None:
+            require_positive("score_scale", self.score_scale)
         if self.key_value_heads is not None:
             require_size("key_value_heads", self.key_value_heads)
             if self.heads % self.key_value_heads:
@@ -279,6 +367,11 @@ class SoftmaxAttention:
         queries, keys, values = (heads * self.head_width for heads in self.qkv_heads)
         return queries, keys, values
 
+    @property
+    def query_factor(self) -> float:
+        """What queries are multiplied by, so that scores are their products with keys / sqrt(K)."""
+        return 1.0 if self.score_scale is None else self.score_scale * math.sqrt(self.head_width)
+
     def check_is_built(self) -> None:
         """Refuse an unsupported combination of parts.
 
@@ -286,6 +379,10 @@ class SoftmaxAttention:
             UnknownArchitecture: the combination is not supported.
         """
         own_globals = isinstance(self.pattern, SlidingWindowGlobal) and self.pattern.own_projections
+        for name in ("query_key_norm", "score_scale"):
+            if getattr(self, name) is not None and (own_globals or isinstance(self.position, Disentangled)):
+                part = "own projections of global tokens" if own_globals else "disentangled positions"
+                raise UnknownArchitecture(f"{part} are built without a {name}")
         if own_globals and not isinstance(self.position, NoPosition):
             raise UnknownArchitecture("own projections of global tokens are built without positions only")
         if len(set(self.qkv_heads)) > 1 and (own_globals or isinstance(self.position, Disentangled)):

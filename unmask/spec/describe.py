@@ -145,12 +145,16 @@ def _embedding(spec: Embedding, width: int) -> str:
         parts.append(f"{spec.positions.rows:,} {use}")
     if spec.segments:
         parts.append(f"{spec.segments} token types")
+    if spec.scale != 1:
+        parts.append(f"word vectors times {spec.scale:g}")
     return ", ".join([*parts, describe_norm(spec.norm)])
 
 
 def _layer(spec: Layer) -> str:
     norm = f"{'pre-norm' if spec.norm_first else 'post-norm'} {describe_norm(spec.norm)}"
     first = "" if spec.attention_norm else " (none before attention)"
+    first += ", also of what each part adds" if spec.output_norms else ""
+    first += ", first of attention with its input" if spec.attention_sum_norm else ""
     return f"{_mixer(spec.mixer)}; feed-forward {describe_feedforward(spec.feedforward)}; {norm}{first}"
 
 
@@ -163,8 +167,17 @@ def _mixer(spec: Mixer) -> str:
         return (
             f"{kind}{f', {spec.random_features} random features' if spec.random_features else ''}), {heads}"
         )
-    position = describe_position(spec.position)
-    return f"{describe_pattern(spec.pattern)}, {heads}{f', {position}' if position else ''}"
+    parts = describe_pattern(spec.pattern), heads, describe_position(spec.position), *describe_scores(spec)
+    return ", ".join(filter(None, parts))
+
+
+def describe_scores(spec: SoftmaxAttention) -> Iterator[str]:
+    """Norms of queries and keys and the factor of scores, where they are not the usual ones."""
+    if spec.query_key_norm is not None:
+        over = "each head" if spec.query_key_norm.over == "head" else "all heads together"
+        yield f"queries and keys normalized over {over}"
+    if spec.score_scale is not None:
+        yield f"scores times {spec.score_scale:g}"
 
 
 def describe_pattern(pattern: AttentionPattern) -> str:
@@ -191,9 +204,11 @@ def describe_position(position: AttentionPosition) -> str:
     match position:
         case NoPosition():
             return ""
-        case Rotary(theta=theta, width=width, scale=scale):
+        case Rotary(theta=theta, width=width, scale=scale, yarn=yarn):
             part = "" if width is None else f" on {width} features"
             stretched = "" if scale == 1 else f", positions divided by {scale:g}"
+            if yarn is not None:
+                stretched += f", YaRN from {yarn.trained_tokens:,} tokens by {yarn.factor:g}"
             return f"RoPE with theta {theta:,g}{part}{stretched}"
         case Alibi():
             return "ALiBi"
@@ -222,7 +237,7 @@ def describe_norm(norm: Norm | None) -> str:
         return "no norm"
     if isinstance(norm, LayerNorm):
         return f"LayerNorm (eps {norm.eps:g}{'' if norm.bias else ', no bias'})"
-    return f"RMSNorm (eps {norm.eps:g})"
+    return f"RMSNorm (eps {norm.eps:g}{', scale 1 + weight' if norm.one_plus else ''})"
 
 
 def describe_head(head: Head, *, causal: bool) -> str:

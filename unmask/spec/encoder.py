@@ -15,7 +15,7 @@ from unmask.spec.attention import (
     SlidingWindowGlobal,
     SoftmaxAttention,
 )
-from unmask.spec.check import require_at_least, require_share, require_size
+from unmask.spec.check import require_at_least, require_positive, require_share, require_size
 from unmask.spec.heads import Classifier, Head, MaskedLM, role_of
 from unmask.spec.parts import Activation, FeedForward, Norm
 
@@ -66,8 +66,11 @@ class Embedding:
     dropout: float = 0.0
     padding_id: int | None = None
     """The padding id of other libraries; never used here, kept for them."""
+    scale: float = 1.0
+    """The factor of word vectors (Gemma); an MLM head that shares their matrix reads it without."""
 
     def __post_init__(self) -> None:
+        require_positive("embedding scale", self.scale)
         require_size("vocabulary", self.vocabulary)
         require_size("embedding width", self.width)
         require_size("segments", self.segments, 0)
@@ -80,7 +83,8 @@ class Layer:
 
     With ``norm_first`` the norm comes before each part (pre-norm, Xiong et al. 2020), else after the
     residual (post-norm, Vaswani et al. 2017). ``attention_norm=False`` leaves out the first norm of a
-    pre-norm layer whose input is normalized already (ModernBERT's layer 0).
+    pre-norm layer whose input is normalized already (ModernBERT's layer 0). With ``output_norms`` a pre-norm
+    layer also normalizes the output of each part before it is added (Gemma).
     """
 
     mixer: Mixer
@@ -90,9 +94,17 @@ class Layer:
     attention_norm: bool = True
     dropout: float = 0.0
     """Dropout rate of each part's output in training."""
+    output_norms: bool = False
+    attention_sum_norm: bool = False
+    """In a post-norm layer: attention adds the norm of the sum of its output and its input, so that the input
+    counts twice (JinaBERT v2 for code)."""
 
     def __post_init__(self) -> None:
         require_share("layer dropout", self.dropout)
+        if self.output_norms and not self.norm_first:
+            raise InvalidRequest("output_norms=True has a meaning only with norm_first=True")
+        if self.attention_sum_norm and self.norm_first:
+            raise InvalidRequest("attention_sum_norm=True has a meaning only with norm_first=False")
         if not self.norm_first and not self.attention_norm:
             raise InvalidRequest("attention_norm=False has a meaning only with norm_first=True")
 

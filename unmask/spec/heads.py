@@ -8,10 +8,11 @@ from unmask.spec.check import require_size
 from unmask.spec.parts import Activation, Norm
 from unmask.spec.roles import ClassifierRole, RoleName
 
-Reads = Literal["pooler", "first", "mean", "tokens", "tokens_and_first", "late"]
-"""The state a classifier reads: the pooler's, the first token's, the mean over tokens, every token's, or the
-sum of every token's and the first token's. ``late``: every token's, and the logits of the text are the mean
-of those of its tokens (EuroBERT, Boizard et al. 2025)."""
+Reads = Literal["pooler", "first", "last", "mean", "tokens", "tokens_and_first", "late"]
+"""The state a classifier reads: the pooler's, the first or last token's, the mean over tokens, every token's,
+or the sum of every token's and the first token's. ``late``: every token's, and the logits of the text are the
+mean of those of its tokens (EuroBERT, Boizard et al. 2025)."""
+
 
 ProblemType = Literal["regression", "single_label_classification", "multi_label_classification"]
 """The task of a classifier's logits: regression, one class of several, or independent classes."""
@@ -45,6 +46,20 @@ class ResidualTransform:
 
 
 @dataclass(frozen=True)
+class DoubleTransform:
+    """Two dense layers, each followed by the activation: to ``inner`` and on to ``width`` (UltraBERT)."""
+
+    inner: int
+    width: int
+    activation: Activation
+    bias: bool = True
+
+    def __post_init__(self) -> None:
+        require_size("inner width of a head's transform", self.inner)
+        require_size("width of a head's transform", self.width)
+
+
+@dataclass(frozen=True)
 class MaskedLM:
     """Logits over the vocabulary for each token: transform, then the word embedding as a matrix.
 
@@ -55,7 +70,7 @@ class MaskedLM:
     `unmask.encoder.decoder`); this head has its own role.
     """
 
-    transform: Transform | None
+    transform: Transform | DoubleTransform | None
     tied: bool = True
     bias: bool = True
     enhanced: bool = False

@@ -23,9 +23,13 @@ class LayerNorm:
 
 @dataclass(frozen=True)
 class RMSNorm:
-    """Zhang & Sennrich 2019: unit root mean square over the width, then scale."""
+    """Zhang & Sennrich 2019: unit root mean square over the width, then scale.
+
+    With ``one_plus`` the scale is 1 plus the stored weight (Gemma), which then starts from 0.
+    """
 
     eps: float
+    one_plus: bool = False
 
     def __post_init__(self) -> None:
         require_eps("RMSNorm.eps", self.eps)

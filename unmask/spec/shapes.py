@@ -6,6 +6,7 @@ from typing import assert_never
 
 from unmask.spec import (
     Disentangled,
+    DoubleTransform,
     Embedding,
     EncoderSpec,
     ExpertFeedForward,
@@ -104,6 +105,10 @@ def _layer(spec: Layer, width: int) -> Shapes:
     yield from _under("attention_norm", _norm(spec.norm if spec.attention_norm else None, width))
     yield from _under("feedforward", _feedforward(spec.feedforward, width))
     yield from _under("feedforward_norm", _norm(spec.norm, width))
+    if spec.output_norms or spec.attention_sum_norm:
+        yield from _under("attention_output_norm", _norm(spec.norm, width))
+    if spec.output_norms:
+        yield from _under("feedforward_output_norm", _norm(spec.norm, width))
 
 
 def _mixer(spec: Mixer, width: int) -> Shapes:
@@ -133,6 +138,10 @@ def _softmax(spec: SoftmaxAttention, width: int) -> Shapes:
             yield from _under("distances.query", _linear(width, inner))
     yield from _under("qkv", _linear(width, sum(spec.qkv_widths), all(biased.values())))
     yield from _under("out", _linear(inner, width, spec.out_bias))
+    if spec.query_key_norm is not None:
+        norm, over_head = spec.query_key_norm.norm, spec.query_key_norm.over == "head"
+        for name, features in zip(("query_norm", "key_norm"), spec.qkv_widths, strict=False):
+            yield from _under(name, _norm(norm, spec.head_width if over_head else features))
     if isinstance(spec.pattern, SlidingWindowGlobal) and spec.pattern.own_projections:
         yield from _under("globals.qkv", _linear(width, 3 * inner, spec.query_bias))
 
@@ -154,7 +163,7 @@ def _feedforward(spec: FeedForward, width: int) -> Shapes:
 
 def _head(head: Head, spec: EncoderSpec) -> Shapes:
     transform, width = head.transform, spec.width
-    after = transform.width if isinstance(transform, Transform) else width
+    after = transform.width if isinstance(transform, Transform | DoubleTransform) else width
     if isinstance(head, MaskedLM):
         vocabulary = spec.embedding.vocabulary
         if head.bias:
@@ -168,11 +177,14 @@ def _head(head: Head, spec: EncoderSpec) -> Shapes:
         yield from _under("out", _linear(after, head.classes, head.bias))
 
 
-def _transform(spec: Transform | ResidualTransform | None, width: int) -> Shapes:
+def _transform(spec: Transform | DoubleTransform | ResidualTransform | None, width: int) -> Shapes:
     match spec:
         case Transform():
             yield from _under("dense", _linear(width, spec.width, spec.bias))
             yield from _under("norm", _norm(spec.norm, spec.width))
+        case DoubleTransform():
+            yield from _under("inner", _linear(width, spec.inner, spec.bias))
+            yield from _under("outer", _linear(spec.inner, spec.width, spec.bias))
         case ResidualTransform():
             yield from _under("inner", _linear(width, spec.width))
             yield from _under("outer", _linear(spec.width, width))

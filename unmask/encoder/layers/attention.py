@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from unmask.encoder.hooks import Hook, HookPoint, hooked
 from unmask.encoder.layers.global_attention import GlobalAttention, GlobalRows
+from unmask.encoder.layers.parts import build_norm
 from unmask.encoder.layers.positions import (
     DistanceProjections,
     RelativeBiasTerms,
@@ -107,6 +108,12 @@ class SoftmaxMixer(nn.Module):
             bias = nn.Parameter(torch.zeros(features)) if has and not every else None
             self.register_parameter(name, bias)
         self.out = nn.Linear(spec.heads * spec.head_width, width, bias=spec.out_bias)
+        normed, together = spec.query_key_norm, spec.qkv_heads[:2]
+        if normed is None or normed.over == "head":
+            together = 1, 1
+        self.query_norm, self.key_norm = (
+            build_norm(None if normed is None else normed.norm, heads * spec.head_width) for heads in together
+        )
         self.globals: GlobalAttention | None = None
         if isinstance(spec.pattern, SlidingWindowGlobal) and spec.pattern.own_projections:
             self.globals = GlobalAttention(spec, width)
@@ -151,8 +158,9 @@ class SoftmaxMixer(nn.Module):
             chosen = chosen or choose(request, kernel)
             rotation = None
             if isinstance(spec.position, Rotary):
-                positions_T = torch.from_numpy(layout.positions_T).to(x_TD.device)
-                rotation = RotaryTable.of(positions_T, spec.position, spec.head_width, x_TD.dtype)
+                rotation = RotaryTable.of(
+                    layout.positions_T, spec.position, spec.head_width, x_TD.dtype, x_TD.device
+                )
             prepared = chosen.plan(read_layout, pattern, x_TD.device)
             global_rows = None if self.globals is None else GlobalRows.of(layout, x_TD.device)
             rows = (
@@ -182,7 +190,10 @@ class SoftmaxMixer(nn.Module):
         return kernel if kernel.capability.refusal(request) is None else None
 
     def project(self, x_TD: Tensor, rotation: RotaryTable | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values, (T, H, K) each, rotated if positions are rotary; token-wise."""
+        """Queries, keys and values, (T, H, K) each, as scores and mixtures read them; token-wise.
+
+        Queries and keys are normalized, scaled and rotated where the spec says so.
+        """
         spec = self.spec
         heads_THK = self.qkv(x_TD).unflatten(-1, (sum(spec.qkv_heads), spec.head_width))
         parts = torch.split(heads_THK, list(spec.qkv_heads), dim=-2)
@@ -190,10 +201,21 @@ class SoftmaxMixer(nn.Module):
             part if bias is None else part + bias.view(-1, spec.head_width)
             for part, bias in zip(parts, (self.query_bias, self.key_bias, self.value_bias), strict=True)
         )
+        q_THK, k_TGK = self.normalized(q_THK, k_TGK)
         if isinstance(spec.position, Rotary) and rotation is not None:
             q_THK = apply_rotary(q_THK, rotation, spec.position)
             k_TGK = apply_rotary(k_TGK, rotation, spec.position)
         return q_THK, self.for_every_head(k_TGK), self.for_every_head(v_TGK)
+
+    def normalized(self, q_THK: Tensor, k_TGK: Tensor) -> tuple[Tensor, Tensor]:
+        """Queries and keys after their norms, and queries times `SoftmaxAttention.query_factor`."""
+        spec = self.spec
+        if spec.query_key_norm is not None and spec.query_key_norm.over == "all":
+            q_THK = self.query_norm(q_THK.flatten(-2)).unflatten(-1, q_THK.shape[-2:])
+            k_TGK = self.key_norm(k_TGK.flatten(-2)).unflatten(-1, k_TGK.shape[-2:])
+        else:
+            q_THK, k_TGK = self.query_norm(q_THK), self.key_norm(k_TGK)
+        return (q_THK if spec.score_scale is None else q_THK * spec.query_factor), k_TGK
 
     def for_every_head(self, x_TGK: Tensor) -> Tensor:
         """Keys or values (T, G, K) as (T, H, K): those of each head repeated for the heads that share it."""

@@ -37,6 +37,8 @@ class Block(nn.Module):
                       └──────────────┘         └─────────────────┘
         pre-norm   x ─┬─ norm ─ attention ─ + ─┬─ norm ─ feed-forward ─ + ─ y
                       └─────────────────────┘  └────────────────────────┘
+
+    With output norms, pre-norm layers also normalize what attention and feed-forward add.
     """
 
     fused_add_norm: Callable[[Tensor, Tensor, nn.Module, float], Tensor | None] | None = None
@@ -45,10 +47,15 @@ class Block(nn.Module):
     def __init__(self, spec: Layer, width: int) -> None:
         super().__init__()
         self.norm_first = spec.norm_first
+        self.output_norms = spec.output_norms
+        self.attention_sum_norm = spec.attention_sum_norm
         self.attention = build_mixer(spec.mixer, width)
         self.attention_norm = build_norm(spec.norm if spec.attention_norm else None, width)
         self.feedforward = build_feedforward(spec.feedforward, width)
         self.feedforward_norm = build_norm(spec.norm, width)
+        after = spec.norm if spec.output_norms else None
+        self.attention_output_norm = build_norm(spec.norm if spec.attention_sum_norm else after, width)
+        self.feedforward_output_norm = build_norm(after, width)
         self.dropout = Dropout(spec.dropout)
 
     def forward(self, x_TD: Tensor, plan: Plan, layer: int, hook: Hook | None) -> Tensor:
@@ -67,10 +74,13 @@ class Block(nn.Module):
         ``replaced`` is given the feed-forward output and returns what goes on in its place.
         """
         if self.norm_first:
-            x_TD = x_TD + self.dropout(mixed_TD)
+            x_TD = x_TD + self.dropout(self.attention_output_norm(mixed_TD))
             y_TD = self.feedforward(self.feedforward_norm(x_TD))
-            x_TD = x_TD + self.dropout(y_TD if replaced is None else replaced(y_TD))
+            y_TD = y_TD if replaced is None else replaced(y_TD)
+            x_TD = x_TD + self.dropout(self.feedforward_output_norm(y_TD))
             return x_TD
+        if self.attention_sum_norm:
+            mixed_TD = self.normalized_sum(x_TD, mixed_TD, self.attention_output_norm)
         x_TD = self.normalized_sum(x_TD, mixed_TD, self.attention_norm)
         y_TD = self.feedforward(x_TD)
         y_TD = y_TD if replaced is None else replaced(y_TD)

@@ -45,6 +45,8 @@ class EmbeddingLayer(nn.Module):
     def at(self, ids: Tensor, segments: Tensor, places: Tensor | None) -> Tensor:
         """`forward` for ids of any shape (...), at these places of their texts; (..., D)."""
         x_E: Tensor = self.words(ids)
+        if self.spec.scale != 1:
+            x_E = x_E * self.spec.scale
         if self.segments is not None:
             x_E = x_E + self.segments(segments)
         if self.positions is not None and self.spec.positions is not None and self.spec.positions.added:

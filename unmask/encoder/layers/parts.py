@@ -31,13 +31,26 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
 }
 
 
+class OnePlusRMSNorm(nn.Module):
+    """An RMSNorm whose scale is 1 plus its weight, see `RMSNorm`."""
+
+    def __init__(self, width: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(width))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Shape (..., width) in and out."""
+        return functional.rms_norm(x, self.weight.shape, 1 + self.weight, self.eps)
+
+
 def build_norm(norm: Norm | None, width: int) -> nn.Module:
     """The norm over the last axis of ``width``; `nn.Identity` for none."""
     match norm:
         case LayerNorm(eps=eps, bias=bias):
             return nn.LayerNorm(width, eps=eps, bias=bias)
-        case RMSNorm(eps=eps):
-            return nn.RMSNorm(width, eps=eps)
+        case RMSNorm(eps=eps, one_plus=one_plus):
+            return OnePlusRMSNorm(width, eps) if one_plus else nn.RMSNorm(width, eps=eps)
         case None:
             return nn.Identity()
         case _:

@@ -6,7 +6,9 @@ biases and of distances are shared by layers, and each layer has its own terms o
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -25,17 +27,19 @@ class RotaryTable(NamedTuple):
     sine: Tensor
 
     @classmethod
-    def of(cls, positions_T: Tensor, rotary: Rotary, head_width: int, dtype: torch.dtype) -> "RotaryTable":
-        """Angles ``position * theta ** (-2 i / width)`` (Su et al. 2021), computed once per batch.
-
-        They are computed in float64 and kept in float32 (float64 for float64 inputs), since at position
-        8,000 a bfloat16 angle is wrong by several full turns.
-        """
-        width = rotary.width or head_width
-        exponents = torch.arange(0, width, 2, dtype=torch.float64, device=positions_T.device) / width
-        angles = (positions_T.double() / rotary.scale)[:, None] * rotary.theta**-exponents
+    def of(
+        cls,
+        positions_T: NDArray[np.int64],
+        rotary: Rotary,
+        head_width: int,
+        dtype: torch.dtype,
+        device: torch.device | str = "cpu",
+    ) -> "RotaryTable":
+        """`Rotary.waves` of each token, in float32, or in float64 for float64 inputs."""
         exact = torch.promote_types(dtype, torch.float32)
-        return cls(*(wave.to(exact)[:, None, :] for wave in (angles.cos(), angles.sin())))
+        waves = rotary.waves(np.arange(positions_T.max(initial=-1) + 1), head_width)
+        rows_T = torch.from_numpy(positions_T)
+        return cls(*(torch.from_numpy(wave).to(exact)[rows_T, None].to(device) for wave in waves))
 
 
 def apply_rotary(x_THK: Tensor, rotation: RotaryTable, rotary: Rotary) -> Tensor:

@@ -251,6 +251,8 @@ class PaddedEncoder(nn.Module):
                 state = pooler.activation(pooler.dense(x_BND[:, 0]))
             case "first":
                 state = x_BND[:, 0]
+            case "last":
+                state = pool_padded(x_BND, present_BN, "last")
             case "mean":
                 state = pool_padded(x_BND, present_BN, "mean")
             case "tokens_and_first":

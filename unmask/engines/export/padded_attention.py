@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping
 from typing import assert_never
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch._higher_order_ops.scan import scan
@@ -64,7 +65,7 @@ class PaddedAttention(nn.Module):
             block = max(self.window.radius, SMALLEST_BLOCK)
             self.block = block if 2 * block < longest else 0
         if isinstance(position, Rotary):
-            waves = RotaryTable.of(torch.arange(longest), position, mixer.spec.head_width, torch.float32)
+            waves = RotaryTable.of(np.arange(longest), position, mixer.spec.head_width, torch.float32)
             for name, wave in zip(("cosine", "sine"), waves, strict=True):
                 self.register_buffer(name, wave, persistent=False)
         behind_D = torch.arange(1 - longest, longest)

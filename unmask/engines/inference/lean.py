@@ -56,8 +56,14 @@ class LeanBlock:
             norm_of(block.feedforward_norm),
         )
         self.qkv = _linear(mixer.qkv)
-        self.out = _plus(mixer.out)
-        self.feedforward = _network(block.feedforward)
+        if block.output_norms:
+            self.out = _plus_normed(_linear(mixer.out), block.attention_output_norm)
+            self.feedforward = _plus_normed(block.feedforward, block.feedforward_output_norm)
+        else:
+            self.out = _plus(mixer.out)
+            self.feedforward = _network(block.feedforward)
+        if block.attention_sum_norm:
+            self.out = _plus_norm_of_sum(self.out, block.attention_output_norm)
 
     def __call__(self, x_TD: Tensor, attend: "Attend") -> Tensor:
         """Shape (T, D) in and out; ``attend`` is what the plan of its batch gives."""
@@ -99,8 +105,7 @@ class Rectangle:
         dtype = y_TE.dtype
         if dtype == torch.bfloat16:  # for texts as short as these, torch's bfloat16 takes longer than casts
             y_TE = y_TE.float()
-        if self.rotation is not None:
-            turn(y_TE.view(sequences * length, -1, mixer.spec.head_width), mixer, self.rotation)
+        place(y_TE.view(sequences * length, -1, mixer.spec.head_width), mixer, self.rotation)
         y_BGNK = y_TE.view(sequences, length, heads + 2 * shared, -1).transpose(1, 2)
         q_BHNK, k_BHNK, v_BHNK = torch.split(y_BGNK, [heads, shared, shared], 1)
         if heads != shared:
@@ -119,8 +124,7 @@ class _Planned:
     def __call__(self, layer: LeanBlock, x_TD: Tensor, y_TE: Tensor) -> Tensor:
         mixer, plan = layer.mixer, self.plan
         y_TGK = y_TE.view(y_TE.shape[0], -1, mixer.spec.head_width)
-        if plan.rotation is not None:
-            turn(y_TGK, mixer, plan.rotation)
+        place(y_TGK, mixer, plan.rotation)
         q_THK, k_TGK, v_TGK = torch.split(y_TGK, list(mixer.spec.qkv_heads), 1)
         k_THK, v_THK = mixer.for_every_head(k_TGK), mixer.for_every_head(v_TGK)
         o_THK = mixer.mix(q_THK, k_THK, v_THK, plan, mixer.bias_of(plan))
@@ -129,9 +133,17 @@ class _Planned:
         return o_THK.flatten(-2)
 
 
-def turn(y_TGK: Tensor, mixer: SoftmaxMixer, rotation: RotaryTable) -> None:
-    """Apply rotary positions to the queries and keys of a product of all heads, (T, H + 2 G, K), in place."""
+def place(y_TGK: Tensor, mixer: SoftmaxMixer, rotation: RotaryTable | None) -> None:
+    """Normalize, scale and rotate queries and keys in a product of all heads, (T, H + 2 G, K), in place."""
     spec = mixer.spec
+    if spec.query_key_norm is not None or spec.score_scale is not None:
+        q_THK, k_TGK = y_TGK[:, : spec.heads], y_TGK[:, spec.heads : spec.heads + spec.qkv_heads[1]]
+        dtype = next(mixer.query_norm.parameters(), y_TGK).dtype
+        changed = mixer.normalized(q_THK.to(dtype), k_TGK.to(dtype))
+        q_THK.copy_(changed[0])
+        k_TGK.copy_(changed[1])
+    if rotation is None:
+        return
     assert isinstance(spec.position, Rotary)
     turning_TGK = y_TGK[:, : spec.heads + spec.qkv_heads[1]]
     cosine, sine = rotation
@@ -156,8 +168,10 @@ def norm_of(norm: nn.Module) -> Step | None:
         case nn.RMSNorm(normalized_shape=shape, weight=weight, eps=least):
             sizes = list(shape)
             return lambda x: rms_norm(x, sizes, weight, least)
-        case _:
+        case nn.Identity():
             return None
+        case _:
+            return norm
 
 
 def embed(layer: EmbeddingLayer, ids_T: Tensor, segments_T: Tensor, layout: SequenceLayout) -> Tensor:
@@ -171,6 +185,8 @@ def embed(layer: EmbeddingLayer, ids_T: Tensor, segments_T: Tensor, layout: Sequ
     if learned.left_out is not None and bool((ids_T == learned.left_out).any()):
         return layer(ids_T, segments_T, layout)  # type: ignore[no-any-return]
     x_TD = torch.embedding(layer.words.weight, ids_T)
+    if layer.spec.scale != 1:
+        x_TD = x_TD.mul_(layer.spec.scale)
     if layer.segments is not None:
         x_TD = x_TD.add_(torch.embedding(layer.segments.weight, segments_T))
     x_TD = x_TD.add_(positions.weight[learned.offset : learned.offset + x_TD.shape[0]])
@@ -200,6 +216,16 @@ def _plus(linear: nn.Module) -> ResidualStep:
     assert isinstance(linear, PackedLinear)
     product, weight, bias = _PRODUCT_WITH, linear.weight_packed, linear.bias
     return lambda x, residual: product(x, residual, weight, bias, "add")
+
+
+def _plus_normed(step: Step, norm: nn.Module) -> ResidualStep:
+    """The norm of a step, with its residual."""
+    return lambda x, residual: residual + norm(step(x))
+
+
+def _plus_norm_of_sum(summed: ResidualStep, norm: nn.Module) -> ResidualStep:
+    """The norm of a step with its residual, and the residual once more."""
+    return lambda x, residual: residual + norm(summed(x, residual))
 
 
 def _times(linear: PackedLinear) -> Callable[[Tensor, Tensor], Tensor]:

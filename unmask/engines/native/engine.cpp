@@ -807,7 +807,7 @@ struct NativeLinear {  // rows 0: none
 
 struct NativeWeights {  // one set of weights of a layer
     NativeLinear qkv, out, inner, outer;
-    NativeNorm attention_norm, feedforward_norm;
+    NativeNorm attention_norm, feedforward_norm, query_norm, key_norm, attention_output_norm, feedforward_output_norm;
     // Disentangled positions: the table of distances as keys and as queries, (rows, heads, width) each.
     const float *distance_keys, *distance_queries;
     int32_t distance_rows;
@@ -822,11 +822,14 @@ struct NativeLayer {
     int32_t rotation;      // the table of rotations, or -1
     int32_t distances;     // the table of terms by distance, or -1
     int32_t parts;         // terms of a score: 1, and for disentangled positions those by distance
+    int32_t heads_normed;  // heads of queries that share a norm: 0 none, 1, or all
+    int32_t output_norms;  // 1: what attention and feed-forward add is normalized; 2: what attention adds, with its input
 };
 
 struct NativeEmbedding {
     int32_t vocabulary, width, offset, segments, stored;  // stored: 0 float32, 1 bfloat16
     const void *words, *places, *types;
+    float scale;  // of words
     NativeNorm norm;
     NativeLinear projection;
     int32_t project_first;
@@ -968,7 +971,7 @@ struct Distances {
 
 struct Weights {
     Linear qkv, out, inner, outer;
-    Norm attention_norm, feedforward_norm;
+    Norm attention_norm, feedforward_norm, query_norm, key_norm, attention_output_norm, feedforward_output_norm;
     Distances distances;
 };
 
@@ -980,7 +983,7 @@ struct Embedding {
 
 // What a thread needs for one block of rows.
 struct Scratch {
-    Buffer operand, inner, inner_operand, mixed, tile, gate, scores, shares, keys, values, query, output, scale, most,
+    Buffer operand, inner, inner_operand, mixed, added, tile, gate, scores, shares, keys, values, query, output, scale, most,
         part_most, by_query, by_key;
 };
 
@@ -1677,6 +1680,8 @@ struct Worker {
             float* to = projected ? sums + (size_t)i * wide : piece.x(row + i);
             std::fill(to + width, to + up(width, LANES), 0.0f);  // the last vector of a row is read whole
             add(to, spec.words, run.ids[token], true);
+            if (spec.scale != 1)
+                for (int k = 0; k < width; k += LANES) store(to + k, load(to + k) * spec.scale);
             if (spec.types) add(to, spec.types, run.segments[token], false);
             const int64_t place = run.places ? run.places[token] : token - run.offsets[sequence];
             if (spec.places) add(to, spec.places, place + spec.offset, false);
@@ -1699,6 +1704,8 @@ struct Worker {
         const size_t ldq = piece.stride(index);
         linear<PRECISION, SET>(qkv, operand, stride, scale, rows, piece.qkv(index, row), (int)ldq, 0, nullptr, 0, nullptr,
                                scratch, sharing);
+        if (layer.heads_normed)
+            for (int i = 0; i < rows; i++) norm_scored(layer, piece.qkv(index, row + i));
         if (layer.rotation < 0) return;
         const NativeRun& run = *piece.run;
         const NativeTable& table = run.rotations[layer.rotation];
@@ -1708,6 +1715,20 @@ struct Worker {
             while (token >= run.offsets[sequence + 1]) sequence++;
             rotate(table, (int)(token - run.offsets[sequence]), piece.qkv(index, row + i), layer.heads + layer.shared,
                    layer.width);
+        }
+    }
+
+    // Normalize the queries and keys of a token: each head, or all heads of each together.
+    void norm_scored(const NativeLayer& layer, float* row) {
+        const Weights& weights = encoder.weights[layer.weights];
+        float* apart = scratch.mixed.as<float>();  // the last vector of a norm is written whole
+        for (int part = 0; part < 2; part++) {
+            const int heads = part ? layer.shared : layer.heads, together = layer.heads_normed == 1 ? 1 : heads;
+            const int width = together * layer.width;
+            for (int head = 0; head < heads; head += together, row += width) {
+                normalize(part ? weights.key_norm : weights.query_norm, row, apart, width);
+                memcpy(row, apart, sizeof(float) * width);
+            }
         }
     }
 
@@ -1724,6 +1745,25 @@ struct Worker {
         else
             to_operands(piece.x(row), piece.wide(), encoder.width, rows);
         project(index, row, rows);
+    }
+
+    // Add a linear layer of an operand to the states, or (normed: 1) the norm of it, or (2) of its sum with the states.
+    void add_linear(const Linear& weight, const void* from, int ldf, const Norm& norm, int normed, int row, int rows) {
+        if (!normed) {
+            linear<PRECISION, ADD>(weight, from, ldf, scale, rows, piece.x(row), piece.wide(), 0, nullptr, 0, nullptr, scratch,
+                                   sharing);
+            return;
+        }
+        const int width = encoder.width, wide = piece.wide();
+        float* added = scratch.added.need<float>((size_t)BLOCK * wide);
+        linear<PRECISION, SET>(weight, from, ldf, scale, rows, added, wide, 0, nullptr, 0, nullptr, scratch, sharing);
+        for (int i = 0; i < rows; i++) {
+            float *y = added + (size_t)i * wide, *x = piece.x(row + i);
+            if (normed == 2)
+                for (int k = 0; k < width; k += LANES) store(y + k, load(y + k) + load(x + k));
+            normalize(norm, y, y, width);
+            for (int k = 0; k < width; k += LANES) store(x + k, load(x + k) + load(y + k));
+        }
     }
 
     // One layer of a block, whose queries, keys and values are there for every token of its sequences.
@@ -1757,8 +1797,7 @@ struct Worker {
             sequence += place + some == length;
         }
         to_operands(mixed, stride, mixed_width, rows);
-        float* x = piece.x(row);
-        linear<PRECISION, ADD>(weights.out, operand, stride, scale, rows, x, piece.wide(), 0, nullptr, 0, nullptr, scratch, sharing);
+        add_linear(weights.out, operand, stride, weights.attention_output_norm, spec.output_norms, row, rows);
         if (spec.norm_first)
             norm_rows(weights.feedforward_norm, false, row, rows);
         else
@@ -1792,8 +1831,7 @@ struct Worker {
                 to_operand<PRECISION>(inner + (size_t)i * wide, wide, (char*)next + (size_t)i * wide, scale + i,
                                       largest(load(kept)) + sum(load(kept + LANES)));
             }
-        linear<PRECISION, ADD>(weights.outer, next, wide, scale, rows, piece.x(row), piece.wide(), 0, nullptr, 0, nullptr,
-                               scratch, sharing);
+        add_linear(weights.outer, next, wide, weights.feedforward_output_norm, spec.output_norms == 1, row, rows);
     }
 
     static constexpr int HALVES_FROM = 96;  // tokens of a sequence from which attention in bfloat16 is faster
@@ -2740,10 +2778,15 @@ EXPORT int native_weights(void* encoder, int set, const NativeWeights* from, int
         for (const NativeLayer& layer : to.layers)
             if (layer.weights == set) {
                 weights.distances.take(*from, layer, to.precision != FLOAT32);
+                const int together = layer.heads_normed == 1 ? 1 : layer.heads;
+                weights.query_norm.take(from->query_norm, together * layer.width);
+                weights.key_norm.take(from->key_norm, (together == 1 ? 1 : layer.shared) * layer.width);
                 break;
             }
         weights.attention_norm.take(from->attention_norm, to.width);
         weights.feedforward_norm.take(from->feedforward_norm, to.width);
+        weights.attention_output_norm.take(from->attention_output_norm, to.width);
+        weights.feedforward_output_norm.take(from->feedforward_output_norm, to.width);
         return 0;
     } catch (const std::exception& error) {
         return refuse(error.what());

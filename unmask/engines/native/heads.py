@@ -22,6 +22,7 @@ from unmask.spec import (
     CheckpointOutput,
     Classifier,
     Dense,
+    DoubleTransform,
     EncoderSpec,
     LayerNorm,
     MaskedLM,
@@ -109,6 +110,8 @@ class Heads:
                 state = activated(self._spec.pooler.activation, first_SD)
             case "first":
                 state = pooled(x_TD, layout, "cls")
+            case "last":
+                state = pooled(x_TD, layout, "last")
             case "mean":
                 state = pooled(x_TD, layout, "mean")
             case _:
@@ -212,12 +215,17 @@ class Heads:
         x = self._transformed(head.transform, f"{name}.transform", x)
         return dense(f"{name}.out", x, self._weights, bias=head.bias)
 
-    def _transformed(self, spec: Transform | ResidualTransform | None, name: str, x: Float32s) -> Float32s:
+    def _transformed(
+        self, spec: Transform | DoubleTransform | ResidualTransform | None, name: str, x: Float32s
+    ) -> Float32s:
         match spec:
             case None:
                 return x
             case Transform():
                 y = activated(spec.activation, dense(f"{name}.dense", x, self._weights, bias=spec.bias))
+            case DoubleTransform():
+                y = activated(spec.activation, dense(f"{name}.inner", x, self._weights, bias=spec.bias))
+                return activated(spec.activation, dense(f"{name}.outer", y, self._weights, bias=spec.bias))
             case ResidualTransform():
                 y = activated(spec.activation, dense(f"{name}.inner", x, self._weights))
                 y = x + dense(f"{name}.outer", y, self._weights)

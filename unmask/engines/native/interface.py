@@ -27,7 +27,10 @@ class Weights(Structure):
 
     _fields_ = (
         *((name, Linear) for name in ("qkv", "out", "inner", "outer")),
-        *((name, Norm) for name in ("attention_norm", "feedforward_norm")),
+        *(
+            (f"{name}_norm", Norm)
+            for name in ("attention", "feedforward", "query", "key", "attention_output", "feedforward_output")
+        ),
         *((name, c_void_p) for name in ("distance_keys", "distance_queries")),
         ("distance_rows", c_int32),
     )
@@ -49,6 +52,8 @@ class Layer(Structure):
             "rotation",
             "distances",
             "parts",
+            "heads_normed",
+            "output_norms",
         )
     )
 
@@ -59,6 +64,7 @@ class Embedding(Structure):
     _fields_ = (
         *((name, c_int32) for name in ("vocabulary", "width", "offset", "segments", "stored")),
         *((name, c_void_p) for name in ("words", "places", "types")),
+        ("scale", c_float),
         ("norm", Norm),
         ("projection", Linear),
         ("project_first", c_int32),

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.polynomial import Chebyshev, Polynomial
 from numpy.typing import NDArray
 
-from unmask.spec import Activation, LayerNorm, Norm
+from unmask.spec import Activation, LayerNorm, Norm, RMSNorm
 
 Float32s = NDArray[np.float32]
 Weights = Mapping[str, Float32s]
@@ -28,6 +28,12 @@ def unit_length(x_NK: Float32s) -> Float32s:
     return shortened
 
 
+def norm_scale(norm: Norm, name: str, weights: Weights) -> Float32s:
+    """What a norm multiplies with; ``name`` begins the names of its tensors."""
+    weight = weights[f"{name}.weight"]
+    return weight + np.float32(1) if isinstance(norm, RMSNorm) and norm.one_plus else weight
+
+
 def normalized(norm: Norm | None, name: str, x_NK: Float32s, weights: Weights) -> Float32s:
     """Each row after a norm, which is computed in float64; ``name`` begins the names of its tensors."""
     if norm is None:
@@ -36,7 +42,7 @@ def normalized(norm: Norm | None, name: str, x_NK: Float32s, weights: Weights) -
     if isinstance(norm, LayerNorm):
         centered -= centered.mean(1, keepdims=True)
     centered /= np.sqrt((centered**2).mean(1, keepdims=True) + norm.eps)
-    centered *= weights[f"{name}.weight"]
+    centered *= norm_scale(norm, name, weights)
     if isinstance(norm, LayerNorm) and norm.bias:
         centered += weights[f"{name}.bias"]
     return centered.astype(np.float32)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from unmask.engines.native import interface
 from unmask.engines.native.distances import projected
-from unmask.engines.native.parts import Float32s, Weights
+from unmask.engines.native.parts import Float32s, Weights, norm_scale
 from unmask.engines.native.tables import PositionTables
 from unmask.errors import InvalidRequest
 from unmask.spec import (
@@ -206,6 +206,8 @@ class NativeLayers:
             rotation=self._tables.rotation_of(mixer),
             distances=self._tables.distances_of(mixer),
             parts=mixer.position.term_count if isinstance(mixer.position, Disentangled) else 1,
+            heads_normed=_heads_normed(mixer),
+            output_norms=1 if spec.output_norms else 2 * spec.attention_sum_norm,
         )
 
     def _embedding(self, *, half: bool) -> interface.Embedding:
@@ -226,6 +228,7 @@ class NativeLayers:
             words=words,
             places=places,
             types=types,
+            scale=spec.scale,
             norm=self._norm(spec.norm, "embedding.norm", alive),
             projection=interface.Linear()
             if projection is None
@@ -254,8 +257,8 @@ class NativeLayers:
         )
         qkv = interface.Linear(*weight_NK.shape)
         qkv.weight, qkv.bias = (
-            _address(_in_halves(weight_NK, mixer), alive),
-            _address(_in_halves(bias_N, mixer), alive),
+            _address(_as_scored(_in_halves(rows, mixer, mixer.qkv_heads), mixer), alive)
+            for rows in (weight_NK, bias_N)
         )
         weights = interface.Weights(
             qkv=qkv,
@@ -267,6 +270,15 @@ class NativeLayers:
             ),
             feedforward_norm=self._norm(layer.norm, f"{prefix}.feedforward_norm", alive),
         )
+        if mixer.query_key_norm is not None:
+            weights.query_norm = self._score_norm(mixer, 0, f"{prefix}.attention.query_norm", alive)
+            weights.key_norm = self._score_norm(mixer, 1, f"{prefix}.attention.key_norm", alive)
+        for part, normed in (
+            ("attention_output_norm", layer.output_norms or layer.attention_sum_norm),
+            ("feedforward_output_norm", layer.output_norms),
+        ):
+            if normed:
+                setattr(weights, part, self._norm(layer.norm, f"{prefix}.{part}", alive))
         if isinstance(mixer.position, Disentangled):
             tables = projected(mixer, mixer.position, self._weights, prefix)
             weights.distance_rows = 2 * mixer.position.span
@@ -285,12 +297,36 @@ class NativeLayers:
     def _norm(self, norm: Norm | None, name: str, alive: list[NDArray[Any]]) -> interface.Norm:
         if norm is None:
             return interface.Norm()
-        weight = _address(self._weights[f"{name}.weight"], alive)
+        weight = _address(norm_scale(norm, name, self._weights), alive)
         if not isinstance(norm, LayerNorm):
             return interface.Norm(2, norm.eps, weight, None)
         return interface.Norm(
             1, norm.eps, weight, _address(self._weights[f"{name}.bias"], alive) if norm.bias else None
         )
+
+    def _score_norm(
+        self, mixer: SoftmaxAttention, part: int, name: str, alive: list[NDArray[Any]]
+    ) -> interface.Norm:
+        """The norm of queries (part 0) or keys (1), with the factor of scores and pairs as halves."""
+        assert mixer.query_key_norm is not None
+        spec, norm = mixer.query_key_norm, self._norm(mixer.query_key_norm.norm, name, alive)
+        heads = 1 if spec.over == "head" else mixer.qkv_heads[part]
+        factor = np.float32(1 if part else mixer.query_factor)
+
+        def as_read(values: Float32s) -> int:
+            return _address(_in_halves(values, mixer, (heads, 0, 0)) * factor, alive)
+
+        norm.weight = as_read(norm_scale(spec.norm, name, self._weights))
+        if norm.bias:
+            norm.bias = as_read(self._weights[f"{name}.bias"])
+        return norm
+
+
+def _heads_normed(mixer: SoftmaxAttention) -> int:
+    """How many heads of queries share a norm: 0 for none."""
+    if mixer.query_key_norm is None:
+        return 0
+    return 1 if mixer.query_key_norm.over == "head" else mixer.heads
 
 
 def qkv_bias(mixer: SoftmaxAttention, weights: Weights, prefix: str) -> Float32s:
@@ -330,14 +366,25 @@ def to_bfloat16(values: Float32s) -> NDArray[np.uint16]:
     return halves
 
 
-def _in_halves(rows: Float32s, spec: SoftmaxAttention) -> Float32s:
-    """Rows of a projection with interleaved rotary pairs as two halves, which leaves scores as they are."""
+def _in_halves(rows: Float32s, spec: SoftmaxAttention, heads: tuple[int, int, int]) -> Float32s:
+    """Rows of heads with interleaved rotary pairs as two halves, which leaves scores as they are.
+
+    ``heads``: of queries, of keys and of values, whose rows stay where they are.
+    """
     position = spec.position
     if not isinstance(position, Rotary) or not position.interleaved:
         return rows
     width, head = position.width or spec.head_width, spec.head_width
     within = np.r_[0:width:2, 1:width:2, width:head]
-    queries, shared, _ = spec.qkv_heads
-    turned = (np.arange(queries + shared)[:, None] * head + within).reshape(-1)
+    turned = (np.arange(heads[0] + heads[1])[:, None] * head + within).reshape(-1)
     order = np.concatenate((turned, np.arange(len(turned), len(rows))))
     return np.take(rows, order, axis=0)
+
+
+def _as_scored(rows: Float32s, spec: SoftmaxAttention) -> Float32s:
+    """Rows of a projection, those of queries times the factor of scores unless a norm follows."""
+    if spec.score_scale is None or spec.query_key_norm is not None:
+        return rows
+    scored = np.array(rows)
+    scored[: spec.qkv_widths[0]] *= np.float32(spec.query_factor)
+    return scored

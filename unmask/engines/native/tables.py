@@ -81,11 +81,9 @@ class PositionTables:
         alive: list[NDArray[Any]] = []
         rotations = (interface.Table * len(self._rotations))()
         for table, (rotary, width) in zip(rotations, self._rotations, strict=True):
-            angles = _angles(rotary, width, reach)
-            for wave in (np.cos(angles), np.sin(angles)):
-                alive.append(wave.astype(np.float32))
+            alive.extend(wave.astype(np.float32) for wave in rotary.waves(np.arange(reach), width))
             table.values, table.sines = (wave.ctypes.data for wave in alive[-2:])
-            table.columns = angles.shape[1]
+            table.columns = alive[-1].shape[1]
         distances = (interface.Table * len(self._distances))()
         for table, terms in zip(distances, self._distances, strict=True):
             values = terms(reach)
@@ -94,13 +92,6 @@ class PositionTables:
             table.values, table.columns, table.middle = alive[-1].ctypes.data, values.shape[1], reach - 1
         self._made = reach, (rotations, distances, alive)
         return self._made[1]
-
-
-def _angles(rotary: Rotary, head_width: int, positions: int) -> NDArray[np.float64]:
-    """The angle of each pair of features at each position, as `RotaryTable.of` computes it in torch."""
-    width = rotary.width or head_width
-    frequencies = rotary.theta ** -(np.arange(0, width, 2) / width)
-    return (np.arange(positions) / rotary.scale)[:, None] * frequencies
 
 
 def _rows_of_table(position: Disentangled, length: int) -> NDArray[np.int64]:

@@ -180,7 +180,7 @@ def turned_alike(rotary: Rotary, head_width: int, *, seed: int = 0) -> TurnedAli
     def products(shift_q: int, shift_k: int) -> Tensor:
         turned = [
             apply_rotary(x_THK, RotaryTable.of(places + shift, rotary, head_width, torch.float64), rotary)
-            for x_THK, places, shift in zip((q_THK, k_THK), places_T, (shift_q, shift_k), strict=True)
+            for x_THK, places, shift in zip((q_THK, k_THK), places_T.numpy(), (shift_q, shift_k), strict=True)
         ]
         return (turned[0] * turned[1]).sum(-1)
 

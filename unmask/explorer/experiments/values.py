@@ -1,6 +1,7 @@
 """From attention weights to new states: values, the residual stream, and how alike states become."""
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -129,14 +130,27 @@ def values(recorded: RecordedText, layer: int, head: int, query: int) -> Values:
 
 
 def _heads(recorded: RecordedText, layer: int, query: int) -> tuple[Tensor, Tensor]:
-    """The outputs of all heads for one token, (H, D), and the bias of the output projection, (D,)."""
-    mixer = recorded.encoder.block(layer).attention
+    """What all heads add for one token, (H, D), and the bias of the output projection, (D,)."""
+    block = recorded.encoder.block(layer)
+    mixer = block.attention
     mixed_HK = torch.einsum("hn,nhk->hk", recorded.probabilities(layer)[:, query], recorded.values[layer])
     mixed_HD = torch.einsum("hk,hkd->hd", mixed_HK, out_matrix(mixer).cpu())
     inner = mixer.spec.heads * mixer.spec.head_width
     with torch.no_grad():
         bias_D = mixer.out(torch.zeros(1, inner, dtype=recorded.dtype, device=recorded.encoder.device))[0]
-    return mixed_HD, bias_D.to("cpu", torch.float64)
+    bias_D = bias_D.to("cpu", torch.float64)
+    if not block.output_norms:
+        return mixed_HD, bias_D
+    # An RMSNorm multiplies each coordinate, by a factor that the whole sum decides.
+    sum_D = mixed_HD.sum(0) + bias_D
+    factor_D = _by(recorded, block.attention_output_norm, sum_D) / sum_D
+    return mixed_HD * factor_D, bias_D * factor_D
+
+
+def _by(recorded: RecordedText, module: torch.nn.Module, x_D: Tensor) -> Tensor:
+    with torch.no_grad():
+        y_1D: Tensor = module(x_D[None].to(recorded.encoder.device, recorded.dtype))
+    return y_1D[0].to("cpu", torch.float64)
 
 
 def _update(recorded: RecordedText, layer: int, query: int) -> _Update:
@@ -145,15 +159,15 @@ def _update(recorded: RecordedText, layer: int, query: int) -> _Update:
     mixed_HD, bias_D = _heads(recorded, layer, query)
     before, attention = recorded.states[layer][query], mixed_HD.sum(0) + bias_D
 
-    def by(module: torch.nn.Module, x_D: Tensor) -> Tensor:
-        with torch.no_grad():
-            y_1D: Tensor = module(x_D[None].to(recorded.encoder.device, recorded.dtype))
-        return y_1D[0].to("cpu", torch.float64)
-
+    by = partial(_by, recorded)
     between = before + attention
     if block.norm_first:
         feedforward = by(block.feedforward, by(block.feedforward_norm, between))
+        feedforward = by(block.feedforward_output_norm, feedforward)
         return _Update(before, attention, between, feedforward, between + feedforward)
+    if block.attention_sum_norm:
+        attention = by(block.attention_output_norm, between)
+        between = before + attention
     between = by(block.attention_norm, between)
     feedforward = by(block.feedforward, between)
     return _Update(before, attention, between, feedforward, by(block.feedforward_norm, between + feedforward))

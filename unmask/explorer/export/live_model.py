@@ -34,6 +34,7 @@ from unmask.spec import (
     LayerNorm,
     Norm,
     RelativePositionBias,
+    RMSNorm,
     Rotary,
     SlidingWindow,
     SoftmaxAttention,
@@ -134,15 +135,27 @@ def as_text(data: bytes) -> str:
 def unsupported_in_page(spec: EncoderSpec) -> str | None:
     """Why a page cannot compute an encoder, as the end of "... because"; None if it can."""
     reason = unsupported_encoder(spec)
-    if reason is not None:
-        return reason
-    for layer in spec.layers:
-        assert isinstance(layer.mixer, SoftmaxAttention)
-        if isinstance(layer.mixer.position, Disentangled):
-            return "its positions are disentangled from content (DeBERTa)"
-        if not isinstance(layer.mixer.pattern, FullAttention | CausalAttention | SlidingWindow):
-            return "global tokens or blocks are no range of keys"
-    return None
+    if reason is None and spec.embedding.scale != 1:
+        reason = "its word vectors are multiplied"
+    return reason or next(filter(None, map(_unsupported_layer, spec.layers)), None)
+
+
+def _unsupported_layer(layer: Layer) -> str | None:
+    mixer = layer.mixer
+    assert isinstance(mixer, SoftmaxAttention)
+    stretched = isinstance(mixer.position, Rotary) and mixer.position.yarn is not None
+    reasons = {
+        "its positions are disentangled from content (DeBERTa)": isinstance(mixer.position, Disentangled),
+        "global tokens or blocks are no range of keys": not isinstance(
+            mixer.pattern, FullAttention | CausalAttention | SlidingWindow
+        ),
+        "its queries and keys are normalized": mixer.query_key_norm is not None,
+        "its scores are not divided by the root of a head's width": mixer.score_scale is not None,
+        "its positions are stretched by YaRN": stretched,
+        "what its layers add is normalized": layer.output_norms or layer.attention_sum_norm,
+        "its norms multiply by 1 plus their weights": isinstance(layer.norm, RMSNorm) and layer.norm.one_plus,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
 
 
 def live_tokens(spec: EncoderSpec, max_tokens: int | None) -> int:

@@ -230,7 +230,9 @@ class TargetScore:
                 weights_N[0] += 1 / len(reads)
             if mode in ("tokens", "tokens_and_first"):
                 weights_N[token] += 1
-            if mode not in ("first", "cls", "pooler", "tokens", "tokens_and_first"):
+            if mode == "last":
+                weights_N[-1] += 1 / len(reads)
+            if mode not in ("first", "last", "cls", "pooler", "tokens", "tokens_and_first"):
                 weights_N += 1 / length / len(reads)
         return weights_N
 

@@ -9,6 +9,7 @@ from unmask.spec import (
     CheckpointOutput,
     Classifier,
     Disentangled,
+    DoubleTransform,
     EncoderSpec,
     ExpertFeedForward,
     GatedFeedForward,
@@ -25,6 +26,7 @@ from unmask.spec import (
     Reads,
     RelativePositionBias,
     ResidualTransform,
+    RMSNorm,
     SlidingWindowGlobal,
     SoftmaxAttention,
     SparseVector,
@@ -39,6 +41,7 @@ from unmask.spec.describe import (
     describe_pattern,
     describe_position,
     describe_ranges,
+    describe_scores,
 )
 
 OUTPUTS: dict[type, str] = {
@@ -53,6 +56,7 @@ READS: dict[Reads, str] = {
     "first": "first token",
     "mean": "mean over tokens",
     "tokens": "every token",
+    "last": "last token",
     "tokens_and_first": "every token plus the first",
     "late": "every token, mean of their logits",
 }
@@ -141,6 +145,8 @@ def _summed(spec: EncoderSpec) -> Iterator[Part]:
 
 def _before(spec: EncoderSpec) -> Iterator[Part]:
     embedding = spec.embedding
+    if embedding.scale != 1:
+        yield Part("Scale", (f"word vectors times {embedding.scale:g}",), "embedding")
     norm = [] if embedding.norm is None else [_norm("Norm", embedding.norm)]
     if embedding.projection is None:
         yield from norm
@@ -152,6 +158,8 @@ def _before(spec: EncoderSpec) -> Iterator[Part]:
 
 def _norm(title: str, norm: Norm, notes: tuple[str, ...] = ()) -> Part:
     bias = ", no bias" if isinstance(norm, LayerNorm) and not norm.bias else ""
+    if isinstance(norm, RMSNorm) and norm.one_plus:
+        bias = ", scale 1 + weight"
     words = f"{type(norm).__name__}{bias}"
     return Part(title, (f"{words}, eps {norm.eps:g}", *notes), "norm")
 
@@ -172,6 +180,10 @@ def _block(spec: EncoderSpec, numbers: tuple[int, ...]) -> Block:
 
 
 def _notes(spec: EncoderSpec, numbers: tuple[int, ...]) -> Iterator[str]:
+    if spec.layers[numbers[0]].output_norms:
+        yield "what each part adds is normalized too"
+    if spec.layers[numbers[0]].attention_sum_norm:
+        yield "attention adds the norm of its output plus its input"
     if spec.sharing is not None:
         sets = max(spec.sharing) + 1
         yield "all layers share one set of weights" if sets == 1 else f"layers share {sets} sets of weights"
@@ -233,6 +245,7 @@ def _variant(spec: EncoderSpec, mixer: Mixer, common: tuple[str, ...]) -> Iterat
         yield f"{mixer.key_value_heads} heads of keys and values"
     if position := describe_position(mixer.position):
         yield position
+    yield from describe_scores(mixer)
     if isinstance(mixer.position, Disentangled | RelativePositionBias) and spec.distance_table is not None:
         rows, width = spec.distance_table
         what = "distances" if isinstance(mixer.position, Disentangled) else "buckets × heads"
@@ -274,6 +287,9 @@ def _heads(spec: EncoderSpec) -> Iterator[Part]:
         if isinstance(head.transform, Transform):
             norm = ", norm" if head.transform.norm is not None else ""
             lines.append(f"dense {head.transform.width:,}, {ACTIVATIONS[head.transform.activation]}{norm}")
+        elif isinstance(head.transform, DoubleTransform):
+            widths = f"{head.transform.inner:,} and {head.transform.width:,}"
+            lines.append(f"dense {widths}, {ACTIVATIONS[head.transform.activation]}")
         elif isinstance(head.transform, ResidualTransform):
             lines.append(f"feed-forward of width {head.transform.width:,}, norm")
         details = details.removesuffix(")")

@@ -177,10 +177,10 @@ def _projection(spec: EncoderSpec) -> Projection:
 def _predictor(spec: EncoderSpec, width: int) -> MaskedLM:
     head = next((head for head in spec.heads if isinstance(head, MaskedLM)), None)
     if head is None or head.transform is None:
-        transform = Transform(width, "gelu", spec.final_norm or spec.layers[0].norm)
-    else:
-        transform = replace(head.transform, width=width)
-    return MaskedLM(transform, bias=head is None or head.bias)
+        return MaskedLM(
+            Transform(width, "gelu", spec.final_norm or spec.layers[0].norm), bias=head is None or head.bias
+        )
+    return MaskedLM(replace(head.transform, width=width), bias=head.bias)
 
 
 Sharing = Literal["none", "tied", "gradient_disentangled"]

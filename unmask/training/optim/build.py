@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from unmask.encoder.encoder import Encoder
-from unmask.encoder.heads import PoolerLayer, ResidualTransformLayer, TransformLayer
+from unmask.encoder.heads import DoubleTransformLayer, PoolerLayer, ResidualTransformLayer, TransformLayer
 from unmask.encoder.layers import Block
 from unmask.encoder.layers.attention import SoftmaxMixer
 from unmask.encoder.layers.global_attention import GlobalAttention
@@ -21,9 +21,9 @@ from unmask.encoder.layers.parts import GatedNetwork
 from unmask.errors import InvalidRequest
 from unmask.training.optim.dtensor import full_tensors, is_dtensor, local_tensors
 from unmask.training.optim.spec import OptimizerSpec
-from unmask.training.optim.updates import adamw, muon, stable_adamw
+from unmask.training.optim.updates import adamw, lamb, muon, stable_adamw
 
-HIDDEN = (Block, TransformLayer, ResidualTransformLayer, PoolerLayer)
+HIDDEN = (Block, TransformLayer, DoubleTransformLayer, ResidualTransformLayer, PoolerLayer)
 """Modules whose linear layers map hidden states to hidden states; excludes embeddings and output layers."""
 
 
@@ -132,6 +132,10 @@ def build_optimizer(
     return Optimizer(place_parameters(module), spec, own_rates)
 
 
+UPDATES = {"adamw": adamw, "stable_adamw": stable_adamw, "lamb": lamb}
+"""The updates that have two moments."""
+
+
 class Optimizer(torch.optim.Optimizer):
     """AdamW, StableAdamW or Muon over groups of parameters, each with its rate and decay.
 
@@ -231,8 +235,7 @@ class Optimizer(torch.optim.Optimizer):
                 iterations=group["iterations"],
             )
         else:
-            update = adamw if group["kind"] == "adamw" else stable_adamw
-            update(
+            UPDATES[group["kind"]](
                 values,
                 gradients,
                 [state["first"] for state in states],
@@ -366,7 +369,8 @@ def _kinds(placed: list[Placed], spec: OptimizerSpec) -> Iterable[dict[str, Any]
     for name, members, how, rate, decay, own_rate in (
         ("muon", matrices, "muon", muon_rate, muon_decay, turning),
         ("decayed", decayed, kind, spec.learning_rate, spec.weight_decay, moments),
-        ("plain", plain, kind, spec.learning_rate, 0.0, moments),
+        # Norms and biases have no step by their norm, as in the authors' code.
+        ("plain", plain, "adamw" if kind == "lamb" else kind, spec.learning_rate, 0.0, moments),
     ):
         if members:
             yield {

@@ -6,7 +6,7 @@ from typing import Literal, assert_never, get_args
 
 from unmask.errors import InvalidRequest
 
-OptimizerKind = Literal["adamw", "stable_adamw", "muon"]
+OptimizerKind = Literal["adamw", "stable_adamw", "lamb", "muon"]
 LayerDecayKind = Literal["electra", "plain"]
 
 
@@ -19,7 +19,8 @@ class OptimizerSpec:
     """
 
     kind: OptimizerKind = "adamw"
-    """``muon`` uses Muon for the matrices of layers and ``rest`` for all other parameters."""
+    """``lamb`` gives each decaying tensor a step in proportion to its norm, for very large batches, and the
+    others AdamW's. ``muon`` uses Muon for the matrices of layers and ``rest`` for all other parameters."""
     learning_rate: float = 5e-4
     """Maximum learning rate, which the schedule multiplies."""
     betas: tuple[float, float] = (0.9, 0.98)
@@ -60,6 +61,10 @@ class OptimizerSpec:
         if self.kind not in get_args(OptimizerKind):
             raise InvalidRequest(
                 f"kind must be one of {', '.join(get_args(OptimizerKind))}, not {self.kind!r}"
+            )
+        if self.decoupled and self.kind == "lamb":
+            raise InvalidRequest(
+                "decoupled is true and kind lamb, whose decay is part of what it scales; leave decoupled out"
             )
         if self.layer_decay_kind not in get_args(LayerDecayKind):
             raise InvalidRequest(f"layer_decay_kind must be electra or plain, not {self.layer_decay_kind!r}")

@@ -1,4 +1,4 @@
-"""The updates of AdamW, StableAdamW and Muon, in place on lists of tensors.
+"""The updates of AdamW, StableAdamW, LAMB and Muon, in place on lists of tensors.
 
 Muon (Jordan et al. 2024) is momentum whose matrices are orthogonalized before they are applied.
 
@@ -103,6 +103,40 @@ def stable_adamw(
         torch._foreach_add_(updates, values, alpha=decay)
     torch._foreach_div_(updates, shorter)
     torch._foreach_sub_(values, updates)
+
+
+def lamb(
+    values: list[Tensor],
+    gradients: list[Tensor],
+    firsts: list[Tensor],
+    seconds: list[Tensor],
+    *,
+    step: int,
+    rate: float,
+    betas: tuple[float, float],
+    eps: float,
+    decay: float,
+) -> None:
+    """One step of LAMB (You et al. 2020, algorithm 2), for batches of tens of thousands of texts.
+
+    With AdamW's ``u = M / (sqrt(V) + eps) + decay / rate p``, each tensor moves by ``rate`` times its norm:
+    ``p = p - rate |p| / |u| u``. Where either norm is 0, the factor is 1. The arguments are those of `adamw`,
+    without the requirement on memory layout.
+    """
+    b1, b2 = betas
+    torch._foreach_lerp_(firsts, gradients, 1 - b1)
+    torch._foreach_mul_(seconds, b2)
+    torch._foreach_addcmul_(seconds, gradients, gradients, 1 - b2)
+    roots = torch._foreach_sqrt(seconds)
+    torch._foreach_mul_(roots, (1 - b2**step) ** -0.5)
+    torch._foreach_add_(roots, eps)
+    updates = torch._foreach_div(firsts, roots)
+    torch._foreach_mul_(updates, 1 / (1 - b1**step))
+    if decay and rate:
+        torch._foreach_add_(updates, values, alpha=decay / rate)
+    sizes, moves = ([full_tensors(norm) for norm in torch._foreach_norm(them)] for them in (values, updates))
+    for value, update, size, move in zip(values, updates, sizes, moves, strict=True):
+        value.sub_(update * torch.where((size > 0) & (move > 0), size / move, 1.0), alpha=rate)
 
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)

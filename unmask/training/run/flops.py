@@ -166,11 +166,10 @@ def _by_selected(encoder: Encoder) -> int:
     total = 0
     for head in encoder.heads.values():
         if isinstance(head, MaskedLMHead):
-            dense = head.transform.dense if head.transform is not None else None
-            width = encoder.spec.width if dense is None else dense.out_features
-            total += encoder.spec.embedding.vocabulary * width + (
-                0 if dense is None else dense.weight.numel()
-            )
+            width = encoder.spec.width if head.spec.transform is None else head.spec.transform.width
+            total += encoder.spec.embedding.vocabulary * width
+            if head.transform is not None:
+                total += sum(weight.numel() for weight in head.transform.parameters() if weight.dim() == 2)
     return total
 
 
