@@ -87,6 +87,9 @@ def test_long_texts_change_the_order_and_the_reasons():
     (default,) = (one for one in found.ready if one.name == DEFAULT_NAME)
     assert "at most 256 tokens" in default.reasons[0]
     assert guide("search", tokens=256).to_train[0].score.measure.startswith("BEIR")
+    assert names(found.ready)[0] == "lightonai/mLateOn"
+    assert names(guide("search", tokens=256).ready)[0] == "lightonai/mLateOn"
+    assert names(guide("search").ready).index("lightonai/DenseOn") < names(found.ready).index(DEFAULT_NAME)
 
 
 def test_what_is_not_comparable_does_not_rank():
@@ -138,8 +141,10 @@ def test_the_command_says_where_numbers_are_from():
     text = " ".join(ran.out.split())
     assert "Order: models that read such texts first" in text
     assert "80.2 (published, 2024-12: Warner et al. 2024, Table 1, long documents)" in text
-    assert "0.6451 (measured here, 2026-11-22: docs/scores.md" in text
+    assert "77.92 (published, 2026-07: model card of lightonai/mDenseOn" in text
     assert "not measured here" in text
+    tagging = " ".join(run_here("--task", "tagging", program=app).out.split())
+    assert "79.8 (measured here, 2026-11-22: docs/scores.md" in tagging
     assert all(len(line) <= 100 for line in ran.out.splitlines())
     answer = json.loads(run_here("--task", "tagging", "--json", program=app).out)
     assert answer["ready"][0]["name"] == DEFAULT_NAME

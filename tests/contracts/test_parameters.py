@@ -181,6 +181,27 @@ SETTINGS = {
     "jinaai/jina-embeddings-v2-base-code": (SMALL_EPS, "gelu", 8192, 61_056, 0, 12),
     "microsoft/MiniLM-L12-H384-uncased": (SMALL_EPS, "gelu", 512, 30522, 0, 12),
     "sentence-transformers/all-MiniLM-L6-v2": (SMALL_EPS, "gelu", 512, 30522, 0, 12),
+    "sentence-transformers/LaBSE": (SMALL_EPS, "gelu", 512, 501153, 0, 12),
+    "intfloat/multilingual-e5-small": (SMALL_EPS, "gelu", 512, 250037, 0, 12),
+    "intfloat/multilingual-e5-base": (1e-5, "gelu", 514, 250002, 1, 12),
+    "intfloat/multilingual-e5-large": (1e-5, "gelu", 514, 250002, 1, 16),
+    "BAAI/bge-m3": (1e-5, "gelu", 8194, 250002, 1, 16),
+    "jinaai/jina-embeddings-v3": (1e-5, "gelu", 8194, 250002, 1, 16),
+    "nomic-ai/nomic-embed-text-v2-moe": (1e-5, "gelu", 2048, 250048, 1, 12),
+    "Snowflake/snowflake-arctic-embed-m-v2.0": (SMALL_EPS, "gelu", 8192, 250048, 1, 12),
+    "NovaSearch/stella_en_400M_v5": (SMALL_EPS, "gelu", 8192, 30528, 0, 16),
+    "Alibaba-NLP/gte-modernbert-base": (*MODERN, 12),
+    "Alibaba-NLP/gte-reranker-modernbert-base": (*MODERN, 12),
+    "lightonai/DenseOn": (*MODERN, 12),
+    "lightonai/LateOn": (1e-5, "gelu", 8192, 50370, 50283, 12),
+    "lightonai/GTE-ModernColBERT-v1": (1e-5, "gelu", 8192, 50370, 50283, 12),
+    "lightonai/mDenseOn": (1e-5, "gelu", 8192, 256000, 0, 12),
+    "lightonai/mLateOn": (1e-5, "gelu", 8192, 256002, 0, 12),
+    "mixedbread-ai/mxbai-edge-colbert-v0-17m": (1e-5, "gelu", 7999, 50370, 50283, 4),
+    "mixedbread-ai/mxbai-edge-colbert-v0-32m": (1e-5, "gelu", 7999, 50370, 50283, 6),
+    "ibm-granite/granite-embedding-97m-multilingual-r2": (1e-5, "silu", 32768, 180000, 179935, 12),
+    "ibm-granite/granite-embedding-311m-multilingual-r2": (1e-5, "gelu", 32768, 262152, 0, 12),
+    "jinaai/jina-embeddings-v5-text-nano-retrieval": (*EURO, 12),
 }
 """Of the published config.json files: the norms' epsilon, the activation, rows of the table of positions (or
 the longest text of the training, where there is no such table), vocabulary, padding id, heads."""
@@ -195,7 +216,7 @@ def test_settings_that_change_no_count(name):
     (activation,) = {layer.feedforward.activation for layer in spec.layers}
     (heads,) = {layer.mixer.heads for layer in spec.layers}
     assert (norm, activation, rows, spec.embedding.vocabulary, padding, heads) == SETTINGS[name]
-    assert positions is None or positions.offset == (padding + 1 if rows in (514, 1026, 4098) else 0)
+    assert positions is None or positions.offset == (padding + 1 if rows in (514, 1026, 4098, 8194) else 0)
 
 
 def test_every_row_is_in_the_registry():

@@ -170,13 +170,11 @@ REFUSED = {
         with_modules("StaticEmbedding", config=False),
         "begins with a StaticEmbedding module, which is not built",
     ),
-    "jinaai/jina-embeddings-v3": (
-        configured(
-            model_type="xlm-roberta", position_embedding_type="rotary", lora_adaptations=["retrieval.query"]
-        ),
-        "position_embedding_type is 'rotary'",
+    "an XLM-R with positions by ALiBi": (
+        configured(model_type="xlm-roberta", position_embedding_type="alibi"),
+        "position_embedding_type is 'alibi'",
     ),
-    "nomic-ai/nomic-embed-text-v2-moe": (
+    "a NomicBERT whose experts have gates": (
         configured(model_type="nomic_bert", num_experts=8, moe_every_n_layers=2),
         "num_experts is 8",
     ),

@@ -14,6 +14,7 @@ from unmask.spec import (
     CausalAttention,
     Disentangled,
     EncoderSpec,
+    ExpertFeedForward,
     GatedFeedForward,
     Layer,
     LayerNorm,
@@ -93,6 +94,8 @@ def norm(x, kind, weights, name):
 
 
 def feedforward(x, layer: Layer, weights, at):
+    if isinstance(layer.feedforward, ExpertFeedForward):
+        return experts(x, layer.feedforward, weights, at + "feedforward.")
     inner = linear(x, weights, at + "feedforward.inner")
     activation = ACTIVATIONS[layer.feedforward.activation]
     if isinstance(layer.feedforward, GatedFeedForward):
@@ -101,6 +104,23 @@ def feedforward(x, layer: Layer, weights, at):
     else:
         mixed = activation(inner)
     return linear(mixed, weights, at + "feedforward.outer")
+
+
+def experts(x, network: ExpertFeedForward, weights, at):
+    scores = np.exp(x @ weights[at + "router.weight"].T)
+    shares = scores / scores.sum(-1, keepdims=True)
+    inner, outer = (
+        weights[at + f"experts.{name}"].reshape(network.experts, network.width, -1)
+        for name in ("inner", "outer")
+    )
+    out = np.zeros_like(x)
+    for token, row in enumerate(x):
+        chosen = np.argsort(-shares[token])[: network.chosen]
+        whole = shares[token, chosen].sum() if network.normalize else 1.0
+        for one in chosen:
+            added = ACTIVATIONS[network.activation](inner[one] @ row) @ outer[one]
+            out[token] += shares[token, one] / whole * added
+    return out + weights.get(at + "experts.bias", 0.0)
 
 
 def attention(x, mixer: SoftmaxAttention | LinearAttention, weights, at, marks):

@@ -14,6 +14,7 @@ from unmask.spec import (
     Disentangled,
     Embedding,
     EncoderSpec,
+    ExpertFeedForward,
     FullAttention,
     GatedFeedForward,
     Layer,
@@ -130,7 +131,25 @@ PERFORMER = EncoderSpec(
 )
 """FAVOR+ with more random features than a head is wide, and with fewer; no biases; pre-norm."""
 
-SPECS |= {"linear": LINEAR, "performer": PERFORMER}
+EXPERTS = EncoderSpec(
+    width=16,
+    embedding=Embedding(VOCABULARY, width=16, norm=LayerNorm(1e-5)),
+    layers=tuple(
+        Layer(
+            mixer=SoftmaxAttention(heads=4, head_width=4, position=Rotary(10_000.0)),
+            feedforward=network,
+            norm=LayerNorm(1e-5),
+        )
+        for network in (
+            PlainFeedForward(24, "gelu"),
+            ExpertFeedForward(24, "gelu", experts=5, chosen=2),
+            ExpertFeedForward(10, "silu", experts=3, chosen=3, normalize=True, bias=False),
+        )
+    ),
+)
+"""One plain network, one of experts of which two are chosen, and one of which all are, without a bias."""
+
+SPECS |= {"linear": LINEAR, "performer": PERFORMER, "experts": EXPERTS}
 
 
 WINDOWS_GLOBALS = EncoderSpec(

@@ -200,6 +200,10 @@ def test_models(default_model):
         assert f"{row['parameter_count']:,}" in line
         assert row["paper"] in text
         assert row["license"] in text
+        assert row["use"] in text
+        assert str(row["max_tokens"] or row["trained_tokens"] or "any") in line.split()
+    assert by_name["lightonai/LateOn"]["use"] == "search with one vector for each token"
+    assert by_name["lightonai/LateOn"]["trained_tokens"] == 8192
     assert max(map(len, text.splitlines())) <= 100
 
 

@@ -44,8 +44,11 @@ def counting(graphs):
 QUICK = "rotary-windows"
 
 
+COMPILED = [name for name in SPECS if name != "experts"]  # which is refused by name
+
+
 @pytest.mark.parametrize(
-    "name", [name if name == QUICK else pytest.param(name, marks=pytest.mark.slow) for name in SPECS]
+    "name", [name if name == QUICK else pytest.param(name, marks=pytest.mark.slow) for name in COMPILED]
 )
 def test_every_encoder_can_be_compiled_and_stays_the_same(name):
     graphs = []

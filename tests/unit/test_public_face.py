@@ -144,7 +144,7 @@ def test_commands_and_their_options():
         "compare": ["text", "model", "model_b", *RUN, "top", "truncation", "json"],
         "embed": [
             "inputs", "output", "model", *RUN, "truncation", "blank", "field", "format", "pooling",
-            "normalize", "prompt", "prompt_name", "truncate_dim", "precision", *BULK,
+            "normalize", "prompt", "prompt_name", "truncate_dim", "precision", "all_outputs", *BULK,
             "overwrite", "restart", "json",
         ],
         "similarity": [
@@ -198,7 +198,7 @@ def test_commands_and_their_options():
             "checkpoint", "revision", "compat", "tensors", "verify", "against", "picture", "ignore_tensor",
             "json",
         ],
-        "convert": ["source", "out", "revision", "dtype", "shard_megabytes", "ignore_tensor", "json"],
+        "convert": ["source", "out", "revision", "dtype", "shard_megabytes", "ignore_tensor", "task", "json"],
         "export": [
             "source", "out", "output", "role", "max_tokens", "revision", "compat", "adapter", "ignore_tensor",
             "json",

@@ -187,7 +187,7 @@ PANELS: dict[str, tuple[Command, ...]] = {
         Command(
             "convert",
             "weights.convert:convert",
-            "Copy a checkpoint as safetensors, in another dtype or in shards.",
+            "Copy a checkpoint as safetensors, in another dtype, in shards, or with the weights of one task.",
         ),
         Command(
             "export",

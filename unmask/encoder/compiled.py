@@ -17,6 +17,7 @@ import torch
 from unmask.encoder.encoder import Encoder
 from unmask.encoder.layers.attention import SoftmaxMixer
 from unmask.encoder.layers.block import Block
+from unmask.encoder.layers.parts import ExpertNetwork
 from unmask.errors import InvalidRequest
 
 
@@ -34,6 +35,11 @@ def compile_blocks(encoder: Encoder, *, backend: str = "inductor", dynamic: bool
     """
     if is_compiled(encoder):
         raise InvalidRequest("the encoder's blocks are compiled already")
+    if any(isinstance(network, ExpertNetwork) for network in encoder.modules()):
+        raise InvalidRequest(
+            "a mixture of experts cannot be compiled, because the number of tokens of each expert differs "
+            "from step to step; leave compiling out"
+        )
 
     def compiled(part: Callable[..., Any]) -> Callable[..., Any]:
         return torch.compile(part, fullgraph=True, backend=backend, dynamic=dynamic)

@@ -24,12 +24,12 @@ from unmask.families.mosaicbert import MOSAICBERT
 from unmask.families.mpnet import MPNET
 from unmask.families.native import NATIVE
 from unmask.families.neobert import NEOBERT
-from unmask.families.nomicbert import NOMICBERT
+from unmask.families.nomicbert import NOMIC_EXPERTS, NOMICBERT
 from unmask.families.performer import PERFORMER
 from unmask.families.prenorm import MEGATRON_BERT, ROBERTA_PRELAYERNORM, XLM_ROBERTA_XL
 from unmask.families.qwen3 import QWEN3
 from unmask.families.rembert import REMBERT
-from unmask.families.roberta import CAMEMBERT, DATA2VEC_TEXT, ROBERTA, XLM_ROBERTA
+from unmask.families.roberta import CAMEMBERT, DATA2VEC_TEXT, JINA_V3, ROBERTA, XLM_ROBERTA
 from unmask.families.roformer import ROFORMER
 from unmask.families.t5 import T5
 from unmask.families.ultrabert import ULTRABERT
@@ -60,7 +60,9 @@ FAMILIES: tuple[Family, ...] = (
     JINABERT,
     JINABERT_CODE,
     NOMICBERT,
+    NOMIC_EXPERTS,
     GTE,
+    JINA_V3,
     MODERNBERT,
     NEOBERT,
     EUROBERT,
@@ -85,7 +87,8 @@ def family_of(config: Mapping[str, object]) -> Family:
         UnknownArchitecture: no family does.
     """
     model_type = config.get("model_type")
-    for family in sorted(FAMILIES, key=lambda it: -len(it.distinguishing_text) - len(it.distinguishing_keys)):
+    # Those that ask for more of a config first.
+    for family in sorted(FAMILIES, key=lambda it: -it.distinctions):
         if family.describes(config):
             return family
     known = ", ".join(dict.fromkeys(name for family in FAMILIES for name in family.model_types))

@@ -18,7 +18,7 @@ from unmask.families.common import (
     post_norm_encoder,
     with_decoder,
 )
-from unmask.families.family import Family, Release
+from unmask.families.family import SEARCH_LANGUAGES, Family, Release
 from unmask.families.heads import CHOICE, POOLED_OR_TOKENS, SPAN, masked_words, pooled
 from unmask.spec import (
     Activation,
@@ -93,6 +93,22 @@ PUBLISHED = (
         {"num_hidden_layers": 6, **_MINI},
         f"{_WANG}; Reimers & Gurevych 2019",
         roles=(),
+        use="sentence similarity and search",
+    ),
+    Release(
+        "sentence-transformers/LaBSE",
+        {"vocab_size": 501_153},
+        "Feng et al. 2022",
+        roles=(),
+        use="sentence similarity across languages",
+    ),
+    Release(
+        "intfloat/multilingual-e5-small",
+        {"vocab_size": 250_037, **_MINI},
+        "Wang et al. 2024",
+        "MIT",
+        roles=(),
+        use=SEARCH_LANGUAGES,
     ),
 )
 

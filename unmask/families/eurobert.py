@@ -10,7 +10,7 @@ from typing import Any
 
 from unmask.base.json_settings import JsonSettings
 from unmask.families.common import ACTIVATIONS, biases, head_width_of
-from unmask.families.family import Family, Release
+from unmask.families.family import SEARCH_LANGUAGES, Family, Release
 from unmask.families.heads import CheckpointInfo, HeadLayout, tying
 from unmask.families.rope import read_rope, rotary_of, write_rope
 from unmask.spec import (
@@ -239,6 +239,13 @@ PUBLISHED = (
     Release(
         "EuroBERT/EuroBERT-2.1B",
         _610M | {"num_hidden_layers": 32, "hidden_size": 2304, "intermediate_size": 6144},
+    ),
+    Release(
+        "jinaai/jina-embeddings-v5-text-nano-retrieval",
+        paper="Akram et al. 2026",
+        license="CC-BY-NC-4.0",
+        roles=(),
+        use=SEARCH_LANGUAGES,
     ),
 )
 

@@ -37,6 +37,8 @@ class Published:
     """The paper that describes it, as authors and year."""
     pretraining: EncoderSpec | None = None
     """The encoder with the heads it was pretrained with."""
+    use: str = ""
+    """What it was trained for; empty for an encoder that is fine-tuned before it is used."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,14 @@ class Release:
     license: str | None = None
     roles: tuple[str, ...] | None = None
     """Roles of the heads it was pretrained with; empty if unknown."""
+    use: str = ""
+    """What it was trained for, see `Published.use`."""
+
+
+SEARCH = "search"
+SEARCH_LANGUAGES = "search in many languages"
+LATE = "search with one vector for each token"
+"""What several families' releases are trained for."""
 
 
 def number_of_layer(spec: EncoderSpec, weights: int) -> str:
@@ -100,6 +110,8 @@ class Family:
     """Adds optional parts, other than heads and a pooler, whose tensors a checkpoint has."""
     distinguishing_keys: tuple[str, ...] = ()
     """Keys of config.json that distinguish it from another family with the same ``model_type``."""
+    distinguishing_values: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """By ``model_type``: values of config.json that distinguish it from another family with that type."""
     distinguishing_text: str = ""
     """What a value of config.json contains and that of another family with those keys does not."""
     other_prefixes: tuple[str, ...] = ()
@@ -118,11 +130,20 @@ class Family:
     hf_difference: str = ""
     """What ``compat="hf"`` changes; empty if nothing."""
 
+    @property
+    def distinctions(self) -> int:
+        """How much it asks of a config.json besides its ``model_type``."""
+        keys, values = len(self.distinguishing_keys), len(self.distinguishing_values)
+        return len(self.distinguishing_text) + keys + values
+
     def describes(self, config: Mapping[str, object]) -> bool:
         """Whether a config.json is of this family, if it is of none that is distinguished from it."""
+        model_type = config.get("model_type")
+        values = self.distinguishing_values.get(str(model_type), {})
         return (
-            config.get("model_type") in self.model_types
+            model_type in self.model_types
             and all(key in config for key in self.distinguishing_keys)
+            and all(config.get(key) == value for key, value in values.items())
             and (not self.distinguishing_text or self.distinguishing_text in str(dict(config)))
         )
 
@@ -186,6 +207,7 @@ class Family:
             release.license or self.license,
             release.paper or self.paper,
             pretrained(encoder, self.heads, *roles) if roles else None,
+            release.use,
         )
 
     def from_config(self, **keys: Any) -> EncoderSpec:
@@ -228,6 +250,9 @@ def architectures(stem: str, spec: EncoderSpec, classes: Mapping[frozenset[str],
 
 __all__ = [
     "CLASSES",
+    "LATE",
+    "SEARCH",
+    "SEARCH_LANGUAGES",
     "CheckpointInfo",
     "Compat",
     "Family",

@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any
 
 from unmask.base.json_settings import JsonSettings
-from unmask.families.common import ENCODER_KEYS
-from unmask.families.family import Family, Release
+from unmask.families.common import ENCODER_KEYS, LARGE
+from unmask.families.family import SEARCH, SEARCH_LANGUAGES, Family, Release
 from unmask.families.heads import POOLED_OR_TOKENS, masked_words
 from unmask.families.nomicbert import LINEAR_MODULES
 from unmask.families.nomicbert import spec as nomic_spec
@@ -100,8 +100,31 @@ HEADS = (
 )
 
 _STRETCHED = {"rope_theta": 20_000.0, "rope_scaling": {"type": "ntk", "factor": 8.0}}
+_ENGLISH = {"vocab_size": 30_528, "type_vocab_size": 2, "rope_theta": 160_000.0}
 
-PUBLISHED = (Release("Alibaba-NLP/gte-multilingual-base", {"pad_token_id": 1, **_STRETCHED}, roles=()),)
+PUBLISHED = (
+    Release(
+        "Alibaba-NLP/gte-multilingual-base",
+        {"pad_token_id": 1, **_STRETCHED},
+        roles=(),
+        use=SEARCH_LANGUAGES,
+    ),
+    Release(
+        "Snowflake/snowflake-arctic-embed-m-v2.0",
+        {"pad_token_id": 1, "rope_theta": 160_000.0},
+        "Yu et al. 2024",
+        roles=(),
+        use=SEARCH_LANGUAGES,
+    ),
+    Release(
+        "NovaSearch/stella_en_400M_v5",
+        {**LARGE, **_ENGLISH, "rope_scaling": {"type": "ntk", "factor": 2.0}},
+        "Zhang et al. 2024b",
+        "MIT",
+        roles=(),
+        use=SEARCH,
+    ),
+)
 
 GTE = Family(
     name="gte",

@@ -18,7 +18,7 @@ from unmask.families.common import (
     head_width_of,
     post_norm_encoder,
 )
-from unmask.families.family import CheckpointInfo, Family, Release
+from unmask.families.family import SEARCH, CheckpointInfo, Family, Release
 from unmask.families.heads import CHOICE, POOLED_OR_TOKENS, SPAN
 from unmask.spec import (
     Activation,
@@ -112,8 +112,9 @@ PUBLISHED = (
     Release(
         "jinaai/jina-embeddings-v2-small-en",
         {"hidden_size": 512, "intermediate_size": 2048, "num_attention_heads": 8, "num_hidden_layers": 4},
+        use=SEARCH,
     ),
-    Release("jinaai/jina-embeddings-v2-base-en"),
+    Release("jinaai/jina-embeddings-v2-base-en", use=SEARCH),
 )
 
 JINABERT = Family(

@@ -6,6 +6,7 @@ normalized, so layer 0 has no norm before its attention.
 """
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from unmask.base.json_settings import JsonSettings
@@ -20,7 +21,14 @@ from unmask.families.common import (
     kinds_and_radius,
     read_kinds,
 )
-from unmask.families.family import CheckpointInfo, Family, Release
+from unmask.families.family import (
+    LATE,
+    SEARCH,
+    SEARCH_LANGUAGES,
+    CheckpointInfo,
+    Family,
+    Release,
+)
 from unmask.families.heads import CHOICE_CLASS, HeadLayout
 from unmask.families.rope import read_rope_by_kind, write_rope_by_kind
 from unmask.spec import (
@@ -296,25 +304,73 @@ HEADS = (
 )
 
 
-def _ettin(size: str, layers: int, width: int, heads: int, feedforward: int) -> Release:
-    """Ettin's last phase of training gave all layers one theta."""
-    config = {
+def _sizes(layers: int, width: int, heads: int, feedforward: int) -> dict[str, Any]:
+    return {
         "num_hidden_layers": layers,
         "hidden_size": width,
         "num_attention_heads": heads,
         "intermediate_size": feedforward,
-        "local_rope_theta": THETA[WHOLE],
     }
+
+
+_ONE_THETA = {"local_rope_theta": THETA[WHOLE]}
+"""Ettin's and mmBERT's last phase of training gave all layers one theta."""
+
+_17M, _32M = _sizes(7, 256, 4, 384) | _ONE_THETA, _sizes(10, 384, 6, 576) | _ONE_THETA
+
+_MARKED = {"vocab_size": 50_370}
+_EDGE = _MARKED | {"max_position_embeddings": 7999}
+"""ModernBERT's words and two markers, of queries and of documents."""
+
+_MULTILINGUAL = _ONE_THETA | {"vocab_size": 256_000, "pad_token_id": 0}
+"""mmBERT, which has ModernBERT's sizes and Gemma's words."""
+
+_GRANITE = _ONE_THETA | {"global_rope_theta": 150_000.0, "max_position_embeddings": 32_768}
+
+
+def _ettin(size: str, config: Mapping[str, Any]) -> Release:
     return Release(f"jhu-clsp/ettin-encoder-{size}", config, "Weller et al. 2025", "MIT")
 
+
+def _trained(name: str, paper: str, use: str, config: Mapping[str, Any] = MappingProxyType({})) -> Release:
+    """A checkpoint trained further for a use, from an encoder whose head it lacks."""
+    return Release(name, config, paper, roles=(), use=use)
+
+
+_MGTE, _LIGHTON, _AWASTHY = "Zhang et al. 2024", "Sourty et al. 2026", "Awasthy et al. 2026"
 
 PUBLISHED = (
     Release("answerdotai/ModernBERT-base"),
     Release("answerdotai/ModernBERT-large", LARGE | {"num_hidden_layers": 28, "intermediate_size": 2624}),
-    _ettin("17m", 7, 256, 4, 384),
-    _ettin("32m", 10, 384, 6, 576),
-    _ettin("68m", 19, 512, 8, 768),
-    _ettin("1b", 28, 1792, 28, 3840),
+    _ettin("17m", _17M),
+    _ettin("32m", _32M),
+    _ettin("68m", _sizes(19, 512, 8, 768) | _ONE_THETA),
+    _ettin("1b", _sizes(28, 1792, 28, 3840) | _ONE_THETA),
+    _trained("Alibaba-NLP/gte-modernbert-base", _MGTE, SEARCH),
+    _trained("Alibaba-NLP/gte-reranker-modernbert-base", _MGTE, "reranking"),
+    _trained("lightonai/DenseOn", _LIGHTON, SEARCH),
+    _trained("lightonai/LateOn", _LIGHTON, LATE, _MARKED),
+    _trained("lightonai/mDenseOn", _LIGHTON, SEARCH_LANGUAGES, _MULTILINGUAL),
+    _trained(
+        "lightonai/mLateOn", _LIGHTON, f"{LATE}, many languages", _MULTILINGUAL | {"vocab_size": 256_002}
+    ),
+    _trained("lightonai/GTE-ModernColBERT-v1", "Chaffin 2025", LATE, _MARKED),
+    _trained("mixedbread-ai/mxbai-edge-colbert-v0-17m", "Takehi et al. 2025", LATE, _17M | _EDGE),
+    _trained("mixedbread-ai/mxbai-edge-colbert-v0-32m", "Takehi et al. 2025", LATE, _32M | _EDGE),
+    _trained(
+        "ibm-granite/granite-embedding-97m-multilingual-r2",
+        _AWASTHY,
+        SEARCH_LANGUAGES,
+        _GRANITE
+        | _sizes(12, 384, 12, 1536)
+        | {"hidden_activation": "silu", "vocab_size": 180_000, "pad_token_id": 179_935},
+    ),
+    _trained(
+        "ibm-granite/granite-embedding-311m-multilingual-r2",
+        _AWASTHY,
+        SEARCH_LANGUAGES,
+        _GRANITE | {"vocab_size": 262_152, "pad_token_id": 0},
+    ),
 )
 
 MODERNBERT = Family(

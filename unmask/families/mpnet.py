@@ -78,6 +78,7 @@ PUBLISHED = (
         paper="Song et al. 2020; Reimers & Gurevych 2019",
         license="Apache-2.0",
         roles=(),
+        use="sentence similarity and search",
     ),
 )
 

@@ -2,20 +2,33 @@
 
 Post-norm layers like BERT's, with SwiGLU, rotary positions instead of learned ones, matrices without biases,
 and two token types. Config keys are read under both names that published checkpoints use.
+
+nomic-embed-text-v2-moe (Nussbaum & Duderstadt 2025) has GELU networks without gates, with biases, of which
+every second is a mixture of experts.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from unmask.base.json_settings import JsonSettings
 from unmask.families.common import ACTIVATIONS, activation_of, biases, head_width_of, post_norm_encoder
-from unmask.families.family import Family, Release
+from unmask.families.family import SEARCH, SEARCH_LANGUAGES, Family, Release
 from unmask.families.heads import POOLED_OR_TOKENS, masked_words
 from unmask.families.rope import read_rope, rotary_of, write_rope
-from unmask.spec import Activation, EncoderSpec, GatedFeedForward, Rotary, SoftmaxAttention
+from unmask.spec import (
+    Activation,
+    EncoderSpec,
+    ExpertFeedForward,
+    GatedFeedForward,
+    PlainFeedForward,
+    Rotary,
+    SoftmaxAttention,
+)
+from unmask.spec.check import require_at_least, require_deviation
 from unmask.spec.compat import Compat
-from unmask.spec.config_keys import Arguments, Key, KeyGroup, name_of, only
+from unmask.spec.config_keys import Arguments, Fixed, Key, KeyGroup, in_range, name_of, only
 from unmask.spec.tensor_map import Concat, Rename
 
 THETA = 1000.0
@@ -151,7 +164,7 @@ HEADS = (
     POOLED_OR_TOKENS,
 )
 
-PUBLISHED = (Release("nomic-ai/nomic-embed-text-v1.5", roles=()),)
+PUBLISHED = (Release("nomic-ai/nomic-embed-text-v1.5", roles=(), use=SEARCH),)
 
 NOMICBERT = Family(
     name="nomicbert",
@@ -166,4 +179,111 @@ NOMICBERT = Family(
     releases=PUBLISHED,
     other_prefixes=("bert.",),
     linear_modules=LINEAR_MODULES,
+)
+
+# --- with experts -----------------------------------------------------------------------------------------
+
+CHOSEN, EVERY, BALANCE = 2, 2, 0.1
+"""Defaults: experts for each token, the interval of layers with experts, the factor of their balance."""
+
+
+def _read_experts(config: JsonSettings, arguments: Arguments, compat: Compat) -> Arguments:
+    """The experts of every layer; None for layers with one network."""
+    count = config.get_optional("num_experts", int) or 0
+    every = config.get_optional("moe_every_n_layers", int) or 0
+    chosen = config.get("moe_top_k", CHOSEN)
+    normalize = config.values.get("moe_normalize_expert_weights") in (True, 1)
+    config.require_one_of("moe_normalize_expert_weights", False, None, True, 1)
+    balance = config.get("router_aux_loss_coef", BALANCE)
+    in_range(config, "router_aux_loss_coef", balance, require_deviation)
+    for name, value in (("num_experts", count), ("moe_every_n_layers", every)):
+        in_range(config, name, value, partial(require_at_least, least=0))
+    in_range(config, "moe_top_k", chosen, partial(require_at_least, least=1))
+    if not count or not every:
+        return {"experts": None, "every": every or EVERY}
+    experts = ExpertFeedForward(
+        arguments["feedforward"], arguments["activation"], count, chosen, normalize, balance=balance
+    )
+    return {"experts": experts, "every": every}
+
+
+def _write_experts(encoder: EncoderSpec) -> Mapping[str, Any]:
+    networks = [layer.feedforward for layer in encoder.layers]
+    places = [place for place, one in enumerate(networks) if isinstance(one, ExpertFeedForward)]
+    if not places:
+        return {"num_experts": 0, "moe_every_n_layers": 0}
+    experts = networks[places[0]]
+    assert isinstance(experts, ExpertFeedForward)
+    every = places[1] - places[0] if len(places) > 1 else max(EVERY, len(networks) - places[0])
+    return {
+        "num_experts": experts.experts,
+        "moe_top_k": experts.chosen,
+        "moe_every_n_layers": every,
+        "moe_normalize_expert_weights": experts.normalize,
+        "router_aux_loss_coef": experts.balance,
+    }
+
+
+_OF_EXPERTS = ("num_experts", "moe_every_n_layers", "qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias")
+
+_GATES = next(key for key in KEYS if isinstance(key, KeyGroup) and key.read is _read_activation)
+
+EXPERT_KEYS = (
+    *(key for key in KEYS if key is not _GATES and not (isinstance(key, Fixed) and key.name in _OF_EXPERTS)),
+    Key("activation_function", "activation", "gelu", {"gelu": "gelu"}),
+    only("qkv_proj_bias", True, written=True),
+    only("mlp_fc1_bias", True, written=True),
+    only("mlp_fc2_bias", True, written=True),
+    only("expert_choice_router", False, None),
+    only("num_shared_experts", 0, None),
+    only("ffn_div", 1, None),
+    KeyGroup(_read_experts, _write_experts),
+)
+
+EXPERT_ROWS = (
+    *(row for row in ROWS if not isinstance(row, Concat)),
+    Rename(_LAYER + "mlp.fc1", "layers.{l}.feedforward.inner"),
+    Rename(_LAYER + "mlp.router.layer", "layers.{l}.feedforward.router"),
+    Rename(_LAYER + "mlp.experts.mlp.w1", "layers.{l}.feedforward.experts.inner"),
+    Rename(_LAYER + "mlp.experts.mlp.w2", "layers.{l}.feedforward.experts.outer"),
+    Rename(_LAYER + "mlp.experts.bias", "layers.{l}.feedforward.experts.bias"),
+)
+
+
+def expert_spec(
+    *, experts: ExpertFeedForward | None, every: int, activation: Activation, feedforward: int, **others: Any
+) -> EncoderSpec:
+    """A NomicBERT without gates; with ``experts``, in every layer whose number is 1 modulo ``every``."""
+    encoder = spec(feedforward=feedforward, activation=activation, bias=True, **others)
+    plain = replace(encoder.layers[0], feedforward=PlainFeedForward(feedforward, activation))
+    mixed = plain if experts is None else replace(plain, feedforward=experts)
+    layers = range(len(encoder.layers))
+    return replace(encoder, layers=tuple(mixed if layer % every == 1 else plain for layer in layers))
+
+
+_V2 = {
+    "activation_function": "gelu",
+    "num_experts": 8,
+    "moe_top_k": CHOSEN,
+    "moe_every_n_layers": EVERY,
+    "rotary_emb_base": 10_000.0,
+    "type_vocab_size": 1,
+    "vocab_size": 250_048,
+    "layer_norm_eps": 1e-5,
+    "pad_token_id": 1,
+}
+
+NOMIC_EXPERTS = Family(
+    name="nomic_experts",
+    model_types=("nomic_bert",),
+    distinguishing_values={"nomic_bert": {"activation_function": "gelu"}},
+    stem="NomicBert",
+    paper="Nussbaum & Duderstadt 2025",
+    keys=EXPERT_KEYS,
+    encoder_rows=EXPERT_ROWS,
+    spec=expert_spec,
+    prefix="nomic_bert.",
+    heads=HEADS,
+    releases=(Release("nomic-ai/nomic-embed-text-v2-moe", _V2, roles=(), use=SEARCH_LANGUAGES),),
+    other_prefixes=("bert.",),
 )

@@ -98,7 +98,8 @@ def load(
         adapter: a folder with an adapter, as `unmask.finetune` or `peft` writes it, or the name of one in the
             package unmask-models (``"sentiment"``, ``"entailment"``, ``"names"`` and ``"answers"``, of the
             model "default"). Its low-rank updates are added to the weights, and its head replaces the
-            model's.
+            model's. Of a checkpoint with weights for several tasks (jina-embeddings-v3), the name of one,
+            such as ``"retrieval.query"``; the task's prompt is then put before every text.
         backend: ``"native"`` runs the layers in unmask's own library for CPUs, ``"torch"`` in torch; None
             takes the native library where it was built and supports the model, the dtype and the processor
             (see ``unmask kernels``).
@@ -161,7 +162,9 @@ def load(
         folder_source, compat, verify=verify, ignore_tensors=listed("ignore_tensors", ignore_tensors)
     )
     checkpoint = checkpoint.reading(special_tokens)
-    if adapter is not None:
+    if checkpoint.tasks and adapter is not None:
+        checkpoint = checkpoint.of_task(str(adapter))
+    elif adapter is not None:
         checkpoint = adapted(checkpoint, find_adapter(adapter), compat)
     options: LoadOptions = {
         "dtype": number_format,

@@ -25,6 +25,7 @@ from unmask.tasks import (
     choose,
     classify,
     embed,
+    every_output,
     fill,
     follows,
     hidden_states,
@@ -38,6 +39,7 @@ from unmask.tasks.answer import MAX_ANSWER_TOKENS, Answers, numbered_question
 from unmask.tasks.batches import TOKENS_PER_PASS
 from unmask.tasks.choose import Choice
 from unmask.tasks.classify import THRESHOLD, Classification, refuse_shared_query
+from unmask.tasks.every_output import EveryOutput
 from unmask.tasks.fill import FilledMask
 from unmask.tasks.follows import Continuation
 from unmask.tasks.logits import chosen_head, logits
@@ -659,6 +661,19 @@ class Model:
         """
         ready = sparse_vectors.prepare(self.reader, texts, kind, truncation=truncation)
         return self._run(ready, tokens_per_pass=tokens_per_pass, progress=progress)
+
+    @one_or_many
+    def embed_all(self, texts: Texts, *, truncation: Truncation = "error") -> list[EveryOutput]:
+        """One vector, weights of words and one vector for each token, of one pass of the encoder (BGE-M3).
+
+        ``texts`` are one or several, and ``truncation`` is that of `Model.tokenize`.
+
+        Raises:
+            TextError: a text is empty, too long, or not Unicode text.
+            InvalidRequest: the checkpoint has no layers for words and tokens.
+            CheckpointError: these layers cannot be read.
+        """
+        return self._run(every_output.prepare(self.reader, texts, truncation=truncation))
 
     @overload
     def score_pairs(  # type: ignore[overload-overlap]

@@ -65,7 +65,7 @@ class LoadedSource:
         adapter = self.checkpoint.adapter
         return {
             "source": self.checkpoint.source.folder,
-            "adapter": None if adapter is None else adapter.folder,
+            "adapter": self.checkpoint.task if adapter is None else adapter.folder,
             "special_tokens": self.special_tokens,
             "ignore_tensors": self.checkpoint.ignored_tensors,
             **self.options,
@@ -118,7 +118,8 @@ class LoadedSource:
         # Not the backend: its results differ as those of two machines do. No device is the CPU.
         named = {**self.options, "device": self.options["device"] or "cpu"}
         options = sorted((name, value) for name, value in named.items() if name != "backend")
-        reads = [self.special_tokens] if self.special_tokens != "parse" else []
+        reads: list[str] = [self.special_tokens] if self.special_tokens != "parse" else []
+        reads += [checkpoint.task] if checkpoint.task else []
         for part in (repr(checkpoint.spec), dtype, str(checkpoint.max_tokens), repr(options), *reads):
             digest.update(hashlib.sha256(part.encode()).digest())
         for name, content in sorted(checkpoint.tokenizer.files.items()):
@@ -177,7 +178,9 @@ def read_again(arguments: Mapping[str, Any], options: LoadOptions, files: Stamps
     checkpoint = read_checkpoint(
         arguments["source"], options["compat"], ignore_tensors=arguments["ignore_tensors"]
     )
-    if arguments["adapter"] is not None:
+    if checkpoint.tasks:
+        checkpoint = checkpoint.of_task(arguments["adapter"])
+    elif arguments["adapter"] is not None:
         checkpoint = adapted(checkpoint, read_adapter(arguments["adapter"]), options["compat"])
     loaded = LoadedSource(checkpoint.reading(arguments["special_tokens"]), options, files)
     loaded.require_unchanged()

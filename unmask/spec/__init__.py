@@ -60,6 +60,7 @@ from unmask.spec.heads import (
 )
 from unmask.spec.parts import (
     Activation,
+    ExpertFeedForward,
     FeedForward,
     GatedFeedForward,
     LayerNorm,
@@ -89,6 +90,7 @@ __all__ = [
     "DoubleTransform",
     "Embedding",
     "EncoderSpec",
+    "ExpertFeedForward",
     "FeedForward",
     "FullAttention",
     "GatedFeedForward",

@@ -18,6 +18,7 @@ from unmask.spec import (
     Disentangled,
     Embedding,
     EncoderSpec,
+    ExpertFeedForward,
     FeedForward,
     FullAttention,
     GatedFeedForward,
@@ -229,6 +230,8 @@ def describe_feedforward(spec: FeedForward) -> str:
     if isinstance(spec, GatedFeedForward):
         gated = GATED.get(spec.activation, f"gated {ACTIVATIONS[spec.activation]}")
         return f"{spec.width:,} {gated}"
+    if isinstance(spec, ExpertFeedForward):
+        return f"{spec.width:,} {ACTIVATIONS[spec.activation]}, {spec.chosen} of {spec.experts} experts"
     return f"{spec.width:,} {ACTIVATIONS[spec.activation]}"
 
 

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from unmask.spec.check import require_eps, require_size
+from unmask.errors import InvalidRequest
+from unmask.spec.check import require_at_least, require_deviation, require_eps, require_size
 
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "tanh"]
 """``gelu`` is the exact (erf) form of Hendrycks & Gimpel 2016, ``gelu_tanh`` its tanh approximation."""
@@ -65,4 +66,33 @@ class GatedFeedForward:
         require_size("feed-forward width", self.width)
 
 
-FeedForward = PlainFeedForward | GatedFeedForward
+@dataclass(frozen=True)
+class ExpertFeedForward:
+    """A mixture of experts (Shazeer et al. 2017): ``sum_e p_e outer_e(activation(inner_e(x)))``, plus a bias.
+
+    The sum runs over the ``chosen`` experts with the largest probabilities ``p = softmax(router(x))`` of a
+    token. Each expert is a network from D to ``width`` and back without biases.
+    """
+
+    width: int
+    activation: Activation
+    experts: int
+    chosen: int
+    normalize: bool = False
+    """Divide the probabilities of the chosen experts by their sum."""
+    bias: bool = True
+    """One bias of the output, which all experts share."""
+    balance: float = 0.0
+    """The factor of the loss in training that is least where experts are chosen equally often (Fedus, Zoph &
+    Shazeer 2022); 0 for none."""
+
+    def __post_init__(self) -> None:
+        require_size("feed-forward width", self.width)
+        require_size("experts", self.experts)
+        require_at_least("chosen experts", self.chosen, 1)
+        require_deviation("balance of experts", self.balance)
+        if self.chosen > self.experts:
+            raise InvalidRequest(f"{self.chosen} experts are chosen of {self.experts}; choose at most all")
+
+
+FeedForward = PlainFeedForward | GatedFeedForward | ExpertFeedForward

@@ -9,6 +9,7 @@ from unmask.spec import (
     DoubleTransform,
     Embedding,
     EncoderSpec,
+    ExpertFeedForward,
     FeedForward,
     GatedFeedForward,
     Head,
@@ -148,7 +149,13 @@ def _softmax(spec: SoftmaxAttention, width: int) -> Shapes:
 
 
 def _feedforward(spec: FeedForward, width: int) -> Shapes:
-    if isinstance(spec, GatedFeedForward):
+    if isinstance(spec, ExpertFeedForward):
+        yield from _under("router", _linear(width, spec.experts, bias=False))
+        yield "experts.inner", (spec.experts * spec.width, width)
+        yield "experts.outer", (spec.experts * spec.width, width)
+        if spec.bias:
+            yield "experts.bias", (width,)
+    elif isinstance(spec, GatedFeedForward):
         yield from _under("inner", _linear(width, 2 * spec.width, spec.in_bias))
         yield from _under("outer", _linear(spec.width, width, spec.out_bias))
     else:

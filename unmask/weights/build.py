@@ -62,6 +62,7 @@ def build(
     """
     if dtype not in DTYPES:
         raise InvalidRequest(f"dtype is {dtype!r}; it can be {', '.join(DTYPES)}")
+    checkpoint.require_task()
     report, encoder = report_tensors(checkpoint), on_meta(checkpoint.spec, kernel, checkpoint.head)
     stored = read_tensors(
         checkpoint.tensors, {name for names in report.sources.values() for name in names} | set(report.copies)

@@ -1,7 +1,7 @@
 """The tensors of a checkpoint folder: names, shapes, files and the order of rows. Free of torch."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,6 +23,18 @@ PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
 
 @dataclass(frozen=True)
+class LowRank:
+    """An update that is added to a stored matrix when it is read: ``scale * left[index] @ right[index]``."""
+
+    left: "StoredTensor"
+    """(tasks, N, R) for a matrix of N x K."""
+    right: "StoredTensor"
+    """(tasks, R, K)."""
+    index: int
+    scale: float
+
+
+@dataclass(frozen=True)
 class StoredTensor:
     """One tensor in a file."""
 
@@ -32,6 +44,8 @@ class StoredTensor:
     """The type name in the file: F32, BF16, I64 ..."""
     key: str | None = None
     """Its name in the file, if it is known by another one."""
+    update: LowRank | None = None
+    """What is added to it."""
 
 
 def stored_tensors(folder: Path) -> Mapping[str, StoredTensor]:
@@ -72,6 +86,53 @@ def tensors_of_file(path: Path) -> Mapping[str, StoredTensor]:
             f"{path} is damaged or incomplete ({error}); copy or download it again"
         ) from None
     return tensors
+
+
+PARAMETRIZED = ".parametrizations.weight."
+"""Within the names of a matrix that torch's parametrizations store in parts."""
+ORIGINAL, LORA_A, LORA_B = (PARAMETRIZED + end for end in ("original", "0.lora_A", "0.lora_B"))
+
+TaskUpdates = Mapping[str, tuple[StoredTensor, StoredTensor]]
+"""The left and the right factors of the updates of a matrix, for all tasks, by its name."""
+
+
+def without_updates(tensors: Mapping[str, StoredTensor]) -> tuple[Mapping[str, StoredTensor], TaskUpdates]:
+    """Matrices that are stored with low-rank updates for several tasks, under their plain names, and these.
+
+    Raises:
+        CorruptCheckpoint: a matrix lacks a factor, or its factors do not fit.
+    """
+    if not any(PARAMETRIZED in name for name in tensors):
+        return tensors, {}
+    plain: dict[str, StoredTensor] = {}
+    updates: dict[str, tuple[StoredTensor, StoredTensor]] = {}
+    for name, tensor in tensors.items():
+        module = name.removesuffix(ORIGINAL)
+        if module == name:
+            if not name.endswith((LORA_A, LORA_B)):
+                plain[name] = tensor
+            continue
+        a, b = (tensors.get(module + end) for end in (LORA_A, LORA_B))
+        # A table of vectors has its rows in A, a linear layer in B.
+        left, right = (a, b) if "embeddings." in module else (b, a)
+        if left is None or right is None or not _fits(tensor, left, right):
+            raise CorruptCheckpoint(f"{name} in {tensor.file} has no two factors of an update that fit it")
+        keys = [replace(left, key=_key_of(left, tensors)), replace(right, key=_key_of(right, tensors))]
+        plain[module + ".weight"] = replace(tensor, key=name)
+        updates[module + ".weight"] = (keys[0], keys[1])
+    return plain, updates
+
+
+def _fits(whole: StoredTensor, left: StoredTensor, right: StoredTensor) -> bool:
+    shapes = (left.shape, right.shape)
+    if len(whole.shape) != 2 or any(len(shape) != 3 for shape in shapes):
+        return False
+    (tasks, rows, rank), (others, ranks, columns) = shapes
+    return (rows, columns) == whole.shape and tasks == others and rank == ranks
+
+
+def _key_of(tensor: StoredTensor, tensors: Mapping[str, StoredTensor]) -> str:
+    return next(name for name, candidate in tensors.items() if candidate is tensor)
 
 
 def check_stored_file(path: Path) -> None:

@@ -10,7 +10,7 @@ CACHED, INSTALLED = "in the hub's cache", "installed, as default"
 HERE = {CACHED: "cached", INSTALLED: "default"}
 """How a checkpoint can be loaded offline, and its short form in a table."""
 
-NAME_WIDTH, NUMBER_WIDTHS = 42, (6, 5, 5, 13, 9)
+NAME_WIDTH, NUMBER_WIDTHS = 52, (6, 5, 13, 6)
 """Column widths, so that the tables of all families are aligned."""
 
 
@@ -36,6 +36,11 @@ class ModelRow:
     heads: int
     parameter_count: int
     max_tokens: int | None
+    """The longest text that it reads, special tokens included; None: no limit."""
+    trained_tokens: int | None
+    """The longest text that it was trained on, where it reads longer ones; None: not known."""
+    use: str
+    """What it was trained for; empty for an encoder that is fine-tuned before it is used."""
     license: str
     paper: str
     here: str | None
@@ -67,6 +72,8 @@ def models(
             heads=published.spec.layers[0].mixer.heads,
             parameter_count=parameter_count(published.spec),
             max_tokens=published.spec.max_tokens,
+            trained_tokens=published.spec.trained_tokens,
+            use=published.use,
             license=published.license,
             paper=published.paper,
             here=on_disk.get(published.name),
@@ -111,17 +118,21 @@ def _show_adapters(rows: tuple[AdapterRow, ...]) -> None:
 
 
 def _show(rows: list[ModelRow]) -> None:
-    """A table per family, paper and license, so that shared facts appear once and lines stay short."""
+    """A table per family, paper, license and use, so that shared facts appear once and lines stay short."""
     screen = console(width=100)
-    numbers = ("layers", "width", "heads", "parameters", "positions")
-    for (family, paper, license), group in groupby(rows, lambda row: (row.family, row.paper, row.license)):
-        screen.print(f"[bold]{family}[/bold], {safe(paper)}, {safe(license)}")
+    numbers = ("layers", "width", "parameters", "tokens")
+    for (family, paper, license, use), group in groupby(
+        rows, lambda row: (row.family, row.paper, row.license, row.use)
+    ):
+        purpose = f": {safe(use)}" if use else ""
+        screen.print(f"[bold]{family}[/bold], {safe(paper)}, {safe(license)}{purpose}")
         grid = table(None, "  name", *numbers, "here", right=numbers)
         grid.columns[0].min_width = NAME_WIDTH
         for column, width in zip(grid.columns[1:], NUMBER_WIDTHS, strict=False):
             column.min_width = width
         for row in group:
-            sizes = (row.layers, row.width, row.heads, f"{row.parameter_count:,}", row.max_tokens or "any")
+            tokens = row.max_tokens or row.trained_tokens or "any"
+            sizes = (row.layers, row.width, f"{row.parameter_count:,}", tokens)
             grid.add_row(f"  {row.name}", *map(str, sizes), HERE.get(row.here or "", ""))
         screen.print(grid)
         screen.print()

@@ -29,9 +29,16 @@ from unmask.cli.options import (
 from unmask.cli.output import beside, counted, on_terminal, print_json, progress
 from unmask.cli.streams import STANDARD_INPUT
 from unmask.cli.tasks.bulk import BULK, BulkOptions, run_bulk, task_settings
-from unmask.cli.tasks.embed_rows import FORMATS, NUMBERS, Preview, RowFormat, extension_of
+from unmask.cli.tasks.embed_rows import (
+    FORMATS,
+    NUMBERS,
+    Preview,
+    RowFormat,
+    extension_of,
+    rows_of_every_output,
+)
 from unmask.errors import InvalidRequest, InvalidText, TextTooLong
-from unmask.tasks import Progress
+from unmask.tasks import Progress, every_output
 from unmask.tasks.prompts import chosen_prompt
 from unmask.tasks.quantize import Precision, quantize, quantized_width
 from unmask.text import Encoding, Line, Truncation
@@ -140,14 +147,15 @@ class EmbedRun:
             encodings = self._encode(part)
             for line, encoding in zip(part, encodings, strict=True):
                 self.metrics.add(line, encoding)
-            embeddings_SE = self.loaded.embed_encodings(
-                encodings,
-                self.head,
-                prompt=self.prompt,
-                progress=partial(_forward, report, first, self.total),
-                name=partial(line_name, part),
-            )
-            yield self.form.rows(part, encodings, quantize(embeddings_SE, self.precision)), len(part)
+            done = partial(_forward, report, first, self.total)
+            yield self._computed(part, encodings, done), len(part)
+
+    def _computed(self, part: list[Line], encodings: list[Encoding], done: Progress) -> bytes:
+        """The output bytes of one part."""
+        embeddings_SE = self.loaded.embed_encodings(
+            encodings, self.head, prompt=self.prompt, progress=done, name=partial(line_name, part)
+        )
+        return self.form.rows(part, encodings, quantize(embeddings_SE, self.precision))
 
     def _encode(self, part: list[Line]) -> list[Encoding]:
         try:
@@ -176,6 +184,15 @@ class EmbedRun:
             original_tokens=error.original_tokens,
             max_tokens=error.max_tokens,
         )
+
+
+class EveryOutputRun(EmbedRun):
+    """Computes all outputs of a checkpoint that has three, see `unmask.tasks.every_output`."""
+
+    def _computed(self, part: list[Line], encodings: list[Encoding], done: Progress) -> bytes:
+        ready = every_output.of_encodings(self.loaded.reader, encodings, partial(line_name, part))
+        outputs = ready(self.loaded.engine, progress=done)
+        return rows_of_every_output(part, encodings, outputs, self.loaded.tokenizer)
 
 
 def embed(
@@ -221,6 +238,12 @@ def embed(
         Literal["float32", "binary", "ubinary"],
         Parameter(help="of the embeddings; binary keeps one bit for each number, eight in a byte"),
     ] = "float32",
+    all_outputs: Annotated[
+        bool,
+        Parameter(
+            negative="", help="BGE-M3: weights of words and a vector for each token too, as JSON lines"
+        ),
+    ] = False,
     bulk: BulkOptions = BULK,
     overwrite: Annotated[bool, Parameter(negative="", help="replace a finished output")] = False,
     restart: Annotated[bool, Parameter(negative="", help="discard the progress of a stopped run")] = False,
@@ -236,6 +259,8 @@ def embed(
     """
     bulk.check()
     if bulk.engine is not None:
+        if all_outputs:
+            raise InvalidRequest("--all-outputs is not built for --engine; leave one of them out")
         if format is not None:
             raise InvalidRequest("--engine knows formats by the endings of names; leave --format out")
         from unmask.bulk import BatchEmbedder
@@ -253,6 +278,13 @@ def embed(
         run_bulk(task, inputs or [], output, bulk, overwrite=overwrite, restart=restart, json=json)
         return
     extension = extension_of(output)
+    if all_outputs:
+        changed = (pooling, normalize, prompt, prompt_name, truncate_dim) != (None,) * 5
+        if extension != ".jsonl" or changed or precision != "float32":
+            raise InvalidRequest(
+                "--all-outputs writes JSON lines of what the checkpoint defines; write to .jsonl, and leave "
+                "out the options of pooling, prompts and precision"
+            )
     if blank == "skip" and extension == ".npy":
         raise InvalidRequest(
             "--blank skip would shift the rows of a .npy file; write .jsonl, .npz or .parquet instead"
@@ -274,9 +306,12 @@ def embed(
         head = loaded.embedding_head(pooling, normalize, truncate_dim)
         before = chosen_prompt(head, prompt, prompt_name, loaded.name)
         width = quantized_width(head.width(loaded.spec), precision)
-        form_of = Preview if output is None and on_terminal() else FORMATS[extension]
+        if all_outputs:
+            loaded.checkpoint.token_layers()  # refuses a checkpoint without them before the first text
+            _, before = every_output.pooling_and_prompt(loaded.reader)
+        form_of = Preview if output is None and on_terminal() and not all_outputs else FORMATS[extension]
         form = form_of(lines.sources, width, NUMBERS[precision])
-        work = EmbedRun(
+        work = (EveryOutputRun if all_outputs else EmbedRun)(
             loaded,
             head,
             LineReader(lines.lines()),
@@ -290,7 +325,7 @@ def embed(
         if output is None:
             resumed = _print(work)
         else:
-            settings = (extension, run.dtype, run.compat, run.kernel, head, before, precision)
+            settings = (extension, run.dtype, run.compat, run.kernel, head, before, precision, all_outputs)
             resumed = _write(work, output, settings, overwrite=overwrite, restart=restart)
     work.longest.warn()
     _report(_summary(work, resumed, time.perf_counter() - start, output), json)

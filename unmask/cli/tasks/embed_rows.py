@@ -8,7 +8,7 @@ import io
 import json
 import zipfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from unmask.base.optional import require
 from unmask.cli.output import console, marked
 from unmask.errors import InvalidRequest
-from unmask.text import Encoding, Line
+from unmask.tasks.every_output import EveryOutput
+from unmask.text import Encoding, Line, Tokenizer
 
 BLOCK_BYTES = 1 << 25
 """Stored bytes that are converted at once, which is also the size of a row group of a Parquet file."""
@@ -63,17 +64,44 @@ class JsonLines(RowFormat):
         self, lines: Sequence[Line], encodings: Sequence[Encoding], embeddings_SE: NDArray[Any]
     ) -> bytes:
         """The bytes of the given rows."""
-        objects = (
-            {
-                "source": line.source,
-                "line": line.number,
-                "tokens": len(encoding),
-                "original_tokens": _original_tokens(encoding),
-                "embedding": row.tolist(),
-            }
+        return _json_lines(
+            _said_of(line, encoding) | {"embedding": row.tolist()}
             for line, encoding, row in zip(lines, encodings, embeddings_SE, strict=True)
         )
-        return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in objects).encode()
+
+
+def rows_of_every_output(
+    lines: Sequence[Line],
+    encodings: Sequence[Encoding],
+    outputs: Sequence[EveryOutput],
+    tokenizer: Tokenizer,
+) -> bytes:
+    """JSON lines with the fields of `JsonLines`, then words (the weight of each) and vectors (of tokens)."""
+    return _json_lines(
+        _said_of(line, encoding)
+        | {
+            "embedding": output.vector_E.tolist(),
+            "words": {
+                tokenizer.engine.id_to_token(id_): weight
+                for id_, weight in zip(output.words.ids.tolist(), output.words.weights.tolist(), strict=True)
+            },
+            "vectors": output.tokens.vectors_NE.tolist(),
+        }
+        for line, encoding, output in zip(lines, encodings, outputs, strict=True)
+    )
+
+
+def _said_of(line: Line, encoding: Encoding) -> dict[str, Any]:
+    return {
+        "source": line.source,
+        "line": line.number,
+        "tokens": len(encoding),
+        "original_tokens": _original_tokens(encoding),
+    }
+
+
+def _json_lines(objects: Iterable[dict[str, Any]]) -> bytes:
+    return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in objects).encode()
 
 
 class Preview(RowFormat):

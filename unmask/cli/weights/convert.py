@@ -39,30 +39,37 @@ def convert(
         ),
     ] = None,
     ignore_tensor: IgnoreOption = None,
+    task: Annotated[
+        str | None,
+        Parameter(help="of weights for several tasks (jina-embeddings-v3), the one to add and keep"),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Copy a checkpoint as safetensors, in another dtype or in shards.
+    """Copy a checkpoint as safetensors, in another dtype, in shards, or with the weights of one task.
 
     Pickled weights are copied as they are, without running any code in the pickle.
     """
+    from unmask.weights.heads.embedding_head import pickled_token_layers
     from unmask.weights.tensors import only_pickled
 
     if shard_megabytes is not None and shard_megabytes < 1:
         raise InvalidRequest(f"--shard-megabytes is {shard_megabytes}; it must be at least 1")
 
-    if only_pickled(Path(source)):
+    if only_pickled(Path(source)) or pickled_token_layers(Path(source)):
         from unmask.weights.write.convert import convert_pickled
 
-        if dtype is not None or shard_megabytes is not None or ignore_tensor:
+        if dtype is not None or shard_megabytes is not None or ignore_tensor or task is not None:
             raise InvalidRequest(
                 f"{source} holds pickled weights, which are copied as they are; "
-                "convert the copy again for another dtype or shards, or without a tensor"
+                "convert the copy again for another dtype or shards, for a task, or without a tensor"
             )
         convert_pickled(Path(source), out)
     else:
         from unmask.weights import find, read_checkpoint
 
         checkpoint = read_checkpoint(find(source, revision), ignore_tensors=ignore_tensor or ())
+        if task is not None:
+            checkpoint = checkpoint.of_task(task)
         _rewrite(checkpoint, dtype, shard_megabytes, out)
     if json:
         print_json({"folder": str(out)})

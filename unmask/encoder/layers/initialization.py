@@ -4,9 +4,10 @@ import math
 from collections.abc import Iterator
 from typing import get_args
 
-from torch import nn
+from torch import Tensor, nn
 
 from unmask.encoder.layers.block import Block
+from unmask.encoder.layers.parts import Experts
 from unmask.errors import InvalidRequest
 from unmask.spec.initialization import Initialization
 
@@ -31,21 +32,29 @@ def initialize(encoder: nn.Module, std: float, layers: int, how: Initialization 
     outputs = {id(linear) for linear in output_projections(encoder)}
     for module in encoder.modules():
         if isinstance(module, nn.Linear | nn.Embedding | nn.Conv1d):
-            if how == "megatron":
-                module_std = std / math.sqrt(2 * layers) if id(module) in outputs else std
-                nn.init.trunc_normal_(module.weight, std=module_std, a=-CUT * module_std, b=CUT * module_std)
-            elif how == "zero_out" and id(module) in outputs:
-                nn.init.zeros_(module.weight)
-            else:
-                nn.init.normal_(module.weight, std=std)
-        if isinstance(module, nn.Linear | nn.Conv1d) and module.bias is not None:
+            _initialize(module.weight, std, layers, how, id(module) in outputs)
+        if isinstance(module, Experts):
+            for matrix, out in ((module.inner, False), (module.outer, True)):
+                _initialize(matrix, std, layers, how, out)
+        if isinstance(module, nn.Linear | nn.Conv1d | Experts) and module.bias is not None:
             nn.init.zeros_(module.bias)
 
 
+def _initialize(weight: Tensor, std: float, layers: int, how: Initialization, is_output: bool) -> None:
+    if how == "megatron":
+        own_std = std / math.sqrt(2 * layers) if is_output else std
+        nn.init.trunc_normal_(weight, std=own_std, a=-CUT * own_std, b=CUT * own_std)
+    elif how == "zero_out" and is_output:
+        nn.init.zeros_(weight)
+    else:
+        nn.init.normal_(weight, std=std)
+
+
 def output_projections(encoder: nn.Module) -> Iterator[nn.Linear]:
-    """The matrices whose products are added to the residual stream: two for each set of layer weights."""
+    """The linear layers whose products are added to the residual stream; matrices of experts are not among
+    them."""
     for module in encoder.modules():
         if isinstance(module, Block):
-            for matrix in (module.attention.out, module.feedforward.outer):
-                assert isinstance(matrix, nn.Linear)
-                yield matrix
+            for matrix in (module.attention.out, getattr(module.feedforward, "outer", None)):
+                if isinstance(matrix, nn.Linear):
+                    yield matrix

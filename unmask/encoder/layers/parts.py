@@ -12,6 +12,7 @@ from unmask.kernels.dropout import Dropout
 from unmask.spec import (
     Activation,
     Convolution,
+    ExpertFeedForward,
     FeedForward,
     GatedFeedForward,
     LayerNorm,
@@ -89,6 +90,77 @@ class GatedNetwork(nn.Module):
         return y_TD
 
 
+class Experts(nn.Module):
+    """The matrices of all experts, one below the other, and the bias that they share."""
+
+    def __init__(self, spec: ExpertFeedForward, width: int) -> None:
+        super().__init__()
+        self.inner = nn.Parameter(torch.empty(spec.experts * spec.width, width))
+        self.outer = nn.Parameter(torch.empty(spec.experts * spec.width, width))
+        self.bias = nn.Parameter(torch.zeros(width)) if spec.bias else None
+        for matrix in (self.inner, self.outer):
+            nn.init.normal_(matrix, std=width**-0.5)
+
+
+class ExpertNetwork(nn.Module):
+    """A mixture of experts, (T, D) to (T, D), see `ExpertFeedForward`.
+
+    Tokens are sorted by expert, so that each expert computes one product with all tokens that chose it.
+    """
+
+    balance_loss: Tensor | None = None
+    """Of the last forward pass in training; None without one."""
+
+    def __init__(self, spec: ExpertFeedForward, width: int) -> None:
+        super().__init__()
+        self.spec = spec
+        self.router = nn.Linear(width, spec.experts, bias=False)
+        self.experts = Experts(spec, width)
+        self.activation = ACTIVATIONS[spec.activation]
+
+    def forward(self, x_TD: Tensor) -> Tensor:
+        """Shape (T, D) in and out; X tokens and experts that chose each other, in the order of experts."""
+        spec = self.spec
+        logits_TE: Tensor = self.router(x_TD)
+        p_TE = logits_TE.softmax(-1, dtype=torch.promote_types(logits_TE.dtype, torch.float32))
+        p_TC, expert_TC = p_TE.topk(spec.chosen, dim=-1)
+        counts_E = torch.bincount(expert_TC.flatten(), minlength=spec.experts)
+        if self.training and spec.balance:
+            share_E = counts_E / counts_E.sum()
+            self.balance_loss = spec.balance * spec.experts * (share_E * p_TE.mean(0)).sum()
+        if spec.normalize:
+            p_TC = p_TC / p_TC.sum(-1, keepdim=True)
+        order_X = expert_TC.flatten().argsort(stable=True)
+        x_XD = x_TD[order_X // spec.chosen]
+        inner_EFD, outer_EFD = (
+            matrix.view(spec.experts, spec.width, -1) for matrix in (self.experts.inner, self.experts.outer)
+        )
+        y_XD = torch.cat(
+            [
+                self.activation(part_XD @ inner_FD.T) @ outer_FD
+                for part_XD, inner_FD, outer_FD in zip(
+                    torch.split(x_XD, counts_E.tolist()), inner_EFD, outer_EFD, strict=True
+                )
+            ]
+        )
+        y_TCD = y_XD[order_X.argsort()].view(*p_TC.shape, -1)
+        y_TD = (y_TCD * p_TC.to(y_TCD.dtype)[..., None]).sum(1)
+        return y_TD if self.experts.bias is None else y_TD + self.experts.bias
+
+
+def balance_loss(module: nn.Module) -> Tensor | None:
+    """The sum of the losses that keep experts equally busy, of the last forward pass; None without any.
+
+    The networks forget them, with the graph that they hold.
+    """
+    losses = []
+    for network in module.modules():
+        if isinstance(network, ExpertNetwork) and network.balance_loss is not None:
+            losses.append(network.balance_loss)
+            network.balance_loss = None
+    return torch.stack(losses).sum() if losses else None
+
+
 def build_feedforward(spec: FeedForward, width: int) -> nn.Module:
     """The network that ``spec`` describes."""
     match spec:
@@ -96,6 +168,8 @@ def build_feedforward(spec: FeedForward, width: int) -> nn.Module:
             return PlainNetwork(spec, width)
         case GatedFeedForward():
             return GatedNetwork(spec, width)
+        case ExpertFeedForward():
+            return ExpertNetwork(spec, width)
         case _:
             assert_never(spec)
 

@@ -17,6 +17,7 @@ from unmask.spec import (
     BlockSparse,
     CheckpointOutput,
     EncoderSpec,
+    ExpertFeedForward,
     MultiVector,
     NoPosition,
     PooledVector,
@@ -32,6 +33,8 @@ from unmask.spec.encoder import head_of, why_no_decoder
 def why_not_padded(spec: EncoderSpec) -> str | None:
     """The reason why the encoder cannot be exported, as a clause; None if it can."""
     for layer in spec.layers:
+        if isinstance(layer.feedforward, ExpertFeedForward):
+            return "a graph that sends each token to some of several experts is not built"
         mixer = layer.mixer
         if not isinstance(mixer, SoftmaxAttention):
             continue

@@ -16,7 +16,7 @@ from torch.nn.functional import rms_norm, scaled_dot_product_attention
 from unmask.encoder.layers.attention import AttentionPlan, SoftmaxMixer
 from unmask.encoder.layers.block import Block
 from unmask.encoder.layers.embedding import EmbeddingLayer
-from unmask.encoder.layers.parts import GatedNetwork, PlainNetwork
+from unmask.encoder.layers.parts import ExpertNetwork, GatedNetwork, PlainNetwork
 from unmask.encoder.layers.positions import RotaryTable, apply_rotary
 from unmask.engines.inference.feedforward import FusedGatedNetwork, FusedNetwork
 from unmask.engines.inference.linear import PackedLinear, QuantizedLinear
@@ -256,5 +256,7 @@ def _network(network: nn.Module) -> ResidualStep:
                 return back(activation(a_TF).mul_(b_TF), residual)
 
             return gated
+        case ExpertNetwork():
+            return lambda x, residual: residual + network(x)
         case _:
             raise AssertionError(type(network).__name__)

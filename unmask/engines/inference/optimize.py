@@ -9,12 +9,13 @@ from unmask.encoder.encoder import Encoder
 from unmask.encoder.layers.attention import SoftmaxMixer
 from unmask.encoder.layers.block import Block
 from unmask.encoder.layers.linear_attention import LinearMixer
-from unmask.encoder.layers.parts import GatedNetwork, PlainNetwork
+from unmask.encoder.layers.parts import ExpertNetwork, GatedNetwork, PlainNetwork
 from unmask.encoder.layers.positions import DistanceProjections
 from unmask.engines.inference.distances import PrecomputedDistances
 from unmask.engines.inference.encoder import InferenceEncoder
 from unmask.engines.inference.feedforward import FusedGatedNetwork, FusedNetwork
 from unmask.engines.inference.linear import PackedLinear, QuantizedLinear, unsupported_reason
+from unmask.errors import InvalidRequest
 
 Pack = Callable[[Tensor, Tensor | None], nn.Module]
 """Makes a linear layer from a weight and its bias."""
@@ -67,6 +68,13 @@ def _rewrite_mixer(mixer: SoftmaxMixer | LinearMixer, table_PD: Tensor | None, p
 
 
 def _rewrite_network(network: nn.Module, pack: Pack) -> nn.Module:
+    if isinstance(network, ExpertNetwork):
+        if pack is not PackedLinear:
+            raise InvalidRequest(
+                "dtype is int8, and a mixture of experts has no products of 8-bit integers; take float32 or "
+                "bfloat16"
+            )
+        return network
     assert isinstance(network, PlainNetwork | GatedNetwork)
     inner, activation = network.inner, network.spec.activation
     outer = pack(network.outer.weight, network.outer.bias)

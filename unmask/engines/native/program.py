@@ -18,6 +18,7 @@ from unmask.spec import (
     Disentangled,
     Embedding,
     EncoderSpec,
+    ExpertFeedForward,
     FullAttention,
     GatedFeedForward,
     Layer,
@@ -49,7 +50,7 @@ def unsupported_encoder(spec: EncoderSpec) -> str | None:
     """Why an encoder's layers run in torch, as the end of "... because"; None if they can run natively."""
     if spec.convolution is not None:
         return "the convolution after the first layer is computed by its own module"
-    reasons = (_unsupported_embedding(spec.embedding), *map(_unsupported_mixer, spec.layers))
+    reasons = (_unsupported_embedding(spec.embedding), *map(_unsupported_layer, spec.layers))
     return next((reason for reason in reasons if reason is not None), None)
 
 
@@ -61,8 +62,10 @@ def _unsupported_embedding(embedding: Embedding) -> str | None:
     return None
 
 
-def _unsupported_mixer(layer: Layer) -> str | None:
+def _unsupported_layer(layer: Layer) -> str | None:
     mixer = layer.mixer
+    if isinstance(layer.feedforward, ExpertFeedForward):
+        return "a mixture of experts is computed by its own module"
     if not isinstance(mixer, SoftmaxAttention):
         return "linear attention is computed by its own module"
     pattern = mixer.pattern

@@ -11,6 +11,7 @@ from torch import nn
 from unmask.base.system import peak_bytes
 from unmask.encoder.encoder import Encoder
 from unmask.encoder.heads import MaskedLMHead
+from unmask.encoder.layers.parts import ExpertNetwork
 from unmask.spec import (
     BlockSparse,
     CausalAttention,
@@ -144,7 +145,19 @@ def _by_token(encoder: Encoder) -> int:
     parts: list[nn.Module] = [encoder.block(layer) for layer in range(len(encoder.spec.layers))]
     if encoder.embedding.projection is not None:
         parts.append(encoder.embedding.projection)
-    return sum(parameter.numel() for part in parts for parameter in part.parameters() if parameter.dim() == 2)
+    matrices = sum(
+        parameter.numel() for part in parts for parameter in part.parameters() if parameter.dim() == 2
+    )
+    networks = [network for part in parts for network in part.modules() if isinstance(network, ExpertNetwork)]
+    # Of the matrices of experts, a token passes through those of the chosen ones.
+    unused = (
+        network.experts.inner.numel()
+        * 2
+        * (network.spec.experts - network.spec.chosen)
+        // network.spec.experts
+        for network in networks
+    )
+    return matrices - sum(unused)
 
 
 def _by_selected(encoder: Encoder) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from unmask.encoder.layers.parts import balance_loss
 from unmask.errors import NonFiniteResult
 from unmask.training.data.batches import Batches
 from unmask.training.objectives.interface import Example, Objective
@@ -257,7 +258,9 @@ class Loop:
             torch.manual_seed(torch_seed(self.settings.seed, number))
             with precision_context(self.settings.precision, self.ranks.device):
                 outcome = self.objective(example, totals)
-            outcome.loss.backward()
+            balance = balance_loss(self.objective)
+            share = example.tokens / counts["tokens"]
+            (outcome.loss if balance is None else outcome.loss + share * balance).backward()
             for name, value in {**outcome.sums, "loss": outcome.loss.detach()}.items():
                 figures[name] = figures.get(name, 0) + value
         sum_gradients(self.objective.parameters(), self.ranks)

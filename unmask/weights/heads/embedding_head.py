@@ -1,8 +1,15 @@
 """Read and write the definition of a folder's output: modules.json and the files beside it. Free of torch."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load_file
 
 from unmask.base.json_settings import JsonSettings
+from unmask.errors import CorruptCheckpoint, InvalidRequest, UnsafeCheckpoint
 from unmask.spec import (
     CheckpointOutput,
     EncoderSpec,
@@ -41,6 +48,10 @@ from unmask.weights.heads.sentence_modules import (
     write_pooling,
 )
 from unmask.weights.heads.sparse_files import is_sparse, read_sparse, write_sparse
+from unmask.weights.tensors import tensors_of_file
+
+WORD_LAYER, TOKEN_LAYER = "sparse_linear", "colbert_linear"
+"""The names of BGE-M3's layers beside the encoder, which are published pickled, with the ending .pt."""
 
 EMBEDDING_FILES = ("modules.json", ST_CONFIG, TRANSFORMER_CONFIG)
 
@@ -217,12 +228,82 @@ def write_head(
     return {name: to_json(value) for name, value in files.items()}
 
 
+@dataclass(frozen=True, eq=False)
+class TokenLayers:
+    """Layers on each token's last hidden state, beside the pooling of a text: BGE-M3's."""
+
+    word_D: NDArray[np.float32]
+    """The weight of a token as a word is the part above 0 of its product with this, plus ``word_bias``."""
+    word_bias: float
+    token_ED: NDArray[np.float32]
+    """Makes a token's vector, of width E, before it is normalized."""
+    token_bias_E: NDArray[np.float32]
+
+
+def token_layer_files(folder: Path) -> tuple[Path, ...]:
+    """The files of `TokenLayers` that a folder has."""
+    files = (folder / f"{name}.safetensors" for name in (WORD_LAYER, TOKEN_LAYER))
+    return tuple(file for file in files if file.exists())
+
+
+def pickled_token_layers(folder: Path) -> tuple[Path, ...]:
+    """The same, as they are published: pickled."""
+    files = (folder / f"{name}.pt" for name in (WORD_LAYER, TOKEN_LAYER))
+    return tuple(file for file in files if file.exists())
+
+
+def read_token_layers(folder: Path, width: int, name: str) -> TokenLayers:
+    """The layers of words and tokens of a folder, for an encoder of that width; ``name`` is the model's.
+
+    Raises:
+        InvalidRequest: it has none.
+        UnsafeCheckpoint: they are pickled.
+        CorruptCheckpoint: a file is damaged, or its tensors have other shapes.
+    """
+    layers = []
+    for layer in (WORD_LAYER, TOKEN_LAYER):
+        path = folder / f"{layer}.safetensors"
+        if path.exists():
+            layers.append(_layer(path, width))
+        elif path.with_suffix(".pt").exists():
+            raise UnsafeCheckpoint(
+                f"{path.with_suffix('.pt')} is pickled, which can run code when opened; make a safe copy "
+                f"with: unmask convert {folder} NEW_FOLDER"
+            )
+        else:
+            raise InvalidRequest(
+                f"{name} has no {path.name} beside its encoder, so it does not give all three outputs; use "
+                "BGE-M3, or embed, sparse_vectors or multi_vectors, as the checkpoint allows"
+            )
+    (word_1D, bias_1), (token_ED, bias_E) = layers
+    if len(word_1D) != 1:
+        raise CorruptCheckpoint(f"{WORD_LAYER}.safetensors gives {len(word_1D)} numbers for a token, not one")
+    return TokenLayers(word_1D[0], float(bias_1[0]), token_ED, bias_E)
+
+
+def _layer(path: Path, width: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """The matrix and the bias of a linear layer."""
+    shapes = {name: tensor.shape for name, tensor in tensors_of_file(path).items()}
+    rows = shapes.get("weight", (0,))[0]
+    if not rows or shapes != {"weight": (rows, width), "bias": (rows,)}:
+        raise CorruptCheckpoint(f"{path} does not hold a weight and a bias of a layer on states {width} wide")
+    tensors = {name: tensor.astype(np.float32) for name, tensor in load_file(path).items()}
+    for name, tensor in tensors.items():
+        if not np.isfinite(tensor).all():
+            raise CorruptCheckpoint(f"the tensor {name} in {path} holds a number that is not finite")
+    return tensors["weight"], tensors["bias"]
+
+
 __all__ = [
     "EMBEDDING_FILES",
     "FoundLayers",
+    "TokenLayers",
+    "pickled_token_layers",
     "read_head",
     "read_output",
+    "read_token_layers",
     "to_json",
+    "token_layer_files",
     "write_head",
     "write_output",
 ]

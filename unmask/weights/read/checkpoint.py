@@ -21,17 +21,24 @@ from unmask.errors import (
     quoted,
 )
 from unmask.families import Compat, Family, family_of
-from unmask.spec import CheckpointOutput, Classifier, ClassifierRole, EncoderSpec
+from unmask.spec import CheckpointOutput, Classifier, ClassifierRole, EncoderSpec, PooledVector
 from unmask.spec.config import WITHOUT_EFFECT
 from unmask.text.build import SENTENCE_PIECE_LAYOUTS
 from unmask.text.special import SpecialTokens
 from unmask.text.tokenizer import TOKENIZER_FILES, Tokenizer
-from unmask.weights.heads.embedding_head import EMBEDDING_FILES, read_output
+from unmask.weights.heads.embedding_head import EMBEDDING_FILES, TokenLayers, read_output, read_token_layers
 from unmask.weights.heads.sentence_modules import STANFORD_TENSOR, StoredOutput, modules_of, output_tensors
 from unmask.weights.heads.sparse_files import encoder_folder, query_weights
 from unmask.weights.read.find import Source
 from unmask.weights.tensor_report import canonical
-from unmask.weights.tensors import StoredTensor, check_stored_file, stored_tensors
+from unmask.weights.tensors import (
+    LowRank,
+    StoredTensor,
+    TaskUpdates,
+    check_stored_file,
+    stored_tensors,
+    without_updates,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +61,12 @@ class Adapter:
     fingerprint: str | None
     """Of the base's weights, see `unmask.weights.adapters.adapter_weights`; None if unknown."""
 
+
+TASK_KEYS = (
+    *("load_trained_adapters", "lora_adaptations", "lora_alpha", "lora_dropout_p"),
+    *("lora_main_params_trainable", "lora_rank", "task_instructions"),
+)
+"""Keys of config.json about updates for tasks, which a copy with one task's weights does not have."""
 
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", *SENTENCE_PIECE_LAYOUTS)
 """A folder without any of these has no tokenizer; `Tokenizer` decides whether one of them is enough."""
@@ -94,11 +107,67 @@ class Checkpoint:
     """Tensors of its files that were left out because the caller named them."""
     adapter: Adapter | None = None
     """The adapter whose head and updates the model has, see `unmask.weights.adapters.adapter.adapted`."""
+    tasks: tuple[str, ...] = ()
+    """The tasks for which the weight files hold low-rank updates (jina-embeddings-v3)."""
+    task_updates: TaskUpdates = field(default_factory=dict)
+    task: str | None = None
+    """The task whose updates the weights have, see `of_task`."""
+
+    def of_task(self, task: str) -> "Checkpoint":
+        """With the updates of a task on its weights, and the task's prompt before every text.
+
+        Raises:
+            InvalidRequest: there is no such task.
+        """
+        if task not in self.tasks:
+            raise InvalidRequest(
+                f"the task is {quoted(task)}; {self.source.name} has weights for {self._named_tasks()}"
+            )
+        config = JsonSettings("config.json", dict(self.config))
+        scale = config.get("lora_alpha", 1.0) / config.get("lora_rank", 4)
+        index = self.tasks.index(task)
+        updated = {
+            name: replace(self.tensors[name], update=LowRank(left, right, index, scale))
+            for name, (left, right) in self.task_updates.items()
+        }
+        head = self.head
+        if isinstance(head, PooledVector):
+            prompts = dict(head.prompts) or config.get("task_instructions", {})
+            prompt = prompts.get(task, "")
+            # The weights are those of one task, for whatever a text is.
+            by_name = tuple((name, prompt) for name in (task, "query", "document") if prompt)
+            head = replace(head, prompts=by_name, default_prompt=task if prompt else None)
+        kept = {key: value for key, value in self.config.items() if key not in TASK_KEYS}
+        return replace(self, task=task, tensors={**self.tensors, **updated}, head=head, config=kept)
+
+    def require_task(self) -> None:
+        """Refuse to read weights of several tasks as if they were of none.
+
+        Raises:
+            InvalidRequest: none of them was chosen.
+        """
+        if self.tasks and self.task is None:
+            raise InvalidRequest(
+                f"{self.source.name} has weights for several tasks; choose one with adapter= (--adapter): "
+                f"{self._named_tasks()}"
+            )
+
+    def _named_tasks(self) -> str:
+        return ", ".join(self.tasks) or "no tasks"
 
     def reading(self, special_tokens: SpecialTokens) -> "Checkpoint":
         """With a tokenizer for which special tokens typed in a text are their ids, or text."""
         stored = self.stored_tokenizer
         return self if stored is None else replace(self, stored_tokenizer=stored.reading(special_tokens))
+
+    def token_layers(self) -> TokenLayers:
+        """BGE-M3's layers of words and tokens, read from its folder.
+
+        Raises:
+            InvalidRequest: the folder has none.
+            CheckpointError: they cannot be read.
+        """
+        return read_token_layers(self.source.folder, self.spec.width, self.source.name)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -142,7 +211,8 @@ def read_checkpoint(
     config = JsonSettings.parse(_read(folder / "config.json"), "config.json")
     family = family_of(config.values)
     spec = family.read(config, compat)
-    tensors = _without(stored_tensors(folder), ignore_tensors, folder)
+    tensors, updates = without_updates(_without(stored_tensors(folder), ignore_tensors, folder))
+    tasks = _tasks(config, updates)
     shapes = {canonical(name, family.prefixes): tensor.shape for name, tensor in tensors.items()}
     spec = family.detect_heads(spec, shapes, config)
     sentence_files = {**_present(root, EMBEDDING_FILES), **_present(folder, EMBEDDING_FILES[2:])}
@@ -171,7 +241,23 @@ def read_checkpoint(
         ignored_tensors=tuple(ignore_tensors),
         output_tensors=from_output,
         query_weights=query_weights(root, output, tokenizer),
+        tasks=tasks,
+        task_updates=updates,
     )
+
+
+def _tasks(config: JsonSettings, updates: TaskUpdates) -> tuple[str, ...]:
+    """The names of the tasks of the weights' updates; none if there are no updates."""
+    if not updates:
+        return ()
+    names = config.get_optional("lora_adaptations", list) or []
+    counts = {left.shape[0] for left, _ in updates.values()}
+    if counts != {len(names)} or not all(isinstance(name, str) for name in names):
+        raise CorruptCheckpoint(
+            f"config.json's lora_adaptations names {len(names)} tasks and the weights have updates for "
+            f"{', '.join(map(str, sorted(counts)))}"
+        )
+    return tuple(names)
 
 
 def _without(
@@ -275,7 +361,8 @@ def _read(path: Path) -> bytes:
 def fingerprint(checkpoint: Checkpoint, settings: object) -> str:
     """Digest of the weights and settings of a run, as 64 hexadecimal digits."""
     adapter = checkpoint.adapter
-    parts = (checkpoint.spec, checkpoint.max_tokens, adapter and adapter.scale, settings)
+    parts: tuple[object, ...] = (checkpoint.spec, checkpoint.max_tokens, adapter and adapter.scale, settings)
+    parts += (checkpoint.task,) if checkpoint.task else ()
     digest = hashlib.sha256(repr(parts).encode())
     for path in sorted({tensor.file for tensor in checkpoint.tensors.values()}):
         with path.open("rb") as file:

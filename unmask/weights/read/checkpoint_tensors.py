@@ -98,6 +98,7 @@ class StoredArrays(Mapping[str, Float32s]):
     """
 
     def __init__(self, checkpoint: Checkpoint) -> None:
+        checkpoint.require_task()
         self._spec, self._report = checkpoint.spec, report_tensors(checkpoint)
         self._stored = {**checkpoint.tensors, **checkpoint.output_tensors}
         self._sources = {**self._report.sources, **{name: (name,) for name in checkpoint.output_tensors}}
@@ -131,7 +132,7 @@ class StoredArrays(Mapping[str, Float32s]):
             yield self[name]
             return
         for start in range(0, len(self._view(sources[0])), rows):
-            yield _float32(self._view(sources[0])[start : start + rows])
+            yield self._read(sources[0], slice(start, start + rows))
 
     def check(self, dtype: str) -> None:
         """Read everything once, heads and output layers included, as a load in ``dtype`` would.
@@ -148,16 +149,27 @@ class StoredArrays(Mapping[str, Float32s]):
             )
             if not all(rounds_to_finite(part, dtype) for part in parts):
                 raise not_finite_in(name, dtype)
+            if self._stored[name].update is not None and not rounds_to_finite(self._read(name), dtype):
+                raise not_finite_in(name, dtype)
         for name, ours in self._report.copies.items():
             if not np.array_equal(self._read(name), self[ours]):
                 raise differs_from_copy(name, self._report.sources[ours][0])
 
-    def _read(self, name: str) -> Float32s:
-        return _float32(self._view(name))
+    def _read(self, name: str, rows: slice = slice(None)) -> Float32s:
+        """Rows of a stored tensor, with its update."""
+        update, part = self._stored[name].update, _float32(self._view(name)[rows])
+        if update is None:
+            return part
+        left_NR = _float32(self._view_of(update.left, name)[update.index, rows])
+        right_RK = _float32(self._view_of(update.right, name)[update.index])
+        updated: Float32s = part + np.float32(update.scale) * (left_NR @ right_RK)
+        return updated
 
     def _view(self, name: str) -> NDArray[Any]:
         """A stored tensor as a view of its file."""
-        stored = self._stored[name]
+        return self._view_of(self._stored[name], name)
+
+    def _view_of(self, stored: StoredTensor, name: str) -> NDArray[Any]:
         if stored.file not in self._files:
             self._files[stored.file] = _MappedFile(stored.file)
         return self._files[stored.file].view(stored, stored.key or name)

@@ -14,6 +14,8 @@ def read_tensors(stored: Mapping[str, StoredTensor], names: Collection[str]) -> 
 
     Raises:
         CorruptCheckpoint: a file cannot be read.
+
+    A tensor with an update is read in float32, with the update; its factors are in the same file.
     """
     tensors: dict[str, Tensor] = {}
     for path in sorted({stored[name].file for name in names}):
@@ -22,6 +24,13 @@ def read_tensors(stored: Mapping[str, StoredTensor], names: Collection[str]) -> 
                 for name in names:
                     if stored[name].file == path:
                         tensors[name] = file.get_tensor(stored[name].key or name)
+                        update = stored[name].update
+                        if update is not None:
+                            factors = (update.left, update.right)
+                            left_NR, right_RK = (
+                                file.get_slice(str(one.key))[update.index].float() for one in factors
+                            )
+                            tensors[name] = tensors[name].float() + update.scale * (left_NR @ right_RK)
         except (SafetensorError, OSError) as error:
             raise damaged(path, error) from None
     return tensors

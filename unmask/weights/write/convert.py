@@ -17,7 +17,7 @@ from unmask.base.files import read_regular, whole_folder
 from unmask.encoder.finite import is_finite
 from unmask.errors import CheckpointNotFound, CorruptCheckpoint, OutputError, UnsafeCheckpoint
 from unmask.text.tokenizer import TOKENIZER_FILES
-from unmask.weights.heads.embedding_head import EMBEDDING_FILES
+from unmask.weights.heads.embedding_head import EMBEDDING_FILES, pickled_token_layers
 from unmask.weights.heads.multi_vector_files import STANFORD_METADATA
 from unmask.weights.heads.sentence_modules import modules_of
 from unmask.weights.read.checkpoint import read_checkpoint
@@ -41,7 +41,8 @@ def convert_pickled(folder: Path, out: Path) -> None:
     """
     inside = [name for name in _module_folders(folder) if (folder / name / PICKLED[0]).exists()]
     pickles = {name: [folder / name / PICKLED[0]] for name in inside}
-    safe = bool(inside) and (folder / WEIGHTS).exists()
+    layers = pickled_token_layers(folder)
+    safe = bool(inside or layers) and (folder / WEIGHTS).exists()
     if not safe:
         pickles[""] = _pickles(folder)
     tensors: dict[str, dict[str, Tensor]] = {}
@@ -57,6 +58,9 @@ def convert_pickled(folder: Path, out: Path) -> None:
             for name, part_tensors in tensors.items():
                 (partial / name).mkdir(exist_ok=True)
                 save_file(_storable(part_tensors), partial / name / WEIGHTS, metadata={"format": "pt"})
+            for path in layers:
+                layer = _storable(_tensors_of(path))
+                save_file(layer, partial / f"{path.stem}.safetensors", metadata={"format": "pt"})
         except SafetensorError as error:
             raise OutputError(f"cannot write {out / WEIGHTS}: {error}") from None
         write_checksums(partial)

@@ -12,14 +12,14 @@ from torch import Tensor
 
 from unmask.base.arguments import at_least
 from unmask.base.checksums import write_checksums
-from unmask.base.files import whole_folder
+from unmask.base.files import read_bytes, whole_folder
 from unmask.encoder.encoder import Encoder
 from unmask.encoder.heads import StaticWeights
 from unmask.encoder.layers.lora import merged_state
-from unmask.errors import InvalidRequest, OutputError
+from unmask.errors import CorruptCheckpoint, InvalidRequest, OutputError
 from unmask.families import Family
 from unmask.spec import SparseVector
-from unmask.weights.heads.embedding_head import to_json, write_output
+from unmask.weights.heads.embedding_head import to_json, token_layer_files, write_output
 from unmask.weights.heads.sparse_files import QUERY_MODULE, query_tokenizer
 from unmask.weights.read.checkpoint import Checkpoint
 from unmask.weights.tensor_report import moves
@@ -90,6 +90,10 @@ def save(
         "config.json": to_json(dict(sorted({**config, "dtype": dtype}.items()))),
         **(checkpoint.stored_tokenizer.files if checkpoint.stored_tokenizer else {}),
         **checkpoint.sentence_files,
+        **{
+            path.name: read_bytes(path, CorruptCheckpoint)
+            for path in token_layer_files(checkpoint.source.folder)
+        },
     }
     files |= write_output(checkpoint.head, encoder.spec, checkpoint.max_tokens, checkpoint.sentence_files)
     if isinstance(checkpoint.head, SparseVector) and checkpoint.head.static_queries:
