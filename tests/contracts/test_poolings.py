@@ -11,7 +11,7 @@ from tests.support.specs import random_encoder
 from unmask.encoder.heads import pool, pool_padded
 from unmask.engines.native.engine import NativeEngine
 from unmask.engines.native.heads import Heads
-from unmask.engines.native.pooling import pooled
+from unmask.engines.native.parts import pooled
 from unmask.spec import POOLING, PoolingMode
 from unmask.text.batch import PackedBatch, SequenceLayout
 

@@ -16,10 +16,11 @@ from unmask.search.store.manifest import (
     manifest_path,
     read_manifest,
     read_pointer,
+    seal,
     sealed_pointer,
     segment_paths,
+    unseal,
 )
-from unmask.search.store.sealed import seal, unseal
 
 WAY_OUT = "; restore the index from a copy, or go back to its newest whole generation with Store.recover"
 

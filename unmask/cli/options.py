@@ -11,7 +11,7 @@ from unmask.base.files import check_can_write, whole_file
 from unmask.cli.output import plain, print_json
 from unmask.errors import InvalidRequest
 from unmask.spec import PoolingMode
-from unmask.spec.compat import Compat
+from unmask.spec.config_keys import Compat
 from unmask.text import Blank, Truncation
 from unmask.text.rows import Format
 from unmask.text.special import SpecialTokens

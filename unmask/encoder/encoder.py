@@ -37,7 +37,7 @@ from unmask.spec import (
     check_shared_query,
     role_of,
 )
-from unmask.spec.initialization import Initialization
+from unmask.spec.encoder import Initialization
 from unmask.text.batch import PackedBatch, SequenceLayout
 from unmask.text.sharing import share_queries
 

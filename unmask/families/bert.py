@@ -31,8 +31,7 @@ from unmask.spec import (
     SoftmaxAttention,
 )
 from unmask.spec.check import require_size
-from unmask.spec.compat import Compat
-from unmask.spec.config_keys import Arguments, Key, KeyGroup, in_range, only
+from unmask.spec.config_keys import Arguments, Compat, Key, KeyGroup, in_range, only
 from unmask.spec.tensor_map import Rename
 
 KEYS = (

@@ -26,8 +26,17 @@ from unmask.families.family import CheckpointInfo, Family, Release
 from unmask.families.heads import CHOICE, TOKENS, HeadLayout, dense_sequence
 from unmask.spec import BlockSparse, Classifier, EncoderSpec, FullAttention, ResidualTransform
 from unmask.spec.check import require_size
-from unmask.spec.compat import Compat
-from unmask.spec.config_keys import Arguments, Field, Key, KeyGroup, changed, in_range, only, softmax_of
+from unmask.spec.config_keys import (
+    Arguments,
+    Compat,
+    Field,
+    Key,
+    KeyGroup,
+    changed,
+    in_range,
+    only,
+    softmax_of,
+)
 from unmask.spec.tensor_map import Ignore, Rename
 
 

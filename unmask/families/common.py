@@ -19,8 +19,7 @@ from unmask.spec import (
     SlidingWindow,
     SoftmaxAttention,
 )
-from unmask.spec.compat import Compat
-from unmask.spec.config_keys import Arguments, ConfigKey, Key, KeyGroup, only
+from unmask.spec.config_keys import Arguments, Compat, ConfigKey, Key, KeyGroup, only
 from unmask.spec.tensor_map import Concat, Ignore, Rename
 
 ACTIVATIONS: dict[str, Activation] = {

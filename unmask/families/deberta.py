@@ -45,10 +45,10 @@ from unmask.spec import (
     Transform,
     role_of,
 )
-from unmask.spec.compat import Compat
 from unmask.spec.config_keys import (
     FIELDS,
     Arguments,
+    Compat,
     Key,
     KeyGroup,
     changed,

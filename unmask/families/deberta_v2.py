@@ -30,8 +30,7 @@ from unmask.families.deberta import spec as first_spec
 from unmask.families.family import Family, Release
 from unmask.families.heads import CHOICE
 from unmask.spec import Convolution, Disentangled, EncoderSpec, LayerNorm
-from unmask.spec.compat import Compat
-from unmask.spec.config_keys import Arguments, Key, KeyGroup, changed, name_of, softmax_of
+from unmask.spec.config_keys import Arguments, Compat, Key, KeyGroup, changed, name_of, softmax_of
 from unmask.spec.tensor_map import Concat, Ignore, Rename
 
 

@@ -17,8 +17,7 @@ from unmask.families.heads import DENSE_OR_TOKENS, masked_words
 from unmask.families.rope import rotary_of
 from unmask.spec import EncoderSpec, LearnedPositions, Rotary, SoftmaxAttention, TokenDropout
 from unmask.spec.check import require_positive, require_size
-from unmask.spec.compat import Compat
-from unmask.spec.config_keys import Arguments, KeyGroup, changed, in_range, only
+from unmask.spec.config_keys import Arguments, Compat, KeyGroup, changed, in_range, only
 from unmask.spec.tensor_map import Ignore, Rename
 
 THETA = 10_000.0

@@ -28,8 +28,7 @@ from unmask.spec import (
     Transform,
 )
 from unmask.spec.check import require_positive, require_size
-from unmask.spec.compat import Compat
-from unmask.spec.config_keys import Arguments, Field, Key, KeyGroup, in_range, only, softmax_of
+from unmask.spec.config_keys import Arguments, Compat, Field, Key, KeyGroup, in_range, only, softmax_of
 from unmask.spec.tensor_map import Concat, Copy, Ignore, Rename
 
 THETA = 10_000.0

@@ -8,20 +8,20 @@ from typing import Any
 from unmask.base.json_settings import JsonSettings
 from unmask.errors import CorruptCheckpoint, InvalidRequest, UnknownArchitecture
 from unmask.families.config_words import in_words_of
-from unmask.families.detector import CLASS as DETECTOR_CLASS
-from unmask.families.detector import DETECTOR, has_detector
+from unmask.families.heads import CLASS as DETECTOR_CLASS
 from unmask.families.heads import (
+    DETECTOR,
     CheckpointInfo,
     HeadLayout,
     Shapes,
     find_heads,
+    has_detector,
     pretrained,
     write_heads,
 )
 from unmask.families.labels import with_labels, write_labels
 from unmask.spec import ROLES, Classifier, EncoderSpec, Pooler, role_of
-from unmask.spec.compat import Compat
-from unmask.spec.config_keys import ConfigKey, read_keys, write_keys
+from unmask.spec.config_keys import Compat, ConfigKey, read_keys, write_keys
 from unmask.spec.tensor_map import Rename, TensorRule, of_encoder
 
 
@@ -81,7 +81,7 @@ CLASSES: Mapping[frozenset[str], str] = {
 class Family:
     """One line of encoders that share a config and a layout of tensors.
 
-    A family without a replaced-token detection head is given one, see `unmask.families.detector`.
+    A family without a replaced-token detection head is given one, see `unmask.families.heads`.
     """
 
     name: str

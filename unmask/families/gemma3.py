@@ -39,8 +39,17 @@ from unmask.spec import (
     SoftmaxAttention,
 )
 from unmask.spec.check import require_positive, require_size
-from unmask.spec.compat import Compat
-from unmask.spec.config_keys import Arguments, Field, Key, KeyGroup, changed, in_range, only, softmax_of
+from unmask.spec.config_keys import (
+    Arguments,
+    Compat,
+    Field,
+    Key,
+    KeyGroup,
+    changed,
+    in_range,
+    only,
+    softmax_of,
+)
 from unmask.spec.tensor_map import Rename
 
 THETA: dict[Kind, float] = {WHOLE: 1_000_000.0, SLIDING: 10_000.0}

@@ -19,8 +19,7 @@ from unmask.families.nomicbert import spec as nomic_spec
 from unmask.families.rope import read_rope, rotary_of, write_rope
 from unmask.spec import EncoderSpec
 from unmask.spec.check import require_positive
-from unmask.spec.compat import Compat
-from unmask.spec.config_keys import Arguments, Key, KeyGroup, changed, in_range, only
+from unmask.spec.config_keys import Arguments, Compat, Key, KeyGroup, changed, in_range, only
 from unmask.spec.tensor_map import Rename, Reorder
 
 THETA = {"gte": 160_000.0, "new": 10_000.0}

@@ -18,7 +18,7 @@ from unmask.spec import (
     Transform,
     role_of,
 )
-from unmask.spec.tensor_map import Copy, Rename, TensorRule
+from unmask.spec.tensor_map import Copy, Rename, Same, TensorRule
 
 Shapes = Mapping[str, tuple[int, ...]]
 """Shapes of a checkpoint's tensors by canonical name."""
@@ -223,3 +223,36 @@ def pretrained(encoder: EncoderSpec, layouts: Sequence[HeadLayout], *roles: str)
     heads = tuple(head for head in candidates if head is not None)
     read = any(isinstance(head, Classifier) and head.reads == "pooler" for head in heads)
     return replace(encoder, pooler=encoder.pooler if read else None, heads=heads)
+
+
+# --- replaced-token detection (Clark et al. 2020), for families whose own classes have no such head: under
+# ELECTRA's names, in a class that `transformers` does not have. It loads the encoder and ignores the head.
+
+CLASS = "ForReplacedTokenDetection"
+"""The suffix of the class name."""
+
+OUT = "discriminator_predictions.dense_prediction"
+
+
+def _make(info: CheckpointInfo, count: int) -> Classifier:
+    """A dense layer with the layers' activation, then one number for each token."""
+    transform = Transform(info.encoder.width, activation_of(info.encoder))
+    return Classifier("replaced", count, "tokens", transform)
+
+
+DETECTOR = HeadLayout(
+    f"{OUT}.weight",
+    ("replaced",),
+    _make,
+    (
+        Rename("discriminator_predictions.dense", "heads.replaced.transform.dense"),
+        Rename(OUT, "heads.replaced.out"),
+    ),
+)
+
+
+def has_detector(encoder_rows: tuple[TensorRule, ...], heads: tuple[HeadLayout, ...]) -> bool:
+    """Whether a family already has names for such a head; a native checkpoint needs none."""
+    return any(isinstance(row, Same) for row in encoder_rows) or any(
+        "replaced" in head.roles for head in heads
+    )

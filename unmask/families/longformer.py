@@ -20,8 +20,7 @@ from unmask.families.roberta import ROWS as ROBERTA_ROWS
 from unmask.families.roberta import spec as roberta_spec
 from unmask.spec import EncoderSpec, SlidingWindow, SlidingWindowGlobal, SoftmaxAttention
 from unmask.spec.check import require_size
-from unmask.spec.compat import Compat
-from unmask.spec.config_keys import Arguments, KeyGroup, in_range, only, softmax_of
+from unmask.spec.config_keys import Arguments, Compat, KeyGroup, in_range, only, softmax_of
 from unmask.spec.tensor_map import Concat
 
 

@@ -49,9 +49,9 @@ from unmask.spec import (
     Transform,
 )
 from unmask.spec.check import require_positive, require_size
-from unmask.spec.compat import Compat
 from unmask.spec.config_keys import (
     Arguments,
+    Compat,
     Field,
     Key,
     KeyGroup,

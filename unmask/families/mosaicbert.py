@@ -27,8 +27,7 @@ from unmask.spec import (
     SoftmaxAttention,
     Transform,
 )
-from unmask.spec.compat import Compat
-from unmask.spec.config_keys import Arguments, Key, KeyGroup, changed, name_of, only
+from unmask.spec.config_keys import Arguments, Compat, Key, KeyGroup, changed, name_of, only
 from unmask.spec.tensor_map import Copy, Rename
 
 

@@ -11,8 +11,7 @@ from unmask.base.json_settings import JsonSettings
 from unmask.errors import CorruptCheckpoint
 from unmask.families.family import Family, Shapes, architectures
 from unmask.spec import EncoderSpec
-from unmask.spec.compat import Compat
-from unmask.spec.config_keys import Arguments, KeyGroup, only, write_keys
+from unmask.spec.config_keys import Arguments, Compat, KeyGroup, only, write_keys
 from unmask.spec.plain import from_plain, to_plain
 from unmask.spec.tensor_map import Same
 

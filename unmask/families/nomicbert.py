@@ -27,8 +27,7 @@ from unmask.spec import (
     SoftmaxAttention,
 )
 from unmask.spec.check import require_at_least, require_deviation
-from unmask.spec.compat import Compat
-from unmask.spec.config_keys import Arguments, Fixed, Key, KeyGroup, in_range, name_of, only
+from unmask.spec.config_keys import Arguments, Compat, Fixed, Key, KeyGroup, in_range, name_of, only
 from unmask.spec.tensor_map import Concat, Rename
 
 THETA = 1000.0

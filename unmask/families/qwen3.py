@@ -23,8 +23,7 @@ from unmask.spec import (
     QueryKeyNorm,
     SoftmaxAttention,
 )
-from unmask.spec.compat import Compat
-from unmask.spec.config_keys import Arguments, KeyGroup, changed, only
+from unmask.spec.config_keys import Arguments, Compat, KeyGroup, changed, only
 from unmask.spec.tensor_map import Copy, Rename
 
 

@@ -20,8 +20,7 @@ from unmask.families.heads import CHOICE, DENSE_OR_TOKENS, SPAN, masked_words
 from unmask.families.rope import read_rope, rotary_of, write_rope
 from unmask.spec import EncoderSpec, LearnedPositions, Rotary, SoftmaxAttention
 from unmask.spec.check import require_positive
-from unmask.spec.compat import Compat
-from unmask.spec.config_keys import Arguments, Key, KeyGroup, changed, in_range, only
+from unmask.spec.config_keys import Arguments, Compat, Key, KeyGroup, changed, in_range, only
 from unmask.spec.tensor_map import Concat, Rename
 
 KEYS = changed(BERT_KEYS, pad_token_id=1)

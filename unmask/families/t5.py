@@ -24,8 +24,7 @@ from unmask.spec import (
     RMSNorm,
     SoftmaxAttention,
 )
-from unmask.spec.compat import Compat
-from unmask.spec.config_keys import Arguments, Key, KeyGroup, name_of, only
+from unmask.spec.config_keys import Arguments, Compat, Key, KeyGroup, name_of, only
 from unmask.spec.tensor_map import Concat, Copy, Ignore, Rename
 
 GATED = "gated-"

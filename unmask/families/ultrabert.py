@@ -27,8 +27,7 @@ from unmask.spec import (
     SoftmaxAttention,
 )
 from unmask.spec.check import require_positive, require_size
-from unmask.spec.compat import Compat
-from unmask.spec.config_keys import Arguments, KeyGroup, changed, in_range
+from unmask.spec.config_keys import Arguments, Compat, KeyGroup, changed, in_range
 from unmask.spec.tensor_map import Copy, Rename
 
 THETA: dict[Kind, float] = {WHOLE: 2_560_000.0, SLIDING: 10_000.0}

@@ -22,7 +22,7 @@ from unmask.base.optional import require
 from unmask.base.system import locked, sync
 from unmask.errors import InvalidRequest, OutputError, quoted
 from unmask.search.store import Generation, Segment
-from unmask.search.store.sealed import seal, unseal
+from unmask.search.store.manifest import seal, unseal
 
 Metric = Literal["cosine", "dot"]
 Floats = NDArray[np.float32]

@@ -8,7 +8,7 @@ is read is also written.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from unmask.base.json_settings import JsonSettings
 from unmask.errors import CorruptCheckpoint, InvalidRequest, UnknownArchitecture, quoted
@@ -21,8 +21,11 @@ from unmask.spec.check import (
     require_share,
     require_size,
 )
-from unmask.spec.compat import Compat
 from unmask.spec.encoder import EncoderSpec
+
+Compat = Literal["published", "hf"]
+"""The outputs of the authors' own code, or those of `transformers`."""
+
 
 Arguments = Mapping[str, Any]
 """Arguments of a family's ``spec`` function by name."""

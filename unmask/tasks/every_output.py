@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.engines.engine import Engine, Floats
-from unmask.engines.native.pooling import pooled
+from unmask.engines.native.parts import pooled
 from unmask.errors import InvalidRequest
 from unmask.spec import PooledVector
 from unmask.tasks.batches import TOKENS_PER_PASS, require_finite, text_batches

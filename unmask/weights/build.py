@@ -1,9 +1,11 @@
 """Build an encoder with its weights from a checkpoint's files, accounting for every tensor."""
 
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
@@ -16,12 +18,12 @@ from unmask.weights.adapters.adapter_weights import check_base, factors_of
 from unmask.weights.read.checkpoint import Checkpoint
 from unmask.weights.read.checkpoint_tensors import (
     DTYPE_NAMES,
+    damaged,
     differs_from_copy,
     not_finite_in,
     report_tensors,
 )
-from unmask.weights.read.stored import read_tensors
-from unmask.weights.tensors import in_our_order
+from unmask.weights.tensors import StoredTensor, in_our_order
 
 DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in DTYPE_NAMES}
 
@@ -118,3 +120,30 @@ def device_named(name: str | None) -> torch.device:
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise InvalidRequest(f"device is {name}, and torch finds {torch.cuda.device_count()} here")
     return device
+
+
+def read_tensors(stored: Mapping[str, StoredTensor], names: Collection[str]) -> dict[str, Tensor]:
+    """The tensors of these names.
+
+    Raises:
+        CorruptCheckpoint: a file cannot be read.
+
+    A tensor with an update is read in float32, with the update; its factors are in the same file.
+    """
+    tensors: dict[str, Tensor] = {}
+    for path in sorted({stored[name].file for name in names}):
+        try:
+            with safe_open(path, framework="pt") as file:
+                for name in names:
+                    if stored[name].file == path:
+                        tensors[name] = file.get_tensor(stored[name].key or name)
+                        update = stored[name].update
+                        if update is not None:
+                            factors = (update.left, update.right)
+                            left_NR, right_RK = (
+                                file.get_slice(str(one.key))[update.index].float() for one in factors
+                            )
+                            tensors[name] = tensors[name].float() + update.scale * (left_NR @ right_RK)
+        except (SafetensorError, OSError) as error:
+            raise damaged(path, error) from None
+    return tensors

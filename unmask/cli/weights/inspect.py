@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from unmask.spec import CheckpointOutput, EncoderSpec
-    from unmask.spec.compat import Compat
+    from unmask.spec.config_keys import Compat
     from unmask.spec.elmo import ElmoSpec
     from unmask.weights.read.architecture import Architecture, ArchitectureComparison, Value
     from unmask.weights.read.inspect import Inspection

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from unmask.encoder.layers.block import Block
 from unmask.encoder.layers.parts import Experts
 from unmask.errors import InvalidRequest
-from unmask.spec.initialization import Initialization
+from unmask.spec.encoder import Initialization
 
 CUT = 2.0
 """Number of standard deviations at which ``megatron`` truncates."""

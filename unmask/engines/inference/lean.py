@@ -18,8 +18,7 @@ from unmask.encoder.layers.block import Block
 from unmask.encoder.layers.embedding import EmbeddingLayer
 from unmask.encoder.layers.parts import ExpertNetwork, GatedNetwork, PlainNetwork
 from unmask.encoder.layers.positions import RotaryTable, apply_rotary
-from unmask.engines.inference.feedforward import FusedGatedNetwork, FusedNetwork
-from unmask.engines.inference.linear import PackedLinear, QuantizedLinear
+from unmask.engines.inference.linear import FusedGatedNetwork, FusedNetwork, PackedLinear, QuantizedLinear
 from unmask.kernels.sdpa import SdpaKernel
 from unmask.spec import CausalAttention, Rotary
 from unmask.text.batch import SequenceLayout

@@ -11,11 +11,16 @@ from unmask.encoder.layers.block import Block
 from unmask.encoder.layers.linear_attention import LinearMixer
 from unmask.encoder.layers.parts import ExpertNetwork, GatedNetwork, PlainNetwork
 from unmask.encoder.layers.positions import DistanceProjections
-from unmask.engines.inference.distances import PrecomputedDistances
 from unmask.engines.inference.encoder import InferenceEncoder
-from unmask.engines.inference.feedforward import FusedGatedNetwork, FusedNetwork
-from unmask.engines.inference.linear import PackedLinear, QuantizedLinear, unsupported_reason
+from unmask.engines.inference.linear import (
+    FusedGatedNetwork,
+    FusedNetwork,
+    PackedLinear,
+    QuantizedLinear,
+    unsupported_reason,
+)
 from unmask.errors import InvalidRequest
+from unmask.kernels import AttentionBias, DistanceBias
 
 Pack = Callable[[Tensor, Tensor | None], nn.Module]
 """Makes a linear layer from a weight and its bias."""
@@ -85,3 +90,21 @@ def _rewrite_network(network: nn.Module, pack: Pack) -> nn.Module:
     if isinstance(network, PlainNetwork):
         return FusedNetwork(PackedLinear(inner.weight, inner.bias, activation), outer)
     return FusedGatedNetwork(inner, activation, outer)
+
+
+class PrecomputedDistances(nn.Module):
+    """`DistanceProjections` with fixed weights and table."""
+
+    keys_PHK: Tensor | None
+    queries_PHK: Tensor | None
+
+    def __init__(self, bias: AttentionBias) -> None:
+        super().__init__()
+        assert bias.distances is not None
+        self.position = bias.distances.position
+        self.register_buffer("keys_PHK", bias.distances.keys_PHK, persistent=False)
+        self.register_buffer("queries_PHK", bias.distances.queries_PHK, persistent=False)
+
+    def forward(self, table_PD: Tensor, content: nn.Module, read: slice | None = None) -> AttentionBias:
+        """The attention bias of the layer; the arguments are ignored."""
+        return AttentionBias(distances=DistanceBias(self.position, self.keys_PHK, self.queries_PHK))

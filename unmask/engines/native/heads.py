@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.base.optional import has_torch
-from unmask.engines.native.parts import Float32s, Weights, activated, dense, normalized, unit_length
-from unmask.engines.native.pooling import pooled
+from unmask.engines.native.parts import Float32s, Weights, activated, dense, normalized, pooled, unit_length
 from unmask.errors import InvalidRequest
 from unmask.spec import (
     CheckpointOutput,

@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.engines.native import interface
-from unmask.engines.native.distances import projected
 from unmask.engines.native.parts import Float32s, Weights, norm_scale
-from unmask.engines.native.tables import PositionTables
+from unmask.engines.native.tables import PositionTables, projected
 from unmask.errors import InvalidRequest
 from unmask.spec import (
     AttentionPattern,

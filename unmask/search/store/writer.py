@@ -26,11 +26,11 @@ from unmask.search.store.manifest import (
     manifest_path,
     read_manifest,
     read_pointer,
+    seal,
     sealed_pointer,
     segment_paths,
     stored_files,
 )
-from unmask.search.store.sealed import seal
 
 
 @contextmanager

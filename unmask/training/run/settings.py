@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 
 from unmask.base.arguments import at_least
 from unmask.errors import InvalidRequest
-from unmask.spec.initialization import Initialization
+from unmask.spec.encoder import Initialization
 from unmask.training.data.sources import SourceSpec
 from unmask.training.optim import OptimizerSpec, ScheduleSpec
 from unmask.training.run.trainer_names import PRETRAINING, refuse_trainer_names

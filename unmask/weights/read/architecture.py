@@ -19,7 +19,7 @@ from unmask.spec import (
     SoftmaxAttention,
     UnknownOutput,
 )
-from unmask.spec.compat import Compat
+from unmask.spec.config_keys import Compat
 from unmask.spec.describe import (
     describe_feedforward,
     describe_head,

@@ -20,7 +20,7 @@ from unmask.errors import InvalidRequest, UnknownArchitecture
 from unmask.families import Family, family_of
 from unmask.spec import EncoderSpec
 from unmask.spec.config import WITHOUT_EFFECT
-from unmask.spec.initialization import Initialization
+from unmask.spec.encoder import Initialization
 from unmask.text import Tokenizer
 from unmask.weights.heads.classes import spec_of_class
 from unmask.weights.heads.embedding_head import read_head
