@@ -18,6 +18,7 @@ UnmaskError
   MissingExtra              an optional package is not installed
   OutputError               a result could not be written
   NonFiniteResult           a computation produced infinity or NaN
+  AccuracyLoss              a number format lowers a metric by more than was allowed
   OutOfMemory               the machine or its GPU ran out of memory
   ProcessLost               another process of a run has ended
   Cancelled                 the work was cancelled by its requester
@@ -128,6 +129,10 @@ class OutputError(UnmaskError):
 
 class NonFiniteResult(UnmaskError):
     """A computation produced infinity or NaN, which is never returned as a result."""
+
+
+class AccuracyLoss(UnmaskError):
+    """A number format that lowers a metric by more than was allowed."""
 
 
 class OutOfMemory(UnmaskError):

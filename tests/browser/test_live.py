@@ -193,7 +193,10 @@ TURNED = replace(
 )
 NARROW = replace(POST_NORM.embedding, width=11)
 ENCODERS = {
-    **{name: SPECS[name] for name in ("post-norm", "rotary-windows", "alibi-shared", "relative", "grouped")},
+    **{
+        name: SPECS[name]
+        for name in ("post-norm", "rotary-windows", "alibi-shared", "relative", "grouped", "tasks")
+    },
     "causal": replace(CAUSAL, layers=CAUSAL.layers[:2]),
     "turned": TURNED,
     "projected": replace(POST_NORM, embedding=replace(NARROW, projection=Projection())),

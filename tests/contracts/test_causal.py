@@ -48,7 +48,13 @@ def test_only_an_encoder_that_hides_the_future_everywhere_is_causal():
     assert not replace(CAUSAL, convolution=Convolution(3, LayerNorm(1e-7), "gelu")).causal
 
 
-@pytest.mark.parametrize("model_type", ["bert", "roberta", "xlm-roberta", "camembert", "electra"])
+CAUSAL_TYPES = (
+    *("bert", "ernie", "megatron-bert", "roberta", "roberta-prelayernorm", "data2vec-text"),
+    *("xlm-roberta", "xlm-roberta-xl", "camembert", "electra", "roformer", "rembert"),
+)
+
+
+@pytest.mark.parametrize("model_type", CAUSAL_TYPES)
 def test_is_decoder_is_read_and_written(model_type):
     config = {"model_type": model_type, "is_decoder": True, **TINY}
     family = family_of(config)

@@ -1,6 +1,7 @@
-"""A number in a config.json that no encoder can have is refused by the name of its key, in every family."""
+"""A value in a config.json that no encoder can have is refused by the name of its key, in every family."""
 
 import math
+import re
 
 import pytest
 
@@ -8,9 +9,12 @@ from unmask.base.json_settings import JsonSettings
 from unmask.errors import CorruptCheckpoint, InvalidRequest, UnknownArchitecture
 from unmask.families import FAMILIES
 from unmask.families.config_words import in_words_of
+from unmask.spec.config_keys import Key, KeyGroup
 
-BAD = (-5, 0, 1, 33, 1.5, -0.5, math.nan, "12", [1], {})
+BAD = (-5, 0, 1, 33, 1.5, -0.5, math.nan, 2**40, "12", "gelu", [1], {}, None, True, False)
 """Values that are wrong for most keys; what a family accepts is no subject here."""
+FIELD_OF_A_SPEC = re.compile(r"\b[A-Z]\w*\.\w+ is\b|\bfeed-forward width is\b|\bembedding width is\b")
+"""What a spec calls the value: no word of a config.json."""
 OWN = [family for family in FAMILIES if family.published]
 
 
@@ -20,18 +24,38 @@ def smallest(family):
     return {"pad_token_id": 0, **family.write(published.spec)}
 
 
+WORDS = {
+    name
+    for family in OWN
+    for name in (
+        *smallest(family),
+        *(key.name for key in family.keys if not isinstance(key, KeyGroup)),
+        *(name for key in family.keys if isinstance(key, Key) for name in (key.older, key.overriding)),
+    )
+} - {"", "architectures", "model_type"}
+"""The keys that any family reads."""
+
+
+def refusal(family, config):
+    """The sentence that refuses a config, "" for none; and the keys that nothing read."""
+    reader = JsonSettings("config.json", config)
+    try:
+        family.read(reader, "published")
+    except (CorruptCheckpoint, InvalidRequest, UnknownArchitecture) as error:
+        return str(error), reader.unread()
+    return "", reader.unread()
+
+
 @pytest.mark.parametrize("family", OWN, ids=lambda family: family.name)
-def test_every_refusal_of_a_number_names_its_key(family):
+def test_every_refusal_of_a_value_names_its_key(family):
     config, unnamed = smallest(family), []
-    numbers = [key for key, value in config.items() if type(value) in (int, float)]
-    assert numbers
-    for key in numbers:
+    read = [word for word in sorted(WORDS) if word not in refusal(family, {**config, word: None})[1]]
+    assert len(read) > 5
+    for key in read:
         for bad in BAD:
-            try:
-                family.read(JsonSettings("config.json", {**config, key: bad}), "published")
-            except (CorruptCheckpoint, InvalidRequest, UnknownArchitecture) as refusal:
-                if key not in str(refusal):
-                    unnamed.append((key, bad, str(refusal)))
+            sentence, _ = refusal(family, {**config, key: bad})
+            if sentence and (key not in sentence or FIELD_OF_A_SPEC.search(sentence)):
+                unnamed.append((key, bad, sentence))
     assert unnamed == []
 
 
@@ -47,6 +71,7 @@ def test_every_refusal_of_a_number_names_its_key(family):
         ({"hidden_size": 7}, "hidden_size is 7; no", "hidden_size is 7; no"),
         ({"a": 2, "b": 2}, "Spec.field is 2; no", "Spec.field is 2; no (in config.json: a 2, b 2)"),
         ({"a": True}, "there is 1", "there is 1"),
+        ({"buckets_": 0, "b": 0}, "T.buckets is 0; no", "buckets_ is 0; no"),
     ],
 )
 def test_fields_give_way_to_keys(config, said, wanted):

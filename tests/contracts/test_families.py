@@ -31,12 +31,11 @@ def test_config_is_read_back_as_it_was_written(family, published):
 def test_every_tensor_has_one_place_both_ways(family, published):
     shapes = on_meta(published.spec).state_dict()
     layer_name = partial(family.layer_name, published.spec)
-    table = moves(family.tensor_map, shapes, layer_name)
+    rows = family.tensor_map_of(published.spec)
+    table = moves(rows, shapes, layer_name)
     theirs = [name for move in table for name in move.theirs]
     assert len(set(theirs)) == len(theirs)
-    made = match_tensors(
-        family.tensor_map, family.prefixes, shapes, [family.prefix + name for name in theirs], layer_name
-    )
+    made = match_tensors(rows, family.prefixes, shapes, [family.prefix + name for name in theirs], layer_name)
     assert all(fate.ours is not None for fate in made.statuses)
     assert set(made.sources) == set(shapes)
     assert all(row.reason for row in family.tensor_map if isinstance(row, Ignore))

@@ -25,6 +25,8 @@ CASES = [
     Case("RobertaModel", TINY | {"pad_token_id": 0}, "pad 0"),
     Case("XLMRobertaModel", TINY),
     Case("CamembertModel", TINY),
+    Case("XLMRobertaXLModel", TINY),
+    Case("RobertaPreLayerNormModel", TINY),
     Case("MPNetModel", TINY),
     Case("LongformerModel", TINY | {"attention_window": 8}),
 ]

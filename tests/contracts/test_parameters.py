@@ -21,6 +21,26 @@ TABLE = {
     "FacebookAI/xlm-roberta-large": (559_890_432, 558_840_832, 560_142_482),
     "distilbert/distilroberta-base": (82_118_400, 81_527_808, 82_170_201),
     "almanach/camembert-base": (110_621_952, 110_031_360, 110_655_493),
+    "facebook/xlm-roberta-xl": (3_482_485_760, 3_475_929_600, 3_482_741_760),
+    "facebook/xlm-roberta-xxl": (10_712_735_744, 10_695_954_432, 10_712_994_816),
+    "andreasmadsen/efficient_mlm_m0.40": (355_361_792, 354_312_192, 355_414_105),
+    "UFNLP/gatortron-base": (355_267_584, 354_217_984, None),
+    "facebook/data2vec-text-base": (124_645_632, 124_055_040, 124_697_433),
+    "nghuyong/ernie-2.0-base-en": (109_483_776, 108_893_184, 109_515_834),
+    "nghuyong/ernie-3.0-base-zh": (117_944_832, 117_354_240, 117_986_368),
+    "junnyu/roformer_chinese_base": (123_555_840 - 1536 * 64, None, 124_197_968 - 1536 * 64),
+    "google/rembert": (575_920_384, 574_592_128, 993_263_548),
+    "facebook/esm1b_t33_650M_UR50S": (652_355_840, 650_716_160, 652_358_433),
+    "facebook/esm2_t6_8M_UR50D": (7_511_680, 7_408_960, 7_512_353),
+    "facebook/esm2_t12_35M_UR50D": (33_500_160, 33_269_280, 33_501_153),
+    "facebook/esm2_t30_150M_UR50D": (148_138_240, 147_728_000, 148_139_553),
+    "facebook/esm2_t33_650M_UR50D": (651_040_000, 649_400_320, 651_042_593),
+    "facebook/esm2_t36_3B_UR50D": (2_838_999_040, 2_832_442_880, 2_839_004_193),
+    "sentence-transformers/sentence-t5-base": (109_628_544, None, None),
+    "sentence-transformers/sentence-t5-large": (334_939_648, None, None),
+    "sentence-transformers/gtr-t5-base": (109_628_544, None, None),
+    "sentence-transformers/gtr-t5-large": (334_939_648, None, None),
+    "google/t5-v1_1-base": (109_628_544, None, None),
     "albert/albert-base-v2": (11_683_584, 11_092_992, 11_813_810),
     "albert/albert-large-v2": (17_683_968, 16_634_368, 17_847_474),
     "albert/albert-xlarge-v2": (58_724_864, 54_528_512, 59_021_490),
@@ -93,6 +113,29 @@ SETTINGS = {
     "FacebookAI/xlm-roberta-large": (ROBERTA_EPS, "gelu", 514, 250002, 1, 16),
     "distilbert/distilroberta-base": (*ROBERTA, 12),
     "almanach/camembert-base": (ROBERTA_EPS, "gelu", 514, 32005, 1, 12),
+    "facebook/xlm-roberta-xl": (ROBERTA_EPS, "gelu", 514, 250880, 1, 32),
+    "facebook/xlm-roberta-xxl": (ROBERTA_EPS, "gelu", 514, 250880, 1, 32),
+    "andreasmadsen/efficient_mlm_m0.40": (*ROBERTA, 16),
+    "UFNLP/gatortron-base": (SMALL_EPS, "gelu", 512, 50176, 0, 16),
+    "facebook/data2vec-text-base": (*ROBERTA, 12),
+    "nghuyong/ernie-2.0-base-en": (ROBERTA_EPS, "gelu", 512, 30522, 0, 12),
+    "facebook/esm1b_t33_650M_UR50S": (1e-5, "gelu", 1026, 33, 1, 20),
+    "nghuyong/ernie-3.0-base-zh": (ROBERTA_EPS, "gelu", 2048, 40000, 0, 12),
+    "junnyu/roformer_chinese_base": (SMALL_EPS, "gelu", 1536, 50000, 0, 12),
+    "junnyu/roformer_chinese_char_small": (SMALL_EPS, "gelu", 512, 12000, 0, 6),
+    "google/rembert": (SMALL_EPS, "gelu", 512, 250300, 0, 18),
+    **{
+        f"facebook/esm2_{name}_UR50D": (1e-5, "gelu", 1026, 33, 1, heads)
+        for name, heads in (
+            *(("t6_8M", 20), ("t12_35M", 20), ("t30_150M", 20)),
+            *(("t33_650M", 20), ("t36_3B", 40), ("t48_15B", 40)),
+        )
+    },
+    "sentence-transformers/sentence-t5-base": (1e-6, "relu", 512, 32128, 0, 12),
+    "sentence-transformers/sentence-t5-large": (1e-6, "relu", 512, 32128, 0, 16),
+    "sentence-transformers/gtr-t5-base": (1e-6, "relu", 512, 32128, 0, 12),
+    "sentence-transformers/gtr-t5-large": (1e-6, "relu", 512, 32128, 0, 16),
+    "google/t5-v1_1-base": (1e-6, "gelu_tanh", 512, 32128, 0, 12),
     "albert/albert-base-v2": (SMALL_EPS, "gelu_tanh", 512, 30000, 0, 12),
     "albert/albert-large-v2": (SMALL_EPS, "gelu_tanh", 512, 30000, 0, 16),
     "albert/albert-xlarge-v2": (SMALL_EPS, "gelu_tanh", 512, 30000, 0, 16),
@@ -173,7 +216,7 @@ def test_settings_that_change_no_count(name):
     (activation,) = {layer.feedforward.activation for layer in spec.layers}
     (heads,) = {layer.mixer.heads for layer in spec.layers}
     assert (norm, activation, rows, spec.embedding.vocabulary, padding, heads) == SETTINGS[name]
-    assert positions is None or positions.offset == (padding + 1 if rows in (514, 4098, 8194) else 0)
+    assert positions is None or positions.offset == (padding + 1 if rows in (514, 1026, 4098, 8194) else 0)
 
 
 def test_every_row_is_in_the_registry():

@@ -61,7 +61,9 @@ def random_model(case: Case) -> torch.nn.Module:
         model = model_class(config).double().eval()
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
+            if parameter.requires_grad:
+                parameter.add_(0.1 * torch.randn_like(parameter))
+        case.prepare(model)
     return model
 
 
@@ -71,6 +73,7 @@ def write_vocabulary(folder: Path, size: int) -> None:
     (folder / "vocab.txt").write_text(
         "\n".join([*words, *(f"w{i}" for i in range(size - len(words)))]) + "\n"
     )
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
 
 
 def their_outputs(model, case, ids, segments):
@@ -176,7 +179,7 @@ def test_our_checkpoints_are_theirs(case, tmp_path):
         back, report = type(model).from_pretrained(
             tmp_path / "ours", dtype=torch.float64, output_loading_info=True
         )
-    assert not report["missing_keys"]
+    assert not {name for name in report["missing_keys"] if not name.startswith(case.unused)}
     assert not report["unexpected_keys"]
     kept = {name: tensor for name, tensor in model.state_dict().items() if not name.startswith(case.unused)}
     for name, tensor in kept.items():

@@ -39,8 +39,15 @@ def encode(spec: EncoderSpec, weights: dict[str, np.ndarray], ids, segments, mar
     """
     embedding = spec.embedding
     x = weights["embedding.words.weight"][ids]
+    if embedding.token_dropout:
+        masked = np.array(ids) == embedding.token_dropout.mask_id
+        x = np.where(
+            masked[:, None], 0, x * (1 - embedding.token_dropout.rate) / max(1 - masked.mean(), 1e-9)
+        )
     if embedding.segments:
         x = x + weights["embedding.segments.weight"][segments]
+    if embedding.tasks:
+        x = x + weights["embedding.tasks.weight"][0]
     if embedding.positions:
         offset, seen = embedding.positions.offset, 0
         rows = []

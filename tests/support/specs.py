@@ -1,5 +1,7 @@
 """Small encoders of unusual sizes for tests, with weights large enough for attention to be uneven."""
 
+from dataclasses import replace
+
 import torch
 
 from unmask.encoder.encoder import Encoder
@@ -30,6 +32,7 @@ from unmask.spec import (
     SlidingWindow,
     SlidingWindowGlobal,
     SoftmaxAttention,
+    TokenDropout,
     Yarn,
 )
 
@@ -292,6 +295,30 @@ CAUSAL = EncoderSpec(
 
 SPECS["causal"] = CAUSAL
 
+
+TASKS = replace(
+    POST_NORM,
+    embedding=replace(POST_NORM.embedding, tasks=3),
+    layers=(replace(POST_NORM.layers[0], norm_first=True),) * 2,
+    final_norm=LayerNorm(1e-5),
+)
+"""Pre-norm layers with biases, and ERNIE's tasks."""
+
+SPECS["tasks"] = TASKS
+
+
+RESIDUES = replace(
+    ROTARY_WINDOWS,
+    embedding=Embedding(VOCABULARY, width=20, norm=LayerNorm(1e-5), token_dropout=TokenDropout(4)),
+    layers=(
+        replace(POST_NORM.layers[0], mixer=SoftmaxAttention(5, 4, position=Rotary(9.0)), norm_first=True),
+    )
+    * 2,
+    final_norm=LayerNorm(1e-5),
+)
+"""ESM-2's shape."""
+
+SPECS["residues"] = RESIDUES
 
 SANDWICH = EncoderSpec(
     width=20,

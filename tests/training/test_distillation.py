@@ -306,8 +306,10 @@ def test_a_student_of_equal_depth_begins_as_its_teacher(name):
     assert torch.equal(x, y)
 
 
-def test_a_student_without_token_types_begins_as_its_teacher_reads_type_0():
-    teacher = random_encoder(TEACHER, dtype=torch.float64)
+@pytest.mark.parametrize("tasks", [0, 3])
+def test_a_student_without_token_types_and_tasks_begins_as_its_teacher_reads_the_first(tasks):
+    embedding = replace(TEACHER.embedding, tasks=tasks)
+    teacher = random_encoder(replace(TEACHER, embedding=embedding), dtype=torch.float64)
     spec = replace(TEACHER, pooler=None, embedding=replace(TEACHER.embedding, segments=0))
     student = random_encoder(spec, seed=3, dtype=torch.float64)
     assert init_from_teacher(student, teacher, (0, 1, 2)) == ()

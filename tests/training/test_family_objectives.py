@@ -23,13 +23,16 @@ from unmask.weights.write.new_checkpoint import new_checkpoint, new_encoder
 from unmask.weights.write.save import save
 
 SIZES = {
-    **dict.fromkeys(("hidden_size", "dim", "n_embd", "pooler_hidden_size"), 12),
-    **dict.fromkeys(("num_hidden_layers", "n_layers", "n_layer"), 2),
-    **dict.fromkeys(("num_attention_heads", "num_key_value_heads", "n_heads", "n_head"), 2),
-    **dict.fromkeys(("intermediate_size", "hidden_dim", "n_inner"), 24),
+    **dict.fromkeys(("hidden_size", "dim", "n_embd", "pooler_hidden_size", "d_model"), 12),
+    **dict.fromkeys(("num_hidden_layers", "n_layers", "n_layer", "num_layers"), 2),
+    **dict.fromkeys(("num_attention_heads", "num_key_value_heads", "n_heads", "n_head", "num_heads"), 2),
+    **dict.fromkeys(("intermediate_size", "hidden_dim", "n_inner", "d_ff"), 24),
     **dict.fromkeys(("max_position_embeddings", "n_positions", "max_trained_positions", "max_length"), 40),
-    **dict.fromkeys(("attention_head_size", "dim_head"), 6),
+    **dict.fromkeys(("attention_head_size", "dim_head", "d_kv"), 6),
     "embedding_size": 8,
+    "input_embedding_size": 8,
+    "output_embedding_size": 10,
+    "mask_token_id": 4,
     "layer_types": ["full_attention", "sliding_attention"],
     "attention_window": [4, 4],
     "alibi_starting_size": 40,
@@ -51,7 +54,10 @@ OBJECTIVES = {
 
 NAMES = [family.name for family in FAMILIES]
 QUESTIONS = {
-    "next_sentence": {"bert", "bigbird", "jinabert", "performer", "linear", "unmask"},
+    "next_sentence": {
+        *("bert", "ernie", "megatron_bert", "bigbird", "jinabert"),
+        *("performer", "linear", "unmask"),
+    },
     "sentence_order": {"albert", "unmask"},
 }
 """The families with a class that is trained on a question about two segments; the others are refused."""
@@ -59,6 +65,12 @@ REFUSED = {
     (family, question): f"heads of the roles masked, {question}, and the family {family} has no class"
     for question, families in QUESTIONS.items()
     for family in set(NAMES) - families
+} | {
+    (
+        "t5",
+        objective,
+    ): "heads of the roles masked, and the family t5 has no class"  # its words are a decoder's
+    for objective in ("masked", "distillation")
 }
 
 

@@ -171,7 +171,7 @@ def test_an_experiment_of_the_albert_config_is_refused(key):
         albert.ALBERT.read(JsonSettings("config.json", config), "published")
 
 
-def test_one_layout_keeps_three_names():
+def test_one_layout_keeps_four_names():
     names = {}
     for family in FAMILIES:
         if family.heads is roberta.HEADS and family.encoder_rows is roberta.ROWS:
@@ -183,6 +183,7 @@ def test_one_layout_keeps_three_names():
         "roberta": ["RobertaForMaskedLM"],
         "xlm-roberta": ["XLMRobertaForMaskedLM"],
         "camembert": ["CamembertForMaskedLM"],
+        "data2vec-text": ["Data2VecTextForMaskedLM"],
     }
 
 

@@ -248,6 +248,13 @@ def test_what_is_equal_is_written_once():
     assert all("times" not in one for one in to_plain(MIXED)["layers"])
 
 
+def test_a_file_from_before_a_second_kind_of_transform_is_read():
+    head = s.MaskedLM(s.Transform(24, "gelu", s.LayerNorm(1e-12)))
+    plain = to_plain(replace(SPECS["post-norm"], heads=(head,)))
+    assert plain["heads"][0]["transform"].pop("kind") == "Transform"
+    assert from_plain(s.EncoderSpec, plain, "it").heads == (head,)
+
+
 def test_defaults_may_be_left_out():
     plain = {
         "width": 8,

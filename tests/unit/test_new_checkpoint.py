@@ -138,7 +138,9 @@ def test_transformers_reads_what_is_saved(config, places, tmp_path):
 def test_every_family_starts_from_its_published_config(name):
     family, published = find_architecture(name)
     wanted = published.pretraining or published.spec
-    checkpoint = new_checkpoint(with_tokenizer(published_config(name), TOKENIZER, multiple=16), FILES)
+    # Two families have tokenizers of other kinds: here BERT's is what the files say they hold.
+    files = {**FILES, "tokenizer_config.json": b'{"tokenizer_class": "BertTokenizer"}'}
+    checkpoint = new_checkpoint(with_tokenizer(published_config(name), TOKENIZER, multiple=16), files)
     assert checkpoint.family is family
     assert checkpoint.spec.heads == wanted.heads
     assert checkpoint.spec.layers == wanted.layers
@@ -146,6 +148,17 @@ def test_every_family_starts_from_its_published_config(name):
     assert checkpoint.spec.embedding.vocabulary == -(-SIZE // 16) * 16
     assert checkpoint.spec.embedding.padding_id == 0
     assert checkpoint.unread_config == ()
+
+
+def test_a_token_that_is_dropped_must_be_the_tokenizers_mask():
+    config = {"model_type": "esm", "vocab_size": 80, "pad_token_id": 0, "position_embedding_type": "rotary"}
+    config |= {"token_dropout": True, "architectures": ["EsmForMaskedLM"]}
+    files = {**FILES, "tokenizer_config.json": b'{"tokenizer_class": "BertTokenizer"}'}
+    assert new_checkpoint(config | {"mask_token_id": 4}, files).spec.embedding.token_dropout.mask_id == 4
+    with pytest.raises(
+        InvalidRequest, match="drops the token 7 and the tokenizer masks with 4; set mask_tok"
+    ):
+        new_checkpoint(config | {"mask_token_id": 7}, files)
 
 
 def test_a_padding_id_that_is_not_said_is_the_tokenizers(tmp_path):

@@ -234,7 +234,10 @@ def test_groups_and_their_options():
         "bench kernels": [
             "pattern", "position", "lengths", "radius", "heads", "head_width", "rounds", "seconds", *BENCH,
         ],
-        "bench accuracy": [*SUBJECT, "texts", "count", "data", *BENCH],
+        "bench accuracy": [
+            *SUBJECT, "task", "texts", "count", "data", "text", "pair", "label", "columns", "rename_labels",
+            "adapter", "max_drop", *BENCH,
+        ],
         "features train": [
             "output", "model", *RUN, "layer", "corpus", "count", "active", "epochs", "seed", "json",
         ],

@@ -426,6 +426,7 @@ BIG_BIRD = {
 FAMILIES = {
     "deberta-v2": ("spm.model", DEBERTA, "DebertaV2Tokenizer"),
     "big_bird": ("spiece.model", BIG_BIRD, "BigBirdTokenizer"),
+    "t5": ("spiece.model", {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}, "T5Tokenizer"),
     "xlm-roberta": ("sentencepiece.bpe.model", FAIRSEQ, "XLMRobertaTokenizer"),
     "camembert": ("sentencepiece.bpe.model", FAIRSEQ, "CamembertTokenizer"),
 }
@@ -448,6 +449,7 @@ class Trained:
             minloglevel=2,
             **{"model_type": "unigram", "character_coverage": 0.998, **layout, **options},
         )
+        self.first = int(family != "t5")  # T5 puts no token before a text
         self.files = {self.file: written.getvalue()}
         self.model = sentencepiece.SentencePieceProcessor(model_proto=written.getvalue())
 
@@ -481,7 +483,7 @@ def test_sentencepiece_models_are_read_as_sentencepiece_reads_them(trained, line
     texts = plain([*lines[:4000], *TORTURE])
     different = [
         text for text, encoding in zip(texts, ours.encode_batch(texts), strict=True)
-        if encoding.ids[1:-1].tolist() != trained.ids(text)
+        if encoding.ids[trained.first : -1].tolist() != trained.ids(text)
     ]  # fmt: skip
     assert different == []
 
@@ -494,6 +496,15 @@ def test_sentencepiece_offsets_cover_the_text(trained, lines):
 
 def test_sentencepiece_pairs_and_special_tokens(trained):
     ours = trained.tokenizer()
+    if trained.family == "t5":
+        encoding = ours.encode("the one", "the other <extra_id_3>")
+        assert [encoding.pieces[place] for place in np.flatnonzero(encoding.special)] == ["</s>", "</s>"]
+        assert set(encoding.token_type_ids.tolist()) == {0}
+        assert ours.mask_id is None
+        size = trained.model.vocab_size()
+        assert [ours.token_to_id(f"<extra_id_{number}>") for number in (99, 0)] == [size, size + 99]
+        assert encoding.ids[-2] == size + 96
+        return
     encoding = ours.encode("the one", "the other <mask> [MASK]")
     cls, sep = (ours.special_tokens[role] for role in ("cls", "sep"))
     special = [piece for piece, added in zip(encoding.pieces, encoding.special, strict=True) if added]
@@ -603,8 +614,23 @@ def test_sentencepiece_words_keep_their_number(trained, words):
 def test_a_model_that_two_families_have_is_not_guessed(file):
     with pytest.raises(UnknownArchitecture, match=rf"{file}.* or .*says which"):
         Tokenizer.from_files({file: b"x"})
-    with pytest.raises(UnknownArchitecture, match=rf"{file}.*T5's"):
-        Tokenizer.from_files({file: b"x", "tokenizer_config.json": b'{"tokenizer_class": "T5TokenizerFast"}'})
+    config = b'{"tokenizer_class": "PegasusTokenizerFast"}'
+    with pytest.raises(UnknownArchitecture, match=rf"{file}.*Pegasus's"):
+        Tokenizer.from_files({file: b"x", "tokenizer_config.json": config})
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "vocab.txt"])
+def test_a_tokenizer_that_splits_words_by_a_dictionary_is_refused(name):
+    """RoFormer's, unless the folder says that its vocabulary is BERT's."""
+    files = {name: b"[UNK]\n[CLS]\n[SEP]\na\n", "tokenizer_config.json": b"{}"}
+    said = b'{"tokenizer_class": "RoFormerTokenizer"}'
+    with pytest.raises(UnknownArchitecture, match="jieba, which is not built; if the vocabulary is of"):
+        Tokenizer.from_files({**files, "tokenizer_config.json": said})
+    if name == "vocab.txt":
+        with pytest.raises(UnknownArchitecture, match="jieba"):
+            Tokenizer.from_files(files, "roformer")
+        plainly = {**files, "tokenizer_config.json": b'{"tokenizer_class": "BertTokenizer"}'}
+        assert Tokenizer.from_files(plainly, "roformer").encode("a").ids.tolist() == [1, 3, 2]
 
 
 def test_the_tokenizer_class_wins_over_the_model_type(drawn):

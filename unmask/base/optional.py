@@ -90,7 +90,7 @@ EXTRAS: dict[str, Extra] = {
     ),
     "sentencepiece": Extra(
         {"sentencepiece": "sentencepiece", "google.protobuf": "protobuf"},
-        "a SentencePiece model (ALBERT, BigBird, DeBERTa v2 and v3, XLM-R, CamemBERT)",
+        "a SentencePiece model (ALBERT, BigBird, DeBERTa v2 and v3, T5, XLM-R, CamemBERT)",
         "put the checkpoint's tokenizer.json beside it",
     ),
     "serve": Extra(

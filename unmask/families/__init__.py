@@ -5,12 +5,13 @@ from typing import Any
 
 from unmask.errors import InvalidRequest, UnknownArchitecture, quoted
 from unmask.families.albert import ALBERT
-from unmask.families.bert import BERT
+from unmask.families.bert import BERT, ERNIE
 from unmask.families.bigbird import BIGBIRD
 from unmask.families.deberta import DEBERTA
 from unmask.families.deberta_v2 import DEBERTA_V2
 from unmask.families.distilbert import DISTILBERT
 from unmask.families.electra import ELECTRA
+from unmask.families.esm import ESM
 from unmask.families.eurobert import EUROBERT
 from unmask.families.family import Compat, Family, Published
 from unmask.families.gemma3 import GEMMA3
@@ -25,13 +26,19 @@ from unmask.families.native import NATIVE
 from unmask.families.neobert import NEOBERT
 from unmask.families.nomicbert import NOMIC_EXPERTS, NOMICBERT
 from unmask.families.performer import PERFORMER
+from unmask.families.prenorm import MEGATRON_BERT, ROBERTA_PRELAYERNORM, XLM_ROBERTA_XL
 from unmask.families.qwen3 import QWEN3
-from unmask.families.roberta import CAMEMBERT, JINA_V3, ROBERTA, XLM_ROBERTA
+from unmask.families.rembert import REMBERT
+from unmask.families.roberta import CAMEMBERT, DATA2VEC_TEXT, JINA_V3, ROBERTA, XLM_ROBERTA
+from unmask.families.roformer import ROFORMER
+from unmask.families.t5 import T5
 from unmask.families.ultrabert import ULTRABERT
 
 FAMILIES: tuple[Family, ...] = (
     BERT,
+    ERNIE,
     ROBERTA,
+    MEGATRON_BERT,
     XLM_ROBERTA,
     CAMEMBERT,
     ALBERT,
@@ -40,8 +47,15 @@ FAMILIES: tuple[Family, ...] = (
     LONGFORMER,
     MPNET,
     BIGBIRD,
+    T5,
     DEBERTA,
     DEBERTA_V2,
+    REMBERT,
+    ROFORMER,
+    XLM_ROBERTA_XL,
+    DATA2VEC_TEXT,
+    ROBERTA_PRELAYERNORM,
+    ESM,
     MOSAICBERT,
     JINABERT,
     JINABERT_CODE,

@@ -1,10 +1,14 @@
-"""BERT (Devlin, Chang, Lee & Toutanova 2019) and its distillations in the same layout: MiniLM, TinyBERT.
+"""BERT (Devlin, Chang, Lee & Toutanova 2019), its distillations in the same layout, MiniLM and TinyBERT, and
+ERNIE (Sun et al. 2019), whose later versions also add the vector of a task of their pretraining.
 
 Post-norm layers with exact GELU, learned absolute positions, two token types, and a pooler on [CLS].
 """
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+from unmask.base.json_settings import JsonSettings
 from unmask.families.common import (
     ENCODER_KEYS,
     ENCODER_ROWS,
@@ -26,7 +30,10 @@ from unmask.spec import (
     Pooler,
     SoftmaxAttention,
 )
-from unmask.spec.config_keys import Key, only
+from unmask.spec.check import require_size
+from unmask.spec.compat import Compat
+from unmask.spec.config_keys import Arguments, Key, KeyGroup, in_range, only
+from unmask.spec.tensor_map import Rename
 
 KEYS = (
     only("position_embedding_type", "absolute", written=True),
@@ -118,4 +125,47 @@ BERT = Family(
     releases=PUBLISHED,
     roles=("masked", "next_sentence"),
     causal_class="LMHeadModel",
+)
+
+
+def _read_tasks(config: JsonSettings, arguments: Arguments, compat: Compat) -> Arguments:
+    rows = config.get("task_type_vocab_size", TASKS)
+    in_range(config, "task_type_vocab_size", rows, require_size)
+    return {"tasks": rows if config.get("use_task_id", False) else 0}
+
+
+def _write_tasks(encoder: EncoderSpec) -> Mapping[str, Any]:
+    rows = encoder.embedding.tasks
+    return {"use_task_id": rows > 0, "task_type_vocab_size": rows or TASKS}
+
+
+TASKS = 3
+"""The default number of ERNIE's tasks of pretraining."""
+
+
+def ernie_spec(*, tasks: int, **bert: Any) -> EncoderSpec:
+    """An ERNIE of the given sizes: BERT's `spec` and a table of tasks, or none."""
+    encoder = spec(**bert)
+    return replace(encoder, embedding=replace(encoder.embedding, tasks=tasks))
+
+
+ERNIE = Family(
+    name="ernie",
+    model_types=("ernie",),
+    stem="Ernie",
+    paper="Sun et al. 2019",
+    keys=(*with_decoder(KEYS), KeyGroup(_read_tasks, _write_tasks)),
+    encoder_rows=(*ROWS, Rename("embeddings.task_type_embeddings", "embedding.tasks")),
+    spec=ernie_spec,
+    prefix="ernie.",
+    heads=HEADS,
+    releases=(
+        Release("nghuyong/ernie-2.0-base-en", paper="Sun et al. 2020"),
+        Release(
+            "nghuyong/ernie-3.0-base-zh",
+            {"max_position_embeddings": 2048, "use_task_id": True, "vocab_size": 40000},
+            "Sun et al. 2021",
+        ),
+    ),
+    released={"layer_norm_eps": 1e-5, "type_vocab_size": 4},
 )

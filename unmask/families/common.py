@@ -71,7 +71,9 @@ def read_kinds(config: JsonSettings, layers: int, kind_of: Callable[[int], Kind]
     if kinds is None:
         return tuple(map(kind_of, range(layers)))
     if len(kinds) != layers:
-        raise UnknownArchitecture(f"{config.name} names the types of {len(kinds)} layers and has {layers}")
+        raise UnknownArchitecture(
+            f"{config.name} says layer_types of {len(kinds)} layers, and num_hidden_layers is {layers}"
+        )
     for kind in kinds:
         JsonSettings(config.name, {"layer_types": kind}).require_one_of("layer_types", WHOLE, SLIDING)
     return tuple(kinds)

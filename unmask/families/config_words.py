@@ -23,7 +23,7 @@ def in_words_of(config: Mapping[str, Any], sentence: str) -> str:
     field = FIELD.match(sentence)
     if field is not None and field[1] not in config:
         value = NUMBER.match(sentence[field.end() :])
-        own = [key for key in keys if value is not None and _number(config[key]) == float(value[0])]
+        own = [key for key in config if value is not None and _number(config[key]) == float(value[0])]
         like = [key for key in own if field[1] in key] or own
         if len(like) == 1:
             sentence = f"{like[0]} is {sentence[field.end() :]}"

@@ -22,7 +22,7 @@ from unmask.families.labels import with_labels, write_labels
 from unmask.spec import ROLES, Classifier, EncoderSpec, Pooler, role_of
 from unmask.spec.compat import Compat
 from unmask.spec.config_keys import ConfigKey, read_keys, write_keys
-from unmask.spec.tensor_map import Rename, TensorRule
+from unmask.spec.tensor_map import Rename, TensorRule, of_encoder
 
 
 @dataclass(frozen=True)
@@ -168,13 +168,16 @@ class Family:
 
     @property
     def tensor_map(self) -> tuple[TensorRule, ...]:
-        """The names of all tensors."""
+        """The names of all tensors, of every encoder of the family."""
         return (*self.encoder_rows, *(row for head in self.head_layouts for row in head.rows))
 
-    @property
-    def module_map(self) -> tuple[TensorRule, ...]:
-        """The names of all modules of its classes, which are those of tensors except for `linear_modules`."""
-        return (*self.linear_modules, *self.tensor_map)
+    def tensor_map_of(self, encoder: EncoderSpec) -> tuple[TensorRule, ...]:
+        """The names of the tensors of this encoder."""
+        return of_encoder(self.tensor_map, encoder)
+
+    def module_map_of(self, encoder: EncoderSpec) -> tuple[TensorRule, ...]:
+        """The names of the modules of its classes, which are those of tensors except for `linear_modules`."""
+        return (*self.linear_modules, *self.tensor_map_of(encoder))
 
     def read(self, config: JsonSettings, compat: Compat) -> EncoderSpec:
         """The spec of a config.json, without heads.

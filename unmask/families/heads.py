@@ -32,6 +32,13 @@ class CheckpointInfo:
     shapes: Shapes
     config: JsonSettings
 
+    @property
+    def has_weights(self) -> bool:
+        """Whether there is a checkpoint at all; for an encoder that is still to be made, only the shapes by
+        which its heads are detected are known.
+        """
+        return any(name.endswith("word_embeddings.weight") for name in self.shapes)
+
     def saved_from(self, suffix: str) -> bool:
         """Whether the class it was saved from has ``suffix`` in its name."""
         return self.class_with(suffix) is not None

@@ -5,6 +5,7 @@ the embedding, and an MLM head with its own matrix.
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from unmask.base.json_settings import JsonSettings
@@ -39,7 +40,7 @@ def _read_widths(config: JsonSettings, arguments: Arguments, compat: Compat) -> 
             "is built"
         )
     whole = config.get("intermediate_size", 3072)
-    in_range(config, "intermediate_size", whole, require_size)
+    in_range(config, "intermediate_size", whole, partial(require_size, least=2))
     return {"feedforward": -(-(2 * whole // 3) // MULTIPLE) * MULTIPLE}
 
 

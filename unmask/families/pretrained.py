@@ -38,6 +38,7 @@ PRETRAINING: dict[str, Pretraining] = {
     "microsoft/mdeberta-v3": Pretraining(
         "replaced token detection", "replaced by a generator, which reads [MASK] only"
     ),
+    "facebook/esm": Pretraining("masked language modeling", f"15 % ({_BERT})"),
     "mosaicml/": Pretraining("masked language modeling", f"30 % ({_BERT})"),
     "answerdotai/ModernBERT": Pretraining("masked language modeling", f"30 % ({_BERT})"),
     "jhu-clsp/ettin-encoder": Pretraining("masked language modeling", "30 %, 15 % in the decay phase"),
@@ -45,7 +46,7 @@ PRETRAINING: dict[str, Pretraining] = {
     "unmask-mini": Pretraining("masked language modeling", "30 % at first, 15 % at last"),
 }
 """By the beginning of the checkpoint's name. Sources: `recipes/*/published*.toml`, which follow the authors'
-papers and code, and the papers of ELECTRA, NeoBERT and Ettin."""
+papers and code, and the papers of ELECTRA, NeoBERT, Ettin and ESM."""
 
 
 def find_pretraining(name: str) -> Pretraining | None:

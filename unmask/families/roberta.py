@@ -1,9 +1,9 @@
-"""RoBERTa (Liu et al. 2019) and models with the same architecture: XLM-R, CamemBERT, DistilRoBERTa.
+"""RoBERTa (Liu et al. 2019) and models with its architecture: XLM-R, CamemBERT, DistilRoBERTa, data2vec.
 
 The layers are BERT's. Positions begin after the padding id, so the first token uses row 2 of the table, and
-there is one token type. XLM-R and CamemBERT are separate families because their config.json and classes have
-different names; tensors and settings are the same. jina-embeddings-v3 (Sturua et al. 2024) is an XLM-R with
-rotary positions, other names of tensors, and low-rank updates for five tasks.
+there is one token type. XLM-R, CamemBERT and data2vec's text encoder are separate families because their
+config.json and classes have different names; tensors and settings are the same. jina-embeddings-v3 (Sturua et
+al. 2024) is an XLM-R with rotary positions, other names of tensors, and low-rank updates for five tasks.
 """
 
 from collections.abc import Mapping
@@ -58,7 +58,9 @@ RELEASED = {
 """Keys of the published config.json files that differ from BERT's."""
 
 
-def _family(name: str, model_type: str, stem: str, paper: str, *releases: Release) -> Family:
+def _family(
+    name: str, model_type: str, stem: str, paper: str, *releases: Release, prefix: str = "roberta."
+) -> Family:
     return Family(
         name=name,
         model_types=(model_type,),
@@ -67,7 +69,7 @@ def _family(name: str, model_type: str, stem: str, paper: str, *releases: Releas
         keys=with_decoder(KEYS),
         encoder_rows=ROWS,
         spec=spec,
-        prefix="roberta.",
+        prefix=prefix,
         heads=HEADS,
         releases=releases,
         released=RELEASED,
@@ -110,6 +112,15 @@ CAMEMBERT = _family(
     "Camembert",
     "Martin et al. 2020",
     Release("almanach/camembert-base", {"vocab_size": 32005}),
+)
+
+DATA2VEC_TEXT = _family(
+    "data2vec_text",
+    "data2vec-text",
+    "Data2VecText",
+    "Baevski et al. 2022",
+    Release("facebook/data2vec-text-base"),
+    prefix="data2vec_text.",
 )
 
 # --- jina-embeddings-v3 -----------------------------------------------------------------------------------

@@ -44,6 +44,7 @@ from unmask.spec.encoder import (
     LearnedPositions,
     Pooler,
     Projection,
+    TokenDropout,
     check_shared_query,
 )
 from unmask.spec.heads import (
@@ -125,6 +126,7 @@ __all__ = [
     "SoftmaxAttention",
     "SparseVector",
     "TextKind",
+    "TokenDropout",
     "Transform",
     "UnitLength",
     "UnknownOutput",

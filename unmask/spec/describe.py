@@ -145,6 +145,10 @@ def _embedding(spec: Embedding, width: int) -> str:
         parts.append(f"{spec.positions.rows:,} {use}")
     if spec.segments:
         parts.append(f"{spec.segments} token types")
+    if spec.tasks:
+        parts.append(f"task 0 of {spec.tasks}")
+    if spec.token_dropout is not None:
+        parts.append("mask tokens dropped")
     if spec.scale != 1:
         parts.append(f"word vectors times {spec.scale:g}")
     return ", ".join([*parts, describe_norm(spec.norm)])

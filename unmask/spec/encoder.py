@@ -52,8 +52,25 @@ class Projection:
 
 
 @dataclass(frozen=True)
+class TokenDropout:
+    """Mask tokens as dropped inputs (Lin et al. 2023, ESM-2): their word vectors are zero, and the others of
+    a sequence are multiplied by ``(1 - rate) / (1 - share)``; the share is that of mask tokens in it.
+
+    A word vector then has the magnitude that it had in training on average, however many tokens are masked.
+    """
+
+    mask_id: int
+    rate: float = 0.12
+    """The share of mask tokens in training: 80 % of 15 %."""
+
+    def __post_init__(self) -> None:
+        require_at_least("TokenDropout.mask_id", self.mask_id, 0)
+        require_share("TokenDropout.rate", self.rate)
+
+
+@dataclass(frozen=True)
 class Embedding:
-    """Word (+ position) (+ token type) vectors, summed, normalized, with dropout."""
+    """Word (+ position) (+ token type) (+ task) vectors, summed, normalized, with dropout."""
 
     vocabulary: int
     width: int
@@ -61,11 +78,14 @@ class Embedding:
     positions: LearnedPositions | None = None
     segments: int = 0
     """Rows of the token type table; 0 for none."""
+    tasks: int = 0
+    """Rows of the task table (ERNIE, Sun et al. 2020), of which every token has row 0; 0 for none."""
     norm: Norm | None = None
     projection: Projection | None = None
     dropout: float = 0.0
     padding_id: int | None = None
     """The padding id of other libraries; never used here, kept for them."""
+    token_dropout: TokenDropout | None = None
     scale: float = 1.0
     """The factor of word vectors (Gemma); an MLM head that shares their matrix reads it without."""
 
@@ -74,6 +94,7 @@ class Embedding:
         require_size("vocabulary", self.vocabulary)
         require_size("embedding width", self.width)
         require_size("segments", self.segments, 0)
+        require_size("tasks", self.tasks, 0)
         require_share("embedding dropout", self.dropout)
 
 
@@ -338,6 +359,11 @@ def check_shared_query(spec: EncoderSpec) -> None:
         raise InvalidRequest(
             "a shared query is not built for encoders with a convolution, which reads across the query's "
             "border; use another encoder"
+        )
+    if spec.embedding.token_dropout is not None:
+        raise InvalidRequest(
+            "a shared query is not built for encoders that scale word vectors by a text's share of mask "
+            "tokens (token_dropout), which depends on the whole sequence; use another encoder"
         )
     for layer in spec.layers:
         mixer = layer.mixer

@@ -17,6 +17,8 @@ from unmask.spec.check import MOST_LAYERS
 
 KIND = "kind"
 """The key that names the class of a part that can have several classes."""
+FORMERLY_ONE = {frozenset({"Transform", "DoubleTransform"}): "Transform"}
+"""Classes of a field that had one class at first, whose name files of that time leave out."""
 
 TIMES = "times"
 """In a list of parts: the number of consecutive equal parts."""
@@ -100,7 +102,7 @@ def _read_part(classes: Mapping[str, type], plain: object, where: str) -> Any:
     arguments: dict[str, Any] = {str(key): value for key, value in plain.items()}
     (name, *others) = classes
     if others:
-        named = arguments.pop(KIND, None)
+        named = arguments.pop(KIND, FORMERLY_ONE.get(frozenset(classes)))
         name = str(named)
         if name not in classes:
             raise UnknownArchitecture(f"{where}.{KIND} is {quoted(named)}; it can be {', '.join(classes)}")

@@ -93,6 +93,8 @@ def _embedding(spec: Embedding, width: int) -> Shapes:
         yield "positions.weight", (spec.positions.rows, spec.width)
     if spec.segments:
         yield "segments.weight", (spec.segments, spec.width)
+    if spec.tasks:
+        yield "tasks.weight", (spec.tasks, spec.width)
     normalized = spec.width
     if spec.projection is not None:
         yield from _under("projection", _linear(spec.width, width, spec.projection.bias))

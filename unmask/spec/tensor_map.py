@@ -4,7 +4,7 @@ An entry names a module (the part before ``.weight`` or ``.bias``) or a single t
 the index of a layer's set of weights. "Theirs" are the checkpoint's tensors, "ours" the encoder's.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from unmask.spec.encoder import EncoderSpec
@@ -16,6 +16,8 @@ class Rename:
 
     theirs: str
     ours: str
+    where: Callable[[EncoderSpec], bool] | None = None
+    """The encoders whose files have this name; None: all."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,8 @@ class Concat:
     ours: str
     shares: Callable[[EncoderSpec], tuple[int, ...]] | None = None
     """For each of theirs, its part of the rows; None: all have as many."""
+    where: Callable[[EncoderSpec], bool] | None = None
+    """The encoders whose files have these names; None: all."""
 
     def rows_of(self, whole: int, spec: EncoderSpec) -> tuple[int, ...]:
         """For each of theirs, its number of rows, if ours has ``whole``."""
@@ -68,3 +72,12 @@ class Same:
 
 
 TensorRule = Rename | Concat | Reorder | Copy | Ignore | Same
+
+
+def of_encoder(rules: Iterable[TensorRule], encoder: EncoderSpec) -> tuple[TensorRule, ...]:
+    """The rules without those of other encoders."""
+    return tuple(
+        rule
+        for rule in rules
+        if not isinstance(rule, Rename | Concat) or rule.where is None or rule.where(encoder)
+    )

@@ -10,16 +10,27 @@ from tokenizers import AddedToken, normalizers, pre_tokenizers
 
 from unmask.base.json_settings import JsonSettings
 from unmask.errors import CorruptCheckpoint, UnknownArchitecture
-from unmask.text.special import ANGLES, BRACKETS, MPNET, add_tokens, known_roles, set_format, special_tokens
+from unmask.text.special import (
+    ANGLES,
+    BRACKETS,
+    MPNET,
+    RESIDUES,
+    add_tokens,
+    known_roles,
+    set_format,
+    special_tokens,
+)
 from unmask.text.subwords import (
     ALBERT,
     BIG_BIRD,
     CAMEMBERT,
     DEBERTA_V2,
+    T5,
     XLM_ROBERTA,
     Layout,
     byte_pair,
     names_of,
+    residues,
     sentence_piece,
     word_piece,
 )
@@ -42,18 +53,24 @@ CLASS_OF = {
     "albert": "Albert",
     "big_bird": "BigBird",
     "camembert": "Camembert",
+    "data2vec-text": "Roberta",
     "deberta": "Deberta",
     "deberta-v2": "DebertaV2",
+    "esm": "Esm",
     "longformer": "Longformer",
     "mpnet": "MPNet",
     "roberta": "Roberta",
+    "roberta-prelayernorm": "Roberta",
+    "roformer": "RoFormer",
+    "t5": "T5",
     "xlm-roberta": "XLMRoberta",
+    "xlm-roberta-xl": "XLMRoberta",
 }
 """config.json's ``model_type`` -> the prefix of the matching ``tokenizer_class``."""
 
 BYTE_PAIR_NAMES = {"Roberta": ANGLES, "Longformer": ANGLES, "Deberta": BRACKETS}
 SENTENCE_PIECE_LAYOUTS: Mapping[str, Mapping[str, Layout]] = {
-    "spiece.model": {"Albert": ALBERT, "BigBird": BIG_BIRD},
+    "spiece.model": {"Albert": ALBERT, "BigBird": BIG_BIRD, "T5": T5},
     "spm.model": {"DebertaV2": DEBERTA_V2},
     "sentencepiece.bpe.model": {"XLMRoberta": XLM_ROBERTA, "Camembert": CAMEMBERT},
 }
@@ -78,6 +95,12 @@ def build(files: Mapping[str, bytes], model_type: str | None) -> Built:
         JsonSettings.parse(files.get(name), name)
         for name in ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
     )
+    if _family(config, None if "tokenizer.json" in files else model_type) == "RoFormer":
+        raise UnknownArchitecture(
+            "RoFormer's tokenizer splits Chinese text into words with jieba, which is not built; if the "
+            'vocabulary is of characters, say "tokenizer_class": "BertTokenizer" in tokenizer_config.json, '
+            "or leave the tokenizer's files out and give token ids"
+        )
     if "tokenizer.json" in files:
         try:
             engine = tokenizers.Tokenizer.from_buffer(files["tokenizer.json"])
@@ -116,6 +139,9 @@ def _from_vocabulary(
     """The engine without special tokens, those tokens, whether a pair has two token types, the source."""
     configs = (config, tokenizer_config)
     if "vocab.txt" in files:
+        if family == "Esm":
+            special = special_tokens(configs, RESIDUES)
+            return residues(files["vocab.txt"], special), special, True, "vocab.txt, read as ESM's"
         # An MPNet may also have been trained with BERT's vocabulary.
         as_mpnet = family == "MPNet" and MPNET["cls"].encode() in files["vocab.txt"].split()
         special = special_tokens(configs, MPNET if as_mpnet else BRACKETS, mask_takes_space=as_mpnet)

@@ -22,6 +22,9 @@ ANGLES: Mapping[str, str] = {"unk": "<unk>", "cls": "<s>", "sep": "</s>", "pad":
 MPNET: Mapping[str, str] = {**ANGLES, "unk": "[UNK]"}
 """MPNet's names: RoBERTa's, except that the unknown piece is that of its vocabulary, which was BERT's."""
 
+RESIDUES: Mapping[str, str] = {**ANGLES, "cls": "<cls>", "sep": "<eos>"}
+"""ESM's names."""
+
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized")
 """The flags of an added token."""
 
@@ -31,13 +34,15 @@ def special_tokens(
 ) -> dict[str, AddedToken]:
     """The token of each role, from the first of ``configs`` that names it, else the family's usual name.
 
-    A pad or mask token set to null is left out. ``mask_takes_space`` says whether the usual mask token
-    includes the space before it, as RoBERTa's does.
+    A role without a usual name is left out, and a pad or mask token set to null. ``mask_takes_space`` says
+    whether the usual mask token includes the space before it, as RoBERTa's does.
     """
     tokens = {}
     for role in ROLES:
         key = f"{role}_token"
         config = next((config for config in configs if key in config.values), None)
+        if role not in usual:
+            continue
         value = usual[role] if config is None else config.values[key]
         if value is None and role in ("pad", "mask"):
             continue
@@ -124,9 +129,17 @@ def set_format(engine: Tokenizer, special: Mapping[str, str], *, segments: bool)
         engine: changed in place.
         special: the token of each role.
         segments: BERT's ``[CLS] A [SEP] B [SEP]`` with B and its separator of token type 1, or RoBERTa's
-            ``<s> A </s></s> B </s>``, all of token type 0.
+            ``<s> A </s></s> B </s>``, all of token type 0. Without a first token, T5's ``A </s> B </s>``.
     """
-    begin, end = _with_id(engine, special["cls"]), _with_id(engine, special["sep"])
+    end = _with_id(engine, special["sep"])
+    if "cls" not in special:
+        engine.post_processor = processors.TemplateProcessing(
+            single=["$A:0", f"{end[0]}:0"],
+            pair=["$A:0", f"{end[0]}:0", "$B:0", f"{end[0]}:0"],
+            special_tokens=[end],
+        )
+        return
+    begin = _with_id(engine, special["cls"])
     if segments:
         cls_token, sep_token = begin[0], end[0]
         engine.post_processor = processors.TemplateProcessing(

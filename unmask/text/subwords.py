@@ -1,14 +1,15 @@
-"""Tokenizers from the files that publish them: WordPiece, byte-level BPE, and SentencePiece models.
+"""Tokenizers from the files that publish them: WordPiece, residues, byte-level BPE, and SentencePiece models.
 
-BERT's tokenizer is built from its vocabulary alone; GPT-2's byte-level BPE from vocab.json and merges.txt, as
-RoBERTa, Longformer and DeBERTa (v1) use it; SentencePiece models (Kudo & Richardson 2018) are those of
-ALBERT, BigBird, DeBERTa v2 and v3, XLM-R and CamemBERT. Their text is split by the `tokenizers` package,
-which implements the algorithm and gives character offsets; the `sentencepiece` package only supplies the
-format of the file. The model file determines normalization, spaces and byte fallback; the family determines
-the preprocessing before them.
+BERT's tokenizer is built from its vocabulary alone, as is ESM's; GPT-2's byte-level BPE from vocab.json and
+merges.txt, as RoBERTa, Longformer and DeBERTa (v1) use it; SentencePiece models (Kudo & Richardson 2018) are
+those of ALBERT, BigBird, DeBERTa v2 and v3, T5, XLM-R and CamemBERT. Their text is split by the `tokenizers`
+package, which implements the algorithm and gives character offsets; the `sentencepiece` package only supplies
+the format of the file. The model file determines normalization, spaces and byte fallback; the family
+determines the preprocessing before them.
 """
 
 import importlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -28,11 +29,7 @@ def word_piece(content: bytes, config: JsonSettings, special: dict[str, AddedTok
     If no config says whether to lower-case, the vocabulary decides: an uncased vocabulary has no piece with
     a capital letter except the special tokens in brackets.
     """
-    try:
-        lines = content.decode().removesuffix("\n").split("\n")
-    except UnicodeDecodeError as error:
-        raise CorruptCheckpoint(f"vocab.txt is not UTF-8 text: {error}") from None
-    pieces = [line.removesuffix("\r") for line in lines]
+    pieces = _lines(content)
     vocabulary = {piece: index for index, piece in enumerate(pieces)}
     names = {role: token.content for role, token in special.items()}
     absent = [names[role] for role in ("unk", "cls", "sep") if names[role] not in vocabulary]
@@ -57,6 +54,34 @@ def word_piece(content: bytes, config: JsonSettings, special: dict[str, AddedTok
     engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     engine.decoder = decoders.WordPiece(prefix="##")
     return engine
+
+
+def residues(content: bytes, special: Mapping[str, AddedToken]) -> tokenizers.Tokenizer:
+    """Amino acids from vocab.txt, one to a letter (Lin et al. 2023, ESM-2), with or without spaces between.
+
+    Letters in a row that the vocabulary lacks are one unknown token.
+    """
+    pieces = [line.strip() for line in _lines(content)]
+    vocabulary = {piece: index for index, piece in enumerate(pieces)}
+    names = [special[role].content for role in ("unk", "cls", "sep")]
+    absent = [name for name in names if name not in vocabulary]
+    if absent:
+        raise CorruptCheckpoint(f"vocab.txt lacks {', '.join(absent)}, so it is not an ESM vocabulary")
+    engine = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token=special["unk"].content))
+    longest_first = sorted(filter(None, pieces), key=lambda piece: (-len(piece), piece))
+    piece_of_vocabulary = Regex("|".join(map(re.escape, longest_first)))
+    engine.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Split(piece_of_vocabulary, "isolated")]
+    )
+    return engine
+
+
+def _lines(content: bytes) -> list[str]:
+    try:
+        lines = content.decode().removesuffix("\n").split("\n")
+    except UnicodeDecodeError as error:
+        raise CorruptCheckpoint(f"vocab.txt is not UTF-8 text: {error}") from None
+    return [line.removesuffix("\r") for line in lines]
 
 
 def names_of(vocabulary_file: bytes) -> Mapping[str, str] | None:
@@ -134,6 +159,8 @@ class Layout:
     """The mask token includes the space before it."""
     lowercase: bool = False
     """Text is lower-cased unless a config says otherwise."""
+    sentinels: bool = False
+    """Behind the model's pieces come ``<extra_id_99>`` to ``<extra_id_0>``, or as many as a config says."""
     cleans: bool = False
     """ALBERT's preprocessing: quotes, accents, and no piece that ends in a digit and a comma."""
 
@@ -154,6 +181,7 @@ CAMEMBERT = Layout(
     segments=False,
     mask_takes_space=True,
 )
+T5 = Layout({"unk": "<unk>", "sep": "</s>", "pad": "<pad>"}, segments=False, sentinels=True)
 
 
 def sentence_piece(content: bytes, name: str, config: JsonSettings, layout: Layout) -> tokenizers.Tokenizer:
@@ -195,6 +223,11 @@ def sentence_piece(content: bytes, name: str, config: JsonSettings, layout: Layo
     splits.append(pre_tokenizers.Metaspace(SPACE, prepend_scheme=scheme, split=not whole))
     engine.pre_tokenizer = pre_tokenizers.Sequence(splits)
     engine.decoder = decoders.Metaspace(SPACE, prepend_scheme=scheme)
+    if layout.sentinels:
+        count = config.get("extra_ids", 100)
+        engine.add_special_tokens(
+            [AddedToken(f"<extra_id_{number}>", special=True) for number in reversed(range(count))]
+        )
     # The model itself never recognizes a control token in text; as an added token it is the caller's.
     ordinary = proto.pieces[layout.dropped :]
     engine.add_special_tokens(

@@ -1,5 +1,6 @@
 """What the contract with `transformers` is checked on: per family, classes and unusual small configs."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
 from pkgutil import iter_modules
@@ -30,7 +31,10 @@ class Case:
     logits: dict[str, str] | None = None
     """Where it puts the logits of our heads; None: where its class usually does."""
     unused: tuple[str, ...] = ()
-    """How names of tensors begin that it makes, never uses, and that we leave out."""
+    """How names of tensors begin that it makes, and that we leave out: it never uses them, or computes them,
+    or they are of a head that is not built."""
+    prepare: Callable[[Any], None] = lambda model: None
+    """Makes exact what it computes in float32 only."""
 
     def __str__(self) -> str:
         return " ".join(part for part in (self.model, self.label, self.compat) if part)

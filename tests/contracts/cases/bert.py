@@ -1,4 +1,4 @@
-"""BERT: every class with a head; odd head counts, one layer, one segment, other activations."""
+"""BERT and ERNIE: every class with a head; odd head counts, one layer, one segment, other activations."""
 
 from tests.contracts.cases import Case
 
@@ -20,4 +20,15 @@ CASES = [
     Case("BertForTokenClassification", SMALL | {"num_labels": 7}),
     Case("BertForQuestionAnswering", TINY),
     Case("BertForMultipleChoice", SMALL | {"num_labels": 4}),
+    Case("ErnieModel", SMALL | {"use_task_id": True, "max_position_embeddings": 23}, "tasks"),
+    Case("ErnieModel", TINY | {"task_type_vocab_size": 5, "type_vocab_size": 4}, "no tasks"),
+    Case("ErnieForPreTraining", TINY | {"use_task_id": True, "task_type_vocab_size": 5}, "5 tasks"),
+    Case("ErnieForMaskedLM", SMALL | {"use_task_id": True, "hidden_act": "relu"}, "relu"),
+    Case("ErnieForMaskedLM", TINY | {"tie_word_embeddings": False}, "untied"),
+    Case("ErnieForNextSentencePrediction", SMALL | {"use_task_id": True}),
+    Case("ErnieForCausalLM", SMALL | {"is_decoder": True, "use_task_id": True}, "causal"),
+    Case("ErnieForSequenceClassification", SMALL | {"num_labels": 4, "use_task_id": True}),
+    Case("ErnieForTokenClassification", SMALL | {"num_labels": 7, "task_type_vocab_size": 1}),
+    Case("ErnieForQuestionAnswering", TINY | {"use_task_id": True}),
+    Case("ErnieForMultipleChoice", SMALL | {"use_task_id": True}),
 ]

@@ -1,4 +1,4 @@
-"""RoBERTa, XLM-R, CamemBERT: every class with a head; other padding ids, a table that the text just fills."""
+"""RoBERTa, XLM-R, CamemBERT, data2vec: every class with a head; other padding ids, a table that is full."""
 
 from tests.contracts.cases import Case
 
@@ -33,4 +33,12 @@ CASES = [
     Case("CamembertForTokenClassification", SMALL | {"num_labels": 2}),
     Case("CamembertForQuestionAnswering", SMALL),
     Case("CamembertForMultipleChoice", TINY),
+    Case("Data2VecTextModel", SMALL | {"max_position_embeddings": 25, "type_vocab_size": 1}, "full table"),
+    Case("Data2VecTextForMaskedLM", TINY | {"pad_token_id": 4, "type_vocab_size": 3}, "pad 4"),
+    Case("Data2VecTextForMaskedLM", SMALL | {"tie_word_embeddings": False}, "untied"),
+    Case("Data2VecTextForCausalLM", TINY | {"is_decoder": True}, "causal"),
+    Case("Data2VecTextForSequenceClassification", TINY | {"num_labels": 3}),
+    Case("Data2VecTextForTokenClassification", SMALL | {"num_labels": 2}),
+    Case("Data2VecTextForQuestionAnswering", SMALL),
+    Case("Data2VecTextForMultipleChoice", TINY),
 ]

@@ -19,7 +19,7 @@ from unmask.weights.heads.classes import with_heads
 from unmask.weights.write.new_checkpoint import new_checkpoint, new_encoder, with_tokenizer
 from unmask.weights.write.save import save
 
-WITHOUT = ("deberta", "mosaicbert", "nomicbert", "gte", "neobert", "eurobert")
+WITHOUT = ("deberta", "mosaicbert", "nomicbert", "gte", "neobert", "eurobert", "esm", "t5")
 WITH = [name for name in NAMES if name not in (*WITHOUT, "unmask")]
 
 

@@ -10,7 +10,7 @@ from tests.support.places import REPOSITORY, default_folder
 from tests.training.test_pretrain_docs import keys
 from unmask.training.finetune import settings
 from unmask.training.finetune.settings import DataSettings, FewShotSettings
-from unmask.training.objectives.specs import SiftSpec
+from unmask.training.objectives.specs import SiftSpec, SoftLabelsSpec
 from unmask.training.optim import OptimizerSpec, ScheduleSpec
 from unmask.training.retrieval.settings import RetrievalSettings
 from unmask.training.run.settings import CheckpointSettings, FaultSettings, LogSettings
@@ -27,6 +27,7 @@ TABLES = {
     "[optimizer]": OptimizerSpec,
     "[schedule]": ScheduleSpec,
     "[sift]": SiftSpec,
+    "[soft_labels]": SoftLabelsSpec,
     "[evaluation]": settings.EvaluationSettings,
     "[faults]": FaultSettings,
     "[checkpoints]": CheckpointSettings,

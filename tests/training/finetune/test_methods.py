@@ -1,11 +1,13 @@
 """Methods of fine-tuning through the run file: what they log, refuse and change."""
 
+import shutil
 from typing import get_args
 
 import numpy as np
 import pytest
 from sklearn.utils.class_weight import compute_class_weight
 
+import unmask
 from tests.training.finetune.test_finetune import METHODS, place, table
 from unmask.errors import InvalidRequest
 from unmask.training.finetune.run import finetune
@@ -122,3 +124,81 @@ def test_what_a_loss_would_ignore_is_refused(name, value, ignored):
             continue
         with pytest.raises(InvalidRequest, match=rf"{name} is .* and the task is {task}, .*; leave it out"):
             settings_of_table(given)
+
+
+# --- soft labels --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def teacher(place, tmp_path_factory):
+    """The model of a run of the task classification."""
+    return finetune(table(tmp_path_factory.mktemp("teacher"), epochs=4), base=place).folder
+
+
+def divergence(teacher, student, temperature):
+    first, other = (logits / temperature for logits in (teacher, student))
+    first = first - np.logaddexp.reduce(first, axis=-1, keepdims=True)
+    other = other - np.logaddexp.reduce(other, axis=-1, keepdims=True)
+    return temperature**2 * (np.exp(first) * (first - other)).sum(-1).mean()
+
+
+@pytest.mark.parametrize("temperature", [1.0, 3.0])
+def test_soft_labels_are_hintons_divergence(place, teacher, tmp_path, temperature):
+    """The first step's figure, from logits of the saved teacher and of the student before training."""
+    soft = {"teacher": str(teacher), "temperature": temperature, "weight": 0.7}
+    config = {**NO_DROPOUT, "head_dropout": 0.0}
+    given = table(tmp_path / "run", epochs=1, batch_size=60, soft_labels=soft, model=config)
+    given["optimizer"] = {"learning_rate": 1e-9}
+    result = finetune(given, base=place)
+    texts = [line.split("\t")[0] for line in (place / "train.tsv").read_text().splitlines()[1:]]
+
+    def logits(folder):
+        rows = unmask.load(folder).classify(texts)
+        return np.log([[score for _, score in sorted(row.scores.items())] for row in rows])
+
+    expected = divergence(logits(teacher), logits(result.folder), temperature)
+    (line,) = steps(tmp_path / "run")
+    assert line["classification/teacher"] == pytest.approx(expected, rel=1e-3)
+    assert "soft labels of" in (result.folder / "README.md").read_text()
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_task_learns_from_a_teacher(place, tmp_path, task):
+    """With nothing but a teacher's predictions, a student comes nearer to it."""
+    finetune(table(tmp_path / "teacher", epochs=2, **TASKS[task]), base=place)
+    soft = {"teacher": str(tmp_path / "teacher" / "model"), "weight": 1.0}
+    finetune(table(tmp_path / "student", epochs=6, **TASKS[task], soft_labels=soft), base=place)
+    apart = [
+        value for line in steps(tmp_path / "student") for name, value in line.items() if "/teacher" in name
+    ]
+    assert np.mean(apart[-5:]) < np.mean(apart[:5]) / 2
+
+
+@pytest.mark.parametrize(
+    ("soft", "says"),
+    [
+        ({"weight": 0.0}, r"weight is 0; it must be above 0"),
+        ({"temperature": 0.0}, r"temperature is 0; it must be above 0"),
+        ({"teacher": "tiny"}, "which has no sequence head; fine-tune it for the task first"),
+    ],
+)
+def test_a_teacher_that_cannot_teach_is_refused(place, teacher, tmp_path, soft, says):
+    with pytest.raises(InvalidRequest, match=says):
+        finetune(table(tmp_path, soft_labels={"teacher": str(teacher)} | soft), base=place)
+
+
+def test_a_teacher_of_other_labels_is_refused(place, teacher, tmp_path):
+    data = {"train": ["train.tsv"], "labels": ["wet", "dry"]}
+    with pytest.raises(InvalidRequest, match="predicts dry, wet, and the run wet, dry; name its labels"):
+        finetune(table(tmp_path, data=data, evaluation={}, soft_labels={"teacher": str(teacher)}), base=place)
+
+
+def test_a_teacher_of_another_vocabulary_is_refused(place, teacher, tmp_path):
+    shutil.copytree(teacher, tmp_path / "other")
+    path = tmp_path / "other" / "vocab.txt"
+    if path.exists():
+        path.write_text(path.read_text().replace("muddy", "middy"))
+    for name in ("tokenizer.json",):
+        (tmp_path / "other" / name).unlink(missing_ok=True)
+    with pytest.raises(InvalidRequest, match="has another vocabulary than the model"):
+        finetune(table(tmp_path / "run", soft_labels={"teacher": str(tmp_path / "other")}), base=place)

@@ -8,12 +8,12 @@ from typing import Any, assert_never
 
 from unmask.base.files import whole_file
 from unmask.base.optional import require
-from unmask.bench.speed.accuracy import AccuracyReport
+from unmask.bench.speed.accuracy import AccuracyReport, TaskAccuracyReport
 from unmask.bench.speed.kernels import KernelsReport
 from unmask.bench.speed.speed import SpeedReport
 from unmask.errors import InvalidRequest
 
-Report = SpeedReport | KernelsReport | AccuracyReport
+Report = SpeedReport | KernelsReport | AccuracyReport | TaskAccuracyReport
 
 OURS, OTHERS, LINE = "#0072B2", "#B8B8B8", "#333333"
 """Blue and gray also differ in lightness, so they can be told apart without color (Okabe & Ito 2008)."""
@@ -93,6 +93,8 @@ def title_of(report: Report) -> str:
             return f"Attention kernels: {report.pattern} pattern, position {report.position}, {sizes}"
         case AccuracyReport():
             return f"Accuracy of number formats: {report.measured.title}"
+        case TaskAccuracyReport():
+            return f"Accuracy of number formats in {report.task}: {report.measured.title}"
         case _:
             assert_never(report)
 
@@ -106,6 +108,8 @@ def panels_of(report: Report) -> list[Panel]:
             return _kernels(report)
         case AccuracyReport():
             return _accuracy(report)
+        case TaskAccuracyReport():
+            return _task_accuracy(report)
         case _:
             assert_never(report)
 
@@ -171,6 +175,21 @@ def _accuracy(report: AccuracyReport) -> list[Panel]:
         bars = [Bar(dtype, value, f"{value:.4f}", value, value) for dtype, value in scored]
         panels.append(Panel("STS-B test", "Spearman's rank correlation with people's scores", tuple(bars)))
     return panels
+
+
+def _task_accuracy(report: TaskAccuracyReport) -> list[Panel]:
+    title = f"{report.texts:,} texts of {report.source}"
+    scores = [
+        Bar(r.dtype, r.metric, f"{r.metric:.4f} ({r.change:+.4f})", r.metric, r.metric) for r in report.rows
+    ]
+    flips = [
+        Bar(r.dtype, r.flips / max(1, r.predictions), f"{r.flips:,} of {r.predictions:,}", 0, 0)
+        for r in report.rows[1:]
+    ]
+    return [
+        Panel(title, report.metric, tuple(scores)),
+        Panel(title, f"share of {report.counted} that are others than in float32", tuple(flips)),
+    ]
 
 
 def _draw_panel(panel: Panel, axis: Any) -> None:

@@ -8,9 +8,10 @@ from cyclopts import App, Parameter
 
 from unmask.cli.measure.options import (
     BENCH,
+    LABELED,
     SUBJECT,
     BenchOptions,
-    CountOption,
+    LabeledOptions,
     LengthsOption,
     RoundsOption,
     SecondsOption,
@@ -18,13 +19,14 @@ from unmask.cli.measure.options import (
     TextsOption,
     numbers,
 )
-from unmask.cli.options import listed
+from unmask.cli.options import AdapterOption, listed
 from unmask.cli.output import console, safe, table
+from unmask.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from unmask.bench.speed.accuracy import AccuracyReport
+    from unmask.bench.speed.accuracy import AccuracyReport, TaskAccuracyReport
     from unmask.bench.speed.kernels import KernelsReport
     from unmask.bench.speed.speed import SpeedReport
     from unmask.bench.timing import Spread
@@ -107,25 +109,95 @@ def kernels(
 def accuracy(
     *,
     subject: SubjectOptions = SUBJECT,
+    task: Annotated[
+        Literal["classification", "tagging", "answers", "scores"] | None,
+        Parameter(help="measure a head on labeled data instead of embeddings"),
+    ] = None,
     texts: TextsOption = None,
-    count: CountOption = 1000,
-    data: Annotated[Path | None, Parameter(help="a data folder that contains glue/STS-B")] = None,
+    count: Annotated[
+        int | None, Parameter(help="the first N texts; default: 1000, and all with --task")
+    ] = None,
+    data: Annotated[
+        Path | None,
+        Parameter(
+            help="a data folder that contains glue/STS-B; with --task a labeled file, or such a folder"
+        ),
+    ] = None,
+    columns: LabeledOptions = LABELED,
+    adapter: AdapterOption = None,
+    max_drop: Annotated[
+        float | None,
+        Parameter(help="fail if a dtype lowers the metric by more, in its unit; percent for answers"),
+    ] = None,
     options: BenchOptions = BENCH,
 ) -> None:
-    """Measure the accuracy cost of a dtype: its embeddings compared with those in float32."""
+    """Measure the accuracy cost of a dtype: embeddings, or a head on labeled data, compared with float32."""
+    if count is not None and count < 1:
+        raise InvalidRequest(f"--count is {count}; give at least 1")
+    _check_accuracy(task=task, texts=texts, data=data, columns=columns, adapter=adapter, max_drop=max_drop)
     with options.prepared(), subject.chosen(options.seed) as chosen:
-        from unmask.bench.speed.accuracy import measure_accuracy
-
-        report = options.measure(
-            "Embedding",
+        from unmask.bench.speed.accuracy import (
+            check_drop,
+            labeled_data,
             measure_accuracy,
-            chosen,
-            dtypes=options.dtype or ["bfloat16", "float16", "int8"],
-            texts=texts,
-            count=count,
-            data=data,
+            measure_task_accuracy,
         )
-    _finish(options, report, _accuracy)
+
+        dtypes = options.dtype or ["bfloat16", "float16", "int8"]
+        report: AccuracyReport | TaskAccuracyReport
+        if task is None:
+            report = options.measure(
+                "Embedding",
+                measure_accuracy,
+                chosen,
+                dtypes=dtypes,
+                texts=texts,
+                count=1000 if count is None else count,
+                data=data,
+            )
+            _finish(options, report, _accuracy)
+        else:
+            labeled = labeled_data(task, data or Path(), columns.keys)
+            report = options.measure(
+                "Predicting",
+                measure_task_accuracy,
+                chosen,
+                task,
+                labeled,
+                adapter=adapter,
+                dtypes=dtypes,
+                count=count,
+            )
+            _finish(options, report, _task_accuracy)
+    if max_drop is not None:
+        check_drop(report, max_drop)
+
+
+def _check_accuracy(
+    *,
+    task: str | None,
+    texts: Path | None,
+    data: Path | None,
+    columns: LabeledOptions,
+    adapter: str | None,
+    max_drop: float | None,
+) -> None:
+    """Refuse options that have no effect together, and a bound without a metric."""
+    if task is None:
+        named = {"adapter": adapter, **columns.keys}
+        if used := [name for name, value in named.items() if value is not None]:
+            option = used[0].replace("_", "-")
+            raise InvalidRequest(f"--{option} is given without --task; name the task too, or leave it out")
+    elif texts is not None:
+        raise InvalidRequest(f"--texts is given with --task {task}, which reads labeled texts; use --data")
+    elif data is None:
+        raise InvalidRequest(f"--task {task} needs labeled texts; name a file or a data folder with --data")
+    if max_drop is None:
+        return
+    if not 0 <= max_drop < float("inf"):
+        raise InvalidRequest(f"--max-drop is {max_drop:g}; give a number of at least 0")
+    if data is None:
+        raise InvalidRequest("--max-drop is given and no metric is measured; name labeled data with --data")
 
 
 def _finish(options: BenchOptions, report: Any, tabulate: Callable[[Any], "Table"]) -> None:
@@ -145,6 +217,8 @@ def show(report: Any, *tables: "Table", notes: tuple[str, ...] = ()) -> None:
         screen.print(safe(note))
     for shown in tables:
         screen.print(shown)
+    for line in getattr(report, "card", ()):
+        screen.print(safe(f"for a model card: {line}"))
     for left_out in report.left_out:
         work = f" on {left_out.work}" if left_out.work else ""
         screen.print(safe(f"left out: {left_out.name}{work}: {left_out.reason}"))
@@ -222,5 +296,27 @@ def _accuracy(report: "AccuracyReport") -> "Table":
             f"{agreement.cosine_min:.6f}",
             f"{agreement.largest_difference:.1e}",
             number_of(row.sts_b_spearman, ".4f"),
+        )
+    return grid
+
+
+def _task_accuracy(report: "TaskAccuracyReport") -> "Table":
+    right = (
+        report.metric,
+        "change",
+        "95 % interval",
+        f"{report.counted} that differ",
+        "largest logit difference",
+    )
+    grid = table(None, "dtype", *right, right=right)
+    for row in report.rows:
+        interval = row.change_interval
+        grid.add_row(
+            row.dtype,
+            f"{row.metric:.4f}",
+            f"{row.change:+.4f}",
+            f"{interval.low:+.4f} to {interval.high:+.4f}",
+            f"{row.flips:,} of {row.predictions:,}",
+            f"{row.largest_logit_difference:.1e}",
         )
     return grid

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from cyclopts import Parameter
 
+from unmask.cli.measure.options import LABELED, LabeledOptions, RenameOption, renamed
 from unmask.cli.options import JsonOption, ModelOption, OutputOptions, RunOptions, listed, set_threads
 from unmask.cli.output import console, print_json, progress, safe, table
 from unmask.cli.tasks.predict import OverlapOption
@@ -31,13 +32,6 @@ TrainDevice = Annotated[
     Literal["auto", "cpu", "cuda"], Parameter(name="--device", help="where to train and score")
 ]
 SeedsOption = Annotated[list[str] | None, listed("seeds; default: those of the protocol", "--seeds")]
-RenameOption = Annotated[
-    str | None,
-    Parameter(
-        name="--rename-labels",
-        help="what the model calls labels of the file: OLD=NEW, separated by commas",
-    ),
-]
 Scores = TypeVar("Scores")
 
 
@@ -252,33 +246,20 @@ def ner(
     """Precision, recall and F1 of entities, of each type and over all, as seqeval's default mode has them."""
     from unmask.evaluate.protocols.scores import entity_scores
 
-    keys = {"long_texts": "window", "rename_labels": _renamed(rename_labels)}
+    keys = {"long_texts": "window", "rename_labels": renamed(rename_labels)}
     options.evaluate(data, keys, entity_scores, _show_entities, adapter="names", protocol="ner", train=train)
 
 
 def classify(
     *,
     data: Annotated[Path, Parameter(help="a table with a text and its label per row")],
-    text: Annotated[str, Parameter(help="the column of the text")] = "text",
-    pair: Annotated[str | None, Parameter(help="the column of the second text of a pair")] = None,
-    label: Annotated[str, Parameter(help="the column of the label")] = "label",
-    columns: Annotated[
-        str | None, Parameter(help="names of the columns of a file without a header, separated by commas")
-    ] = None,
-    rename_labels: RenameOption = None,
+    columns: LabeledOptions = LABELED,
     options: ScoringOptions = SCORING,
 ) -> None:
     """Accuracy, macro F1, Matthews correlation of a classifier, with classes, confusions, calibration."""
     from unmask.evaluate.protocols.scores import classification_scores
 
-    keys = {
-        "text": text,
-        "pair": pair,
-        "label": label,
-        "columns": columns.split(",") if columns else None,
-        "long_texts": "window",
-        "rename_labels": _renamed(rename_labels),
-    }
+    keys = {**columns.keys, "long_texts": "window"}
     options.evaluate(data, keys, classification_scores, _show_classes)
 
 
@@ -294,16 +275,6 @@ def _seeds(seeds: list[str] | None) -> list[int] | None:
         raise InvalidRequest(
             f"--seeds is {','.join(seeds)!r}; give whole numbers separated by commas"
         ) from None
-
-
-def _renamed(option: str | None) -> dict[str, str] | None:
-    """The new name of each old one."""
-    if option is None:
-        return None
-    pairs = [pair.partition("=") for pair in option.split(",")]
-    if not all(old and sign and new for old, sign, new in pairs):
-        raise InvalidRequest(f"--rename-labels is {option!r}; write OLD=NEW, separated by commas")
-    return {old: new for old, _, new in pairs}
 
 
 def _show_report(report: "ProtocolReport") -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from cyclopts import Parameter
 
@@ -31,6 +31,13 @@ TextsOption = Annotated[
     Path | None, Parameter(help="a file with one text per line; default: synthetic texts")
 ]
 CountOption = Annotated[int, Parameter(help="number of texts")]
+RenameOption = Annotated[
+    str | None,
+    Parameter(
+        name="--rename-labels",
+        help="what the model calls labels of the file: OLD=NEW, separated by commas",
+    ),
+]
 RoundsOption = Annotated[int, Parameter(help="timed rounds, alternating between candidates")]
 SecondsOption = Annotated[float | None, Parameter(help="time budget; no new round starts after it")]
 
@@ -126,7 +133,40 @@ class BenchOptions(MeasureOptions):
             draw(report, self.picture)
 
 
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class LabeledOptions:
+    """The columns of a labeled file."""
+
+    text: Annotated[str | None, Parameter(name="--text", help="the column of the text; default: text")] = None
+    pair: Annotated[str | None, Parameter(name="--pair", help="the column of the second text of a pair")] = (
+        None
+    )
+    label: Annotated[
+        str | None, Parameter(name="--label", help="the column of the label; default: label")
+    ] = None
+    columns: Annotated[
+        str | None,
+        Parameter(
+            name="--columns", help="names of the columns of a file without a header, separated by commas"
+        ),
+    ] = None
+    rename_labels: RenameOption = None
+
+    @property
+    def keys(self) -> dict[str, Any]:
+        """As keys of a run file's ``[data]``; None where the user named no value."""
+        return {
+            "text": self.text,
+            "pair": self.pair,
+            "label": self.label,
+            "columns": self.columns.split(",") if self.columns else None,
+            "rename_labels": renamed(self.rename_labels),
+        }
+
+
 BENCH = BenchOptions()
+LABELED = LabeledOptions()
 MEASURE = MeasureOptions()
 SUBJECT = SubjectOptions()
 
@@ -139,3 +179,13 @@ def numbers(lengths: Sequence[str]) -> list[int]:
         raise InvalidRequest(
             f"--lengths is {','.join(lengths)!r}; give integers separated by commas, such as 512,2048"
         ) from None
+
+
+def renamed(option: str | None) -> dict[str, str] | None:
+    """The new name of each old one."""
+    if option is None:
+        return None
+    pairs = [pair.partition("=") for pair in option.split(",")]
+    if not all(old and sign and new for old, sign, new in pairs):
+        raise InvalidRequest(f"--rename-labels is {option!r}; write OLD=NEW, separated by commas")
+    return {old: new for old, _, new in pairs}

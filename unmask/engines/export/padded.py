@@ -181,7 +181,15 @@ class PaddedEncoder(nn.Module):
         if learned is not None and learned.left_out is not None:
             counted_BN = ids_BN != learned.left_out
             places = torch.where(counted_BN, counted_BN.long().cumsum(1) - 1, -1)
-        embedded_BND = x_BND = encoder.embedding.at(ids_BN, segments_BN, places)
+        scale_BN1 = None
+        dropout = encoder.spec.embedding.token_dropout
+        if dropout is not None:
+            kept_BN = ids_BN != dropout.mask_id
+            kept_B1, tokens_B1 = (
+                marks_BN.long().sum(1, keepdim=True) for marks_BN in (kept_BN & present_BN, present_BN)
+            )
+            scale_BN1 = encoder.embedding.word_scale(kept_BN, kept_B1, tokens_B1)
+        embedded_BND = x_BND = encoder.embedding.at(ids_BN, segments_BN, places, scale_BN1)
         table_PD = None if encoder.distances is None else encoder.distances()
         for layer, mixer in enumerate(self.mixers):
             block = encoder.block(layer)

@@ -180,7 +180,7 @@ def embed(layer: EmbeddingLayer, ids_T: Tensor, segments_T: Tensor, layout: Sequ
     positions = layer.positions
     if positions is None or learned is None or not learned.added or layout.sequence_count > 1:
         return layer(ids_T, segments_T, layout)  # type: ignore[no-any-return]
-    if layer.projection is not None or layout.expansion is not None:
+    if layer.projection is not None or layer.spec.token_dropout is not None or layout.expansion is not None:
         return layer(ids_T, segments_T, layout)  # type: ignore[no-any-return]
     if learned.left_out is not None and bool((ids_T == learned.left_out).any()):
         return layer(ids_T, segments_T, layout)  # type: ignore[no-any-return]
@@ -189,6 +189,8 @@ def embed(layer: EmbeddingLayer, ids_T: Tensor, segments_T: Tensor, layout: Sequ
         x_TD = x_TD.mul_(layer.spec.scale)
     if layer.segments is not None:
         x_TD = x_TD.add_(torch.embedding(layer.segments.weight, segments_T))
+    if layer.tasks is not None:
+        x_TD = x_TD.add_(layer.tasks.weight[0])
     x_TD = x_TD.add_(positions.weight[learned.offset : learned.offset + x_TD.shape[0]])
     normed_TD: Tensor = layer.norm(x_TD)
     return normed_TD

@@ -1,7 +1,7 @@
 """An encoder's layers for the native library: what it can compute, and weights handed over. Free of torch."""
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -16,10 +16,12 @@ from unmask.spec import (
     AttentionPattern,
     CausalAttention,
     Disentangled,
+    Embedding,
     EncoderSpec,
     ExpertFeedForward,
     FullAttention,
     GatedFeedForward,
+    Layer,
     LayerNorm,
     Norm,
     RelativePositionBias,
@@ -48,18 +50,30 @@ def unsupported_encoder(spec: EncoderSpec) -> str | None:
     """Why an encoder's layers run in torch, as the end of "... because"; None if they can run natively."""
     if spec.convolution is not None:
         return "the convolution after the first layer is computed by its own module"
-    for layer in spec.layers:
-        mixer = layer.mixer
-        if isinstance(layer.feedforward, ExpertFeedForward):
-            return "a mixture of experts is computed by its own module"
-        if not isinstance(mixer, SoftmaxAttention):
-            return "linear attention is computed by its own module"
-        pattern = mixer.pattern
-        window = pattern.window if isinstance(pattern, SlidingWindowGlobal) else pattern
-        if isinstance(window, SlidingWindow) and window.dilation > 1:
-            return "a dilated window is no range of keys"
-        if mixer.head_width > LARGEST_HEAD:
-            return f"heads have {mixer.head_width} features, more than {LARGEST_HEAD}"
+    reasons = (_unsupported_embedding(spec.embedding), *map(_unsupported_layer, spec.layers))
+    return next((reason for reason in reasons if reason is not None), None)
+
+
+def _unsupported_embedding(embedding: Embedding) -> str | None:
+    if embedding.token_dropout is not None:
+        return "word vectors are scaled by a text's share of mask tokens (token_dropout)"
+    if embedding.tasks and not embedding.segments:
+        return "task vectors are added to token types, and there are none"
+    return None
+
+
+def _unsupported_layer(layer: Layer) -> str | None:
+    mixer = layer.mixer
+    if isinstance(layer.feedforward, ExpertFeedForward):
+        return "a mixture of experts is computed by its own module"
+    if not isinstance(mixer, SoftmaxAttention):
+        return "linear attention is computed by its own module"
+    pattern = mixer.pattern
+    window = pattern.window if isinstance(pattern, SlidingWindowGlobal) else pattern
+    if isinstance(window, SlidingWindow) and window.dilation > 1:
+        return "a dilated window is no range of keys"
+    if mixer.head_width > LARGEST_HEAD:
+        return f"heads have {mixer.head_width} features, more than {LARGEST_HEAD}"
     return None
 
 
@@ -218,6 +232,9 @@ class NativeLayers:
             self._table(f"embedding.{name}.weight", half) if has else None
             for name, has in (("words", True), ("positions", added), ("segments", spec.segments > 0))
         )
+        if spec.tasks:  # every token has one token type and task 0
+            table_SD = self._weights["embedding.segments.weight"] + self._weights["embedding.tasks.weight"][0]
+            types = self._rows((table_SD,), half)
         projection = spec.projection
         return interface.Embedding(
             vocabulary=spec.vocabulary,
@@ -237,12 +254,16 @@ class NativeLayers:
         )
 
     def _table(self, name: str, half: bool) -> int:
+        weights = self._weights
+        if half and isinstance(weights, InParts):
+            return self._rows(weights.parts(name, ROWS_AT_ONCE), half)
+        return self._rows((weights[name],), half)
+
+    def _rows(self, parts: Iterable[Float32s], half: bool) -> int:
+        """A table from parts of its rows, which are one part unless ``half``."""
         if not half:
-            return _address(self._weights[name], self._alive)
-        if isinstance(self._weights, InParts):
-            parts = self._weights.parts(name, ROWS_AT_ONCE)
-        else:
-            parts = iter((self._weights[name],))
+            (table,) = parts
+            return _address(table, self._alive)
         return _address(np.concatenate([to_bfloat16(part) for part in parts]), self._alive, np.uint16)
 
     def _pack(self, number: int) -> None:

@@ -168,6 +168,9 @@ def _tensors(spec: EncoderSpec, tensors: Weights, limit: int) -> dict[str, Float
     """What the page reads, by the names of the ``state_dict``; of tables, the rows that texts can reach."""
     read = {name: tensor for name, tensor in tensors.items() if name.startswith(PARTS)}
     positions = spec.embedding.positions
+    if spec.embedding.tasks:  # every token has one token type and task 0
+        name = "embedding.segments.weight"
+        read[name] = read[name] + read.pop("embedding.tasks.weight")[0]
     if positions is not None:
         name = "embedding.positions.weight"
         table = read.pop(name)

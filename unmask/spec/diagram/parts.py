@@ -135,12 +135,16 @@ def encoder_parts(spec: EncoderSpec, output: CheckpointOutput | None = None) -> 
 
 def _summed(spec: EncoderSpec) -> Iterator[Part]:
     embedding = spec.embedding
-    yield Part("Token embedding", (f"{embedding.vocabulary:,} × {embedding.width:,}",), "embedding")
+    dropped = () if embedding.token_dropout is None else ("mask tokens are zero",)
+    size = f"{embedding.vocabulary:,} × {embedding.width:,}"
+    yield Part("Token embedding", (size, *dropped), "embedding")
     positions = embedding.positions
     if positions is not None and positions.added:
         yield Part("Learned positions", (f"{positions.rows:,} × {embedding.width:,}",), "embedding")
     if embedding.segments:
         yield Part("Token types", (f"{embedding.segments} × {embedding.width:,}",), "embedding")
+    if embedding.tasks:
+        yield Part("Task 0", (f"{embedding.tasks} × {embedding.width:,}",), "embedding")
 
 
 def _before(spec: EncoderSpec) -> Iterator[Part]:

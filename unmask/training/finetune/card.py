@@ -134,6 +134,10 @@ def _protocol(facts: CardFacts) -> list[str]:
         lines.append(f"class weights {rates}")
     if settings.r_drop:
         lines.append(f"R-Drop with factor {settings.r_drop:g}")
+    if (soft := settings.soft_labels) is not None:
+        lines.append(
+            f"soft labels of {soft.teacher} with weight {soft.weight:g} and temperature {soft.temperature:g}"
+        )
     if settings.sift is not None:
         lines.append(f"SiFT with weight {settings.sift.weight:g}")
     if (few := settings.few_shot) is not None:

@@ -27,7 +27,7 @@ from unmask.weights.read.checkpoint import fingerprint
 
 DATA = "texts or labels of the data files"
 BEGUN = "weights, config or tokenizer of the checkpoint that model.start_from names"
-TEACHER = "vectors of the teacher"
+TEACHER = "vectors or weights of the teacher"
 
 UNCHANGED = "the data and the first weights are those that it was trained on"
 """What is said of a finished run, which is refused if it is not so."""
@@ -39,8 +39,11 @@ Inputs = dict[str, str]
 def labeled_inputs(
     settings: FinetuneSettings, base: Path, train: Iterable[Labeled], dev: Iterable[Labeled]
 ) -> Inputs:
-    """The inputs of a run on labeled data: its records as they are read, and its first checkpoint."""
-    return {DATA: digest_of(chain(_plain(train), ["dev"], _plain(dev))), BEGUN: _begun(settings, base)}
+    """The inputs of a run on labeled data: its records as read, its first checkpoint, its teacher."""
+    inputs = {DATA: digest_of(chain(_plain(train), ["dev"], _plain(dev))), BEGUN: _begun(settings, base)}
+    if settings.soft_labels is not None:
+        inputs[TEACHER] = fingerprint(read_checkpoint(source(settings.soft_labels.teacher, base)), ())
+    return inputs
 
 
 def ranked_inputs(

@@ -30,7 +30,13 @@ from unmask.training.finetune.metrics import Metrics, OwnMetrics, check_metric
 from unmask.training.finetune.records import Labeled, ReadingNotes, in_both_orders, read_labeled
 from unmask.training.finetune.result import FinetuneResult, labeled_inputs, write_result
 from unmask.training.finetune.settings import FinetuneSettings, read_settings, settings_of_table
-from unmask.training.finetune.start import body_checkpoint, low_rank, task_checkpoint, task_encoder
+from unmask.training.finetune.start import (
+    body_checkpoint,
+    low_rank,
+    task_checkpoint,
+    task_encoder,
+    teacher_of,
+)
 from unmask.training.finetune.supervised import SupervisedRun, without_dev
 from unmask.training.finetune.sweep import SeedsResult, SweepResult, train_seeds, train_sweep
 from unmask.training.finetune.tasks import TASKS
@@ -314,6 +320,8 @@ class FinetuneRun(SupervisedRun):
             label_smoothing=settings.label_smoothing,
             r_drop=settings.r_drop,
             sift=settings.sift,
+            soft_labels=settings.soft_labels,
+            teacher=teacher_of(settings, self.base, self.checkpoint),
         )
 
     def _predicted(self) -> Predicted:

@@ -14,7 +14,7 @@ from unmask.text.memory import tables_in_memory
 from unmask.training.data.labeled import SamplingStrategy
 from unmask.training.finetune.grid import checked_grid
 from unmask.training.finetune.tasks import Task, tasks_with
-from unmask.training.objectives.specs import SiftSpec
+from unmask.training.objectives.specs import SiftSpec, SoftLabelsSpec
 from unmask.training.optim import OptimizerSpec, ScheduleSpec
 from unmask.training.retrieval.settings import RetrievalSettings
 from unmask.training.run.settings import (
@@ -252,6 +252,8 @@ class FinetuneSettings:
     """The factor of R-Drop's divergence between two passes with different dropout; 0 for one pass."""
     sift: SiftSpec | None = None
     """Virtual adversarial training on normalized embeddings; None for none."""
+    soft_labels: SoftLabelsSpec | None = None
+    """Learn what a larger model of the same task predicts, beside the labels; None for labels alone."""
     frozen: bool = False
     """Train the head alone; the encoder stays as it is."""
     adapter: AdapterSettings | None = None
@@ -360,7 +362,16 @@ class FinetuneSettings:
 
 
 HEADS_OWN = (
-    *("frozen", "[adapter]", "class_weights", "label_smoothing", "r_drop", "[sift]", "model.head_dropout"),
+    *(
+        "frozen",
+        "[adapter]",
+        "class_weights",
+        "label_smoothing",
+        "r_drop",
+        "[sift]",
+        "[soft_labels]",
+        "model.head_dropout",
+    ),
 )
 """Settings of a head that is trained together with its encoder."""
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,12 +12,12 @@ from unmask.encoder.heads import ClassificationHead
 from unmask.errors import InvalidRequest
 from unmask.families.labels import OWN, default_labels
 from unmask.families.native import NATIVE
-from unmask.spec import Classifier, PooledVector, PoolingMode, ProblemType, Reads
+from unmask.spec import Classifier, PooledVector, PoolingMode, ProblemType, Reads, role_of
 from unmask.training.finetune.settings import FinetuneSettings
 from unmask.training.finetune.tasks import TASKS
-from unmask.training.run.base_model import load_shared_tensors
+from unmask.training.run.base_model import load_shared_tensors, source
 from unmask.training.run.callbacks import Say
-from unmask.weights import Checkpoint
+from unmask.weights import Checkpoint, read_checkpoint
 from unmask.weights.build import build
 from unmask.weights.heads.classes import with_heads
 from unmask.weights.write.adapter_export import LowRank, add_low_rank
@@ -197,3 +198,38 @@ def _head(encoder: Encoder, role: str) -> _Predicts | None:
             default: ProblemType = "regression" if head.classes == 1 else "single_label_classification"
             return _Predicts(role, head.problem_type or default, head.classes, head.labels)
     return None
+
+
+def teacher_of(settings: FinetuneSettings, base: Path, student: Checkpoint) -> Encoder | None:
+    """The encoder whose predictions are learned, with its head; None without ``[soft_labels]``.
+
+    Raises:
+        InvalidRequest: it has no head of the task, another vocabulary, other labels, or reads shorter texts.
+        CheckpointError: it cannot be read.
+    """
+    if settings.soft_labels is None:
+        return None
+    name, role = settings.soft_labels.teacher, TASKS[settings.task].role
+    teacher = read_checkpoint(source(name, base))
+    theirs, ours = (
+        next((head for head in checkpoint.spec.heads if role_of(head) == role), None)
+        for checkpoint in (teacher, student)
+    )
+    assert isinstance(ours, Classifier)
+    vocabularies = [checkpoint.tokenizer.engine.get_vocab() for checkpoint in (teacher, student)]
+    longest = settings.data.max_tokens or student.max_tokens
+    reason = None
+    if not isinstance(theirs, Classifier):
+        reason = f"has no {role} head; fine-tune it for the task first"
+    elif vocabularies[0] != vocabularies[1]:
+        reason = "has another vocabulary than the model; take a teacher with the same tokenizer"
+    elif theirs.classes != ours.classes or (theirs.labels and ours.labels and theirs.labels != ours.labels):
+        listed = [", ".join(head.labels or (f"{head.classes} classes",)) for head in (theirs, ours)]
+        reason = (
+            f"predicts {listed[0]}, and the run {listed[1]}; name its labels in that order in data.labels"
+        )
+    elif teacher.max_tokens is not None and (longest is None or longest > teacher.max_tokens):
+        reason = f"reads {teacher.max_tokens} tokens; set data.max_tokens to that"
+    if reason is not None:
+        raise InvalidRequest(f"soft_labels.teacher is {name}, which {reason}")
+    return build(teacher)

@@ -60,13 +60,15 @@ def init_from_teacher(
             )
         tensors[name] = teacher_state[source].to(tensor)
     if its.embedding.segments and not mine.embedding.segments:
-        _fold_segment(tensors, teacher_state["embedding.segments.weight"], mine)
+        _fold_first(tensors, teacher_state["embedding.segments.weight"], mine)
+    if its.embedding.tasks and not mine.embedding.tasks:
+        _fold_first(tensors, teacher_state["embedding.tasks.weight"], mine)
     student.load_state_dict(tensors, strict=False)
     return tuple(name for name in student_state if name not in tensors)
 
 
-def _fold_segment(tensors: dict[str, Tensor], segments: Tensor, student: EncoderSpec) -> None:
-    """Add token type 0 to every position.
+def _fold_first(tensors: dict[str, Tensor], table: Tensor, student: EncoderSpec) -> None:
+    """Add token type 0, or task 0, to every position.
 
     Raises:
         InvalidRequest: the student adds no positions.
@@ -74,11 +76,11 @@ def _fold_segment(tensors: dict[str, Tensor], segments: Tensor, student: Encoder
     positions = student.embedding.positions
     if positions is None or not positions.added:
         raise InvalidRequest(
-            "the teacher adds token types and the student has neither token types nor positions; "
-            "give its spec token types"
+            "the teacher adds token types or tasks and the student has neither these nor positions; "
+            "give its spec the teacher's token types and tasks"
         )
     name = "embedding.positions.weight"
-    tensors[name] = tensors[name] + segments[0].to(tensors[name])
+    tensors[name] = tensors[name] + table[0].to(tensors[name])
 
 
 def _check(student: EncoderSpec, teacher: EncoderSpec, layers: Sequence[int]) -> None:

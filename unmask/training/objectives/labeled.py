@@ -34,7 +34,7 @@ from unmask.training.objectives.consistency import (
     r_drop_divergence,
 )
 from unmask.training.objectives.interface import Example, LossOutput, Objective
-from unmask.training.objectives.specs import SiftSpec
+from unmask.training.objectives.specs import SiftSpec, SoftLabelsSpec
 
 DIVERGENCES: Mapping[ProblemType, Divergence] = {
     "single_label_classification": class_divergence,
@@ -226,6 +226,8 @@ class LabeledObjective(Objective[LabeledSequence, LabeledExample]):
         r_drop: the factor of R-Drop's divergence between two passes, of which the loss is the mean; 0 for one
             pass. Its figure is ``r_drop``.
         sift: virtual adversarial training, with the figure ``sift``; None for none.
+        soft_labels: how much a teacher's predictions count, with the figure ``teacher``; None for not at all.
+        teacher: the teacher, an encoder with a head of the same role and classes. It is not trained.
     """
 
     class_weights: Tensor | None
@@ -240,6 +242,8 @@ class LabeledObjective(Objective[LabeledSequence, LabeledExample]):
         label_smoothing: float = 0.0,
         r_drop: float = 0.0,
         sift: SiftSpec | None = None,
+        soft_labels: SoftLabelsSpec | None = None,
+        teacher: Encoder | None = None,
     ) -> None:
         super().__init__()
         heads = {head.role: head for head in encoder.spec.heads if isinstance(head, Classifier)}
@@ -262,6 +266,9 @@ class LabeledObjective(Objective[LabeledSequence, LabeledExample]):
                 f"r_drop is {r_drop:g} and all dropouts of the model are 0, so two passes are the same; set "
                 "one in model.config, such as hidden_dropout_prob, or model.head_dropout, or leave r_drop out"
             )
+        self.soft_labels = soft_labels
+        # In a tuple, so that it is not a part of what is trained and stored.
+        self._teacher = None if teacher is None else (teacher.eval().requires_grad_(False),)
         self.r_drop = r_drop
         self.sift = None if sift is None else Sift(encoder, sift)
         # SiFT has a perturbed pass whose gradient stops at the perturbation, and one with all gradients.
@@ -303,6 +310,12 @@ class LabeledObjective(Objective[LabeledSequence, LabeledExample]):
             total = loss = (loss + self._loss(again, example)[0]) / 2
             figures["r_drop"] = r_drop_divergence(logits, again, divergence)
             total = total + self.r_drop * figures["r_drop"]
+        if self.training and self.soft_labels is not None:
+            soft = self.soft_labels
+            figures["teacher"] = soft.temperature**2 * divergence(
+                self._taught(example, logits) / soft.temperature, logits / soft.temperature
+            )
+            total = (1 - soft.weight) * total + soft.weight * figures["teacher"]
         if self.training and self.sift is not None:
             figures["sift"] = self.sift.divergence(logits, partial(self._logits, example), divergence)
             total = total + self.sift.spec.weight * figures["sift"]
@@ -312,10 +325,18 @@ class LabeledObjective(Objective[LabeledSequence, LabeledExample]):
             {f"{self.term}/{name}": value.detach() for name, value in figures.items()},
         )
 
-    def _logits(self, example: LabeledExample) -> Tensor:
-        x_TD = self.encoder.encode(example.batch)
-        logits = self.encoder.logits(self.role, x_TD, example.batch.layout)
+    def _logits(self, example: LabeledExample, encoder: Encoder | None = None) -> Tensor:
+        encoder = self.encoder if encoder is None else encoder
+        x_TD = encoder.encode(example.batch)
+        logits = encoder.logits(self.role, x_TD, example.batch.layout)
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+    @torch.no_grad()
+    def _taught(self, example: LabeledExample, logits: Tensor) -> Tensor:
+        """The teacher's logits."""
+        assert self._teacher is not None
+        (teacher,) = self._teacher
+        return self._logits(example, teacher.to(logits.device)).to(logits.dtype)
 
     def _loss(self, logits: Tensor, example: LabeledExample) -> tuple[Tensor, Tensor | None]:
         return self.loss.of(logits, example, self.class_weights)

@@ -34,6 +34,30 @@ class SiftSpec:
                 raise InvalidRequest(f"{name} is {value:g}; it must be above 0 and finite")
 
 
+@dataclass(frozen=True)
+class SoftLabelsSpec:
+    """What another classifier predicts as a second target (Hinton, Vinyals & Dean 2015).
+
+    Raises:
+        InvalidRequest: a number is out of range.
+    """
+
+    teacher: str
+    """A checkpoint of the task, with the same tokenizer and labels: a folder (relative to the run file), or a
+    hub id."""
+    weight: float = 0.5
+    """The share of the teacher in the loss; the labels have the rest. With 1, labels are not learned."""
+    temperature: float = 2.0
+    """Logits of both are divided by it, so that what the teacher finds unlikely counts too; the divergence is
+    multiplied by its square, so that gradients keep their size."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.weight <= 1:
+            raise InvalidRequest(f"weight is {self.weight:g}; it must be above 0 and at most 1")
+        if not 0 < self.temperature < math.inf:
+            raise InvalidRequest(f"temperature is {self.temperature:g}; it must be above 0 and finite")
+
+
 Related = Literal["queries", "keys", "values"]
 
 LayerPairs = tuple[tuple[int, int], ...]

@@ -247,7 +247,7 @@ def parts_of(spec: EncoderSpec, family: Family) -> dict[str, Part]:
     shapes = tensor_shapes(spec)
     names = [name for name, shape in shapes.items() if len(shape) == 2 and not name.startswith("embedding.")]
     parts = {}
-    for move in moves(family.module_map, names, partial(family.layer_name, spec)):
+    for move in moves(family.module_map_of(spec), names, partial(family.layer_name, spec)):
         outputs, inputs = shapes[move.ours]
         first = 0
         for theirs, rows in zip(move.theirs, move.rows_of(outputs, spec), strict=True):

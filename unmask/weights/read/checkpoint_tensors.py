@@ -37,7 +37,8 @@ def report_tensors(checkpoint: Checkpoint) -> TensorReport:
     """
     family, shapes = checkpoint.family, tensor_shapes(checkpoint.spec)
     layer_name = partial(family.layer_name, checkpoint.spec)
-    report = match_tensors(family.tensor_map, family.prefixes, shapes, checkpoint.tensors, layer_name)
+    rules = family.tensor_map_of(checkpoint.spec)
+    report = match_tensors(rules, family.prefixes, shapes, checkpoint.tensors, layer_name)
     for ours, sources in report.sources.items():
         first, *rest = shapes[ours]
         concat = report.concats.get(ours)

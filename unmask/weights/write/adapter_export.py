@@ -76,7 +76,7 @@ def _targets(encoder: Encoder, family: Family, kind: TargetModules) -> dict[str,
     names = [
         f"layers.{layer}.{name}.weight" for layer in range(len(encoder.layers)) for name in _TARGETS[kind]
     ]
-    tensor_moves = moves(family.module_map, names, partial(family.layer_name, encoder.spec))
+    tensor_moves = moves(family.module_map_of(encoder.spec), names, partial(family.layer_name, encoder.spec))
     return {move.ours.removesuffix(".weight"): move for move in tensor_moves}
 
 
@@ -107,7 +107,7 @@ def _head_moves(encoder: Encoder, family: Family, role: ClassifierRole) -> list[
     assert isinstance(head, Classifier)
     parts = (f"heads.{role}.", *(["pooler."] if head.reads == "pooler" else []))
     names = [name for name in encoder.state_dict() if name.startswith(parts)]
-    return moves(family.tensor_map, names, partial(family.layer_name, encoder.spec))
+    return moves(family.tensor_map_of(encoder.spec), names, partial(family.layer_name, encoder.spec))
 
 
 def write_adapter(

@@ -112,6 +112,7 @@ def new_checkpoint(
     tokenizer = Tokenizer.from_files(tokenizer_files, settings.get_optional("model_type", str))
     spec = _with_padding(spec, tokenizer)
     _check_vocabulary(spec, tokenizer)
+    _check_mask(spec, tokenizer)
     check_written(family, spec, settings.values)
     longest = spec.max_tokens or spec.trained_tokens
     files = files_with_length(tokenizer.files, spec, longest)
@@ -195,7 +196,12 @@ def with_tokenizer(config: Mapping[str, Any], tokenizer: Tokenizer, *, multiple:
     family = family_of(config)
     spec = family.read(JsonSettings("the config", config), "published")
     size = -(-tokenizer.vocabulary_size // multiple) * multiple
-    embedding = replace(spec.embedding, vocabulary=size, padding_id=_padding_id(tokenizer))
+    dropout, mask_id = spec.embedding.token_dropout, tokenizer.mask_id
+    if dropout is not None:
+        dropout = None if mask_id is None else replace(dropout, mask_id=mask_id)
+    embedding = replace(
+        spec.embedding, vocabulary=size, padding_id=_padding_id(tokenizer), token_dropout=dropout
+    )
     before, after = family.write(spec), family.write(replace(spec, embedding=embedding))
     return {**config, **{key: value for key, value in after.items() if value != before[key]}}
 
@@ -215,6 +221,16 @@ def _with_padding(spec: EncoderSpec, tokenizer: Tokenizer) -> EncoderSpec:
             f"set pad_token_id to {padding_id}"
         )
     return spec
+
+
+def _check_mask(spec: EncoderSpec, tokenizer: Tokenizer) -> None:
+    dropout, mask_id = spec.embedding.token_dropout, tokenizer.mask_id
+    if dropout is not None and dropout.mask_id != mask_id:
+        known = "has no mask token" if mask_id is None else f"masks with {mask_id}"
+        way = "token_dropout to false" if mask_id is None else f"mask_token_id to {mask_id}"
+        raise InvalidRequest(
+            f"the config drops the token {dropout.mask_id} and the tokenizer {known}; set {way}"
+        )
 
 
 def _check_vocabulary(spec: EncoderSpec, tokenizer: Tokenizer) -> None:

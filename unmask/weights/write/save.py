@@ -58,7 +58,7 @@ def their_tensors(encoder: Encoder, family: Family) -> dict[str, Tensor]:
     """The encoder's tensors under the family's names, with concatenated ones split."""
     state = {name: tensor for name, tensor in merged_state(encoder).items() if not name.startswith(OUTPUT)}
     tensors: dict[str, Tensor] = {}
-    for move in moves(family.tensor_map, state, partial(family.layer_name, encoder.spec)):
+    for move in moves(family.tensor_map_of(encoder.spec), state, partial(family.layer_name, encoder.spec)):
         whole = in_their_order(state[move.ours], move.reorder, encoder.spec)
         parts = torch.split(whole, list(move.rows_of(len(whole), encoder.spec)))
         # Their classes store the encoder under the model's name, next to the heads.

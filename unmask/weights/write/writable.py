@@ -37,7 +37,7 @@ def check_written(family: Family, spec: EncoderSpec, config: Mapping[str, Any]) 
         raise InvalidRequest(f"an encoder of these sizes cannot be built: {error}") from None
     shapes: dict[str, tuple[int, ...]] = {}
     try:
-        tensor_moves = moves(family.tensor_map, state, partial(family.layer_name, spec))
+        tensor_moves = moves(family.tensor_map_of(spec), state, partial(family.layer_name, spec))
     except TensorMismatch as error:
         raise InvalidRequest(
             f"an encoder of the family {family.name} cannot be saved with these heads: {error}"
