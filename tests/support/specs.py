@@ -143,11 +143,11 @@ EXPERTS = EncoderSpec(
         for network in (
             PlainFeedForward(24, "gelu"),
             ExpertFeedForward(24, "gelu", experts=5, chosen=2),
-            ExpertFeedForward(10, "silu", experts=3, chosen=3, normalize=True, bias=False),
+            ExpertFeedForward(10, "silu", experts=3, chosen=2, normalize=True, bias=False),
         )
     ),
 )
-"""One plain network, one of experts of which two are chosen, and one of which all are, without a bias."""
+"""One plain network, one of experts, and one of experts whose shares add up to 1, without a bias."""
 
 SPECS |= {"linear": LINEAR, "performer": PERFORMER, "experts": EXPERTS}
 
