@@ -21,7 +21,7 @@ from unmask.families.common import (
     kinds_and_radius,
     read_kinds,
 )
-from unmask.families.family import Family, Release
+from unmask.families.family import SEARCH_LANGUAGES, Family, Release
 from unmask.families.rope import read_rope_by_kind, write_rope_by_kind
 from unmask.spec import (
     Activation,
@@ -212,6 +212,7 @@ PUBLISHED = (
             "max_position_embeddings": 2048,
         },
         "Vera et al. 2025",
+        use=SEARCH_LANGUAGES,
     ),
 )
 

@@ -172,7 +172,13 @@ JINABERT_CODE = replace(
     encoder_rows=CODE_ROWS,
     spec=code_spec,
     parts=lambda info: info.encoder,
-    releases=(Release("jinaai/jina-embeddings-v2-base-code", {"_name_or_path": CODE, "vocab_size": 61_056}),),
+    releases=(
+        Release(
+            "jinaai/jina-embeddings-v2-base-code",
+            {"_name_or_path": CODE, "vocab_size": 61_056},
+            use="search in code",
+        ),
+    ),
     roles=(),
     distinguishing_text=CODE,
 )

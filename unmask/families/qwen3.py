@@ -12,7 +12,7 @@ from typing import Any
 
 from unmask.base.json_settings import JsonSettings
 from unmask.families import eurobert
-from unmask.families.family import CLASSES, CheckpointInfo, Family, Release
+from unmask.families.family import CLASSES, SEARCH_LANGUAGES, CheckpointInfo, Family, Release
 from unmask.families.heads import HeadLayout, tying
 from unmask.spec import (
     CausalAttention,
@@ -143,6 +143,7 @@ PUBLISHED = (
             "vocab_size": 151_669,
         },
         "Zhang et al. 2025",
+        use=SEARCH_LANGUAGES,
     ),
 )
 
