@@ -87,6 +87,9 @@ def read_rope_by_kind(
 ) -> dict[Kind, Rotary]:
     """Rotary positions by kind of layer, from ``rope_parameters``, an object with an object for each.
 
+    `transformers` 5.23 takes ``truncate`` of YaRN from the outer object there, so it finds none; here the
+    object of the kind says it.
+
     Args:
         config: config.json.
         old: the theta of each kind where the object has none.
