@@ -118,7 +118,7 @@ PUBLISHED = (
     Release(
         "NovaSearch/stella_en_400M_v5",
         {**LARGE, **_ENGLISH, "rope_scaling": {"type": "ntk", "factor": 2.0}},
-        "Zhang et al. 2024b",
+        "Zhang, Li, Zeng & Wang 2024",
         "MIT",
         roles=(),
         use=SEARCH,

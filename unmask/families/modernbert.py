@@ -337,7 +337,7 @@ def _trained(name: str, paper: str, use: str, config: Mapping[str, Any] = Mappin
     return Release(name, config, paper, roles=(), use=use)
 
 
-_MGTE, _LIGHTON, _AWASTHY = "Zhang et al. 2024", "Sourty et al. 2026", "Awasthy et al. 2026"
+_MGTE, _LIGHTON, _AWASTHY = "Zhang et al. 2024", "Sourty et al. 2026", "Awasthy et al. 2025"
 
 PUBLISHED = (
     Release("answerdotai/ModernBERT-base"),
