@@ -11,7 +11,7 @@ import transformers
 
 import unmask
 from tests.support.tiny import VOCABULARY
-from unmask.errors import InvalidRequest, TensorMismatch, UnknownArchitecture, UnmaskError
+from unmask.errors import CorruptCheckpoint, InvalidRequest, TensorMismatch, UnknownArchitecture, UnmaskError
 from unmask.families import FAMILIES, family_of, find_architecture, published_config
 from unmask.spec import role_of
 from unmask.spec.config_keys import KeyGroup
@@ -191,8 +191,8 @@ def test_a_padding_id_outside_the_vocabulary_is_refused():
         (BERT | {"vocab_size": SIZE - 1}, InvalidRequest, f"vocab_size to at least {SIZE}"),
         (BERT | {"num_attention_heads": 5}, UnknownArchitecture, "5 heads"),
         (MODERN | {"mlp_dropout": 0.1}, UnknownArchitecture, "mlp_dropout"),
-        (MODERN | {"hidden_size": 15}, InvalidRequest, "5 of 5 features"),
-        (DEBERTA | {"conv_kernel_size": 3, "conv_groups": 5}, InvalidRequest, "5 groups"),
+        (MODERN | {"hidden_size": 15}, CorruptCheckpoint, "5 of 5 features"),
+        (DEBERTA | {"conv_kernel_size": 3, "conv_groups": 5}, CorruptCheckpoint, "5 groups"),
     ],
 )
 def test_a_config_that_cannot_be_trained_is_refused(config, error, says):

@@ -106,6 +106,7 @@ def new_checkpoint(
 
     Raises:
         UnknownArchitecture: there is no such family or class, or a key is unknown.
+        CorruptCheckpoint: a value is outside its range.
         InvalidRequest: config and tokenizer do not belong together, or the encoder cannot be built.
     """
     settings, family, spec = _read(config)
@@ -136,7 +137,7 @@ def check_config(config: Mapping[str, Any]) -> EncoderSpec:
     """The encoder that a config.json describes, checked without a tokenizer.
 
     Raises:
-        UnknownArchitecture: see `new_checkpoint`.
+        UnknownArchitecture, CorruptCheckpoint: see `new_checkpoint`.
         InvalidRequest: the encoder cannot be built or saved.
     """
     settings, family, spec = _read(config)
