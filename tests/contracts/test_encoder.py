@@ -63,7 +63,9 @@ def test_gradients_reach_every_parameter(name):
 
 
 def turned(x_THK, positions_T, rotary):
-    return apply_rotary(x_THK, RotaryTable.of(positions_T, rotary, x_THK.shape[-1], x_THK.dtype), rotary)
+    return apply_rotary(
+        x_THK, RotaryTable.of(positions_T.numpy(), rotary, x_THK.shape[-1], x_THK.dtype), rotary
+    )
 
 
 def test_rotary_scores_depend_on_distance_alone():

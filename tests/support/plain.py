@@ -28,6 +28,8 @@ from unmask.spec import (
 
 ACTIVATIONS = {
     "gelu": lambda x: 0.5 * x * (1 + erf(x / math.sqrt(2))),
+    "gelu_tanh": lambda x: 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+    "relu": lambda x: np.maximum(x, 0),
     "silu": lambda x: x / (1 + np.exp(-x)),
 }
 
@@ -38,7 +40,7 @@ def encode(spec: EncoderSpec, weights: dict[str, np.ndarray], ids, segments, mar
     ``marks`` says which tokens are global.
     """
     embedding = spec.embedding
-    x = weights["embedding.words.weight"][ids]
+    x = embedding.scale * weights["embedding.words.weight"][ids]
     if embedding.token_dropout:
         masked = np.array(ids) == embedding.token_dropout.mask_id
         x = np.where(
@@ -64,15 +66,7 @@ def encode(spec: EncoderSpec, weights: dict[str, np.ndarray], ids, segments, mar
         x = linear(x, weights, "embedding.projection")
     states = [x]
     for layer, group in zip(spec.layers, spec.sharing or range(len(spec.layers)), strict=True):
-        at = f"layers.{group}."
-        if layer.norm_first:
-            inner = norm(x, layer.norm, weights, at + "attention_norm") if layer.attention_norm else x
-            x = x + attention(inner, layer.mixer, weights, at, marks)
-            x = x + feedforward(norm(x, layer.norm, weights, at + "feedforward_norm"), layer, weights, at)
-        else:
-            mixed = attention(x, layer.mixer, weights, at, marks)
-            x = norm(x + mixed, layer.norm, weights, at + "attention_norm")
-            x = norm(x + feedforward(x, layer, weights, at), layer.norm, weights, at + "feedforward_norm")
+        x = after_layer(x, layer, weights, f"layers.{group}.", marks)
         if spec.convolution and len(states) == 1:
             added = convolution(states[0], spec, weights)
             x = norm(x + added, spec.convolution.norm, weights, "convolution.norm")
@@ -82,15 +76,36 @@ def encode(spec: EncoderSpec, weights: dict[str, np.ndarray], ids, segments, mar
     return states
 
 
+def after_layer(x, layer: Layer, weights, at, marks):
+    def normed(y, name):
+        return norm(y, layer.norm, weights, f"{at}{name}_norm")
+
+    if layer.norm_first:
+        added = attention(
+            normed(x, "attention") if layer.attention_norm else x, layer.mixer, weights, at, marks
+        )
+        x = x + (normed(added, "attention_output") if layer.output_norms else added)
+        added = feedforward(normed(x, "feedforward"), layer, weights, at)
+        return x + (normed(added, "feedforward_output") if layer.output_norms else added)
+    mixed = attention(x, layer.mixer, weights, at, marks)
+    if layer.attention_sum_norm:
+        mixed = normed(x + mixed, "attention_output")
+    x = normed(x + mixed, "attention")
+    return normed(x + feedforward(x, layer, weights, at), "feedforward")
+
+
 def linear(x, weights, name):
     return x @ weights[name + ".weight"].T + weights.get(name + ".bias", 0.0)
 
 
 def norm(x, kind, weights, name):
+    if kind is None:
+        return x
+    scale = weights[name + ".weight"] + (1 if getattr(kind, "one_plus", False) else 0)
     if isinstance(kind, LayerNorm):
         x = x - x.mean(-1, keepdims=True)
     x = x / np.sqrt((x * x).mean(-1, keepdims=True) + kind.eps)
-    return x * weights[name + ".weight"] + weights.get(name + ".bias", 0.0)
+    return x * scale + weights.get(name + ".bias", 0.0)
 
 
 def feedforward(x, layer: Layer, weights, at):
@@ -133,7 +148,7 @@ def attention(x, mixer: SoftmaxAttention | LinearAttention, weights, at, marks):
     for head in range(heads):
         q, k, v = heard[head]
         if isinstance(mixer.position, Rotary):
-            q, k = rotate(q, mixer.position.theta), rotate(k, mixer.position.theta)
+            q, k = rotate(q, mixer.position), rotate(k, mixer.position)
         for i in range(length):
             logits = np.array([score(q[i], k[j], i, j, head, mixer, weights) for j in range(length)])
             if isinstance(mixer.position, Disentangled):
@@ -155,7 +170,14 @@ def projected(x, mixer: SoftmaxAttention, weights, at, head: int):
     whole, width = linear(x, weights, at + "attention.qkv"), mixer.head_width
     shared = mixer.key_value_heads or mixer.heads
     own = head * shared // mixer.heads
+    normed = mixer.query_key_norm
     found = []
+    if normed is not None and normed.over == "all":
+        ends = np.cumsum([0, mixer.heads * width, shared * width])
+        for name, first, end in zip(("query", "key"), ends, ends[1:], strict=False):
+            whole[:, first:end] = norm(
+                whole[:, first:end], normed.norm, weights, f"{at}attention.{name}_norm"
+            )
     for name, before, number in (
         ("query", 0, head),
         ("key", mixer.heads, own),
@@ -163,7 +185,10 @@ def projected(x, mixer: SoftmaxAttention, weights, at, head: int):
     ):
         part = whole[:, (before + number) * width :][:, :width]
         bias = weights.get(at + f"attention.{name}_bias")
-        found.append(part if bias is None else part + bias[number * width :][:width])
+        part = part if bias is None else part + bias[number * width :][:width]
+        if normed is not None and normed.over == "head" and name != "value":
+            part = norm(part, normed.norm, weights, f"{at}attention.{name}_norm")
+        found.append(part)
     return found
 
 
@@ -282,7 +307,8 @@ def score(q, k, i, j, head, mixer: SoftmaxAttention, weights) -> float:
     bias = -press_slopes(mixer.heads)[head] * abs(i - j) if isinstance(mixer.position, Alibi) else 0.0
     if isinstance(mixer.position, RelativePositionBias):
         bias = weights["distances.table.weight"][bucket(i - j, mixer.position), head]
-    return float(q @ k / math.sqrt(len(q)) + bias)
+    factor = 1 / math.sqrt(len(q)) if mixer.score_scale is None else mixer.score_scale
+    return float(q @ k * factor + bias)
 
 
 def bucket(behind: int, position: RelativePositionBias) -> int:
@@ -304,9 +330,42 @@ def press_slopes(heads: int) -> list[float]:
     return press_slopes(nearest) + press_slopes(2 * nearest)[0::2][: heads - nearest]
 
 
-def rotate(x, theta):
+def rotate(x, position: Rotary):
     """Pairs of features as complex numbers, turned by position times frequency."""
+    width = position.width or x.shape[-1]
+    turned = x[:, :width]
+    if position.interleaved:
+        turned = np.concatenate([turned[:, ::2], turned[:, 1::2]], axis=-1)
+    turned = turned_halves(turned, position)
+    if position.interleaved:
+        turned = np.stack(np.split(turned, 2, axis=-1), axis=-1).reshape(len(x), width)
+    return np.concatenate([turned, x[:, width:]], axis=-1)
+
+
+def turned_halves(x, position: Rotary):
     half = x.shape[-1] // 2
-    frequency = theta ** (-np.arange(half) / half)
-    turned = (x[:, :half] + 1j * x[:, half:]) * np.exp(1j * np.arange(len(x))[:, None] * frequency)
+    frequency = position.theta ** (-np.arange(half) / half)
+    length = 1.0
+    if position.yarn is not None:
+        frequency, length = stretched(frequency, position)
+    turned = (x[:, :half] + 1j * x[:, half:]) * np.exp(1j * np.arange(len(x))[:, None] * frequency) * length
     return np.concatenate([turned.real, turned.imag], axis=-1)
+
+
+def stretched(frequency, position: Rotary):
+    """Peng et al. 2024: by how often each pair turns within the trained length, not by its number."""
+    yarn, half = position.yarn, len(frequency)
+
+    def pair_that_turns(times):  # the solution of trained * theta ** (-pair / half) = 2 pi times
+        return half * math.log(yarn.trained_tokens / (2 * math.pi * times)) / math.log(position.theta)
+
+    first, last = pair_that_turns(yarn.fast), pair_that_turns(yarn.slow)
+    if yarn.whole_pairs:
+        first, last = math.floor(first), math.ceil(last)
+    first, last = max(first, 0), min(last, 2 * half - 1)
+    mixed = []
+    for pair, of_pair in enumerate(frequency):
+        share = min(max((pair - first) / (last - first), 0), 1)
+        mixed.append((1 - share) * of_pair + share * of_pair / yarn.factor)
+    length = 0.1 * math.log(yarn.factor) + 1 if yarn.stretch is None else yarn.stretch
+    return np.array(mixed), length
