@@ -99,8 +99,9 @@ def parts(info: CheckpointInfo) -> EncoderSpec:
     return info.encoder
 
 
-def _masked(info: CheckpointInfo, inner: int) -> MaskedLM:
-    transform = DoubleTransform(inner, info.encoder.width, "gelu_tanh", bias=False)
+def _masked(info: CheckpointInfo, width: int) -> MaskedLM:
+    (inner, *_) = info.shapes.get("head.linear1.weight", (info.config.get("prediction_head_size", 768),))
+    transform = DoubleTransform(inner, width, "gelu_tanh", bias=False)
     return MaskedLM(transform, info.config.get("tie_word_embeddings", False), bias=False)
 
 
@@ -124,7 +125,7 @@ def _write_classifier(head: Classifier) -> Mapping[str, Any]:
 
 HEADS = (
     HeadLayout(
-        "head.linear1.weight",
+        "head.linear2.weight",
         ("masked",),
         _masked,
         (

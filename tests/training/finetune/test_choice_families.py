@@ -21,7 +21,7 @@ from unmask.weights.write.save import save
 
 WITHOUT = (
     *("deberta", "mosaicbert", "nomicbert", "gte", "neobert", "eurobert", "esm", "t5"),
-    *("qwen3", "gemma3", "ultrabert"),
+    *("qwen3", "gemma3", "ultrabert", "jina_v3", "nomic_experts"),
 )
 WITH = [name for name in NAMES if name not in (*WITHOUT, "unmask")]
 

@@ -122,6 +122,7 @@ def _head_shapes(
     labels = config.values.get("id2label")
     sizes = {
         "transform.dense": base.embedding.width if predicts else base.width,
+        **({"transform.outer": base.width} if predicts else {}),
         "decoder": base.embedding.vocabulary,
         "out": ROLES[role].classes or (len(labels) if isinstance(labels, dict) else 2),
     }
