@@ -140,8 +140,8 @@ def test_tabs_are_grouped_and_the_chosen_one_is_in_sight_on_a_phone(browser, fak
         ]  # fmt: skip
         page.set_viewport_size({"width": 390, "height": 844})
         page.keyboard.press("l")
-        tab, row = page.locator("#tab-wall"), page.get_by_role("tablist", name="Measure")
-        page.wait_for_selector('#tab-wall[aria-selected="true"]')
+        tab, row = page.locator("#tab-roofline"), page.get_by_role("tablist", name="Measure")
+        page.wait_for_selector('#tab-roofline[aria-selected="true"]')
 
         def in_sight():
             box, room = tab.bounding_box(), row.bounding_box()

@@ -14,7 +14,7 @@ from unmask.errors import UnmaskError
 from unmask.explorer.export import views as export
 from unmask.explorer.routes import ROUTES
 from unmask.explorer.routes.route import AppContext
-from unmask.explorer.sessions.background import Analyses, Corpora, LengthScaling
+from unmask.explorer.sessions.background import Analyses, Corpora
 from unmask.explorer.sessions.loading import PageLoader
 from unmask.explorer.sessions.models import AnyModel, Loader, Models, ModelSlot
 from unmask.explorer.sessions.opened_index import OpenedIndex
@@ -64,7 +64,6 @@ class Api:
             texts,
             worker,
             analyses,
-            LengthScaling(worker),
             opened,
             Corpora(corpus, corpus_cache, all_models, worker),
             loader,
@@ -135,5 +134,4 @@ class Api:
         """Stop all work in the background."""
         for place in self._context.models.places:
             place.give_up()
-        self._context.wall.stop()
         self._context.worker.close()

@@ -116,8 +116,8 @@ VIEWS = (
         hint="intrinsic dimension, isotropy and word senses by layer",
     ),
     View(
-        id="wall", group="Measure", title="Length scaling", key="l", needs="none",
-        hint="time and memory versus sequence length, measured on this machine",
+        id="roofline", group="Measure", title="Roofline", key="l", needs="none",
+        hint="operations and bytes of attention beside what this machine can do",
     ),
     View(
         id="tour", group="Tour", title="Tour", key="t", needs="none",

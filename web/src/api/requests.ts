@@ -25,6 +25,7 @@ import type {
   Projection,
   RelevanceMeta,
   Rollout,
+  Roofline,
   SearchIndex,
   SearchResults,
   SenseCloudMeta,
@@ -41,7 +42,6 @@ import type {
   UnderwayList,
   ValuesMeta,
   VocabularyFit,
-  WallState,
   Words,
   WordsMeta,
 } from './types';
@@ -315,9 +315,9 @@ export const received = (given: { text: string }) =>
 export const senseCloud = (given: { model: number; word?: string; method?: 'pca' | 'umap'; basis?: 'own' | 'shared' }) =>
   arrays<SenseCloudMeta>({ path: 'bank/cloud', query: ['model', 'word', 'method', 'basis'], defaults: { word: 'bank', method: 'pca', basis: 'shared' } }, given);
 
-/** How far the length-scaling measurement is. */
-export const wall = () =>
-  json<WallState>({ path: 'wall' });
+/** The roofline of the attention of a model, measured once; `model` is its number. */
+export const roofline = (given: { model?: number }) =>
+  json<Roofline>({ path: 'roofline', query: ['model'], defaults: { model: 0 } }, given);
 
 /** The chapters of the tour. */
 export const tour = () =>

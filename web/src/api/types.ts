@@ -1019,19 +1019,24 @@ export interface SenseCloudMeta {
 }
 
 /**
- * The length-scaling measurement. `phase`: none, waiting, running, done, stopped or failed; `eta_s`:
- * what is left of the seconds given; `ways`: the kernels and libraries that may be asked for. `points`
- * are those measured so far and `report` is the final report, both as in `unmask scaling --json`.
+ * The attention of one text in all layers: from queries, keys and values to what the heads return.
+ *
+ * Bytes count every array as often as a step reads or writes it, as if no cache held it between two steps.
  */
-export interface WallState {
-  phase: string;
-  what: string;
-  done: number;
-  total: number;
-  seconds: number;
-  eta_s: number | null;
-  problem: Problem | null;
-  ways: string[];
-  points: unknown;
-  report: unknown;
+export interface AttentionCost {
+  tokens: number;
+  operations: number;
+  tiled_bytes: number;
+  stored_bytes: number;
+  seconds: number | null;
+}
+
+/** What the machine can do, and what attention asks of it. */
+export interface Roofline {
+  processor: string;
+  threads: number;
+  dtype: string;
+  gflop_per_second: number;
+  gbytes_per_second: number;
+  costs: AttentionCost[];
 }
