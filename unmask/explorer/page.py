@@ -112,11 +112,11 @@ VIEWS = (
         hint="features of a sparse autoencoder that are active in the text",
     ),
     View(
-        id="geometry", group="Measure", title="Geometry", key="g",
+        id="geometry", group="Measure", title="Geometry", key="g", strip=True,
         hint="intrinsic dimension, isotropy and word senses by layer",
     ),
     View(
-        id="roofline", group="Measure", title="Roofline", key="l", needs="none",
+        id="roofline", group="Measure", title="Roofline", key="l", needs="none", strip=True,
         hint="operations and bytes of attention beside what this machine can do",
     ),
     View(
@@ -128,6 +128,9 @@ VIEWS = (
 
 SAVED = tuple(view.id for view in VIEWS if view.needs not in ("index", "live"))
 """Views that a saved page can hold."""
+
+IN_DRAWER = tuple(view.id for view in VIEWS if view.group == "Measure")
+"""Those that the page shows in a drawer over its canvas, beside the heads of the text."""
 
 OF_A_TEXT = tuple(view.id for view in VIEWS if view.needs in ("text", "two"))
 """Those that are about the text that was read."""

@@ -105,8 +105,10 @@ def _not_started() -> Job:
 class CorpusState:
     """How far a corpus is read by a model. ``phase``: none, waiting, running, done, stopped or failed.
 
-    ``texts`` of ``total`` are in the answers, the first ``done`` are read. ``kept``: where results are kept
-    for the next launch, or None, if they are not; ``note`` says why not. ``from_cache``: all were kept.
+    ``texts`` of ``total`` are in the answers, the first ``done`` are read. ``compared``: texts that findings
+    are compared with now, of this launch or, before any are read, of an earlier one. ``kept``: where results
+    are kept for the next launch, or None, if they are not; ``note`` says why not. ``from_cache``: all
+    were kept.
     """
 
     model: int
@@ -115,6 +117,7 @@ class CorpusState:
     done: int
     texts: int
     total: int
+    compared: int
     tokens: int
     truncated: int
     seconds: float
@@ -195,6 +198,7 @@ class Corpora:
             done=max(job.done, 0 if statistics is None else statistics.totals.texts),
             texts=0 if statistics is None else statistics.totals.texts,
             total=len(self.corpus),
+            compared=0 if (figures := self._figures(index)) is None else figures.texts,
             tokens=0 if statistics is None else statistics.totals.queries,
             truncated=0 if statistics is None else statistics.truncated,
             seconds=round(job.seconds, 1),
@@ -223,15 +227,20 @@ class Corpora:
         Where reading was not started, what an earlier launch kept is looked for in the background, once; it
         is here at a later call.
         """
-        run = self._runs.get(index)
-        if run is not None and run.statistics is not None:
-            return run.statistics.figures
+        figures = self._figures(index)
+        if figures is not None:
+            return figures
         with self._lock:
             if self._cache is not None and index not in self._recalled:
                 self._recalled[index] = None
                 # No job of the worker, whose turns are for models that run: this only reads files.
                 threading.Thread(target=self._recall, args=(index,), daemon=True).start()
-        recalled = self._recalled.get(index)
+        return self._figures(index)
+
+    def _figures(self, index: int) -> FigureCounts | None:
+        run, recalled = self._runs.get(index), self._recalled.get(index)
+        if run is not None and run.statistics is not None:
+            return run.statistics.figures
         return None if recalled is None else recalled.figures
 
     def _recall(self, index: int) -> None:

@@ -8,6 +8,7 @@ import type {
   CorpusHead,
   CorpusHeadsMeta,
   CorpusState,
+  FeatureList,
   FeaturesOfText,
   Fill,
   FoundExamples,
@@ -156,6 +157,10 @@ export const residual = (given: { text: string }) =>
  */
 export const live = (given: { model: number; text: string; pair?: string | null; future?: 'shown' | 'hidden' }) =>
   arrays<LiveMeta>({ path: 'live', query: ['model', 'text', 'pair', 'future'], defaults: { future: 'shown' } }, given);
+
+/** All features of a layer of a model, page by page; `model` is its number. */
+export const featureList = (given: { model: number; layer: number; order?: 'density' | 'rare' | 'match' | 'activation'; first?: number; count?: number }) =>
+  json<FeatureList>({ path: 'features', query: ['model', 'layer', 'order', 'first', 'count'], defaults: { order: 'density', first: 0, count: 24 } }, given);
 
 /**
  * The features of a layer that are active in the text, and what the target loses without each.

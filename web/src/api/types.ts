@@ -353,6 +353,31 @@ export interface FeatureExample {
   activation: number;
 }
 
+/** One feature over the corpus. */
+export interface Feature {
+  number: number;
+  density: number;
+  mean: number;
+  examples: FeatureExample[];
+  match: number | null;
+}
+
+/**
+ * Some of the features of a layer, from the place `first` on in the order that was asked for.
+ *
+ * Where no features were `learned` for the layer, `verdict` says how, and all else is empty.
+ */
+export interface FeatureList {
+  learned: boolean;
+  layer: number;
+  corpus: string;
+  verdict: string;
+  total: number;
+  dead: number;
+  first: number;
+  features: Feature[];
+}
+
 /** A feature that is active in the text, with its density and strongest tokens over its corpus. */
 export interface FeatureOfText {
   number: number;
@@ -749,7 +774,8 @@ export interface Guesses {
 /**
  * How far a corpus is read by a model. `phase`: none, waiting, running, done, stopped or failed.
  *
- * `texts` of `total` are in the answers, the first `done` are read. `kept`: where results are kept
+ * `texts` of `total` are in the answers, the first `done` are read. `compared`: texts that findings
+ * are compared with now, of this launch or, before any are read, of an earlier one. `kept`: where results are kept
  * for the next launch, or None, if they are not; `note` says why not. `from_cache`: all were kept.
  */
 export interface CorpusState {
@@ -759,6 +785,7 @@ export interface CorpusState {
   done: number;
   texts: number;
   total: number;
+  compared: number;
   tokens: number;
   truncated: number;
   seconds: number;
