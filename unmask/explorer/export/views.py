@@ -10,7 +10,7 @@ from unmask.errors import InvalidRequest
 from unmask.explorer.export.live_model import live_model
 from unmask.explorer.export.standalone_html import MOST_PATHS, Get, saved_page
 from unmask.explorer.page import IN_DRAWER, OF_A_TEXT, SAVED, fragment
-from unmask.explorer.routes import REQUESTS
+from unmask.explorer.routes import every_request
 from unmask.explorer.routes.attribution import AttributionRequest, FeaturesRequest, RolloutRequest
 from unmask.explorer.routes.compare import CompareRequest
 from unmask.explorer.routes.corpus import CorpusHeadRequest, CorpusHeadsRequest, CorpusRequest
@@ -121,7 +121,7 @@ def view_paths(get: Get, texts: Sequence[str], look: ViewSelection) -> list[str]
         get, reads, model, look, question_token(reads[0]) if look.token is None else look.token
     )
     for view in look.views:
-        for request in REQUESTS:
+        for request in every_request():
             if view in request.saved_in:
                 requests += _of_selection(request, page)
         if view in _BEYOND_SELECTION:

@@ -775,8 +775,9 @@ export interface Guesses {
  * How far a corpus is read by a model. `phase`: none, waiting, running, done, stopped or failed.
  *
  * `texts` of `total` are in the answers, the first `done` are read. `compared`: texts that findings
- * are compared with now, of this launch or, before any are read, of an earlier one. `kept`: where results are kept
- * for the next launch, or None, if they are not; `note` says why not. `from_cache`: all were kept.
+ * are compared with now, of this launch or, before any are read, of an earlier one. `kept`: where results
+ * are kept for the next launch, or None, if they are not; `note` says why not. `from_cache`: all
+ * were kept.
  */
 export interface CorpusState {
   model: number;
