@@ -22,6 +22,12 @@ EXAMPLES = (
     "A rose is a rose is a rose.",
     "Café, naïve, 東京 and 🙂 are words too.",
 )
+OTHER_SCRIPTS = (
+    "山上有人，水中有月。",
+    "كانت ضفة النهر موحلة، لذلك أخذنا المال إلى البنك.",
+    "नदी के किनारे एक बैंक है।",
+)
+"""Offered where the tokenizer knows their characters; the second is read from right to left."""
 
 
 def fragment(fields: Mapping[str, object]) -> str:
@@ -126,11 +132,14 @@ VIEWS = (
 )  # fmt: skip
 """All views. In a group, tabs have this order."""
 
-SAVED = tuple(view.id for view in VIEWS if view.needs not in ("index", "live"))
+_ELSEWHERE = ("features",)
+"""Views whose answers depend on what the cache of this machine holds."""
+
+SAVED = tuple(view.id for view in VIEWS if view.needs not in ("index", "live") and view.id not in _ELSEWHERE)
 """Views that a saved page can hold."""
 
 IN_DRAWER = tuple(view.id for view in VIEWS if view.group == "Measure")
 """Those that the page shows in a drawer over its canvas, beside the heads of the text."""
 
-OF_A_TEXT = tuple(view.id for view in VIEWS if view.needs in ("text", "two"))
-"""Those that are about the text that was read."""
+OF_A_TEXT = tuple(view.id for view in VIEWS if view.needs in ("text", "two") and view.id in SAVED)
+"""Those of them that are about the text that was read."""
