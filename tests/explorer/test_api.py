@@ -564,10 +564,12 @@ def test_tour_and_roofline_are_there(asking):
     assert answer["chapter"] == chapters[0]["id"]
     assert asking.problem("tour/nothing", 400)["kind"] == "InvalidRequest"
     assert "model is '9'" in asking.problem("roofline?model=9", 400)["sentence"]
-    found = asking.json("roofline")
-    assert found == asking.json("roofline")  # measured once
-    assert [cost["tokens"] for cost in found["costs"]] == [64, 256, 1024, 4096]
-    assert min(found["gflop_per_second"], found["gbytes_per_second"], found["costs"][0]["seconds"]) > 0
+    roofline = asking.json("roofline")
+    assert roofline == asking.json("roofline")  # measured once
+    assert [cost["tokens"] for cost in roofline["costs"]] == [64, 256, 1024, 4096]
+    assert (
+        min(roofline["gflop_per_second"], roofline["gbytes_per_second"], roofline["costs"][0]["seconds"]) > 0
+    )
 
 
 def test_answers_do_not_name_what_is_not_finite(asking, monkeypatch):

@@ -55,8 +55,8 @@ def test_all_features_are_listed_page_by_page(asking, model, tmp_path, monkeypat
     digest = model.content_digest()
     features = train_features(model.encoder, model.tokenizer, corpus, 0, settings=SETTINGS, digest=digest)
     save_features(features, features_folder(digest, 0))
-    found = asking.json(f"{path}&count=5")
-    assert (found["total"], found["dead"], len(found["features"])) == (16, features.dead, 5)
+    answer = asking.json(f"{path}&count=5")
+    assert (answer["total"], answer["dead"], len(answer["features"])) == (16, features.dead, 5)
 
     def listed(order):
         pages = [

@@ -132,14 +132,12 @@ VIEWS = (
 )  # fmt: skip
 """All views. In a group, tabs have this order."""
 
-_ELSEWHERE = ("features",)
-"""Views whose answers depend on what the cache of this machine holds."""
-
-SAVED = tuple(view.id for view in VIEWS if view.needs not in ("index", "live") and view.id not in _ELSEWHERE)
+SAVED = tuple(view.id for view in VIEWS if view.needs not in ("index", "live"))
 """Views that a saved page can hold."""
 
 IN_DRAWER = tuple(view.id for view in VIEWS if view.group == "Measure")
 """Those that the page shows in a drawer over its canvas, beside the heads of the text."""
 
-OF_A_TEXT = tuple(view.id for view in VIEWS if view.needs in ("text", "two") and view.id in SAVED)
-"""Those of them that are about the text that was read."""
+OF_A_TEXT = tuple(view.id for view in VIEWS if view.needs in ("text", "two") and view.id != "features")
+"""Those that are about the text that was read, and follow from it and the model: features depend on what the
+cache of this machine holds, so a page has them where they were looked at alone."""

@@ -171,18 +171,18 @@ describe('geometry', () => {
 });
 
 describe('roofline', () => {
-  const found: Roofline = {
+  const machine: Roofline = {
     processor: 'a processor', threads: 2, dtype: 'float32', gflop_per_second: 80, gbytes_per_second: 10,
     costs: [{ tokens: 64, operations: 4e9, tiled_bytes: 2.5e8, stored_bytes: 1e9, seconds: 0.1 }],
   };
 
   it('is slanted up to the ridge and flat beyond it', () => {
-    expect([4, 8, 16].map((intensity) => attainable(found, intensity))).toEqual([40, 80, 80]);
-    expect(roofOf(found)).toEqual({ ridge: 8, points: [{ x: 1, y: 10 }, { x: 8, y: 80 }, { x: 64, y: 80 }] });
+    expect([4, 8, 16].map((intensity) => attainable(machine, intensity))).toEqual([40, 80, 80]);
+    expect(roofOf(machine)).toEqual({ ridge: 8, points: [{ x: 1, y: 10 }, { x: 8, y: 80 }, { x: 64, y: 80 }] });
   });
 
   it('divides operations by bytes and by seconds', () => {
-    expect(rows(found)[0]).toMatchObject({ tiled: 16, stored: 4, rate: 40 });
-    expect(rows({ ...found, costs: [{ ...found.costs[0], seconds: null } as Roofline['costs'][0]] })[0]?.rate).toBeNull();
+    expect(rows(machine)[0]).toMatchObject({ tiled: 16, stored: 4, rate: 40 });
+    expect(rows({ ...machine, costs: [{ ...machine.costs[0], seconds: null } as Roofline['costs'][0]] })[0]?.rate).toBeNull();
   });
 });

@@ -9,11 +9,11 @@ export function attainable({ gflop_per_second, gbytes_per_second }: Roofline, in
 }
 
 /** The roof from an eighth of its ridge on, where bandwidth and peak meet, beyond the last length. */
-export function roofOf(found: Roofline): { ridge: number; points: Point[] } {
-  const ridge = found.gflop_per_second / found.gbytes_per_second;
-  const ends = rows(found).flatMap(({ tiled, stored }) => [tiled, stored]);
+export function roofOf(roofline: Roofline): { ridge: number; points: Point[] } {
+  const ridge = roofline.gflop_per_second / roofline.gbytes_per_second;
+  const ends = rows(roofline).flatMap(({ tiled, stored }) => [tiled, stored]);
   const stops = [Math.min(ridge / 8, ...ends), ridge, Math.max(ridge * 8, ...ends)];
-  return { ridge, points: stops.map((x) => ({ x, y: attainable(found, x) })) };
+  return { ridge, points: stops.map((x) => ({ x, y: attainable(roofline, x) })) };
 }
 
 /** The lengths with their operations for each byte, in tiles and with stored scores, and the rate that was measured. */
