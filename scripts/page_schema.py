@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from unmask.explorer.page import VERSION, VIEWS, Group, View
-from unmask.explorer.routes import REQUESTS
+from unmask.explorer.routes import every_request
 from unmask.explorer.routes.session import PdfText
 from unmask.explorer.sessions.loading import ModelPreview
 from unmask.explorer.wire.binary import array_fields
@@ -62,7 +62,7 @@ def _answers() -> tuple[type, ...]:
                 add(hint)
             answers[typing.cast(type, kind)] = None
 
-    for answer in (Failure, PdfText, ModelPreview, *(request.answer for request in REQUESTS)):
+    for answer in (Failure, PdfText, ModelPreview, *(request.answer for request in every_request())):
         add(answer)
     return tuple(answers)
 
@@ -76,11 +76,11 @@ def _interface(answer: type) -> str:
 
 def _requests() -> str:
     head = f"/** The GETs of the API, each a function that spells its path. {WRITTEN} */"
-    answers = (_answer(request) for request in REQUESTS)
+    answers = (_answer(request) for request in every_request())
     names = sorted({answer.__name__ for answer in answers if dataclasses.is_dataclass(answer)})
     imports = "import { arrays, json } from './request';\n"
     imports += "import type {\n" + "".join(f"  {name},\n" for name in names) + "} from './types';"
-    return "\n\n".join((head, imports, *map(_function, REQUESTS))) + "\n"
+    return "\n\n".join((head, imports, *map(_function, every_request()))) + "\n"
 
 
 def _function(request: type[PageRequest]) -> str:

@@ -6,8 +6,7 @@
                                                     runs/pictures, to look at and not to keep
 
 Needs the extras ``dev`` and ``explorer``, and a Chromium. The page may reach its own server and nothing else.
-The picture of length scaling measures for two minutes and more, and nothing else should run then; ``--all``
-shows its view before it is measured.
+The picture of the roofline measures for some seconds, and nothing else should run then.
 """
 
 import argparse
@@ -60,14 +59,6 @@ def document() -> str:
 
 def nothing(page: Page) -> None:
     """Leave the page as it is."""
-
-
-def measure_scaling(page: Page) -> None:
-    """Measure for some minutes, and wait for the end."""
-    page.locator('[data-testid="wall-settings"] select').select_option(index=1)
-    page.get_by_label("Time limit in seconds").fill("150")
-    page.get_by_test_id("wall-start").click()
-    page.wait_for_selector('[data-testid="wall"][data-phase="done"]', timeout=PATIENCE_MS)
 
 
 def to_the_middle(page: Page) -> None:
@@ -139,7 +130,7 @@ PICTURES = {
     "compare-texts": Picture("compare", EDITED | {"layer": 3, "head": 5}, 1040),
     "geometry": Picture("geometry", {"text": STORY, "model": MINI, "cloud.turn": "28,16,1.2"}, 900),
     "senses": Picture("geometry", {"text": BANKS, "geometry.part": "senses", "cloud.turn": "28,16,1.6"}, 860),
-    "scaling": Picture("wall", {}, 1100, measure_scaling),
+    "roofline": Picture("roofline", {}, 900),
     "tour": Picture("tour", TOUR | {"tour.chapter": "sinks"}, 980),
     "tour-dark": Picture(
         "tour", {"text": BANKS, "tour.chapter": "positions", "tour.skip": 1, "theme": "dark"}, 860
@@ -148,15 +139,10 @@ PICTURES = {
     "save": Picture("map", BANK_NORM, 860, save_open),
 }
 LOOKED_AT = {
-    **{
-        name: picture
-        for name, picture in PICTURES.items()
-        if not name.endswith("-dark") and name != "scaling"
-    },
+    **{name: picture for name, picture in PICTURES.items() if not name.endswith("-dark")},
     "flow-all": Picture("flow", {"text": BANKS, "flow.as": "all"}),
     "flow-through": Picture("flow", BANK_HEAD | {"flow.as": "through"}),
     "flow-long": Picture("flow", LONG | {"flow.as": "through", "flow.edges": 12}),
-    "scaling": Picture("wall", {}),
     **{
         f"tour-{chapter.id}": Picture("tour", {"text": BANKS, "tour.chapter": chapter.id})
         for chapter in CHAPTERS

@@ -14,11 +14,11 @@ from tests.support.command import assert_one_sentence, run_here
 from unmask.bench.benchmark_model import benchmark_model, find_architecture, invented_words, spearman
 from unmask.bench.memory import peak_extra_bytes
 from unmask.bench.speed.accuracy import agreement
-from unmask.bench.speed.kernels import _batches, _pairs
+from unmask.bench.speed.kernels import _batches, _pairs, attention_cost
 from unmask.bench.timing import Spread, interleaved, percentile, ratio
 from unmask.errors import InvalidRequest
 from unmask.kernels import Tile, allowed
-from unmask.spec import FullAttention, SlidingWindow
+from unmask.spec import FullAttention, SlidingWindow, SoftmaxAttention
 
 SHAPE = ("--architecture", "ettin-encoder-17m", "--layers", "1", "--threads", "1")
 
@@ -108,6 +108,23 @@ def test_pairs_in_a_pattern_are_counted():
         (batch, *_) = _batches(40, "float32", 2, 4, device=torch.device("cpu"), seed=0, marks=False)
         seen = allowed(Tile.whole(40), pattern, torch.device("cpu"))
         assert _pairs(batch, pattern) == 2 * (1600 if seen is None else int(seen.sum()))
+
+
+def test_operations_and_bytes_of_attention_are_those_counted_by_hand():
+    full = SoftmaxAttention(heads=2, head_width=8)
+    cost = attention_cost([full], 16, 4)
+    # Two products of 2 heads, each 16 x 16 pairs by 8 columns, a multiplication and an addition.
+    assert cost.operations == 2 * 2 * 2 * 16 * 16 * 8
+    # Queries, keys, values and results: 4 arrays of 16 x 16 numbers of 4 bytes.
+    assert cost.tiled_bytes == 4 * 16 * 16 * 4
+    # Scores are 2 x 16 x 16 numbers, written, read, written and read.
+    assert cost.stored_bytes == cost.tiled_bytes + 4 * 2 * 16 * 16 * 4
+    # Each of 16 queries sees up to 2 keys on each side: 5 * 16 less 2 + 1 at either end.
+    window = SoftmaxAttention(heads=2, head_width=8, pattern=SlidingWindow(2))
+    assert attention_cost([window], 16, 4).operations == 2 * 2 * 2 * (5 * 16 - 6) * 8
+    # A key-value head that two heads share is read once.
+    shared = SoftmaxAttention(heads=2, head_width=8, key_value_heads=1)
+    assert attention_cost([shared, full], 16, 4).tiled_bytes == (3 + 4) * 16 * 16 * 4
 
 
 def test_ragged_and_rectangular_hold_equal_tokens():

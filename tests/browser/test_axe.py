@@ -34,7 +34,7 @@ STATES = {
     "two models": {"view": "compare", "beside": f"{NAME} (2)"},
     "two texts": {"view": "compare", "against": OTHER},
     "geometry": {"text": LONG},
-    "wall": {},
+    "roofline": {},
     "tour": {},
     "search": {"search.text": "money from the river bank"},
 }

@@ -27,7 +27,7 @@ SOURCES = (
 )
 """As in web/manifest.js."""
 
-MAX_GZIP_BYTES = 234_000
+MAX_GZIP_BYTES = 232_500
 
 
 def source_hash():
@@ -103,7 +103,7 @@ def test_the_lock_names_no_registry():
                 "import Overview from './overview/Overview.svelte';",
                 "GROUPS = ['Start', 'Look', 'Search', 'Compare', 'Measure', 'Tour'] as const;",
                 "needs: 'text' | 'two' | 'index' | 'live' | 'none';",
-                'id: "wall", group: "Measure", title: "Length scaling", key: "l",',
+                'id: "roofline", group: "Measure", title: "Roofline", key: "l",',
             ),
         ),
     ],

@@ -96,7 +96,7 @@ def test_keys_turn_zoom_and_choose_and_reduced_motion_holds_it_still(browser, li
         becomes(lambda: camera(page), pytest.approx([yaw + 7.5, pitch + 7.5, 1.2 * zoom], abs=0.51))
         page.keyboard.press("Shift+ArrowRight")
         # The first token is [CLS], which is hidden.
-        page.locator("[data-testid=cloud-strip] [data-token='1'][aria-pressed=true]").wait_for()
+        page.locator("[data-testid=strip] [data-token='1'][aria-pressed=true]").wait_for()
         page.keyboard.press("0")
         becomes(lambda: camera(page), [yaw, pitch, zoom])
         page.keyboard.press("[")
@@ -137,7 +137,7 @@ def test_a_click_on_a_point_chooses_its_token_and_the_table_has_its_coordinates(
         )
         box = page.get_by_test_id("cloud").bounding_box()
         page.mouse.click(box["x"] + place[0], box["y"] + place[1])
-        chosen = page.locator("[data-testid=cloud-strip] [aria-pressed=true]")
+        chosen = page.locator("[data-testid=strip] [aria-pressed=true]")
         chosen.wait_for()
         number = chosen.get_attribute("data-token")
         address_says(page, query=number)

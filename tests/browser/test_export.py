@@ -127,7 +127,7 @@ def test_a_web_page_shows_the_same_without_a_network(page, browser, live, tmp_pa
         assert file.get_by_test_id("paths-answer-problem").count() == 0
         assert file.get_by_role("tablist", name="Views").inner_text().split() == ["Look", "Measure"]
         # What is asked beyond that says how to see it.
-        file.evaluate("location.hash = location.hash.replace('view=paths', 'view=wall')")
+        file.evaluate("location.hash = location.hash.replace('view=paths', 'view=roofline')")
         file.get_by_text(f"unmask explore '{TEXT}' --model fake").first.wait_for()
 
 

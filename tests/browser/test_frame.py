@@ -3,7 +3,7 @@
 import pytest
 from conftest import opened, running, settle
 from fake_model import FakeModel
-from looking import SHORT, becomes, look, measured, shown
+from looking import SHORT, address_says, becomes, look, measured, shown
 
 from tests.support.waiting import wait_until
 
@@ -140,8 +140,8 @@ def test_tabs_are_grouped_and_the_chosen_one_is_in_sight_on_a_phone(browser, fak
         ]  # fmt: skip
         page.set_viewport_size({"width": 390, "height": 844})
         page.keyboard.press("l")
-        tab, row = page.locator("#tab-wall"), page.get_by_role("tablist", name="Measure")
-        page.wait_for_selector('#tab-wall[aria-selected="true"]')
+        tab, row = page.locator("#tab-roofline"), page.get_by_role("tablist", name="Measure")
+        page.wait_for_selector('#tab-roofline[aria-selected="true"]')
 
         def in_sight():
             box, room = tab.bounding_box(), row.bounding_box()
@@ -160,6 +160,34 @@ def test_tabs_are_grouped_and_the_chosen_one_is_in_sight_on_a_phone(browser, fak
         settle(page, "tour")
         page.locator("[data-group=Measure]").click()
         settle(page, "sinks")
+
+
+def test_the_drawer_slides_over_the_picture_and_gives_the_focus_back(browser, fake_explorer):
+    with opened(browser) as page:
+        look(page, fake_explorer, "map")
+        shown(page, 0, 0)
+        boxes = [page.get_by_test_id(name) for name in ("strip", "heads")]
+        before = [box.bounding_box() for box in boxes]
+        page.locator("[data-group=Measure]").click()
+        settle(page, "tokens")
+        page.wait_for_function("() => document.activeElement.id === 'tab-tokens'")
+        # The text and the heads stay where they are.
+        wait_until(lambda: [box.bounding_box() for box in boxes] == before)
+        page.keyboard.press("Escape")
+        settle(page, "map")
+        assert page.evaluate("document.activeElement.dataset.group") == "Measure"
+        assert page.get_by_test_id("drawer").count() == 0
+        # The arrow keys pass its tab without going into it.
+        page.keyboard.press("ArrowLeft")
+        page.keyboard.press("ArrowRight")
+        settle(page, "tokens")
+        assert page.evaluate("document.activeElement.dataset.group") == "Measure"
+        # The text above it stays one to choose tokens in.
+        page.keyboard.press("s")
+        page.locator("[data-token='2']").click()
+        address_says(page, view="sinks", query="2")
+        page.get_by_test_id("drawer").get_by_role("button", name="Close").click()
+        settle(page, "map")
 
 
 def test_one_button_changes_the_theme_and_names_it(browser, fake_explorer):

@@ -123,7 +123,9 @@ def test_by_keyboard_alone_through_all_views(browser, house):
 
 def turn(page):
     """Give every control of the view another value, and Switches their last."""
-    for number in range(page.locator("#stage select, #stage input").count()):
+    number = -1
+    # One control may hide others.
+    while (number := number + 1) < page.locator("#stage select, #stage input").count():
         control = page.locator("#stage select, #stage input").nth(number)
         if not control.is_visible() or control.evaluate(
             "one => one.disabled || one.closest('form') !== null"
@@ -148,7 +150,7 @@ def turn(page):
     [
         pytest.param(view, marks=() if view == "map" else pytest.mark.slow)
         for view in KEYS.values()
-        if view not in ("wall", "tour")
+        if view not in ("roofline", "tour")
     ],
 )
 def test_address_to_state_to_address(browser, house, view):
@@ -208,16 +210,3 @@ def test_attribution_for_another_word_and_for_a_class(browser):
         page.get_by_text("of the classifier").wait_for()
         page.get_by_test_id("paths-word").wait_for(state="detached")
         becomes(page.get_by_role("radio", name="Class").is_checked, True)
-
-
-def test_length_scaling_is_started_and_stopped(browser, house):
-    with opened(browser) as page:
-        page.goto(f"{house.url}#v=2&view=wall")
-        page.get_by_test_id("wall-start").click()
-        page.get_by_test_id("wall-stop").wait_for()
-        said = page.get_by_test_id("wall-progress").inner_text()
-        assert "points" in said or "waiting" in said
-        page.get_by_test_id("wall-stop").click()
-        page.wait_for_selector('[data-testid="wall"][data-phase="stopped"]')
-        assert "Stopped" in page.get_by_test_id("wall-progress").inner_text()
-        assert page.get_by_test_id("wall-start").is_enabled()

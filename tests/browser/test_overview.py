@@ -4,7 +4,8 @@ import re
 from urllib.parse import parse_qs, quote
 
 import pytest
-from conftest import opened, settle
+from conftest import opened, running, settle
+from fake_model import FakeModel
 from looking import SHORT
 from test_export import opened_file, saved
 
@@ -53,6 +54,20 @@ def test_the_arcs_of_a_page_without_a_text_are_of_an_example_and_give_way_to_typ
     settle(page, "heads")
     page.go_back()
     settle(page, "overview")
+
+
+def test_findings_are_asked_for_again_when_the_corpus_is_read_to_its_end(browser):
+    with running(FakeModel()) as server, opened(browser) as page:
+        page.goto(f"{server.url}#v=3&text={quote(SHORT)}")
+        settle(page, "overview")
+        page.wait_for_selector("[data-testid=hero]")
+        with page.expect_request(lambda request: "findings?texts=4" in request.url):
+            # Opening the view of a head begins to read the corpus.
+            page.keyboard.press("i")
+            page.wait_for_selector("[data-testid=head-corpus][data-phase=done]")
+            page.keyboard.press("o")
+        settle(page, "overview")
+        page.locator(".rare").first.wait_for()
 
 
 def test_what_is_typed_early_is_not_replaced_by_the_example(browser, fake_explorer):

@@ -1,6 +1,5 @@
 """The views of further analyses: what they draw is what the API and the library say."""
 
-import json
 import re
 from urllib.parse import urlencode
 
@@ -170,67 +169,18 @@ def test_geometry_refuses_what_is_too_short_and_measures_what_is_not(show):
     page.get_by_test_id("geometry-spread-readout").filter(has_text="participation ratio").wait_for()
 
 
-def curve(constant, line, square):
-    def known(value):
-        return {"value": value, "low": value / 2, "high": value * 2}
-
-    return {
-        "constant": known(constant),
-        "line": known(line),
-        "square": known(square),
-        "square_over_line": known(line / square),
-        "square_over_rest": None,
-        "largest_residual": 0.05,
-        "lengths": [64, 128, 256, 512],
-    }
-
-
-def test_a_length_scaling_report_is_opened_and_nothing_else(show, tmp_path):
-    def seconds(length):
-        return 0.002 + 3e-5 * length + 2e-8 * length**2
-
-    points = [
-        {
-            "kernel": "rows",
-            "length": length,
-            "outcome": "measured",
-            "note": "",
-            "seconds": {"median": seconds(length), "lowest": seconds(length), "highest": seconds(length)},
-            "peak_bytes": 1000 * length,
-        }
-        for length in (64, 128, 256, 512)
-    ]
-    one = {"kernel": "rows", "time": curve(0.002, 3e-5, 2e-8), "memory": None, "why_not": "", "within": []}
-    machine = {"processor": "a processor", "cores": 2, "threads": 2, "memory_gib": 16.0, "accelerator": None}
-    machine |= {"system": "s", "python": "3", "versions": {}, "unmask": "0", "date_utc": "2026-01-01"}
-    measured = {"name": "a model", "layers": 2, "width": 8, "parameter_count": 10, "random_weights": False}
-    report = {
-        "protocol": "scaling",
-        "measured": measured | {"max_tokens": None},
-        "machine": machine,
-        "notes": [],
-    }
-    report |= {"dtype": "float32", "device": "cpu", "memory_bytes": None, "seconds_spent": 3.0, "repeats": 3}
-    report |= {"points": points, "curves": [one | {"longest": None, "probe": None}]}
-    good, bad = tmp_path / "scaling.json", tmp_path / "other.json"
-    good.write_text(json.dumps(report))
-    bad.write_text("[1, 2")
-
+def test_the_roofline_is_drawn_of_what_was_measured(show):
+    """The dots and the table have the numbers of the request; an address of the view before opens it."""
     page = show(view="wall")
-    page.get_by_test_id("wall-empty").wait_for()
-    page.get_by_test_id("wall-open").set_input_files(bad)
-    assert "other.json is not a length-scaling report" in page.get_by_test_id("wall-problem").inner_text()
-    page.get_by_test_id("wall-open").set_input_files(good)
-    said = page.get_by_test_id("wall-words").inner_text()
-    assert "2 ms + 30 µs × N + 20 ns × N²" in said
-    assert "quadratic term dominates from 1,500 tokens" in said
-    page.get_by_test_id("wall-time-twin").click()
-    shown = [[float(value) for value in row] for row in cells(page, "wall-time-table")]
-    # Length, measured with its ends, fitted: a line of the table is a measured length.
-    assert [row[0] for row in shown] == [64, 128, 256, 512]
-    for length, *found in shown:
-        assert found == pytest.approx([seconds(length)] * 4)
-    assert "a processor" in page.get_by_test_id("wall-card").inner_text()
+    page.get_by_test_id("roofline-table").wait_for(timeout=60_000)
+    rows = cells(page, "roofline-table")
+    assert [row[0] for row in rows] == ["64", "256", "1024", "4096"]
+    page.get_by_test_id("roofline-chart-twin").click()
+    drawn = cells(page, "roofline-chart-table")
+    ridge = float(page.locator("[data-ridge]").get_attribute("data-ridge"))
+    # Every length has its operations a byte in tiles and with stored scores; the roof has three.
+    assert 2 * len(rows) < len(drawn) <= 2 * len(rows) + 3
+    assert any(float(row[0]) == pytest.approx(ridge, rel=1e-3) for row in drawn)
 
 
 def test_the_chosen_token_has_a_gap_where_others_have_an_effect(show):

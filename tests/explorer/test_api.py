@@ -557,15 +557,19 @@ def test_unknown_things(asking):
     assert asking.problem("session", 404, "POST", {})["kind"] == "UnknownRoute"
 
 
-def test_tour_and_length_scaling_are_there(asking):
+def test_tour_and_roofline_are_there(asking):
     chapters = asking.json("tour")["chapters"]
     assert len(chapters) >= 10
     answer = asking.json(f"tour/{chapters[0]['id']}?text=the+river+bank")
     assert answer["chapter"] == chapters[0]["id"]
     assert asking.problem("tour/nothing", 400)["kind"] == "InvalidRequest"
-    assert asking.json("wall")["phase"] == "none"
-    for body in ({"seconds": 0}, {"lengths": ["x"]}, {"speed": 1}, {"ways": "all"}, {"model": 9}):
-        asking.problem("wall", 400, "POST", body)
+    assert "model is '9'" in asking.problem("roofline?model=9", 400)["sentence"]
+    roofline = asking.json("roofline")
+    assert roofline == asking.json("roofline")  # measured once
+    assert [cost["tokens"] for cost in roofline["costs"]] == [64, 256, 1024, 4096]
+    assert (
+        min(roofline["gflop_per_second"], roofline["gbytes_per_second"], roofline["costs"][0]["seconds"]) > 0
+    )
 
 
 def test_answers_do_not_name_what_is_not_finite(asking, monkeypatch):

@@ -3,7 +3,6 @@
 import json
 import re
 import threading
-import time
 from functools import partial
 
 import pytest
@@ -267,33 +266,6 @@ def test_a_model_that_takes_too_long_is_said_to_be_loading(model, monkeypatch):
     asking = Asking(Api([("late", lambda: go.wait(HANG_SECONDS) and model)]))
     assert asking.problem("texts", 503, "POST", {"text": TEXT})["kind"] == "ModelLoading"
     go.set()
-    asking.api.close()
-
-
-def test_length_scaling_is_measured_watched_and_stopped(model, monkeypatch):
-    from unmask.bench.scaling.report import ScalingPoint
-
-    def measure(request, deadline, tick):
-        for _ in range(3):
-            time.sleep(0.02)
-            tick()
-        return ScalingPoint(request.way, request.length, "measured", repeats=(1e-3 * request.length,) * 3)
-
-    monkeypatch.setattr("unmask.explorer.sessions.background.measure_in_subprocess", measure)
-    asking = Asking(Api([model]))
-    body = {"ways": ["chosen"], "lengths": [4, 8, 12, 16, 24, 32], "seconds": 60, "repeats": 3}
-    state = asking.json("wall", "POST", body)
-    assert state["phase"] in ("waiting", "running")
-    assert asking.problem("wall", 409, "POST", body)["kind"] == "Busy"
-    wait_until(lambda: asking.json("wall")["phase"] not in ("waiting", "running"))
-    state = asking.json("wall")
-    assert (state["phase"], state["problem"]) == ("done", None)
-    assert [point["length"] for point in state["points"]][:6] == body["lengths"]
-    assert state["points"][0]["seconds"]["median"] == pytest.approx(4e-3)
-    assert state["report"]["curves"][0]["kernel"] == "chosen"
-    asking.json("wall", "POST", body)
-    asking.json("wall", "DELETE")
-    wait_until(lambda: asking.json("wall")["phase"] == "stopped")
     asking.api.close()
 
 

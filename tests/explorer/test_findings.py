@@ -11,7 +11,7 @@ from tests.support.waiting import HANG_SECONDS, wait_until
 from unmask.errors import InvalidRequest
 from unmask.explorer import Api
 from unmask.explorer.export.views import ViewSelection, view_paths
-from unmask.explorer.page import EXAMPLES
+from unmask.explorer.page import EXAMPLES, OTHER_SCRIPTS
 from unmask.explorer.sessions import background
 from unmask.explorer.sessions import texts as texts_module
 from unmask.interpret.corpus.batch import EqualLengthBatch
@@ -164,7 +164,14 @@ def test_what_a_saved_page_holds(asking, text_id):
 
 
 def test_the_session_names_the_examples(asking):
+    assert asking.json("session")["examples"][: len(EXAMPLES)] == list(EXAMPLES)
+
+
+def test_texts_in_other_scripts_are_offered_where_the_model_reads_them(asking, default_model):
+    """The tokenizer of the first has no such characters, that of the default model has all."""
     assert asking.json("session")["examples"] == list(EXAMPLES)
+    offered = Asking(Api([default_model])).json("session")["examples"]
+    assert offered == [*EXAMPLES, *OTHER_SCRIPTS]
 
 
 def ahead(text, *, wait=None):

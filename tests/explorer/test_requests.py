@@ -8,7 +8,7 @@ import pytest
 
 from unmask.explorer import api as api_module
 from unmask.explorer.page import SAVED
-from unmask.explorer.routes import REQUESTS, ROUTES
+from unmask.explorer.routes import every_request, every_route
 from unmask.explorer.routes.attribution import AttributionRequest
 from unmask.explorer.routes.change import GlobalChangeRequest, PatchingRequest
 from unmask.explorer.routes.corpus import (
@@ -38,12 +38,12 @@ def test_paths_are_spelled_as_in_the_page():
 
 
 def test_every_get_is_declared_and_every_declaration_is_answered():
-    routes = [route.path for route in ROUTES if route.method == "GET"]
-    assert sorted(routes) == sorted(request.route() for request in REQUESTS)
+    routes = [route.path for route in every_route() if route.method == "GET"]
+    assert sorted(routes) == sorted(request.route() for request in every_request())
 
 
 def test_declarations_name_what_there_is():
-    for request in REQUESTS:
+    for request in every_request():
         assert set(request.saved_in) <= set(SAVED), request
         names = {field.name for field in fields(request)}
         assert all(f"{{{part}}}" in {f"{{{name}}}" for name in names} for part in open_parts(request)), (
@@ -97,6 +97,7 @@ EXAMPLE = {
     **{"part": "all", "epsilon": 0.25, "target": "word", "random": "no", "word": "bank"},
     **{"chapter": "handshake", "classes": None, "method": "pca", "basis": "shared"},
     **{"k": 3, "mode": "dense", "unit": "document", "why": "shares"},
+    **{"order": "match", "first": 0, "count": 3},
     **{"texts": 0, "pattern": "next", "query_word": "bank", "key_word": "river"},
 }
 
@@ -114,7 +115,7 @@ def texts(asking):
     return {**found, "before": found["a"], "after": asking.measured("The river text was muddy.")}
 
 
-@pytest.mark.parametrize("request_class", REQUESTS, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("request_class", every_request(), ids=lambda one: one.__name__)
 def test_a_handler_reads_the_parameters_that_are_declared(request_class, asking, texts, monkeypatch):
     """One that is not declared could not be asked for by the page; one that is not read would do nothing."""
     given = []

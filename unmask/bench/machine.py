@@ -30,6 +30,8 @@ PACKAGES = (
 PEAK_SHAPES = {"cpu": ((512, 768, 3072), (2048, 768, 768)), "cuda": ((8192, 8192, 8192),)}
 """Rows, inner dimension and columns of the matrix products used to measure a peak."""
 PEAK_CALLS = 12
+COPIED_BYTES = 1 << 28
+"""Bytes of the array that is copied to measure a bandwidth; no cache holds them."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,14 @@ def peak_gflops(dtype: str, device: torch.device) -> float | None:
                 continue
             best = max(best or 0.0, 2 * rows * inner * columns / seconds / 1e9)
     return best
+
+
+def bandwidth_gbytes(device: torch.device) -> float:
+    """The best rate of a copy of `COPIED_BYTES`, each read and written, in 10^9 bytes a second."""
+    source = torch.zeros(COPIED_BYTES, dtype=torch.uint8, device=device)
+    target = torch.zeros_like(source)  # touched: the first write to new memory is much slower
+    seconds = min(_seconds(lambda: target.copy_(source), device) for _ in range(PEAK_CALLS))
+    return 2 * COPIED_BYTES / seconds / 1e9
 
 
 def sentence_of(error: BaseException) -> str:

@@ -5,16 +5,17 @@ sends its messages to it, and a saved page contains the answers of some paths.
 """
 
 import json
+import threading
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 from unmask.errors import UnmaskError
-from unmask.explorer.export import views as export
-from unmask.explorer.routes import ROUTES
-from unmask.explorer.routes.route import AppContext
-from unmask.explorer.sessions.background import Analyses, Corpora, LengthScaling
+from unmask.explorer.routes import every_route, first_routes
+from unmask.explorer.routes.route import AppContext, Route
+from unmask.explorer.sessions.background import Analyses, Corpora
 from unmask.explorer.sessions.loading import PageLoader
 from unmask.explorer.sessions.models import AnyModel, Loader, Models, ModelSlot
 from unmask.explorer.sessions.opened_index import OpenedIndex
@@ -25,6 +26,16 @@ from unmask.http.responses import Answer, failure, plain
 from unmask.http.worker import Worker
 from unmask.interpret.corpus.texts import Corpus
 from unmask.models.model import Model
+
+LATER_SECONDS = 1.5
+"""After its first model is loaded: what the page does not begin with is imported when it has its picture."""
+
+
+@cache
+def _other_routes() -> tuple[Route, ...]:
+    from unmask.explorer.export.views import ROUTES
+
+    return (*every_route(), *ROUTES)
 
 
 class Api:
@@ -64,7 +75,6 @@ class Api:
             texts,
             worker,
             analyses,
-            LengthScaling(worker),
             opened,
             Corpora(corpus, corpus_cache, all_models, worker),
             loader,
@@ -72,8 +82,13 @@ class Api:
         )
 
         def loaded(place: ModelSlot) -> None:
-            if place.index == 0 and first_text is not None:
+            if place.index != 0:
+                return
+            if first_text is not None:
                 read_ahead(texts, place, first_text)
+            later = threading.Timer(LATER_SECONDS, _other_routes)
+            later.daemon = True
+            later.start()
 
         all_models.start(loaded)
 
@@ -96,10 +111,11 @@ class Api:
         values = {**dict(parse_qsl(written, keep_blank_values=True)), **(query or {})}
         parts = tuple(unquote(part) for part in path.strip("/").split("/"))
         try:
-            for route in (*ROUTES, *export.ROUTES):
-                match = route.match(method, parts)
-                if match is not None:
-                    return route.handler(self._context, Request(match, values, body))
+            for routes in (first_routes, _other_routes):
+                for route in routes():
+                    match = route.match(method, parts)
+                    if match is not None:
+                        return route.handler(self._context, Request(match, values, body))
             raise Refused(404, "UnknownRoute", "the explorer has no such route")
         except UnmaskError as error:
             return failure(error)
@@ -135,5 +151,4 @@ class Api:
         """Stop all work in the background."""
         for place in self._context.models.places:
             place.give_up()
-        self._context.wall.stop()
         self._context.worker.close()

@@ -22,6 +22,12 @@ EXAMPLES = (
     "A rose is a rose is a rose.",
     "Café, naïve, 東京 and 🙂 are words too.",
 )
+OTHER_SCRIPTS = (
+    "山上有人，水中有月。",
+    "كانت ضفة النهر موحلة، لذلك أخذنا المال إلى البنك.",
+    "नदी के किनारे एक बैंक है।",
+)
+"""Offered where the tokenizer knows their characters; the second is read from right to left."""
 
 
 def fragment(fields: Mapping[str, object]) -> str:
@@ -112,12 +118,12 @@ VIEWS = (
         hint="features of a sparse autoencoder that are active in the text",
     ),
     View(
-        id="geometry", group="Measure", title="Geometry", key="g",
+        id="geometry", group="Measure", title="Geometry", key="g", strip=True,
         hint="intrinsic dimension, isotropy and word senses by layer",
     ),
     View(
-        id="wall", group="Measure", title="Length scaling", key="l", needs="none",
-        hint="time and memory versus sequence length, measured on this machine",
+        id="roofline", group="Measure", title="Roofline", key="l", needs="none", strip=True,
+        hint="operations and bytes of attention beside what this machine can do",
     ),
     View(
         id="tour", group="Tour", title="Tour", key="t", needs="none",
@@ -129,5 +135,9 @@ VIEWS = (
 SAVED = tuple(view.id for view in VIEWS if view.needs not in ("index", "live"))
 """Views that a saved page can hold."""
 
-OF_A_TEXT = tuple(view.id for view in VIEWS if view.needs in ("text", "two"))
-"""Those that are about the text that was read."""
+IN_DRAWER = tuple(view.id for view in VIEWS if view.group == "Measure")
+"""Those that the page shows in a drawer over its canvas, beside the heads of the text."""
+
+OF_A_TEXT = tuple(view.id for view in VIEWS if view.needs in ("text", "two") and view.id != "features")
+"""Those that are about the text that was read, and follow from it and the model: features depend on what the
+cache of this machine holds, so a page has them where they were looked at alone."""

@@ -102,7 +102,7 @@ describe('guesses', () => {
   it('count the heads whose preference changes', () => {
     const [big, small] = trophy.texts as [string, string];
     const moved = trophy.outcome([reading(big, 'trophy'), reading(small, 'suitcase')]);
-    expect(moved).toMatchObject({ right: 2, sentence: expect.stringContaining('in 1 of 4 heads. In head 0.0, the strongest of them, “trophy” gets 100 % with “big” and 0 % with “small”') });
+    expect(moved).toMatchObject({ right: 2, sentence: expect.stringContaining('in 1 of 4 heads. In head 0.0, the strongest of them, “trophy” gets 100\u00a0% with “big” and 0\u00a0% with “small”') });
     const still = trophy.outcome([reading(big, 'trophy'), reading(small, 'trophy')]);
     expect(still).toMatchObject({ right: 0, sentence: expect.stringContaining('attention does not follow the meaning') });
     expect(trophy.outcome([liveOf('a b', { state: () => [1], row: even }), reading(small, 'trophy')])).toBe('this model does not read “it”, “trophy” and “suitcase” as words');

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { Finding } from '../src/api/types';
-import { arcsOf, barWords, type Line, lineOf, opened, pictureKind, surpriseOf, titleOf } from '../src/draw/overview';
+import { arcsOf, barWords, type Line, lineOf, opened, pictureKind, sentenceOf, surpriseOf, titleOf } from '../src/draw/overview';
 import source from '../../unmask/interpret/overview/finding.py?raw';
 
 /** All kinds that Python makes. */
@@ -14,6 +14,11 @@ const finding = (part: Partial<Finding>): Finding => ({
 const written = (name: string, apart = true, special = false) => ({ name, apart, special });
 
 describe('a finding', () => {
+  it('keeps percent signs with their numbers, and words from right to left by themselves', () => {
+    expect(sentenceOf(finding({ sentence: '“a” gives “b” 7 %.' }))).toBe('“a” gives “b” 7\u00a0%.');
+    expect(sentenceOf(finding({ sentence: '“ماء” gives “b” 7 %.' }))).toBe('\u2068“ماء”\u2069 gives “b” 7\u00a0%.');
+  });
+
   it('opens its view at its head and token, and deselects what it is not about', () => {
     expect(opened(finding({ layer: 2, head: 3 }))).toEqual({ layer: 2, head: 3, query: null, key: null, view: 'map' });
     expect(opened(finding({ kind: 'edge', layer: 1, head: 6, query: 12, key: 9 }))).toEqual({

@@ -1,11 +1,11 @@
 import { describe, expect, it } from 'vitest';
-import type { Ablation, Estimate, Geometry, LayerGeometry, Lens, TextRead, Token, Word } from '../src/api/types';
+import type { Ablation, Estimate, Geometry, LayerGeometry, Lens, Roofline, TextRead, Token, Word } from '../src/api/types';
 import * as compare from '../src/draw/compare';
 import { courses, levelWords, questionToken, rowOf, shares } from '../src/draw/contribution';
 import { agreement, headGrid, strongest } from '../src/draw/effects';
 import { equalPhrase, panelSeries, PANELS, peakLevel, refusals, samplePhrase, scaleCurve } from '../src/draw/geometry';
 import { lensSeries, settled } from '../src/draw/lens';
-import * as wall from '../src/draw/wall';
+import { attainable, roofOf, rows } from '../src/draw/roofline';
 
 const token = (piece: string, special = false): Token => ({
   id: 0, piece, surface: piece, start: 0, end: 0, special, in_pair: false, word: null, category: 'word',
@@ -170,60 +170,19 @@ describe('geometry', () => {
   });
 });
 
-describe('wall', () => {
-  const sure = (value: number) => ({ value, low: value / 2, high: value * 2 });
-  const curve: wall.WallCurve = {
-    constant: sure(0.002), line: sure(3e-5), square: sure(2e-8), square_over_line: sure(1500),
-    square_over_rest: sure(1560), largest_residual: 0.05, lengths: [64, 4096],
-  };
-  const point = (kernel: string, length: number, median: number | null): wall.WallPoint => ({
-    kernel, length, outcome: median === null ? 'did not fit' : 'measured', note: median === null ? 'memory ended' : '',
-    seconds: median === null ? null : { median, lowest: median, highest: 2 * median }, peak_bytes: median === null ? null : 1e6,
-  });
-  const curves: wall.WallCurves = {
-    kernel: 'rows', time: curve, memory: null, why_not: '', within: [],
-    longest: { tokens: 30000, low: 25000, high: null, ends_by: 'memory', seconds: sure(20) },
-    probe: { point: point('rows', 27000, 15), why: '', seconds_error: 0.034, bytes_error: -0.01, fits_as_predicted: true },
+describe('roofline', () => {
+  const machine: Roofline = {
+    processor: 'a processor', threads: 2, dtype: 'float32', gflop_per_second: 80, gbytes_per_second: 10,
+    costs: [{ tokens: 64, operations: 4e9, tiled_bytes: 2.5e8, stored_bytes: 1e9, seconds: 0.1 }],
   };
 
-  it('draws points and curve of a way in one color', () => {
-    const points = [point('rows', 64, 0.004), point('rows', 4096, 0.4), point('rows', 8192, null), point('sdpa', 64, 0.003)];
-    const series = wall.wallSeries(points, [curves], 'seconds');
-    expect(series.map(({ name, color }) => [name, color])).toEqual([['rows', 0], ['rows, fitted', 0], ['sdpa', 1]]);
-    expect(series[0]?.points[1]).toEqual({ x: 4096, y: 0.4, low: 0.4, high: 0.8 });
-    const drawn = series[1]?.points ?? [];
-    expect(drawn.at(0)?.x).toBeCloseTo(64);
-    expect(drawn.at(-1)?.x).toBeCloseTo(4096);
-    expect(drawn.filter(({ x }) => x === 4096)).toHaveLength(1);
-    expect(drawn.at(-1)?.y).toBeCloseTo(0.002 + 4096 * 3e-5 + 4096 ** 2 * 2e-8);
-    expect(wall.unmeasured(points)).toEqual([{ way: 'rows', length: 8192, why: 'did not fit: memory ended' }]);
+  it('is slanted up to the ridge and flat beyond it', () => {
+    expect([4, 8, 16].map((intensity) => attainable(machine, intensity))).toEqual([40, 80, 80]);
+    expect(roofOf(machine)).toEqual({ ridge: 8, points: [{ x: 1, y: 10 }, { x: 8, y: 80 }, { x: 64, y: 80 }] });
   });
 
-  it('says the curve in words, with its units and how sure it is', () => {
-    expect(wall.formula(curve, 'seconds')).toBe('2 ms + 30 µs × N + 20 ns × N²');
-    expect(wall.formula({ ...curve, square: sure(0) }, 'seconds')).toBe('2 ms + 30 µs × N');
-    const said = wall.sentences(curves).join(' ');
-    expect(said).toContain('The quadratic term dominates from 1,500 tokens (95 %: 750 to 3,000).');
-    expect(said).toContain('30,000 tokens (95 %: 25,000 to unbounded)');
-    expect(said).toContain('time 3.4 % above the prediction, memory 1 % below the prediction');
-    const flat = { ...curves, time: { ...curve, square: sure(0), square_over_line: null } };
-    expect(wall.sentences(flat).join(' ')).toContain('No quadratic term was found');
-    expect(wall.sentences({ ...curves, time: null, why_not: 'three lengths only' })).toEqual(['three lengths only']);
-  });
-
-  it('opens its own reports and nothing else', () => {
-    for (const other of [null, 3, {}, { protocol: 'bench' }, { protocol: 'scaling', points: [] }]) {
-      expect(wall.reportOf(other)).toBeNull();
-    }
-    for (const protocol of ['scaling', 'wall']) {
-      const report = { protocol, points: [], curves: [], notes: [], machine: {}, measured: {} };
-      expect(wall.reportOf(report)).toBe(report);
-    }
-  });
-
-  it('reads typed lengths', () => {
-    expect(wall.lengthsOf('')).toEqual([]);
-    expect(wall.lengthsOf('128, 256 1024')).toEqual([128, 256, 1024]);
-    for (const wrong of ['1.5', '-3', 'a', '0']) expect(wall.lengthsOf(wrong)).toBeNull();
+  it('divides operations by bytes and by seconds', () => {
+    expect(rows(machine)[0]).toMatchObject({ tiled: 16, stored: 4, rate: 40 });
+    expect(rows({ ...machine, costs: [{ ...machine.costs[0], seconds: null } as Roofline['costs'][0]] })[0]?.rate).toBeNull();
   });
 });

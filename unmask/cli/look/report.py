@@ -57,7 +57,7 @@ def report(
         str | None,
         Parameter(
             help="views to include, separated by commas: tokens, heads, map, flow, sinks, paths, words, "
-            "compare, geometry, wall, tour; the first is shown (default: map, and all but wall and tour)"
+            "compare, geometry, roofline, tour; the first is shown (default: map, and all but the last two)"
         ),
     ] = None,
     layer: Annotated[int, Parameter(name=["--layer", "-l"], help="the layer to show, from 0")] = 0,

@@ -9,8 +9,8 @@ from typing import Any, get_args
 from unmask.errors import InvalidRequest
 from unmask.explorer.export.live_model import live_model
 from unmask.explorer.export.standalone_html import MOST_PATHS, Get, saved_page
-from unmask.explorer.page import OF_A_TEXT, SAVED, fragment
-from unmask.explorer.routes import REQUESTS
+from unmask.explorer.page import IN_DRAWER, OF_A_TEXT, SAVED, fragment
+from unmask.explorer.routes import every_request
 from unmask.explorer.routes.attribution import AttributionRequest, FeaturesRequest, RolloutRequest
 from unmask.explorer.routes.compare import CompareRequest
 from unmask.explorer.routes.corpus import CorpusHeadRequest, CorpusHeadsRequest, CorpusRequest
@@ -121,11 +121,13 @@ def view_paths(get: Get, texts: Sequence[str], look: ViewSelection) -> list[str]
         get, reads, model, look, question_token(reads[0]) if look.token is None else look.token
     )
     for view in look.views:
-        for request in REQUESTS:
+        for request in every_request():
             if view in request.saved_in:
                 requests += _of_selection(request, page)
         if view in _BEYOND_SELECTION:
             requests += _BEYOND_SELECTION[view](page)
+        if view in IN_DRAWER and reads[0]["heads"][0]:
+            requests += _canvas(page)
     return list(dict.fromkeys(map(str, requests)))
 
 

@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest, quoted
-from unmask.explorer.routes.route import MAX_LISTED, Route, of_text, token_of
+from unmask.explorer.routes.route import MAX_LISTED, AppContext, Route, of_text, token_of
 from unmask.explorer.routes.tasks import class_names, classifiers, head_logits, need_classifier
 from unmask.explorer.sessions.texts import TextSession
 from unmask.explorer.wire.binary import array_answer, typed_answer
@@ -18,8 +18,11 @@ from unmask.http.worker import Watch
 from unmask.interpret import AttentionView
 from unmask.interpret.activation_cache import ActivationCache
 from unmask.interpret.corpus.features import (
+    Feature,
     FeatureExample,
+    FeatureOrder,
     features_folder,
+    in_order,
     load_features,
     middle_layer,
     text_features,
@@ -52,6 +55,9 @@ from unmask.text.masking import masked
 Target = Literal["word", "class", "embedding"]
 
 
+MOST_FEATURES = 1 << 20
+LISTED_EXAMPLES = 4
+"""Texts of each feature in a list of all."""
 TARGETS: tuple[Target, ...] = get_args(Target)
 PAIRS = re.compile(r"\d{1,7}:\d{1,7}(?:,\d{1,7}:\d{1,7}){0,511}")
 """Tokens with a class each; as many as a long name has words, and more."""
@@ -372,10 +378,7 @@ def of_features(session: TextSession, request: Request) -> Answer:
     top, question = request.number("top", 20, 1, MAX_LISTED), target_query(session, request)
     folder = features_folder(session.model.content_digest(), layer)
     if not folder.is_dir():
-        how = (
-            f"there are no features of layer {layer} of this model; learn them with: unmask features "
-            f"train -m {session.place.name} --layer {layer}"
-        )
+        how = _not_learned(session.place.name, layer)
         return json_answer(FeaturesOfText(False, layer, "", "", 0.0, 0.0, "", how, ()))
 
     def measure(view: AttentionView, watch: Watch) -> FeaturesOfText:
@@ -408,7 +411,65 @@ def of_features(session: TextSession, request: Request) -> Answer:
     return json_answer(session.analyse(("features", layer, question, top), measure))
 
 
+def _not_learned(model: str, layer: int) -> str:
+    return (
+        f"there are no features of layer {layer} of this model; learn them with: unmask features "
+        f"train -m {model} --layer {layer}"
+    )
+
+
+@dataclass(frozen=True)
+class FeatureList:
+    """Some of the features of a layer, from the place ``first`` on in the order that was asked for.
+
+    Where no features were ``learned`` for the layer, ``verdict`` says how, and all else is empty.
+    """
+
+    learned: bool
+    layer: int
+    corpus: str
+    verdict: str
+    total: int
+    dead: int
+    first: int
+    features: tuple[Feature, ...]
+
+
+@dataclass(frozen=True)
+class FeatureListRequest(PageRequest):
+    """All features of a layer of a model, page by page; ``model`` is its number."""
+
+    path = "features"
+    answer = FeatureList
+
+    model: int
+    layer: int
+    order: FeatureOrder = "density"
+    first: int = 0
+    count: int = 24
+
+
+def feature_list(context: AppContext, request: Request) -> Answer:
+    """``GET features?model=&layer=&order=&first=&count=``."""
+    place = context.models.at(request.number("model", 0, 0, len(context.models.places) - 1))
+    model = place.need()
+    layer = request.number("layer", middle_layer(model.encoder), 0, model.layer_count - 1)
+    order = request.choice("order", get_args(FeatureOrder))
+    first, count = request.number("first", 0, 0, MOST_FEATURES), request.number("count", 24, 1, MAX_LISTED)
+    folder = features_folder(model.content_digest(), layer)
+    if not folder.is_dir():
+        return json_answer(FeatureList(False, layer, "", _not_learned(place.name, layer), 0, 0, 0, ()))
+    # Features that are trained again are read again.
+    key = ("feature list", str(folder), folder.stat().st_mtime_ns)
+    known = context.analyses.once(key, lambda watch: load_features(folder))
+    listed = in_order(known.features, order)[first : first + count]
+    some = tuple(replace(feature, examples=feature.examples[:LISTED_EXAMPLES]) for feature in listed)
+    verdict, total = known.verdict(), len(known.features)
+    return json_answer(FeatureList(True, layer, known.corpus, verdict, total, known.dead, first, some))
+
+
 ROUTES = (
+    Route.get(FeatureListRequest, feature_list),
     Route.get(FeaturesRequest, of_text(of_features)),
     Route.get(RolloutRequest, of_text(of_rollout)),
     Route.get(AttributionRequest, of_text(of_relevance)),

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from unmask.explorer.sessions.background import Analyses, Corpora, LengthScaling
+from unmask.explorer.sessions.background import Analyses, Corpora
 from unmask.explorer.sessions.loading import PageLoader
 from unmask.explorer.sessions.models import Models
 from unmask.explorer.sessions.opened_index import OpenedIndex
@@ -23,7 +23,6 @@ class AppContext:
     worker: Worker
     analyses: Analyses
     """Analyses that do not belong to a single text."""
-    wall: LengthScaling
     index: OpenedIndex
     corpora: Corpora
     loader: PageLoader | None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import unmask
 from unmask.errors import CheckpointError, MissingExtra
-from unmask.explorer.page import EXAMPLES, MAX_PDF_BYTES
+from unmask.explorer.page import EXAMPLES, MAX_PDF_BYTES, OTHER_SCRIPTS
 from unmask.explorer.routes.route import (
     MAX_CELLS,
     MAX_EDGES,
@@ -27,6 +27,7 @@ from unmask.explorer.wire.tiles import TILE
 from unmask.http.errors import Refused
 from unmask.http.requests import MAX_BODY_BYTES, Request
 from unmask.http.responses import Answer, json_answer, no_answer
+from unmask.models.elmo import ElmoModel
 from unmask.search.documents.read import pdf_documents
 from unmask.search.documents.values import Document, Skipped
 
@@ -136,7 +137,22 @@ def session(context: AppContext, request: Request) -> Answer:
     path = context.index.path
     index = None if path is None else path.resolve().name
     loads = context.loader is not None
-    return json_answer(Session(unmask.__version__, versions(), models, limits, index, EXAMPLES, loads))
+    examples = (*EXAMPLES, *_readable(context))
+    return json_answer(Session(unmask.__version__, versions(), models, limits, index, examples, loads))
+
+
+def _readable(context: AppContext) -> tuple[str, ...]:
+    """Texts in other scripts that the first model reads without an unknown token; none until it is loaded."""
+    model = context.models.places[0].model
+    if model is None or isinstance(model, ElmoModel):
+        return ()
+    unknown = model.tokenizer.special_tokens.get("unk")
+    unknown_id = None if unknown is None else model.tokenizer.token_to_id(unknown)
+    return tuple(
+        text
+        for text in OTHER_SCRIPTS
+        if unknown_id not in model.tokenizer.encode(text, max_tokens=model.max_tokens, truncation="end").ids
+    )
 
 
 def read(context: AppContext, request: Request) -> Answer:

@@ -1,20 +1,15 @@
-"""Work in the background: analyses, each made once and kept; length scaling; reading a corpus."""
+"""Work in the background: analyses, each made once and kept; reading a corpus."""
 
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from unmask.bench.scaling.point import Request, Tick, measure_in_subprocess
-from unmask.bench.scaling.report import ScalingPoint, to_plain
-from unmask.bench.scaling.run import run_scaling
-from unmask.bench.scaling.settings import ScalingSettings, known_ways
 from unmask.errors import OutputError, UnmaskError
 from unmask.explorer.sessions.models import Models
-from unmask.explorer.wire.page_request import Json
 from unmask.http.errors import Problem, Refused
 from unmask.http.worker import Job, Watch, Worker
 from unmask.interpret.corpus.measure import CorpusStatistics, kept_totals, measure_corpus
@@ -107,104 +102,13 @@ def _not_started() -> Job:
 
 
 @dataclass(frozen=True)
-class WallState:
-    """The length-scaling measurement. ``phase``: none, waiting, running, done, stopped or failed; ``eta_s``:
-    what is left of the seconds given; ``ways``: the kernels and libraries that may be asked for. ``points``
-    are those measured so far and ``report`` is the final report, both as in ``unmask scaling --json``."""
-
-    phase: str
-    what: str
-    done: int
-    total: int
-    seconds: float
-    eta_s: float | None
-    problem: Problem | None
-    ways: tuple[str, ...]
-    points: Json
-    report: Json
-
-
-class LengthScaling:
-    """The one measurement of this explorer."""
-
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
-        self._job = _not_started()
-        self._report: Any = None
-        self._points: list[Any] = []
-        self._lock = threading.Lock()
-        self._budget = 0.0
-
-    def start(self, settings: ScalingSettings) -> WallState:
-        """Begin to measure.
-
-        Raises:
-            Refused: one is being measured already.
-        """
-        with self._lock:
-            if self._job.phase in ("waiting", "running"):
-                raise Refused(
-                    409, "Busy", "a measurement is already running; stop it or wait for it to finish"
-                )
-            self._report, self._points, self._budget = None, [], settings.seconds
-            job = Job(lambda watch: self._measure(settings, job, watch))
-            self._job = job
-            self._worker.start(job)
-        return self.state()
-
-    def stop(self) -> None:
-        """Stop it; measured points are kept."""
-        self._job.stop()
-
-    def state(self) -> WallState:
-        """Progress and results so far."""
-        job = self._job
-        return WallState(
-            phase=job.phase,
-            what=job.what,
-            done=job.done,
-            total=job.total,
-            seconds=round(job.seconds, 2),
-            eta_s=self._seconds_left(job),
-            problem=job.problem,
-            ways=known_ways(),
-            points=list(self._points),
-            report=self._report,
-        )
-
-    def _seconds_left(self, job: Job) -> float | None:
-        """The remaining seconds of the budget: later lengths take longer, so the pace predicts nothing."""
-        if job.phase != "running":
-            return None
-        return round(max(0.0, self._budget - job.seconds), 1)
-
-    def _measure(self, settings: ScalingSettings, job: Job, watch: Watch) -> None:
-        noted = ""
-
-        def between_points(what: str, done: int, total: int) -> None:
-            # Anything that ran during a point would affect its time, so other work runs only between points.
-            nonlocal noted
-            if what == noted:
-                job.note(what, done, total)
-            else:
-                watch(what, done, total)
-            noted = what
-
-        def measured(request: Request, deadline: float, tick: Tick) -> ScalingPoint:
-            point = measure_in_subprocess(request, deadline, tick)
-            seconds = None if point.seconds is None else asdict(point.seconds)
-            self._points.append({**asdict(point), "seconds": seconds})
-            return point
-
-        self._report = to_plain(run_scaling(settings, between_points, measure=measured))
-
-
-@dataclass(frozen=True)
 class CorpusState:
     """How far a corpus is read by a model. ``phase``: none, waiting, running, done, stopped or failed.
 
-    ``texts`` of ``total`` are in the answers, the first ``done`` are read. ``kept``: where results are kept
-    for the next launch, or None, if they are not; ``note`` says why not. ``from_cache``: all were kept.
+    ``texts`` of ``total`` are in the answers, the first ``done`` are read. ``compared``: texts that findings
+    are compared with now, of this launch or, before any are read, of an earlier one. ``kept``: where results
+    are kept for the next launch, or None, if they are not; ``note`` says why not. ``from_cache``: all
+    were kept.
     """
 
     model: int
@@ -213,6 +117,7 @@ class CorpusState:
     done: int
     texts: int
     total: int
+    compared: int
     tokens: int
     truncated: int
     seconds: float
@@ -293,6 +198,7 @@ class Corpora:
             done=max(job.done, 0 if statistics is None else statistics.totals.texts),
             texts=0 if statistics is None else statistics.totals.texts,
             total=len(self.corpus),
+            compared=0 if (figures := self._figures(index)) is None else figures.texts,
             tokens=0 if statistics is None else statistics.totals.queries,
             truncated=0 if statistics is None else statistics.truncated,
             seconds=round(job.seconds, 1),
@@ -321,15 +227,20 @@ class Corpora:
         Where reading was not started, what an earlier launch kept is looked for in the background, once; it
         is here at a later call.
         """
-        run = self._runs.get(index)
-        if run is not None and run.statistics is not None:
-            return run.statistics.figures
+        figures = self._figures(index)
+        if figures is not None:
+            return figures
         with self._lock:
             if self._cache is not None and index not in self._recalled:
                 self._recalled[index] = None
                 # No job of the worker, whose turns are for models that run: this only reads files.
                 threading.Thread(target=self._recall, args=(index,), daemon=True).start()
-        recalled = self._recalled.get(index)
+        return self._figures(index)
+
+    def _figures(self, index: int) -> FigureCounts | None:
+        run, recalled = self._runs.get(index), self._recalled.get(index)
+        if run is not None and run.statistics is not None:
+            return run.statistics.figures
         return None if recalled is None else recalled.figures
 
     def _recall(self, index: int) -> None:

@@ -4,9 +4,10 @@ Axes: F features.
 """
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -26,6 +27,7 @@ from unmask.interpret.corpus.sparse_autoencoder import (
     AutoencoderSettings,
     SparseAutoencoder,
     Stability,
+    matches,
     stability,
     train_autoencoder,
 )
@@ -71,6 +73,8 @@ class Feature:
     """Its mean activation where it is active."""
     examples: tuple[FeatureExample, ...]
     """The strongest first, at most one of each text."""
+    match: float | None = None
+    """Its largest cosine with the features of the second seed; None where an earlier version trained it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,7 +169,14 @@ def train_features(
         train_autoencoder(trained_TD, settings, seed=seed + number, watch=_of_two(watch, number))
         for number in range(2)
     )
-    features = _described(first, x_TD, places_T2, encodings, corpus)
+    features = tuple(
+        replace(feature, match=match)
+        for feature, match in zip(
+            _described(first, x_TD, places_T2, encodings, corpus),
+            matches(first, second).tolist(),
+            strict=True,
+        )
+    )
     alive_F = torch.tensor([feature.density > 0 for feature in features])
     return Features(
         autoencoder=first,
@@ -181,6 +192,22 @@ def train_features(
         stability=stability(first, second, trained_TD, alive_F, seed=seed),
         features=features,
     )
+
+
+FeatureOrder = Literal["density", "rare", "match", "activation"]
+"""How features are listed: those that fire at most tokens first, at fewest tokens, those that a second seed
+found again most exactly, or those with the strongest activation."""
+
+
+def in_order(features: Sequence[Feature], order: FeatureOrder) -> list[Feature]:
+    """Features in an order; dead ones come last, equal ones by their number."""
+    values: dict[FeatureOrder, Callable[[Feature], float]] = {
+        "density": lambda feature: feature.density,
+        "rare": lambda feature: -feature.density,
+        "match": lambda feature: -1.0 if feature.match is None else feature.match,
+        "activation": lambda feature: feature.examples[0].activation if feature.examples else 0.0,
+    }
+    return sorted(features, key=lambda feature: (feature.density == 0, -values[order](feature)))
 
 
 def _of_two(watch: Watch | None, number: int) -> Watch:

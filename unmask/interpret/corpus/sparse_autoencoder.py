@@ -198,6 +198,11 @@ MATCHED = 0.7
 """The cosine from which two directions count as the same feature."""
 
 
+def matches(first: SparseAutoencoder, second: SparseAutoencoder) -> Tensor:
+    """The largest cosine of each direction of the first with those of the second, (F,)."""
+    return (first.decoder_FD @ second.decoder_FD.T).amax(-1)
+
+
 def stability(
     first: SparseAutoencoder, second: SparseAutoencoder, x_TD: Tensor, alive_F: Tensor, *, seed: int = 0
 ) -> Stability:
@@ -221,9 +226,8 @@ def stability(
     sample_MD = centered_TD[torch.randperm(len(centered_TD), generator=generator)[:MOST_MIXED]]
     mixed_FM = torch.randn(second.features, len(sample_MD), generator=generator)
     random_FD = normalize(mixed_FM @ sample_MD, dim=-1)
-    best_F, random_F = (
-        (first.decoder_FD[alive_F] @ other_FD.T).amax(-1) for other_FD in (second.decoder_FD, random_FD)
-    )
+    best_F = matches(first, second)[alive_F]
+    random_F = (first.decoder_FD[alive_F] @ random_FD.T).amax(-1)
     shares = (best_F.mean(), random_F.mean(), (best_F >= MATCHED).float().mean())
     return Stability(*(float(share) for share in shares))
 

@@ -8,6 +8,7 @@ import type {
   CorpusHead,
   CorpusHeadsMeta,
   CorpusState,
+  FeatureList,
   FeaturesOfText,
   Fill,
   FoundExamples,
@@ -25,6 +26,7 @@ import type {
   Projection,
   RelevanceMeta,
   Rollout,
+  Roofline,
   SearchIndex,
   SearchResults,
   SenseCloudMeta,
@@ -41,7 +43,6 @@ import type {
   UnderwayList,
   ValuesMeta,
   VocabularyFit,
-  WallState,
   Words,
   WordsMeta,
 } from './types';
@@ -156,6 +157,10 @@ export const residual = (given: { text: string }) =>
  */
 export const live = (given: { model: number; text: string; pair?: string | null; future?: 'shown' | 'hidden' }) =>
   arrays<LiveMeta>({ path: 'live', query: ['model', 'text', 'pair', 'future'], defaults: { future: 'shown' } }, given);
+
+/** All features of a layer of a model, page by page; `model` is its number. */
+export const featureList = (given: { model: number; layer: number; order?: 'density' | 'rare' | 'match' | 'activation'; first?: number; count?: number }) =>
+  json<FeatureList>({ path: 'features', query: ['model', 'layer', 'order', 'first', 'count'], defaults: { order: 'density', first: 0, count: 24 } }, given);
 
 /**
  * The features of a layer that are active in the text, and what the target loses without each.
@@ -315,9 +320,9 @@ export const received = (given: { text: string }) =>
 export const senseCloud = (given: { model: number; word?: string; method?: 'pca' | 'umap'; basis?: 'own' | 'shared' }) =>
   arrays<SenseCloudMeta>({ path: 'bank/cloud', query: ['model', 'word', 'method', 'basis'], defaults: { word: 'bank', method: 'pca', basis: 'shared' } }, given);
 
-/** How far the length-scaling measurement is. */
-export const wall = () =>
-  json<WallState>({ path: 'wall' });
+/** The roofline of the attention of a model, measured once; `model` is its number. */
+export const roofline = (given: { model?: number }) =>
+  json<Roofline>({ path: 'roofline', query: ['model'], defaults: { model: 0 } }, given);
 
 /** The chapters of the tour. */
 export const tour = () =>

@@ -353,6 +353,31 @@ export interface FeatureExample {
   activation: number;
 }
 
+/** One feature over the corpus. */
+export interface Feature {
+  number: number;
+  density: number;
+  mean: number;
+  examples: FeatureExample[];
+  match: number | null;
+}
+
+/**
+ * Some of the features of a layer, from the place `first` on in the order that was asked for.
+ *
+ * Where no features were `learned` for the layer, `verdict` says how, and all else is empty.
+ */
+export interface FeatureList {
+  learned: boolean;
+  layer: number;
+  corpus: string;
+  verdict: string;
+  total: number;
+  dead: number;
+  first: number;
+  features: Feature[];
+}
+
 /** A feature that is active in the text, with its density and strongest tokens over its corpus. */
 export interface FeatureOfText {
   number: number;
@@ -749,8 +774,10 @@ export interface Guesses {
 /**
  * How far a corpus is read by a model. `phase`: none, waiting, running, done, stopped or failed.
  *
- * `texts` of `total` are in the answers, the first `done` are read. `kept`: where results are kept
- * for the next launch, or None, if they are not; `note` says why not. `from_cache`: all were kept.
+ * `texts` of `total` are in the answers, the first `done` are read. `compared`: texts that findings
+ * are compared with now, of this launch or, before any are read, of an earlier one. `kept`: where results
+ * are kept for the next launch, or None, if they are not; `note` says why not. `from_cache`: all
+ * were kept.
  */
 export interface CorpusState {
   model: number;
@@ -759,6 +786,7 @@ export interface CorpusState {
   done: number;
   texts: number;
   total: number;
+  compared: number;
   tokens: number;
   truncated: number;
   seconds: number;
@@ -1019,19 +1047,24 @@ export interface SenseCloudMeta {
 }
 
 /**
- * The length-scaling measurement. `phase`: none, waiting, running, done, stopped or failed; `eta_s`:
- * what is left of the seconds given; `ways`: the kernels and libraries that may be asked for. `points`
- * are those measured so far and `report` is the final report, both as in `unmask scaling --json`.
+ * The attention of one text in all layers: from queries, keys and values to what the heads return.
+ *
+ * Bytes count every array as often as a step reads or writes it, as if no cache held it between two steps.
  */
-export interface WallState {
-  phase: string;
-  what: string;
-  done: number;
-  total: number;
-  seconds: number;
-  eta_s: number | null;
-  problem: Problem | null;
-  ways: string[];
-  points: unknown;
-  report: unknown;
+export interface AttentionCost {
+  tokens: number;
+  operations: number;
+  tiled_bytes: number;
+  stored_bytes: number;
+  seconds: number | null;
+}
+
+/** What the machine can do, and what attention asks of it. */
+export interface Roofline {
+  processor: string;
+  threads: number;
+  dtype: string;
+  gflop_per_second: number;
+  gbytes_per_second: number;
+  costs: AttentionCost[];
 }

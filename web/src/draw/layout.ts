@@ -112,7 +112,8 @@ function layoutAt(space: Space, zoom: number, scale = scaleOf(zoom)): MapLayout 
   const named = scale >= NAME_LINE * ratio;
   const margin = space.nameWidth + NAME_GAP;
   const plain = space.width < NARROW.width ? { ...PLAIN_MARGIN, left: NARROW.left } : PLAIN_MARGIN;
-  const { left, top } = named ? { left: margin, top: margin } : plain;
+  // The title of the axis of queries has room beside names of a letter, too.
+  const { left, top } = named ? { left: Math.max(margin, NARROW.left), top: margin } : plain;
   return {
     tokens,
     zoom,

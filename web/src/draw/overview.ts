@@ -1,5 +1,6 @@
 /** Findings as pictures and links: what a card shows, what it opens, and the arcs between words. */
 
+import { anyRightToLeft } from './direction';
 import type { Edge, Finding } from '../api/types';
 import type { ViewState } from '../state/url';
 
@@ -68,9 +69,9 @@ export function opened(finding: Finding): Partial<ViewState> {
   return { ...place, query: token, key: kind === 'edge' ? key : null, view: OPENS[kind] ?? 'map' };
 }
 
-/** The sentence of a finding, whose percent signs stay with their numbers. */
+/** The sentence of a finding, whose percent signs stay with their numbers, and words from right to left by themselves. */
 export function sentenceOf({ sentence }: Finding): string {
-  return sentence.replaceAll(' %', '\u00a0%');
+  return sentence.replaceAll(' %', '\u00a0%').replace(/“[^”]*”/g, (word) => (anyRightToLeft(word) ? `\u2068${word}\u2069` : word));
 }
 
 /** How rare a finding is, or nothing where it was not compared with other texts. */

@@ -36,11 +36,14 @@ function guesses({ model }: Explorer): string[] {
   return model ? DARES.flatMap(({ texts }) => texts.map((text) => requests.live({ model: model.index, text }).path)) : [];
 }
 
-/** Views of a shared page: of a short text all that are about it, else the open one and the grid of heads. */
+/**
+ * Views of a shared page: of a short text all that are about it, else the open one and the grid of heads. Features
+ * are what the cache of this machine holds, so they are there if they are open.
+ */
 function viewsHeld(explorer: Explorer): string[] {
   const { view } = explorer.view;
   const longest = Math.max(...explorer.readings.map(({ count }) => count));
-  const short = longest <= SHORT ? VIEWS.filter(({ needs }) => needs === 'text').map(({ id }) => id) : ['heads'];
+  const short = longest <= SHORT ? VIEWS.filter(({ id, needs }) => needs === 'text' && id !== 'features').map(({ id }) => id) : ['heads'];
   const first = viewOf(view).needs === 'live' ? OF_TEXT : view;
   return [...new Set([first, ...short])];
 }

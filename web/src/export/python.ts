@@ -22,7 +22,6 @@ const written = (value: unknown) => JSON.stringify(value);
 
 /** A runnable snippet that leaves the numbers of the view in `result`; null if there is no text. */
 export function pythonOf(shown: Shown): string | null {
-  if (shown.view.view === 'wall') return WALL;
   if (shown.view.view === 'search') return search(shown);
   const [read] = shown.reads;
   if (!read) return null;
@@ -322,4 +321,3 @@ function tour({ view, option, stamps }: Shown, read: TextRead): string {
   ].join('\n');
 }
 
-const WALL = '# Each point is measured in a separate process, from the command line:\n#   unmask scaling --output scaling.json\n';

@@ -24,7 +24,7 @@ export interface Dare {
   outcome: (lives: readonly LiveText[]) => Outcome | string;
 }
 
-const percent = (share: number) => `${Math.round(100 * share)} %`;
+const percent = (share: number) => `${Math.round(100 * share)}\u00a0%`;
 
 function vectorOf(live: LiveText): Float32Array {
   return meanState(live, live.levels - 1, 0, live.count);

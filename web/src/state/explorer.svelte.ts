@@ -105,6 +105,10 @@ export class Explorer extends Looking {
     await this.attempt(() => this.load());
   }
 
+  /** The view of each group of tabs that was open last: its tab leads back to it. */
+  readonly lastOf: Record<string, string> = {};
+  /** Strength of each token's tint in the text above the drawer, 0 to 1; null: that of the canvas. */
+  textShares: ArrayLike<number> | null = $state.raw(null);
   /** The first view was looked at: a shared page holds it too. */
   startShown = false;
   /** The text that is typed now, where it is another one than the text that is shown. */

@@ -142,7 +142,7 @@ export function parseHash(hash: string): ViewState {
     global: fields.get('global') ?? '',
     model: fields.get('model') ?? '',
     beside: fields.get('beside') ?? '',
-    view: fields.get('view') ?? (version === '2' ? viewBefore(fields) : unnamed(fields.get('text') ?? '')),
+    view: renamed(fields.get('view')) ?? (version === '2' ? viewBefore(fields) : unnamed(fields.get('text') ?? '')),
     layer: count(fields, 'layer') ?? 0,
     head: count(fields, 'head') ?? 0,
     query: count(fields, 'query'),
@@ -164,6 +164,11 @@ export function parseHash(hash: string): ViewState {
 /** The ranges of `4-9,20-31`; what is malformed is left out. */
 export function spansOf(written: string): number[][] {
   return written.split(',').filter((span) => /^\d{1,9}-\d{1,9}$/.test(span)).map((span) => span.split('-').map(Number));
+}
+
+/** Views have other names in addresses that were copied earlier. */
+function renamed(view: string | null): string | null {
+  return view === 'wall' ? 'roofline' : view;
 }
 
 /** What an address before version 3 opened that names no view. */

@@ -12,6 +12,11 @@ export type { View };
 /** Pictures of one canvas, on which the text and the heads stay where they are. */
 export const CANVAS: readonly string[] = ['overview', 'map', 'flow'];
 
+/** Whether a view slides over the canvas as a drawer. */
+export function inDrawer(view: View): boolean {
+  return view.group === 'Measure';
+}
+
 export function viewOf(id: string): View {
   return VIEWS.find((view) => view.id === id) ?? (VIEWS.find((view) => view.id === OF_TEXT) as View);
 }
@@ -36,6 +41,17 @@ export function together(views: readonly View[]): { group: View['group']; views:
     const own = views.filter((view) => view.group === group);
     return own.length === 0 ? [] : [{ group, views: own }];
   });
+}
+
+/** The tabs of views that stand beside each other. */
+export function tabsOf(explorer: Explorer, views: readonly View[]) {
+  return views.map(({ id, title, hint, key }) => ({
+    id,
+    name: title,
+    hint: `${hint} (${key})`,
+    selected: id === viewOf(explorer.view.view).id,
+    open: () => explorer.change({ view: id }),
+  }));
 }
 
 /** All keys: those of the page and one for every view. */

@@ -11,12 +11,12 @@ import Heads from './heads/Heads.svelte';
 import Map from './map/Map.svelte';
 import Overview from './overview/Overview.svelte';
 import Paths from './paths/Paths.svelte';
+import Roofline from './roofline/Roofline.svelte';
 import Search from './search/Search.svelte';
 import Sinks from './sinks/Sinks.svelte';
 import Start from './start/Start.svelte';
 import Tokens from './tokens/Tokens.svelte';
 import Tour from './tour/Tour.svelte';
-import Wall from './wall/Wall.svelte';
 import Words from './words/Words.svelte';
 
 /** Groups of tabs, in their order. */
@@ -49,7 +49,7 @@ export const VIEWS: readonly View[] = [
   { id: "paths", group: "Measure", title: "Paths", key: "p", hint: "attention rollout and gradient attribution for a token", needs: "text", maps: true, strip: true, one_head: false, component: Paths },
   { id: "words", group: "Measure", title: "Words", key: "w", hint: "masked-word predictions, logit lens and head ablations", needs: "text", maps: false, strip: true, one_head: false, component: Words },
   { id: "features", group: "Measure", title: "Features", key: "y", hint: "features of a sparse autoencoder that are active in the text", needs: "text", maps: false, strip: true, one_head: false, component: Features },
-  { id: "geometry", group: "Measure", title: "Geometry", key: "g", hint: "intrinsic dimension, isotropy and word senses by layer", needs: "text", maps: false, strip: false, one_head: false, component: Geometry },
-  { id: "wall", group: "Measure", title: "Length scaling", key: "l", hint: "time and memory versus sequence length, measured on this machine", needs: "none", maps: false, strip: false, one_head: false, component: Wall },
+  { id: "geometry", group: "Measure", title: "Geometry", key: "g", hint: "intrinsic dimension, isotropy and word senses by layer", needs: "text", maps: false, strip: true, one_head: false, component: Geometry },
+  { id: "roofline", group: "Measure", title: "Roofline", key: "l", hint: "operations and bytes of attention beside what this machine can do", needs: "none", maps: false, strip: true, one_head: false, component: Roofline },
   { id: "tour", group: "Tour", title: "Tour", key: "t", hint: "an introduction to attention, with experiments on your text", needs: "none", maps: false, strip: false, one_head: false, component: Tour },
 ];
