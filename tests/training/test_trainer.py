@@ -27,7 +27,9 @@ from tests.training.runs import (
     write_run,
 )
 from tests.training.toy import vocabulary
+from unmask.encoder.layers.parts import balance_loss
 from unmask.errors import InvalidRequest
+from unmask.spec import ExpertFeedForward
 from unmask.text.batch import PackedBatch
 from unmask.training import train
 from unmask.training.objectives.interface import Example, LossOutput, Objective
@@ -128,6 +130,45 @@ def test_dropout_is_drawn_by_the_seed_of_the_run_and_the_micro_batch():
         drawn[seed, batch.micro_batches(0, 2)] = objective.drawn
     assert drawn[1, 2][:2] == drawn[1, 1]
     assert len({*drawn[1, 2], *drawn[2, 2]}) == 8
+
+
+class Routed(Labels):
+    """The same with a mixture of experts in every layer."""
+
+    def __init__(self, balance):
+        super().__init__()
+        spec = SPECS["post-norm"]
+        network = ExpertFeedForward(20, "gelu", experts=3, chosen=2, balance=balance)
+        layers = tuple(replace(layer, feedforward=network) for layer in spec.layers)
+        self.encoder = random_encoder(replace(spec, layers=layers), seed=1)
+        torch.manual_seed(2)
+        self.head = torch.nn.Linear(spec.width, 2)
+
+
+def test_experts_are_balanced_in_proportion_to_the_tokens_of_each_micro_batch(monkeypatch):
+    """The gradient of a step with the loss of balance, minus that without, is that of the balance alone."""
+    found = {}
+    for balance in (0.0, 0.5):
+        settings = LoopSettings(steps=1, batch=BatchSettings(20, 10), optimizer=OptimizerSpec(clip=0))
+        objective = Routed(balance).train()
+        optimizer = build_optimizer(objective, settings.optimizer)
+        monkeypatch.setattr(optimizer, "step", lambda: None)
+        monkeypatch.setattr(optimizer, "zero_grad", lambda *_, **__: None)
+        loop = Loop(settings, objective, Shuffled(), optimizer=optimizer, averages=None, ranks=Ranks())
+        loop.one_step(MetricAccumulator())
+        found[balance] = {name: part.grad for name, part in objective.named_parameters()}
+    objective = Routed(0.5).train()
+    examples = [objective.prepare(Shuffled.micro_batch(number), None, 0.0) for number in (0, 1)]
+    tokens = sum(example.tokens for example in examples)
+    for example in examples:
+        objective.encoder.encode(example.batch)
+        (example.tokens / tokens * balance_loss(objective)).backward()
+    routers = [name for name in found[0.5] if "router" in name]
+    assert routers
+    for name in routers:
+        expected = dict(objective.named_parameters())[name].grad
+        assert expected.abs().max() > 1e-4
+        torch.testing.assert_close(found[0.5][name] - found[0.0][name], expected, rtol=1e-3, atol=1e-6)
 
 
 def trainer(out, write=lambda folder: None):
