@@ -154,8 +154,8 @@ ULTRABERT = Family(
     keys=KEYS,
     encoder_rows=eurobert.ROWS,
     spec=spec,
-    prefix="ultrabert.",
-    other_prefixes=("model.",),
+    prefix="model.",  # of the modules that adapters name; files have the other
+    other_prefixes=("ultrabert.",),
     heads=HEADS,
     parts=parts,
 )
