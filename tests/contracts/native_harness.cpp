@@ -84,7 +84,7 @@ struct Example {
         const float* words = table(WORDS * e, halves);
         const float* places = segments ? table((REACH + 2) * e, halves) : nullptr;
         const float* types = segments ? table(SEGMENTS * e, halves) : nullptr;
-        NativeEmbedding embedding{WORDS, e, segments ? 2 : 0, segments ? SEGMENTS : 0, halves, words, places, types,
+        NativeEmbedding embedding{WORDS, e, segments ? 2 : 0, segments ? SEGMENTS : 0, halves, words, places, types, 1,
                                   norm_of(1, width), projected ? linear_of(width, e) : NativeLinear{}, projected};
         NativeEncoder encoder{precision, width, LAYERS, LAYERS, layers, weights, embedding, norm_of(1, width)};
         native = native_new(&encoder);
@@ -98,13 +98,14 @@ struct Example {
         const bool by_content = s.terms == BY_CONTENT;
         layers[i] = {i,        s.norm_first, s.gated, s.activation, s.heads,
                      s.shared, s.head,       s.rotated ? (int)rotations.size() : -1,
-                     s.terms ? (int)distances.size() : -1, 1 + (by_content && s.keys) + (by_content && s.queries)};
+                     s.terms ? (int)distances.size() : -1, 1 + (by_content && s.keys) + (by_content && s.queries), 0, 0};
         weights[i] = {linear_of((s.heads + 2 * s.shared) * s.head, width),
                       linear_of(width, s.heads * s.head),
                       linear_of(s.gated ? 2 * s.inner : s.inner, width),
                       linear_of(width, s.inner),
                       norm_of(s.norm, width),
                       norm_of(s.norm, width),
+                      {}, {}, {}, {},
                       s.keys ? numbers(ROWS * s.heads * s.head, 0, 1) : nullptr,
                       s.queries ? numbers(ROWS * s.heads * s.head, 0, 1) : nullptr,
                       by_content ? ROWS : 0};

@@ -158,10 +158,6 @@ def pickled(folder):
 
 
 REFUSED = {
-    "sentence-transformers/sentence-t5-base": (
-        configured(model_type="t5"),
-        "model_type is 't5', which is not built",
-    ),
     "sentence-transformers/clip-ViT-B-32": (
         with_modules("CLIPModel", config=False),
         "begins with a CLIPModel module, which is not built",

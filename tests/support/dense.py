@@ -62,7 +62,7 @@ def softmax_maps(x, mixer, weights, at, marks):
     for head in range(heads):
         q, k, v = plain.projected(x, mixer, weights, at, head)
         if isinstance(mixer.position, Rotary):
-            q, k = plain.rotate(q, mixer.position.theta), plain.rotate(k, mixer.position.theta)
+            q, k = plain.rotate(q, mixer.position), plain.rotate(k, mixer.position)
         out = weights[at + "attention.out.weight"][:, head * width : (head + 1) * width]
         norms[head] = np.linalg.norm(v @ out.T, axis=-1)
         for i in range(length):

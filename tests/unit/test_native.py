@@ -95,6 +95,7 @@ LINEAR = st.builds(
     s.LinearAttention, SIZE, SIZE, st.just("elu+1"), eps=SHARE, bias=st.booleans()
 ) | st.builds(s.LinearAttention, SIZE, SIZE, st.just("favor+"), SIZE, SHARE, st.booleans())
 TRANSFORM = st.builds(s.Transform, SIZE, ACTIVATION, st.none() | NORM, st.booleans())
+DOUBLE = st.builds(s.DoubleTransform, SIZE, SIZE, ACTIVATION, st.booleans())
 CLASSIFIER = st.builds(
     s.Classifier,
     st.sampled_from(["next_sentence", "sentence_order", "replaced", "sequence", "tokens", "span"]),
@@ -105,7 +106,7 @@ CLASSIFIER = st.builds(
     st.none() | NORM,
     normalize=st.booleans(),
 )
-MASKED = st.builds(s.MaskedLM, st.none() | TRANSFORM, st.just(False), st.booleans(), st.booleans())
+MASKED = st.builds(s.MaskedLM, st.none() | TRANSFORM | DOUBLE, st.just(False), st.booleans(), st.booleans())
 
 
 @st.composite

@@ -78,8 +78,6 @@ class Embedding:
     positions: LearnedPositions | None = None
     segments: int = 0
     """Rows of the token type table; 0 for none."""
-    tasks: int = 0
-    """Rows of the task table (ERNIE, Sun et al. 2020), of which every token has row 0; 0 for none."""
     norm: Norm | None = None
     projection: Projection | None = None
     dropout: float = 0.0
@@ -88,6 +86,8 @@ class Embedding:
     token_dropout: TokenDropout | None = None
     scale: float = 1.0
     """The factor of word vectors (Gemma); an MLM head that shares their matrix reads it without."""
+    tasks: int = 0
+    """Rows of the task table (ERNIE, Sun et al. 2020), of which every token has row 0; 0 for none."""
 
     def __post_init__(self) -> None:
         require_positive("embedding scale", self.scale)

@@ -195,10 +195,9 @@ def test_a_teacher_of_other_labels_is_refused(place, teacher, tmp_path):
 
 def test_a_teacher_of_another_vocabulary_is_refused(place, teacher, tmp_path):
     shutil.copytree(teacher, tmp_path / "other")
-    path = tmp_path / "other" / "vocab.txt"
-    if path.exists():
-        path.write_text(path.read_text().replace("muddy", "middy"))
-    for name in ("tokenizer.json",):
-        (tmp_path / "other" / name).unlink(missing_ok=True)
+    for path in (tmp_path / "other").iterdir():
+        if path.name in ("vocab.txt", "tokenizer.json"):
+            path.write_text(path.read_text().replace("muddy", "middy"))
+    (tmp_path / "other" / "unmask_checksums.json").unlink()
     with pytest.raises(InvalidRequest, match="has another vocabulary than the model"):
         finetune(table(tmp_path / "run", soft_labels={"teacher": str(tmp_path / "other")}), base=place)

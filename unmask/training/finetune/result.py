@@ -27,7 +27,7 @@ from unmask.weights.read.checkpoint import fingerprint
 
 DATA = "texts or labels of the data files"
 BEGUN = "weights, config or tokenizer of the checkpoint that model.start_from names"
-TEACHER = "vectors or weights of the teacher"
+TEACHER = "vectors of the teacher"
 
 UNCHANGED = "the data and the first weights are those that it was trained on"
 """What is said of a finished run, which is refused if it is not so."""
