@@ -14,7 +14,8 @@ from tests.support.command import assert_one_sentence, run_here
 from unmask.bench.benchmark_model import benchmark_model, find_architecture, invented_words, spearman
 from unmask.bench.memory import peak_extra_bytes
 from unmask.bench.speed.accuracy import agreement
-from unmask.bench.speed.kernels import _batches, _pairs, attention_cost
+from unmask.bench.speed.kernels import _pairs, batches_of
+from unmask.bench.speed.roofline import attention_cost
 from unmask.bench.timing import Spread, interleaved, percentile, ratio
 from unmask.errors import InvalidRequest
 from unmask.kernels import Tile, allowed
@@ -105,7 +106,7 @@ def test_peak_memory_is_what_is_held_at_once():
 
 def test_pairs_in_a_pattern_are_counted():
     for pattern in (FullAttention(), SlidingWindow(3)):
-        (batch, *_) = _batches(40, "float32", 2, 4, device=torch.device("cpu"), seed=0, marks=False)
+        (batch, *_) = batches_of(40, "float32", 2, 4, device=torch.device("cpu"), seed=0, marks=False)
         seen = allowed(Tile.whole(40), pattern, torch.device("cpu"))
         assert _pairs(batch, pattern) == 2 * (1600 if seen is None else int(seen.sum()))
 
@@ -128,7 +129,7 @@ def test_operations_and_bytes_of_attention_are_those_counted_by_hand():
 
 
 def test_ragged_and_rectangular_hold_equal_tokens():
-    made = _batches(512, "float32", 1, 4, device=torch.device("cpu"), seed=0, marks=False)
+    made = batches_of(512, "float32", 1, 4, device=torch.device("cpu"), seed=0, marks=False)
     by_name = {batch.name: batch.layout for batch in made}
     assert {layout.token_count for layout in by_name.values()} == {512}
     assert len(set(by_name["rectangular"].lengths.tolist())) == 1

@@ -8,7 +8,7 @@ import pytest
 from unmask.base.json_settings import JsonSettings
 from unmask.errors import CorruptCheckpoint, InvalidRequest, UnknownArchitecture
 from unmask.families import FAMILIES
-from unmask.families.config_words import in_words_of
+from unmask.spec.config import in_words_of
 from unmask.spec.config_keys import Key, KeyGroup
 
 BAD = (-5, 0, 1, 33, 1.5, -0.5, math.nan, 2**40, "12", "gelu", [1], {}, None, True, False)
@@ -57,6 +57,36 @@ def test_every_refusal_of_a_value_names_its_key(family):
             if sentence and (key not in sentence or FIELD_OF_A_SPEC.search(sentence)):
                 unnamed.append((key, bad, sentence))
     assert unnamed == []
+
+
+@pytest.mark.parametrize("bad", [["a", "b"], [[1], [1]], [True, False], [4], [4, 4, 4], [4, 6], [-1, -1], 5])
+@pytest.mark.parametrize(
+    ("model_type", "key"),
+    [("ultrabert", "attention_windows"), ("ultrabert", "rope_theta"), ("longformer", "attention_window")],
+)
+def test_a_list_with_a_value_a_layer_is_checked_by_element_and_length(model_type, key, bad):
+    family = next(family for family in FAMILIES if model_type in family.model_types)
+    sentence, _ = refusal(
+        family, {"num_hidden_layers": 2, "layer_types": ["sliding_attention"] * 2, key: bad}
+    )
+    accepted = model_type == "longformer" and bad == [4, 6]
+    assert accepted or key in sentence
+
+
+def test_old_configs_of_ultrabert_list_windows_and_thetas():
+    family = next(family for family in FAMILIES if family.name == "ultrabert")
+    old = {"num_hidden_layers": 3, "attention_windows": [7, None, 7], "rope_theta": [10.0, 500.0, 10.0]}
+    new = {
+        "num_hidden_layers": 3,
+        "sliding_window": 7,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        "rope_parameters": {
+            "sliding_attention": {"rope_theta": 10.0, "rope_type": "default"},
+            "full_attention": {"rope_theta": 500.0, "rope_type": "default"},
+        },
+    }
+    read = [family.read(JsonSettings("config.json", config), "published") for config in (old, new)]
+    assert read[0] == read[1]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from types import NoneType
 from typing import Any, TypeVar
 
 from unmask.errors import CorruptCheckpoint, UnknownArchitecture, quoted
@@ -71,6 +72,20 @@ class JsonSettings:
         if value is not None and type(value) is not kind:
             raise self.wrong(key, kind)
         return value
+
+    def get_list(self, key: str, kind: type[Value]) -> list[Value | None] | None:
+        """The list under ``key``, whose elements may be null; None if it is absent or null itself.
+
+        Raises:
+            CorruptCheckpoint: it is no list, or an element is not of the type. An integer counts as a float.
+        """
+        values = self.get_optional(key, list)
+        allowed = (kind, NoneType, int) if kind is float else (kind, NoneType)
+        if values is not None and any(type(value) not in allowed for value in values):
+            raise CorruptCheckpoint(
+                f"{self.name} says {key} is {quoted(values)}; it must be a list of {kind.__name__}"
+            )
+        return values
 
     def require_one_of(self, key: str, *choices: object) -> None:
         """Refuse any value of ``key`` except ``choices``; an absent key counts as the first.

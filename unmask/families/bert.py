@@ -28,6 +28,7 @@ from unmask.spec import (
     LearnedPositions,
     PlainFeedForward,
     Pooler,
+    Rotary,
     SoftmaxAttention,
 )
 from unmask.spec.check import require_size
@@ -67,6 +68,20 @@ def spec(
         feedforward=PlainFeedForward(feedforward, activation),
         positions=LearnedPositions(positions),
         **{"pooler": Pooler()} | others,
+    )
+
+
+def rotary_spec(*, rotary: Rotary, trained_tokens: int, **bert: Any) -> EncoderSpec:
+    """A BERT with rotary positions instead of learned ones; ``bert`` are other arguments of `spec`."""
+    encoder = spec(positions=1, **bert)
+    (layer, *_) = encoder.layers
+    assert isinstance(layer.mixer, SoftmaxAttention)
+    layer = replace(layer, mixer=replace(layer.mixer, position=rotary))
+    return replace(
+        encoder,
+        embedding=replace(encoder.embedding, positions=None),
+        layers=(layer,) * len(encoder.layers),
+        trained_tokens=trained_tokens,
     )
 
 

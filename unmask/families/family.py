@@ -7,7 +7,6 @@ from typing import Any
 
 from unmask.base.json_settings import JsonSettings
 from unmask.errors import CorruptCheckpoint, InvalidRequest, UnknownArchitecture
-from unmask.families.config_words import in_words_of
 from unmask.families.heads import CLASS as DETECTOR_CLASS
 from unmask.families.heads import (
     DETECTOR,
@@ -21,6 +20,7 @@ from unmask.families.heads import (
 )
 from unmask.families.labels import with_labels, write_labels
 from unmask.spec import ROLES, Classifier, EncoderSpec, Pooler, role_of
+from unmask.spec.config import in_words_of
 from unmask.spec.config_keys import Compat, ConfigKey, read_keys, write_keys
 from unmask.spec.tensor_map import Rename, TensorRule, of_encoder
 

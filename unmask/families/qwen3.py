@@ -27,17 +27,17 @@ from unmask.spec.config_keys import Arguments, Compat, KeyGroup, changed, only
 from unmask.spec.tensor_map import Copy, Rename
 
 
-def read_direction(config: JsonSettings, arguments: Arguments, compat: Compat) -> Arguments:
+def _read_direction(config: JsonSettings, arguments: Arguments, compat: Compat) -> Arguments:
     """Whether a token reads only itself and the tokens before it."""
     return {"causal": config.get("is_causal", True)}
 
 
-def write_direction(encoder: EncoderSpec) -> Mapping[str, Any]:
+def _write_direction(encoder: EncoderSpec) -> Mapping[str, Any]:
     """The key that says that a token reads in both directions."""
     return {} if encoder.causal else {"is_causal": False}
 
 
-def read_layer_types(config: JsonSettings, arguments: Arguments, compat: Compat) -> Arguments:
+def _read_layer_types(config: JsonSettings, arguments: Arguments, compat: Compat) -> Arguments:
     """Refuses layers with a window, whose attention would be causal too."""
     for kind in config.get_optional("layer_types", list) or []:
         JsonSettings(config.name, {"layer_types": kind}).require_one_of("layer_types", "full_attention")
@@ -62,8 +62,8 @@ KEYS = (
     ),
     eurobert.ROTARY,
     only("use_sliding_window", False),
-    KeyGroup(read_layer_types, lambda encoder: {}),
-    KeyGroup(read_direction, write_direction),
+    KeyGroup(_read_layer_types, lambda encoder: {}),
+    KeyGroup(_read_direction, _write_direction),
 )
 
 _ATTENTION = "layers.{l}.self_attn."

@@ -13,12 +13,13 @@ from typing import Any
 from unmask.base.json_settings import JsonSettings
 from unmask.errors import CorruptCheckpoint
 from unmask.families.bert import KEYS as BERT_KEYS
+from unmask.families.bert import rotary_spec
 from unmask.families.bert import spec as bert_spec
 from unmask.families.common import ENCODER_KEYS, ENCODER_ROWS, LARGE, with_decoder
 from unmask.families.family import SEARCH_LANGUAGES, Family, Release
 from unmask.families.heads import CHOICE, DENSE_OR_TOKENS, SPAN, masked_words
 from unmask.families.rope import read_rope, rotary_of, write_rope
-from unmask.spec import EncoderSpec, LearnedPositions, Rotary, SoftmaxAttention
+from unmask.spec import EncoderSpec, LearnedPositions
 from unmask.spec.check import require_positive
 from unmask.spec.config_keys import Arguments, Compat, Key, KeyGroup, changed, in_range, only
 from unmask.spec.tensor_map import Concat, Rename
@@ -172,20 +173,6 @@ JINA_MODULES = (
     Rename(_MODULE + "mlp.fc1", "layers.{l}.feedforward.inner"),
     Rename(_MODULE + "mlp.fc2", "layers.{l}.feedforward.outer"),
 )
-
-
-def rotary_spec(*, rotary: Rotary, trained_tokens: int, **bert: Any) -> EncoderSpec:
-    """A jina-embeddings-v3 of the given sizes; ``bert`` are other arguments of BERT's `spec`."""
-    encoder = bert_spec(positions=1, **bert)
-    layer = encoder.layers[0]
-    assert isinstance(layer.mixer, SoftmaxAttention)
-    layer = replace(layer, mixer=replace(layer.mixer, position=rotary))
-    return replace(
-        encoder,
-        embedding=replace(encoder.embedding, positions=None),
-        layers=(layer,) * len(encoder.layers),
-        trained_tokens=trained_tokens,
-    )
 
 
 JINA_V3 = Family(

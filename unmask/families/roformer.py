@@ -9,27 +9,20 @@ from dataclasses import replace
 from typing import Any
 
 from unmask.base.json_settings import JsonSettings
-from unmask.families.bert import MASKED
+from unmask.families.bert import MASKED, rotary_spec
 from unmask.families.common import (
     ENCODER_KEYS,
     ENCODER_ROWS,
     NO_DECODER,
-    head_width_of,
-    post_norm_encoder,
     with_decoder,
 )
 from unmask.families.family import Family, Release
 from unmask.families.heads import SPAN, TOKENS, CheckpointInfo, choice, dense_sequence
 from unmask.spec import (
-    Activation,
-    CausalAttention,
     Classifier,
     EncoderSpec,
-    FullAttention,
-    PlainFeedForward,
     Projection,
     Rotary,
-    SoftmaxAttention,
 )
 from unmask.spec.check import require_size
 from unmask.spec.config_keys import Arguments, Compat, Key, KeyGroup, changed, in_range, only
@@ -70,31 +63,15 @@ ROWS = (
 )
 
 
-def spec(
-    *,
-    width: int,
-    heads: int,
-    feedforward: int,
-    activation: Activation,
-    attention_dropout: float,
-    embedding_width: int,
-    causal: bool = False,
-    **others: Any,
-) -> EncoderSpec:
-    """A RoFormer of the given sizes; ``others`` are those of `post_norm_encoder`."""
-    return post_norm_encoder(
+def spec(*, width: int, embedding_width: int, **bert: Any) -> EncoderSpec:
+    """A RoFormer of the given sizes; ``bert`` are other arguments of BERT's `rotary_spec`."""
+    return rotary_spec(
+        rotary=Rotary(THETA, interleaved=True),
         width=width,
-        mixer=SoftmaxAttention(
-            heads,
-            head_width_of(width, heads),
-            CausalAttention() if causal else FullAttention(),
-            Rotary(THETA, interleaved=True),
-            dropout=attention_dropout,
-        ),
-        feedforward=PlainFeedForward(feedforward, activation),
         embedding_width=embedding_width,
         projection=Projection() if embedding_width != width else None,
-        **others,
+        pooler=None,
+        **bert,
     )
 
 

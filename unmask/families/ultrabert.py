@@ -4,12 +4,12 @@ Two of three layers read a window, each kind of layer with its own theta. The ML
 and a matrix of its own.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from unmask.base.json_settings import JsonSettings
-from unmask.errors import CorruptCheckpoint
+from unmask.errors import CorruptCheckpoint, UnknownArchitecture, quoted
 from unmask.families import eurobert
 from unmask.families.common import SLIDING, WHOLE, Kind, kinds_and_radius, read_kinds
 from unmask.families.family import CheckpointInfo, Family
@@ -30,31 +30,55 @@ from unmask.spec.check import require_positive, require_size
 from unmask.spec.config_keys import Arguments, Compat, KeyGroup, changed, in_range
 from unmask.spec.tensor_map import Copy, Rename
 
+Number = TypeVar("Number", int, float)
+
 THETA: dict[Kind, float] = {WHOLE: 2_560_000.0, SLIDING: 10_000.0}
 """The default theta of each kind of layer."""
 
 
 def _read_layers(config: JsonSettings, arguments: Arguments, compat: Compat) -> Arguments:
-    """The kind of each layer, the radius, and thetas; the authors' config.json lists windows and thetas."""
-    layers, windows = arguments["layers"], config.get_optional("attention_windows", list)
-    radius = config.get("sliding_window", 128)
-    in_range(config, "sliding_window", radius, require_size)
-    thetas = config.get_optional("rope_theta", list)
+    """The kind of each layer, the radius, and thetas; the authors' config.json lists windows and thetas.
+
+    A window of 0, or none, is a layer that reads the whole text.
+    """
+    layers, windows, thetas = (
+        arguments["layers"],
+        config.get_list("attention_windows", int),
+        config.get_list("rope_theta", float),
+    )
     for name, listed in (("attention_windows", windows), ("rope_theta", thetas)):
         if listed is not None and len(listed) != layers:
             raise CorruptCheckpoint(f"{config.name} says {name} of {len(listed)} layers and has {layers}")
+    radius, old = config.get("sliding_window", 128), dict(THETA)
+    in_range(config, "sliding_window", radius, require_size)
     if windows is None:
         kinds = read_kinds(config, layers, lambda layer: SLIDING if (layer + 1) % 3 else WHOLE)
     else:
-        for window in windows:
-            if window:
-                in_range(config, "attention_windows", window, require_size)
-                radius = window
         kinds = read_kinds(config, layers, lambda layer: SLIDING if windows[layer] else WHOLE)
-    old = THETA | dict(zip(kinds, thetas or (), strict=False))
-    for theta in thetas or ():
+        radius = _by_kind(config, "attention_windows", kinds, windows).get(SLIDING, radius)
+        in_range(config, "attention_windows", radius, require_size)
+    if thetas is not None:
+        old |= _by_kind(config, "rope_theta", kinds, thetas)
+    for theta in old.values():
         in_range(config, "rope_theta", theta, require_positive)
     return {"kinds": kinds, "radius": radius, "rotary": read_rope_by_kind(config, old)}
+
+
+def _by_kind(
+    config: JsonSettings, key: str, kinds: Sequence[Kind], values: Sequence[Number | None]
+) -> dict[Kind, Number]:
+    """The value of each kind of layer, from a value a layer, which may be null.
+
+    Raises:
+        UnknownArchitecture: layers of one kind differ.
+    """
+    by_kind: dict[Kind, Number] = {}
+    for kind, value in zip(kinds, values, strict=True):
+        if value is not None and by_kind.setdefault(kind, value) != value:
+            raise UnknownArchitecture(
+                f"{config.name} says {key} is {quoted(values)}; only one value for a type of layers is built"
+            )
+    return by_kind
 
 
 def _write_layers(encoder: EncoderSpec) -> Mapping[str, Any]:

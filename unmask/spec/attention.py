@@ -152,7 +152,8 @@ class Rotary:
     """Su et al. 2021: queries and keys are rotated by angles ``position * theta ** (-2 i / width)``.
 
     ``width`` is the number of leading features of a head that are rotated (None: all). Halves are paired
-    (feature i with i + width/2) unless ``interleaved`` (2i with 2i + 1). ``scale`` divides positions.
+    (feature i with i + width/2) unless ``interleaved`` (2i with 2i + 1). ``scale`` divides positions;
+    ``yarn`` stretches them otherwise.
     """
 
     theta: float

@@ -1,12 +1,7 @@
-"""Each attention kernel compared with the definition: error, time, memory, and share of peak throughput.
+"""Each attention kernel compared with the definition: error, time, memory, and share of peak throughput."""
 
-Also the roofline of a model's attention (Williams, Waterman & Patterson 2009): its operations for each byte
-that it moves, beside what the machine can do.
-"""
-
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -16,7 +11,6 @@ from torch import Tensor
 from unmask.bench.machine import (
     LeftOut,
     Machine,
-    bandwidth_gbytes,
     peak_gflops,
     sentence_of,
     this_machine,
@@ -33,10 +27,8 @@ from unmask.kernels import (
     MaskContext,
     Tile,
     allowed,
-    choose,
     probabilities,
 )
-from unmask.models.load import Model
 from unmask.spec import (
     Alibi,
     AttentionPattern,
@@ -47,12 +39,10 @@ from unmask.spec import (
     NoPosition,
     SlidingWindow,
     SlidingWindowGlobal,
-    SoftmaxAttention,
 )
 from unmask.spec.attention import AttentionPosition
 from unmask.tasks.progress import Progress
 from unmask.text import SequenceLayout
-from unmask.training.run.flops import keys
 from unmask.weights.build import device_named
 
 PatternName = Literal["full", "causal", "sliding-window", "sliding-window-global", "block-sparse"]
@@ -68,10 +58,6 @@ REFERENCE_TOKENS = 1024
 """The longest sequence on which the reference kernel is timed; it holds all scores of a sequence in
 float64."""
 RAGGED_SEQUENCES = 8
-ROOFLINE_TOKENS = (64, 256, 1024, 4096)
-ROOFLINE_ROUNDS = 3
-ROOFLINE_SECONDS = 6.0
-"""A length whose calls would take longer, by those of the length before, is counted and not measured."""
 
 
 @dataclass(frozen=True)
@@ -201,7 +187,7 @@ def measure_kernels(
     left_out: list[LeftOut] = []
     cases = [(dtype, length) for dtype in dtypes for length in lengths]
     for done, (dtype, length) in enumerate(cases, start=1):
-        batches = _batches(
+        batches = batches_of(
             length,
             dtype,
             heads,
@@ -228,9 +214,10 @@ def measure_kernels(
     )
 
 
-def _batches(
+def batches_of(
     tokens: int, dtype: str, heads: int, width: int, *, device: torch.device, seed: int, marks: bool
 ) -> list[_Batch]:
+    """Random batches: one sequence; then, of tokens enough, eight of equal and eight of different length."""
     qkv = torch.randn(3, tokens, heads, width, device=device).to(getattr(torch, dtype)).unbind(0)
     globals_T = np.arange(tokens) < GLOBAL_TOKENS if marks else None
     layouts = {"one": [tokens]}
@@ -280,11 +267,11 @@ def _case(
             works[f"{MASKED} one"] = _masked(batch, request.pattern)
         for kernel in chosen:
             name = f"{kernel.capability.name} {batch.name}"
-            run = _attend(kernel, batch, request.pattern, bias)
+            run = kernel_call(kernel, batch, request.pattern, bias)
             try:
                 errors[name] = _largest_error(run(), *expected)
                 peaks[name] = peak_extra_bytes(run, device)
-                works[name] = _waited(run, device)
+                works[name] = waited(run, device)
             except Exception as error:  # one kernel that fails must not hide the others
                 left_out.append(LeftOut(kernel.capability.name, f"{work}, {batch.name}", sentence_of(error)))
     with torch.inference_mode():
@@ -297,9 +284,10 @@ def _case(
     ]
 
 
-def _attend(
+def kernel_call(
     kernel: Kernel, batch: _Batch, pattern: AttentionPattern, bias: AttentionBias
 ) -> Callable[[], Tensor]:
+    """A call of a kernel on a batch that it has planned."""
     q_THK, k_THK, v_THK = batch.qkv
     plan = kernel.plan(batch.layout, pattern, q_THK.device)
 
@@ -310,7 +298,9 @@ def _attend(
     return run
 
 
-def _waited(run: Callable[[], Tensor], device: torch.device) -> Callable[[], None]:
+def waited(run: Callable[[], Tensor], device: torch.device) -> Callable[[], None]:
+    """The work, and waiting until the device has done it."""
+
     def work() -> None:
         run()
         if device.type == "cuda":
@@ -327,7 +317,7 @@ def _masked(batch: _Batch, pattern: SlidingWindow) -> Callable[[], None]:
         with torch.inference_mode():
             return torch.nn.functional.scaled_dot_product_attention(q_HTK, k_HTK, v_HTK, attn_mask=allowed_NN)
 
-    return _waited(run, q_HTK.device)
+    return waited(run, q_HTK.device)
 
 
 def _definition(batch: _Batch, pattern: AttentionPattern, bias: AttentionBias) -> tuple[Tensor, Tensor]:
@@ -403,98 +393,3 @@ def _pairs(batch: _Batch, pattern: AttentionPattern) -> int:
                     heads if allowed_pairs.ndim == 2 or len(allowed_pairs) == 1 else 1
                 )
     return total
-
-
-@dataclass(frozen=True)
-class AttentionCost:
-    """The attention of one text in all layers: from queries, keys and values to what the heads return.
-
-    Bytes count every array as often as a step reads or writes it, as if no cache held it between two steps.
-    """
-
-    tokens: int
-    operations: float
-    """A multiplication and an addition for each of K columns, of every query with every key that it attends
-    to, in the product of the scores and in that with the values."""
-    tiled_bytes: float
-    """Queries, keys and values are read once, and the result is written: scores are never stored."""
-    stored_bytes: float
-    """The same, and every score is written, read by the softmax, written, and read by the second product."""
-    seconds: float | None = None
-    """The fastest of up to `ROOFLINE_ROUNDS` calls of the kernel that is chosen, with random inputs and
-    without the position terms of scores; None where it was not measured."""
-
-
-@dataclass(frozen=True)
-class Roofline:
-    """What the machine can do, and what attention asks of it."""
-
-    processor: str
-    threads: int
-    dtype: str
-    gflop_per_second: float
-    """The highest rate of a product of matrices (`peak_gflops`) or of the attention itself."""
-    gbytes_per_second: float
-    """The bandwidth of the memory, see `bandwidth_gbytes`."""
-    costs: tuple[AttentionCost, ...]
-
-
-def attention_cost(mixers: Sequence[SoftmaxAttention], tokens: int, bytes_of_number: int) -> AttentionCost:
-    """Operations and bytes of these attention layers for one text, counted and not measured."""
-    operations = tiled = scores = 0.0
-    for mixer in mixers:
-        pairs = mixer.heads * keys(mixer, np.array([tokens]))
-        operations += 4 * mixer.head_width * pairs
-        arrays = 2 * mixer.heads + 2 * (mixer.key_value_heads or mixer.heads)
-        tiled += arrays * tokens * mixer.head_width * bytes_of_number
-        scores += 4 * pairs * bytes_of_number
-    return AttentionCost(tokens, operations, tiled, tiled + scores)
-
-
-def roofline(model: Model, lengths: Sequence[int] = ROOFLINE_TOKENS) -> Roofline:
-    """Measure the peak, the bandwidth and the attention of a model at several lengths, some seconds in all.
-
-    Raises:
-        InvalidRequest: no layer of the model has softmax attention.
-    """
-    mixers = [layer.mixer for layer in model.spec.layers if isinstance(layer.mixer, SoftmaxAttention)]
-    if not mixers:
-        raise InvalidRequest(f"no layer of {model.name} has softmax attention, which a roofline is drawn of")
-    dtype, device = model.dtype if model.dtype != "int8" else "float32", device_named(model.device)
-    size, left = torch.finfo(getattr(torch, dtype)).bits // 8, ROOFLINE_SECONDS
-    costs: list[AttentionCost] = []
-    for tokens in sorted(lengths):
-        cost = attention_cost(mixers, tokens, size)
-        last = costs[-1] if costs else replace(cost, seconds=0.0)
-        if last.seconds is not None and last.seconds * cost.operations / last.operations <= left:
-            started = time.perf_counter()
-            cost = replace(cost, seconds=_attention_seconds(mixers, tokens, dtype, device, left))
-            left -= time.perf_counter() - started
-        costs.append(cost)
-    rates = [cost.operations / cost.seconds / 1e9 for cost in costs if cost.seconds]
-    machine = this_machine(device)
-    return Roofline(
-        processor=machine.accelerator or machine.processor,
-        threads=machine.threads,
-        dtype=dtype,
-        gflop_per_second=max(peak_gflops(dtype, device) or 0.0, *rates),
-        gbytes_per_second=bandwidth_gbytes(device),
-        costs=tuple(costs),
-    )
-
-
-def _attention_seconds(
-    mixers: Sequence[SoftmaxAttention], tokens: int, dtype: str, device: torch.device, budget_seconds: float
-) -> float:
-    """The best time of all layers; those alike are measured once."""
-    plain = [replace(mixer, position=NoPosition(), key_value_heads=None) for mixer in mixers]
-    seconds = 0.0
-    for mixer in dict.fromkeys(plain):
-        width, pattern = mixer.head_width, mixer.pattern
-        request = AttentionRequest(str(device.type), dtype, pattern, NoPosition(), width, tokens)
-        marks = isinstance(pattern, SlidingWindowGlobal)
-        batch = _batches(tokens, dtype, mixer.heads, width, device=device, seed=0, marks=marks)[0]
-        run = _attend(choose(request), batch, pattern, AttentionBias.of(NoPosition(), mixer.heads))
-        times = interleaved({"": _waited(run, device)}, ROOFLINE_ROUNDS, budget_seconds=budget_seconds / 4)
-        seconds += plain.count(mixer) * min(times[""])
-    return seconds

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict, dataclass
 
-from unmask.bench.speed.kernels import Roofline, roofline
+from unmask.bench.speed.roofline import Roofline, roofline
 from unmask.explorer.routes.route import AppContext, Route
 from unmask.explorer.tour.chapters import chapters as every_chapter
 from unmask.explorer.tour.chapters import run

@@ -86,23 +86,35 @@ def stable_adamw(
         for tensors in zip(values, gradients, firsts, seconds, strict=True):
             update(*([tensor] for tensor in tensors))
         return
-    b1, b2 = betas
-    torch._foreach_lerp_(firsts, gradients, 1 - b1)
-    torch._foreach_mul_(seconds, b2)
-    torch._foreach_addcmul_(seconds, gradients, gradients, 1 - b2)
-    roots = torch._foreach_sqrt(seconds)
-    torch._foreach_mul_(roots, (1 - b2**step) ** -0.5)
+    roots = _root_of_second(gradients, firsts, seconds, step, betas)
     ratios = torch._foreach_div(gradients, torch._foreach_clamp_min(roots, eps))
     sizes = [value.numel() ** -0.5 for value in values]
     norms = [full_tensors(norm) for norm in torch._foreach_norm(ratios)]
     shorter = torch._foreach_clamp_min(torch._foreach_mul(norms, sizes), 1.0)
     torch._foreach_add_(roots, eps)
     updates = torch._foreach_div(firsts, roots)
-    torch._foreach_mul_(updates, rate / (1 - b1**step))
+    torch._foreach_mul_(updates, rate / (1 - betas[0] ** step))
     if decay:
         torch._foreach_add_(updates, values, alpha=decay)
     torch._foreach_div_(updates, shorter)
     torch._foreach_sub_(values, updates)
+
+
+def _root_of_second(
+    gradients: list[Tensor],
+    firsts: list[Tensor],
+    seconds: list[Tensor],
+    step: int,
+    betas: tuple[float, float],
+) -> list[Tensor]:
+    """Bring both moments to this step, in place; ``sqrt(V)`` of each."""
+    b1, b2 = betas
+    torch._foreach_lerp_(firsts, gradients, 1 - b1)
+    torch._foreach_mul_(seconds, b2)
+    torch._foreach_addcmul_(seconds, gradients, gradients, 1 - b2)
+    roots: list[Tensor] = list(torch._foreach_sqrt(seconds))
+    torch._foreach_mul_(roots, (1 - b2**step) ** -0.5)
+    return roots
 
 
 def lamb(
@@ -123,15 +135,10 @@ def lamb(
     ``p = p - rate |p| / |u| u``. Where either norm is 0, the factor is 1. The arguments are those of `adamw`,
     without the requirement on memory layout.
     """
-    b1, b2 = betas
-    torch._foreach_lerp_(firsts, gradients, 1 - b1)
-    torch._foreach_mul_(seconds, b2)
-    torch._foreach_addcmul_(seconds, gradients, gradients, 1 - b2)
-    roots = torch._foreach_sqrt(seconds)
-    torch._foreach_mul_(roots, (1 - b2**step) ** -0.5)
+    roots = _root_of_second(gradients, firsts, seconds, step, betas)
     torch._foreach_add_(roots, eps)
     updates = torch._foreach_div(firsts, roots)
-    torch._foreach_mul_(updates, 1 / (1 - b1**step))
+    torch._foreach_mul_(updates, 1 / (1 - betas[0] ** step))
     if decay and rate:
         torch._foreach_add_(updates, values, alpha=decay / rate)
     sizes, moves = ([full_tensors(norm) for norm in torch._foreach_norm(them)] for them in (values, updates))
