@@ -174,3 +174,17 @@ def test_damaged_updates_are_refused(tmp_path):
     (folder / "config.json").write_text(json.dumps(config | {"lora_adaptations": TASKS[:3]}))
     with pytest.raises(CorruptCheckpoint, match="names 3 tasks and the weights have updates for 5"):
         unmask.load(folder, adapter="separation")
+
+
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        ({"lora_rank": 0}, "lora_rank is 0; it must be at least 1"),
+        ({"lora_alpha": "x"}, "lora_alpha is 'x'"),
+    ],
+)
+def test_a_config_of_tasks_that_cannot_be_is_refused(keys, says, tmp_path):
+    write_published(tmp_path / "model")
+    (tmp_path / "model" / "config.json").write_text(json.dumps(PUBLISHED | keys))
+    with pytest.raises(CorruptCheckpoint, match=says):
+        unmask.load(tmp_path / "model", adapter=TASKS[0])

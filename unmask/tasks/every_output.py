@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.engines.engine import Engine, Floats
-from unmask.engines.native.parts import pooled
+from unmask.engines.native.parts import pooled, unit_length
 from unmask.errors import InvalidRequest
 from unmask.spec import PooledVector
 from unmask.tasks.batches import TOKENS_PER_PASS, require_finite, text_batches
@@ -126,7 +126,7 @@ def every_output(
         )
         e_SE = _vectors(x_TD, batch, output)
         weights_T = np.maximum(x_TD @ layers.word_D + layers.word_bias, 0)
-        v_TE = _unit(x_TD @ layers.token_ED.T + layers.token_bias_E)
+        v_TE = unit_length(x_TD @ layers.token_ED.T + layers.token_bias_E)
         for place, index in enumerate(chosen.tolist()):
             encoding, rows = encodings[index], batch.layout.rows(place)
             outputs[index] = EveryOutput(
@@ -145,14 +145,7 @@ def every_output(
 def _vectors(x_TD: Floats, batch: PackedBatch, output: PooledVector) -> Floats:
     e_SE = np.concatenate([pooled(x_TD, batch.layout, mode) for mode in output.pooling], axis=1)
     e_SE = e_SE[:, : output.dimensions]
-    return _unit(e_SE) if output.normalize else e_SE.copy()
-
-
-def _unit(vectors: Floats) -> Floats:
-    """Each row divided by its norm, of which torch takes at least 1e-12 as the divisor."""
-    norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    unit: Floats = (vectors / np.maximum(norms, 1e-12)).astype(np.float32)
-    return unit
+    return unit_length(e_SE) if output.normalize else e_SE.copy()
 
 
 def _words(encoding: Encoding, weights_N: Floats, without_weight: Sequence[int]) -> WordWeights:

@@ -6,7 +6,7 @@ Axes: N rows; K inputs; J outputs of a dense layer.
 import math
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import assert_never
+from typing import Any, assert_never
 
 import numpy as np
 from numpy.polynomial import Chebyshev, Polynomial
@@ -23,7 +23,7 @@ SMALLEST_LENGTH = 1e-12
 """A vector shorter than this is divided by it instead of by its length, as torch does."""
 
 
-def unit_length(x_NK: Float32s) -> Float32s:
+def unit_length(x_NK: NDArray[Any]) -> Float32s:
     """Each row divided by its Euclidean norm."""
     lengths_N1 = np.maximum(np.linalg.norm(x_NK, axis=1, keepdims=True), SMALLEST_LENGTH)
     shortened: Float32s = np.divide(x_NK, lengths_N1, dtype=np.float32)

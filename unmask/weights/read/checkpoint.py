@@ -22,7 +22,9 @@ from unmask.errors import (
 )
 from unmask.families import Compat, Family, family_of
 from unmask.spec import CheckpointOutput, Classifier, ClassifierRole, EncoderSpec, PooledVector
+from unmask.spec.check import require_size
 from unmask.spec.config import WITHOUT_EFFECT
+from unmask.spec.config_keys import in_range
 from unmask.text.build import SENTENCE_PIECE_LAYOUTS
 from unmask.text.special import SpecialTokens
 from unmask.text.tokenizer import TOKENIZER_FILES, Tokenizer
@@ -124,7 +126,9 @@ class Checkpoint:
                 f"the task is {quoted(task)}; {self.source.name} has weights for {self._named_tasks()}"
             )
         config = JsonSettings("config.json", dict(self.config))
-        scale = config.get("lora_alpha", 1.0) / config.get("lora_rank", 4)
+        rank = config.get("lora_rank", 4)
+        in_range(config, "lora_rank", rank, require_size)
+        scale = config.get("lora_alpha", 1.0) / rank
         index = self.tasks.index(task)
         updated = {
             name: replace(self.tensors[name], update=LowRank(left, right, index, scale))
@@ -133,7 +137,7 @@ class Checkpoint:
         head = self.head
         if isinstance(head, PooledVector):
             prompts = dict(head.prompts) or config.get("task_instructions", {})
-            prompt = prompts.get(task, "")
+            prompt = JsonSettings("config.json's task_instructions", prompts).get(task, "")
             # The weights are those of one task, for whatever a text is.
             by_name = tuple((name, prompt) for name in (task, "query", "document") if prompt)
             head = replace(head, prompts=by_name, default_prompt=task if prompt else None)
