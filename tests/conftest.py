@@ -13,6 +13,7 @@ from tests.support.examples import QUICK, THOROUGH
 from tests.support.places import default_folder
 from tests.support.tiny import write_checkpoint
 from unmask.base.system import HANGUP
+from unmask.engines.native.threads import set_thread_count, thread_count
 
 # Programs that tests start keep their compiled modules, as they do for users; without them each start takes
 # twice as long.
@@ -51,6 +52,15 @@ def imported_by_a_file():
     yield
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def _as_many_threads_as_before():
+    """A test that sets the number of threads sets it for itself: for torch, and for numpy's products."""
+    before = thread_count()
+    yield
+    if thread_count() != before:
+        set_thread_count(before)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,7 +1,6 @@
 """Fixtures that tests of indexes share."""
 
 import pytest
-import torch
 
 from unmask.engines.native.threads import set_thread_count
 
@@ -9,7 +8,4 @@ from unmask.engines.native.threads import set_thread_count
 @pytest.fixture
 def one_thread():
     """The last bits of some computations of torch depend on the number of threads."""
-    before = torch.get_num_threads()
     set_thread_count(1)
-    yield
-    set_thread_count(before)

@@ -48,14 +48,6 @@ def loads(monkeypatch):
     return run
 
 
-@pytest.fixture
-def same_threads():
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.mark.usefixtures("same_threads")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_how_a_model_is_loaded_and_run(command, loads, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -43,7 +43,12 @@ def set_thread_count(count: int) -> None:
 
 
 def _tell_numpy(count: int) -> None:
-    """Set how many threads numpy's products use, if it brings OpenBLAS; other libraries keep theirs."""
+    """Set how many threads numpy's products use, if it brings OpenBLAS; other libraries keep theirs.
+
+    They are never more than the cores: OpenBLAS's threads wait for each other by spinning, and three on two
+    cores that other programs use as well took 200 times as long for the eigenvalues of a layer.
+    """
+    count = min(count, core_count())
     for file in Path(np.__file__).parent.parent.glob("numpy.libs/*openblas*"):
         set_count = getattr(ctypes.CDLL(str(file)), "scipy_openblas_set_num_threads64_", None)
         if set_count is not None:
