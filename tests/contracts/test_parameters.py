@@ -36,6 +36,9 @@ TABLE = {
     "facebook/esm2_t30_150M_UR50D": (148_138_240, 147_728_000, 148_139_553),
     "facebook/esm2_t33_650M_UR50D": (651_040_000, 649_400_320, 651_042_593),
     "facebook/esm2_t36_3B_UR50D": (2_838_999_040, 2_832_442_880, 2_839_004_193),
+    "biohub/ESMC-300M": (332_011_200, None, 332_997_184),
+    "biohub/ESMC-600M": (573_632_640, None, 575_036_992),
+    "biohub/ESMC-6B": (6_345_280_000, None, 6_352_005_184),
     "sentence-transformers/sentence-t5-base": (109_628_544, None, None),
     "sentence-transformers/sentence-t5-large": (334_939_648, None, None),
     "sentence-transformers/gtr-t5-base": (109_628_544, None, None),
@@ -130,6 +133,10 @@ SETTINGS = {
             *(("t6_8M", 20), ("t12_35M", 20), ("t30_150M", 20)),
             *(("t33_650M", 20), ("t36_3B", 40), ("t48_15B", 40)),
         )
+    },
+    **{
+        f"biohub/ESMC-{name}": (1e-5, "silu", 2048, 64, 1, heads)
+        for name, heads in (("300M", 15), ("600M", 18), ("6B", 40))
     },
     "sentence-transformers/sentence-t5-base": (1e-6, "relu", 512, 32128, 0, 12),
     "sentence-transformers/sentence-t5-large": (1e-6, "relu", 512, 32128, 0, 16),

@@ -14,7 +14,7 @@ from unmask.weights.write.save import their_tensors
 MODELS = (
     *("XLMRobertaXLForMaskedLM relu", "RobertaPreLayerNormForMaskedLM relu", "MegatronBertForMaskedLM"),
     *("ErnieForMaskedLM relu", "RoFormerForMaskedLM E above D", "RemBertForMaskedLM wide"),
-    *("EsmForMaskedLM", "T5ForTokenClassification"),
+    *("EsmForMaskedLM", "EsmcForMaskedLM said to be tied", "T5ForTokenClassification"),
 )
 CASES = {str(case).removesuffix(" published"): case for case in cases()}
 

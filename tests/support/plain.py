@@ -84,9 +84,9 @@ def after_layer(x, layer: Layer, weights, at, marks):
         added = attention(
             normed(x, "attention") if layer.attention_norm else x, layer.mixer, weights, at, marks
         )
-        x = x + (normed(added, "attention_output") if layer.output_norms else added)
+        x = x + layer.output_scale * (normed(added, "attention_output") if layer.output_norms else added)
         added = feedforward(normed(x, "feedforward"), layer, weights, at)
-        return x + (normed(added, "feedforward_output") if layer.output_norms else added)
+        return x + layer.output_scale * (normed(added, "feedforward_output") if layer.output_norms else added)
     mixed = attention(x, layer.mixer, weights, at, marks)
     if layer.attention_sum_norm:
         mixed = normed(x + mixed, "attention_output")

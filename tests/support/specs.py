@@ -393,6 +393,31 @@ SCALED = EncoderSpec(
 
 SPECS |= {"sandwich": SANDWICH, "normed-whole": NORMED_WHOLE, "scaled": SCALED}
 
+DIVIDED = EncoderSpec(
+    width=20,
+    embedding=Embedding(VOCABULARY, width=20),
+    layers=(
+        Layer(
+            mixer=SoftmaxAttention(
+                5,
+                4,
+                position=Rotary(10_000.0),
+                out_bias=False,
+                query_key_norm=QueryKeyNorm(LayerNorm(1e-5, bias=False), "all"),
+            ),
+            feedforward=GatedFeedForward(26, "silu", in_bias=True, out_bias=True),
+            norm=LayerNorm(1e-5),
+            norm_first=True,
+            output_scale=0.4,
+        ),
+    )
+    * 2,
+    final_norm=LayerNorm(1e-5, bias=False),
+)
+"""ESM C's parts: what layers add is scaled, queries and keys are normalized over all heads."""
+
+SPECS["divided"] = DIVIDED
+
 
 def global_tokens(length: int) -> list[int]:
     """The global tokens of a text in tests, for encoders that have a use for them."""

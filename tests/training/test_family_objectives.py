@@ -28,7 +28,7 @@ SIZES = {
     **dict.fromkeys(("num_attention_heads", "num_key_value_heads", "n_heads", "n_head", "num_heads"), 2),
     **dict.fromkeys(("intermediate_size", "hidden_dim", "n_inner", "d_ff"), 24),
     **dict.fromkeys(("max_position_embeddings", "n_positions", "max_trained_positions", "max_length"), 40),
-    **dict.fromkeys(("attention_head_size", "dim_head", "d_kv"), 6),
+    **dict.fromkeys(("attention_head_size", "dim_head", "head_dim", "d_kv"), 6),
     "embedding_size": 8,
     "input_embedding_size": 8,
     "output_embedding_size": 10,

@@ -12,6 +12,7 @@ from unmask.families.deberta_v2 import DEBERTA_V2
 from unmask.families.distilbert import DISTILBERT
 from unmask.families.electra import ELECTRA
 from unmask.families.esm import ESM
+from unmask.families.esmc import ESMC
 from unmask.families.eurobert import EUROBERT
 from unmask.families.family import Compat, Family, Published
 from unmask.families.gemma3 import GEMMA3
@@ -65,6 +66,7 @@ FAMILIES: tuple[Family, ...] = (
     JINA_V3,
     MODERNBERT,
     NEOBERT,
+    ESMC,
     EUROBERT,
     QWEN3,
     GEMMA3,

@@ -85,13 +85,14 @@ LLAMA_KEYS = (
 
 ACTIVATION = Key("hidden_act", "activation", "silu", {"silu": "silu", **ACTIVATIONS})
 ROTARY = KeyGroup(_read_rotary, _write_rotary)
+MLP_BIAS = Key("mlp_bias", "feedforward_bias", False, field=Field(_feedforward_bias))
 
 KEYS = (
     only("is_decoder", False),
     ACTIVATION,
     *LLAMA_KEYS,
     ROTARY,
-    Key("mlp_bias", "feedforward_bias", False, field=Field(_feedforward_bias)),
+    MLP_BIAS,
 )
 
 _LAYER = "layers.{l}."

@@ -159,6 +159,7 @@ def _layer(spec: Layer) -> str:
     first = "" if spec.attention_norm else " (none before attention)"
     first += ", also of what each part adds" if spec.output_norms else ""
     first += ", first of attention with its input" if spec.attention_sum_norm else ""
+    first += "" if spec.output_scale == 1 else f"; what each part adds times {spec.output_scale:g}"
     return f"{_mixer(spec.mixer)}; feed-forward {describe_feedforward(spec.feedforward)}; {norm}{first}"
 
 

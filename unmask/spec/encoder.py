@@ -105,7 +105,8 @@ class Layer:
     With ``norm_first`` the norm comes before each part (pre-norm, Xiong et al. 2020), else after the
     residual (post-norm, Vaswani et al. 2017). ``attention_norm=False`` leaves out the first norm of a
     pre-norm layer whose input is normalized already (ModernBERT's layer 0). With ``output_norms`` a pre-norm
-    layer also normalizes the output of each part before it is added (Gemma).
+    layer also normalizes the output of each part before it is added (Gemma), or multiplies it by its
+    ``output_scale`` (ESM C).
     """
 
     mixer: Mixer
@@ -119,9 +120,17 @@ class Layer:
     attention_sum_norm: bool = False
     """In a post-norm layer: attention adds the norm of the sum of its output and its input, so that the input
     counts twice (JinaBERT v2 for code)."""
+    output_scale: float = 1.0
+    """In a pre-norm layer: the factor of what each part adds."""
 
     def __post_init__(self) -> None:
         require_share("layer dropout", self.dropout)
+        require_positive("output_scale", self.output_scale)
+        if self.output_scale != 1 and (self.output_norms or not self.norm_first):
+            raise InvalidRequest(
+                f"output_scale is {self.output_scale}; it has a meaning only with norm_first=True and "
+                "output_norms=False"
+            )
         if self.output_norms and not self.norm_first:
             raise InvalidRequest("output_norms=True has a meaning only with norm_first=True")
         if self.attention_sum_norm and self.norm_first:

@@ -20,7 +20,7 @@ from unmask.weights.write.new_checkpoint import new_checkpoint, new_encoder, wit
 from unmask.weights.write.save import save
 
 WITHOUT = (
-    *("deberta", "mosaicbert", "nomicbert", "gte", "neobert", "eurobert", "esm", "t5"),
+    *("deberta", "mosaicbert", "nomicbert", "gte", "neobert", "eurobert", "esm", "esmc", "t5"),
     *("qwen3", "gemma3", "ultrabert", "jina_v3", "nomic_experts"),
 )
 WITH = [name for name in NAMES if name not in (*WITHOUT, "unmask")]

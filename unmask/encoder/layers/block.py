@@ -38,7 +38,8 @@ class Block(nn.Module):
         pre-norm   x ─┬─ norm ─ attention ─ + ─┬─ norm ─ feed-forward ─ + ─ y
                       └─────────────────────┘  └────────────────────────┘
 
-    With output norms, pre-norm layers also normalize what attention and feed-forward add.
+    With output norms, pre-norm layers also normalize what attention and feed-forward add; with an output
+    scale they multiply it.
     """
 
     fused_add_norm: Callable[[Tensor, Tensor, nn.Module, float], Tensor | None] | None = None
@@ -48,6 +49,7 @@ class Block(nn.Module):
         super().__init__()
         self.norm_first = spec.norm_first
         self.output_norms = spec.output_norms
+        self.output_scale = spec.output_scale
         self.attention_sum_norm = spec.attention_sum_norm
         self.attention = build_mixer(spec.mixer, width)
         self.attention_norm = build_norm(spec.norm if spec.attention_norm else None, width)
@@ -74,10 +76,10 @@ class Block(nn.Module):
         ``replaced`` is given the feed-forward output and returns what goes on in its place.
         """
         if self.norm_first:
-            x_TD = x_TD + self.dropout(self.attention_output_norm(mixed_TD))
+            x_TD = x_TD + self.scaled(self.dropout(self.attention_output_norm(mixed_TD)))
             y_TD = self.feedforward(self.feedforward_norm(x_TD))
             y_TD = y_TD if replaced is None else replaced(y_TD)
-            x_TD = x_TD + self.dropout(self.feedforward_output_norm(y_TD))
+            x_TD = x_TD + self.scaled(self.dropout(self.feedforward_output_norm(y_TD)))
             return x_TD
         if self.attention_sum_norm:
             mixed_TD = self.normalized_sum(x_TD, mixed_TD, self.attention_output_norm)
@@ -85,6 +87,10 @@ class Block(nn.Module):
         y_TD = self.feedforward(x_TD)
         y_TD = y_TD if replaced is None else replaced(y_TD)
         return self.normalized_sum(x_TD, y_TD, self.feedforward_norm)
+
+    def scaled(self, added_TD: Tensor) -> Tensor:
+        """What a part adds, from its output."""
+        return added_TD if self.output_scale == 1 else added_TD * self.output_scale
 
     def normalized_sum(self, x_TD: Tensor, added_TD: Tensor, norm: nn.Module) -> Tensor:
         """``norm(x + dropout(added))``."""

@@ -58,6 +58,9 @@ class LeanBlock:
         if block.output_norms:
             self.out = _plus_normed(_linear(mixer.out), block.attention_output_norm)
             self.feedforward = _plus_normed(block.feedforward, block.feedforward_output_norm)
+        elif block.output_scale != 1:
+            self.out = _plus_scaled(_linear(mixer.out), block.output_scale)
+            self.feedforward = _plus_scaled(block.feedforward, block.output_scale)
         else:
             self.out = _plus(mixer.out)
             self.feedforward = _network(block.feedforward)
@@ -222,6 +225,11 @@ def _plus(linear: nn.Module) -> ResidualStep:
 def _plus_normed(step: Step, norm: nn.Module) -> ResidualStep:
     """The norm of a step, with its residual."""
     return lambda x, residual: residual + norm(step(x))
+
+
+def _plus_scaled(step: Step, factor: float) -> ResidualStep:
+    """A step times a factor, with its residual."""
+    return lambda x, residual: torch.add(residual, step(x), alpha=factor)
 
 
 def _plus_norm_of_sum(summed: ResidualStep, norm: nn.Module) -> ResidualStep:

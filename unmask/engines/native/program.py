@@ -282,9 +282,9 @@ class NativeLayers:
         )
         weights = interface.Weights(
             qkv=qkv,
-            out=self._linear(f"{prefix}.attention.out", alive),
+            out=self._linear(f"{prefix}.attention.out", alive, layer.output_scale),
             inner=self._linear(f"{prefix}.feedforward.inner", alive),
-            outer=self._linear(f"{prefix}.feedforward.outer", alive),
+            outer=self._linear(f"{prefix}.feedforward.outer", alive, layer.output_scale),
             attention_norm=self._norm(
                 layer.norm if layer.attention_norm else None, f"{prefix}.attention_norm", alive
             ),
@@ -309,10 +309,15 @@ class NativeLayers:
         if self._library.native_weights(self._native, number, ctypes.byref(weights), gated):
             raise MemoryError(self._error())
 
-    def _linear(self, name: str, alive: list[NDArray[Any]]) -> interface.Linear:
+    def _linear(self, name: str, alive: list[NDArray[Any]], factor: float = 1.0) -> interface.Linear:
+        """A linear layer, whose result is multiplied by ``factor``."""
+
+        def address(values: Float32s) -> int:
+            return _address(values if factor == 1 else values * np.float32(factor), alive)
+
         weight_NK, bias = self._weights[f"{name}.weight"], f"{name}.bias"
-        pointer = _address(self._weights[bias], alive) if bias in self._weights else None
-        return interface.Linear(*weight_NK.shape, _address(weight_NK, alive), pointer)
+        pointer = address(self._weights[bias]) if bias in self._weights else None
+        return interface.Linear(*weight_NK.shape, address(weight_NK), pointer)
 
     def _norm(self, norm: Norm | None, name: str, alive: list[NDArray[Any]]) -> interface.Norm:
         if norm is None:

@@ -134,11 +134,11 @@ def _heads(recorded: RecordedText, layer: int, query: int) -> tuple[Tensor, Tens
     block = recorded.encoder.block(layer)
     mixer = block.attention
     mixed_HK = torch.einsum("hn,nhk->hk", recorded.probabilities(layer)[:, query], recorded.values[layer])
-    mixed_HD = torch.einsum("hk,hkd->hd", mixed_HK, out_matrix(mixer).cpu())
+    mixed_HD = block.scaled(torch.einsum("hk,hkd->hd", mixed_HK, out_matrix(mixer).cpu()))
     inner = mixer.spec.heads * mixer.spec.head_width
     with torch.no_grad():
         bias_D = mixer.out(torch.zeros(1, inner, dtype=recorded.dtype, device=recorded.encoder.device))[0]
-    bias_D = bias_D.to("cpu", torch.float64)
+    bias_D = block.scaled(bias_D.to("cpu", torch.float64))
     if not block.output_norms:
         return mixed_HD, bias_D
     # An RMSNorm multiplies each coordinate, by a factor that the whole sum decides.
@@ -163,7 +163,7 @@ def _update(recorded: RecordedText, layer: int, query: int) -> _Update:
     between = before + attention
     if block.norm_first:
         feedforward = by(block.feedforward, by(block.feedforward_norm, between))
-        feedforward = by(block.feedforward_output_norm, feedforward)
+        feedforward = block.scaled(by(block.feedforward_output_norm, feedforward))
         return _Update(before, attention, between, feedforward, between + feedforward)
     if block.attention_sum_norm:
         attention = by(block.attention_output_norm, between)

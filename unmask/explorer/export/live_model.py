@@ -153,6 +153,7 @@ def _unsupported_layer(layer: Layer) -> str | None:
         "its scores are not divided by the root of a head's width": mixer.score_scale is not None,
         "its positions are stretched by YaRN": stretched,
         "what its layers add is normalized": layer.output_norms or layer.attention_sum_norm,
+        "what its layers add is multiplied": layer.output_scale != 1,
         "its norms multiply by 1 plus their weights": isinstance(layer.norm, RMSNorm) and layer.norm.one_plus,
     }
     return next((reason for reason, holds in reasons.items() if holds), None)

@@ -188,6 +188,8 @@ def _notes(spec: EncoderSpec, numbers: tuple[int, ...]) -> Iterator[str]:
         yield "what each part adds is normalized too"
     if spec.layers[numbers[0]].attention_sum_norm:
         yield "attention adds the norm of its output plus its input"
+    if spec.layers[numbers[0]].output_scale != 1:
+        yield f"what each part adds is multiplied by {spec.layers[numbers[0]].output_scale:g}"
     if spec.sharing is not None:
         sets = max(spec.sharing) + 1
         yield "all layers share one set of weights" if sets == 1 else f"layers share {sets} sets of weights"

@@ -103,4 +103,4 @@ def _plain(layer: Layer) -> Layer:
     mixer: Mixer = layer.mixer
     if isinstance(mixer, SoftmaxAttention):
         mixer = replace(mixer, pattern=FullAttention(), dropout=0.0)
-    return replace(layer, mixer=mixer, dropout=0.0, attention_norm=True)
+    return replace(layer, mixer=mixer, dropout=0.0, attention_norm=True, output_scale=1.0)
