@@ -62,6 +62,9 @@ TABLE = {
     "google/bigbird-roberta-large": (359_123_968, 358_074_368, 360_228_024),
     "microsoft/deberta-base": (138_601_728, None, 139_244_121),
     "microsoft/deberta-large": (405_163_008, None, 406_264_921),
+    "YituTech/conv-bert-base": (105_680_520, None, None),
+    "YituTech/conv-bert-medium-small": (17_475_888, None, None),
+    "YituTech/conv-bert-small": (13_143_768, None, None),
     "microsoft/deberta-v3-xsmall": (70_682_112, None, 70_958_820),
     "microsoft/deberta-v3-small": (141_304_320, None, 142_024_548),
     "microsoft/deberta-v3-base": (183_831_552, None, 184_551_780),
@@ -161,6 +164,10 @@ SETTINGS = {
     "google/bigbird-roberta-large": (SMALL_EPS, "gelu_tanh", 4096, 50358, 0, 16),
     "microsoft/deberta-base": (DEBERTA_EPS, "gelu", 512, 50265, 0, 12),
     "microsoft/deberta-large": (DEBERTA_EPS, "gelu", 512, 50265, 0, 16),
+    **{
+        f"YituTech/conv-bert-{name}": (SMALL_EPS, "gelu", 512, 30522, 0, heads)  # half of them left
+        for name, heads in (("base", 6), ("medium-small", 4), ("small", 2))
+    },
     "microsoft/deberta-v3-xsmall": (*DEBERTA_V3, 6),
     "microsoft/deberta-v3-small": (*DEBERTA_V3, 12),
     "microsoft/deberta-v3-base": (*DEBERTA_V3, 12),

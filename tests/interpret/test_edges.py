@@ -8,7 +8,7 @@ from tests.interpret.test_statistics import recorded, whole_maps
 from tests.support.specs import SPECS
 from unmask.encoder.hooks import HookPoint
 from unmask.interpret.attention import rows as rows_module
-from unmask.interpret.attention.edges import attention_output, layer_edges, residual_norms
+from unmask.interpret.attention.edges import layer_edges, residual_norms
 from unmask.interpret.attention.rows import LayerRows
 
 
@@ -83,18 +83,18 @@ def test_edges_to_some_tokens_of_other_queries(name, weighted):
 def test_norms_are_of_what_the_layer_adds(name):
     """With the attention output of these norms, each layer's own sum gives the next state."""
     encoder, _, cache = recorded(name)
-    mixed = {}
+    added = {}
 
     def record(place, layer, tensor):
-        if place is HookPoint.MIXED:
-            mixed[layer] = tensor
+        if place is HookPoint.ATTENTION:
+            added[layer] = tensor
 
     with torch.no_grad():
         encoder.encode(cache.batch, hook=record)
     norms = residual_norms(cache)
     assert norms.state_LN.shape == (cache.layer_count + 1, len(cache))
     for layer in range(cache.layer_count):
-        out_ND = attention_output(cache, layer, mixed[layer])
+        out_ND = added[layer]
         with torch.no_grad():
             after_ND = cache.block(layer).after_attention(cache.states[layer], out_ND)
         if layer > 0 or encoder.spec.convolution is None:

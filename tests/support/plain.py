@@ -111,14 +111,46 @@ def norm(x, kind, weights, name):
 def feedforward(x, layer: Layer, weights, at):
     if isinstance(layer.feedforward, ExpertFeedForward):
         return experts(x, layer.feedforward, weights, at + "feedforward.")
-    inner = linear(x, weights, at + "feedforward.inner")
+    groups = getattr(layer.feedforward, "groups", 1)
+    inner = grouped(x, weights, at + "feedforward.inner", groups)
     activation = ACTIVATIONS[layer.feedforward.activation]
     if isinstance(layer.feedforward, GatedFeedForward):
         half = inner.shape[-1] // 2
         mixed = activation(inner[:, :half]) * inner[:, half:]
     else:
         mixed = activation(inner)
-    return linear(mixed, weights, at + "feedforward.outer")
+    return grouped(mixed, weights, at + "feedforward.outer", groups)
+
+
+def grouped(x, weights, name, groups: int):
+    """A linear map of which every group reads its own features; their matrices are read by columns."""
+    if groups == 1:
+        return linear(x, weights, name)
+    parts = np.split(x, groups, axis=-1)
+    parts = [part @ weights[name + ".weight"][g] for g, part in enumerate(parts)]
+    return np.concatenate(parts, axis=-1) + weights.get(name + ".bias", 0.0)
+
+
+def spans(x, queries, mixer: SoftmaxAttention, weights, at):
+    """ConvBERT's convolutions, token by token and tap by tap; zeros beyond the ends."""
+    kernel, length, heads = mixer.span_convolution.kernel, len(x), mixer.heads
+    taps = range(-(kernel // 2), kernel // 2 + 1)
+    values = linear(x, weights, at + "values").reshape(length, heads, -1)
+    out = np.zeros_like(values)
+    for i in range(length):
+        near = np.zeros(x.shape[-1])
+        for tap in taps:
+            if 0 <= i + tap < length:
+                near += weights[at + "depthwise.weight"][:, 0, tap + kernel // 2] * x[i + tap]
+        key = weights[at + "pointwise.weight"][:, :, 0] @ near + weights[at + "bias"][:, 0]
+        query = np.concatenate([queries[head][i] for head in range(heads)])
+        logits = linear(key * query, weights, at + "weights").reshape(heads, kernel)
+        for head in range(heads):
+            p = np.exp(logits[head] - logits[head].max())
+            for tap in taps:
+                if 0 <= i + tap < length:
+                    out[i, head] += p[tap + kernel // 2] / p.sum() * values[i + tap, head]
+    return out
 
 
 def experts(x, network: ExpertFeedForward, weights, at):
@@ -162,7 +194,11 @@ def attention(x, mixer: SoftmaxAttention | LinearAttention, weights, at, marks):
             for head in range(heads):
                 p = np.exp(own[:, 1, head] @ own[i, 0, head] / math.sqrt(width))
                 mixed[i, head] = (p / p.sum()) @ own[:, 2, head]
-    return linear(mixed.reshape(length, -1), weights, at + "attention.out")
+    mixed = mixed.reshape(length, -1)
+    if mixer.span_convolution:
+        beside = spans(x, [q for q, _, _ in heard], mixer, weights, at + "attention.spans.")
+        mixed = np.concatenate([mixed, beside.reshape(length, -1)], axis=-1)
+    return linear(mixed, weights, at + "attention.out")
 
 
 def projected(x, mixer: SoftmaxAttention, weights, at, head: int):

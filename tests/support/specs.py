@@ -32,6 +32,7 @@ from unmask.spec import (
     SlidingWindow,
     SlidingWindowGlobal,
     SoftmaxAttention,
+    SpanConvolution,
     TokenDropout,
     Yarn,
 )
@@ -417,6 +418,29 @@ DIVIDED = EncoderSpec(
 """ESM C's parts: what layers add is scaled, queries and keys are normalized over all heads."""
 
 SPECS["divided"] = DIVIDED
+
+SPANS = EncoderSpec(
+    width=24,
+    embedding=Embedding(
+        VOCABULARY,
+        width=10,
+        positions=LearnedPositions(64),
+        segments=2,
+        norm=LayerNorm(1e-12),
+        projection=Projection(),
+    ),
+    layers=tuple(
+        Layer(
+            mixer=SoftmaxAttention(heads, width, span_convolution=SpanConvolution(kernel)),
+            feedforward=PlainFeedForward(30, "gelu", groups=groups),
+            norm=LayerNorm(1e-12),
+        )
+        for heads, width, kernel, groups in ((3, 4, 5, 2), (3, 2, 9, 1))
+    ),
+)
+"""ConvBERT's parts: convolutions of two sizes beside heads of attention, a network in groups."""
+
+SPECS["spans"] = SPANS
 
 
 def global_tokens(length: int) -> list[int]:

@@ -110,8 +110,10 @@ def config_of(family, objective):
     found = next(one for one in FAMILIES if one.name == WITHOUT_CLASS.get(family, family))
     config = published_config(found.published[0].name)
     config = {key: SIZES.get(key, value) for key, value in config.items() if key != "embedding_size"}
-    if family in ("albert", "electra"):
+    if family in ("albert", "electra", "convbert"):
         config["embedding_size"] = SIZES["embedding_size"]
+    if family == "convbert":  # the other of this name is DeBERTa's, without a convolution
+        config["conv_kernel_size"] = 5
     if family in WITHOUT_CLASS:
         config["attention_probs_dropout_prob"] = 0.0
         config["model_type"] = next(one for one in FAMILIES if one.name == family).model_types[0]

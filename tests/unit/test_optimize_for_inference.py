@@ -9,7 +9,7 @@ import torch
 
 import unmask
 from tests.support.specs import SPECS, global_tokens, random_encoder
-from unmask.encoder.layers.parts import ACTIVATIONS, ExpertNetwork
+from unmask.encoder.layers.parts import ACTIVATIONS, ExpertNetwork, PlainNetwork
 from unmask.engines.inference import (
     QuantizedLinear,
     linear,
@@ -41,10 +41,12 @@ DTYPES = [pytest.param(dtype, marks=needs(dtype)) for dtype in BOUNDS]
 
 
 def refuses(name, dtype):
-    """Whether a mixture of experts, which has no products of 8-bit integers, is refused."""
-    if (name, dtype) != ("experts", "int8"):
+    """Whether a mixture of experts or a network in groups, which have no products of 8-bit integers, is
+    refused."""
+    kind = {"experts": "a mixture of experts", "spans": "a network in groups"}.get(name)
+    if kind is None or dtype != "int8":
         return False
-    with pytest.raises(InvalidRequest, match="a mixture of experts has no products of 8-bit integers"):
+    with pytest.raises(InvalidRequest, match=f"{kind} has no products of 8-bit integers"):
         optimize_for_inference(random_encoder(SPECS[name]), dtype)
     return True
 
@@ -57,9 +59,9 @@ def test_the_rewritten_encoder_equals_the_plain_one(name, dtype):
     plain = random_encoder(SPECS[name], dtype=torch.bfloat16 if dtype == "bfloat16" else torch.float32)
     fast = optimize_for_inference(copy.deepcopy(plain), dtype)
     kind = QuantizedLinear if dtype == "int8" else PackedLinear
-    mixtures = sum(isinstance(block.feedforward, ExpertNetwork) for block in fast.layers)
+    kept = sum(isinstance(block.feedforward, ExpertNetwork | PlainNetwork) for block in fast.layers)
     linears = sum(isinstance(module, kind) for module in fast.modules())
-    assert linears >= 4 * len(fast.layers) - 2 * mixtures
+    assert linears >= 4 * len(fast.layers) - (0 if dtype == "int8" else 2 * kept)
     with torch.inference_mode():
         expected, found = plain.encode(BATCH).float(), fast.encode(BATCH).float()
     assert (found - expected).abs().max() <= BOUNDS[dtype] * expected.abs().max()

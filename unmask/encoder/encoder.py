@@ -221,7 +221,10 @@ class Encoder(nn.Module):
             )
         if layout.unattended_T is not None and (
             self.convolution is not None
-            or any(isinstance(layer.mixer, LinearAttention) for layer in self.spec.layers)
+            or any(
+                isinstance(layer.mixer, LinearAttention) or layer.mixer.span_convolution is not None
+                for layer in self.spec.layers
+            )
         ):
             raise InvalidRequest(
                 "a layer without a mask of keys (linear attention or a convolution) reads every token, and "

@@ -7,6 +7,7 @@ from unmask.errors import InvalidRequest, UnknownArchitecture, quoted
 from unmask.families.albert import ALBERT
 from unmask.families.bert import BERT, ERNIE
 from unmask.families.bigbird import BIGBIRD
+from unmask.families.convbert import CONVBERT
 from unmask.families.deberta import DEBERTA
 from unmask.families.deberta_v2 import DEBERTA_V2
 from unmask.families.distilbert import DISTILBERT
@@ -50,6 +51,7 @@ FAMILIES: tuple[Family, ...] = (
     BIGBIRD,
     T5,
     DEBERTA,
+    CONVBERT,
     DEBERTA_V2,
     REMBERT,
     ROFORMER,

@@ -89,12 +89,15 @@ def _choice(info: CheckpointInfo, classes: int) -> Classifier:
     return Classifier("choice", classes, "first")
 
 
+CHOICE_OF_FIRST = replace(choice(make=_choice), write=lambda head: SUMMARY)
+"""A multiple-choice head that reads the first token's state, where config.json says so."""
+
 HEADS = (
     MASKED,
     dense_sequence(None, dense="classifier.dense", name="classifier.out_proj"),
     TOKENS,
     SPAN,
-    replace(choice(make=_choice), write=lambda head: SUMMARY),
+    CHOICE_OF_FIRST,
 )
 
 PUBLISHED = (

@@ -17,6 +17,7 @@ from unmask.spec.attention import (
     SlidingWindow,
     SlidingWindowGlobal,
     SoftmaxAttention,
+    SpanConvolution,
     Yarn,
 )
 from unmask.spec.embedding_head import (
@@ -124,6 +125,7 @@ __all__ = [
     "SlidingWindow",
     "SlidingWindowGlobal",
     "SoftmaxAttention",
+    "SpanConvolution",
     "SparseVector",
     "TextKind",
     "TokenDropout",

@@ -315,6 +315,24 @@ class QueryKeyNorm:
 
 
 @dataclass(frozen=True)
+class SpanConvolution:
+    """Convolutions beside the heads of attention (Jiang et al. 2020, ConvBERT), as many and as wide as these.
+
+    Each mixes values of its own over ``kernel`` tokens, half of them on each side, by weights that it makes
+    for every token: a softmax of a linear function of the token's query times a key of its surroundings. A
+    depthwise convolution over as many tokens makes that key. Zeros stand beyond the ends of a sequence. The
+    output projection reads the heads of attention, then the convolutions.
+    """
+
+    kernel: int
+
+    def __post_init__(self) -> None:
+        require_size("SpanConvolution.kernel", self.kernel, most=1024)
+        if self.kernel % 2 == 0:
+            raise InvalidRequest(f"SpanConvolution.kernel is {self.kernel}; it must be odd, to have a middle")
+
+
+@dataclass(frozen=True)
 class SoftmaxAttention:
     """Multi-head softmax attention: ``softmax(q k / sqrt(K) + position) v`` over the keys of the pattern."""
 
@@ -334,6 +352,7 @@ class SoftmaxAttention:
     query_key_norm: QueryKeyNorm | None = None
     score_scale: float | None = None
     """The factor of ``q k`` instead of 1 / sqrt(K); None: that."""
+    span_convolution: SpanConvolution | None = None
 
     def __post_init__(self) -> None:
         require_size("heads", self.heads)
@@ -369,6 +388,11 @@ class SoftmaxAttention:
         return queries, keys, values
 
     @property
+    def mixed_width(self) -> int:
+        """The number of features that the output projection reads: of all heads, and of convolutions."""
+        return self.heads * self.head_width * (1 if self.span_convolution is None else 2)
+
+    @property
     def query_factor(self) -> float:
         """What queries are multiplied by, so that scores are their products with keys / sqrt(K)."""
         return 1.0 if self.score_scale is None else self.score_scale * math.sqrt(self.head_width)
@@ -384,6 +408,13 @@ class SoftmaxAttention:
             if getattr(self, name) is not None and (own_globals or isinstance(self.position, Disentangled)):
                 part = "own projections of global tokens" if own_globals else "disentangled positions"
                 raise UnknownArchitecture(f"{part} are built without a {name}")
+        plain = isinstance(self.pattern, FullAttention) and isinstance(self.position, NoPosition)
+        changed = (self.key_value_heads, self.query_key_norm, self.score_scale) != (None, None, None)
+        if self.span_convolution is not None and (changed or not plain):
+            raise UnknownArchitecture(
+                "convolutions beside the heads of attention are built with full attention, without positions "
+                "in scores, and with queries that are neither shared, normalized nor scaled"
+            )
         if own_globals and not isinstance(self.position, NoPosition):
             raise UnknownArchitecture("own projections of global tokens are built without positions only")
         if len(set(self.qkv_heads)) > 1 and (own_globals or isinstance(self.position, Disentangled)):
@@ -428,6 +459,11 @@ class LinearAttention:
             )
         if not self.eps >= 0:
             raise InvalidRequest(f"eps is {self.eps}; it must be at least 0")
+
+    @property
+    def mixed_width(self) -> int:
+        """The number of features that the output projection reads."""
+        return self.heads * self.head_width
 
 
 Mixer = SoftmaxAttention | LinearAttention

@@ -17,7 +17,7 @@ from unmask.spec.attention import (
 )
 from unmask.spec.check import require_at_least, require_positive, require_share, require_size
 from unmask.spec.heads import Classifier, Head, MaskedLM, role_of
-from unmask.spec.parts import Activation, FeedForward, Norm
+from unmask.spec.parts import Activation, FeedForward, Norm, PlainFeedForward
 
 
 @dataclass(frozen=True)
@@ -200,6 +200,11 @@ class EncoderSpec:
             raise InvalidRequest(
                 f"the convolution has {self.convolution.groups} groups; they must divide width {self.width}"
             )
+        for network in {layer.feedforward for layer in self.layers}:
+            if isinstance(network, PlainFeedForward) and self.width % network.groups:
+                raise InvalidRequest(
+                    f"feed-forward networks have {network.groups} groups; they must divide width {self.width}"
+                )
         self._check_heads()
         if self.sharing is not None:
             self._check_sharing(self.sharing)
@@ -353,9 +358,12 @@ def why_no_decoder(spec: EncoderSpec) -> str | None:
         return f"its positions are {spec.embedding.width} wide and its states {spec.width}"
     if not isinstance(mixer, SoftmaxAttention):
         return f"its last layer mixes by {type(mixer).__name__}, which has no queries separate from keys"
-    if isinstance(mixer.pattern, SlidingWindowGlobal) and mixer.pattern.own_projections:
-        return "global tokens of its last layer have projections of their own"
-    return None
+    own_globals = isinstance(mixer.pattern, SlidingWindowGlobal) and mixer.pattern.own_projections
+    parts = {
+        "global tokens of its last layer have projections of their own": own_globals,
+        "its last layer has convolutions beside attention": mixer.span_convolution is not None,
+    }
+    return next((reason for reason, holds in parts.items() if holds), None)
 
 
 def check_shared_query(spec: EncoderSpec) -> None:
@@ -379,6 +387,11 @@ def check_shared_query(spec: EncoderSpec) -> None:
         if not isinstance(mixer, SoftmaxAttention):
             raise InvalidRequest(
                 "a shared query is not built for linear attention, which has no mask; use another encoder"
+            )
+        if mixer.span_convolution is not None:
+            raise InvalidRequest(
+                "a shared query is not built for encoders with convolutions beside attention, which read "
+                "across the query's border; use another encoder"
             )
         if not isinstance(mixer.pattern, FullAttention | SlidingWindow):
             raise InvalidRequest(

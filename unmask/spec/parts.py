@@ -45,9 +45,18 @@ class PlainFeedForward:
     width: int
     activation: Activation
     bias: bool = True
+    groups: int = 1
+    """Parts of equal size into which inputs and outputs of both linear maps are divided, each of which reads
+    its own alone (Jiang et al. 2020, ConvBERT)."""
 
     def __post_init__(self) -> None:
         require_size("feed-forward width", self.width)
+        require_at_least("groups of the feed-forward network", self.groups, 1)
+        if self.width % self.groups:
+            raise InvalidRequest(
+                f"the feed-forward network is {self.width} wide and has {self.groups} groups; they must "
+                "divide its width"
+            )
 
 
 @dataclass(frozen=True)

@@ -139,13 +139,24 @@ def _softmax(spec: SoftmaxAttention, width: int) -> Shapes:
         if spec.position.position_to_content:
             yield from _under("distances.query", _linear(width, inner))
     yield from _under("qkv", _linear(width, sum(spec.qkv_widths), all(biased.values())))
-    yield from _under("out", _linear(inner, width, spec.out_bias))
+    yield from _under("out", _linear(spec.mixed_width, width, spec.out_bias))
+    if spec.span_convolution is not None:
+        yield from _under("spans", _spans(spec, spec.span_convolution.kernel, width))
     if spec.query_key_norm is not None:
         norm, over_head = spec.query_key_norm.norm, spec.query_key_norm.over == "head"
         for name, features in zip(("query_norm", "key_norm"), spec.qkv_widths, strict=False):
             yield from _under(name, _norm(norm, spec.head_width if over_head else features))
     if isinstance(spec.pattern, SlidingWindowGlobal) and spec.pattern.own_projections:
         yield from _under("globals.qkv", _linear(width, 3 * inner, spec.query_bias))
+
+
+def _spans(spec: SoftmaxAttention, kernel: int, width: int) -> Shapes:
+    inner = spec.heads * spec.head_width
+    yield "bias", (inner, 1)
+    yield "depthwise.weight", (width, 1, kernel)
+    yield "pointwise.weight", (inner, width, 1)
+    yield from _under("weights", _linear(inner, spec.heads * kernel))
+    yield from _under("values", _linear(width, inner))
 
 
 def _feedforward(spec: FeedForward, width: int) -> Shapes:
@@ -158,6 +169,11 @@ def _feedforward(spec: FeedForward, width: int) -> Shapes:
     elif isinstance(spec, GatedFeedForward):
         yield from _under("inner", _linear(width, 2 * spec.width, spec.in_bias))
         yield from _under("outer", _linear(spec.width, width, spec.out_bias))
+    elif spec.groups > 1:
+        for name, inputs, outputs in (("inner", width, spec.width), ("outer", spec.width, width)):
+            yield f"{name}.weight", (spec.groups, inputs // spec.groups, outputs // spec.groups)
+            if spec.bias:
+                yield f"{name}.bias", (outputs,)
     else:
         yield from _under("inner", _linear(width, spec.width, spec.bias))
         yield from _under("outer", _linear(spec.width, width, spec.bias))

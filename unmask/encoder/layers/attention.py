@@ -1,6 +1,7 @@
 """The softmax mixer: projections around the chosen attention kernel.
 
-Axes: G heads of keys and values, where they are fewer than those of queries; A places that attention reads.
+Axes: G heads of keys and values, where they are fewer than those of queries; A places that attention reads; I
+features that the output projection reads.
 """
 
 from contextlib import nullcontext
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 
 from unmask.encoder.hooks import Hook, HookPoint, hooked
 from unmask.encoder.layers.global_attention import GlobalAttention, GlobalRows
-from unmask.encoder.layers.parts import build_norm
+from unmask.encoder.layers.parts import SetApart, SpanConvolutions, build_norm
 from unmask.encoder.layers.positions import (
     DistanceProjections,
     RelativeBiasTerms,
@@ -30,6 +31,7 @@ from unmask.spec import (
     Rotary,
     SlidingWindowGlobal,
     SoftmaxAttention,
+    SpanConvolution,
 )
 from unmask.spec.attention import AttentionPosition, simplify
 from unmask.text.batch import SequenceLayout
@@ -55,6 +57,8 @@ class AttentionPlan:
     """The packed token at each place that attention reads, if sequences share tokens; see `Expansion`."""
     places_T: Tensor | None = None
     """The place whose output each packed token takes, if sequences share tokens."""
+    apart: SetApart | None = None
+    """Where tokens stand for the convolutions beside attention, for layers that have them."""
 
 
 def attended_dtype(x: Tensor) -> torch.dtype:
@@ -107,7 +111,10 @@ class SoftmaxMixer(nn.Module):
         for (name, has), features in zip(biased.items(), spec.qkv_widths, strict=True):
             bias = nn.Parameter(torch.zeros(features)) if has and not every else None
             self.register_parameter(name, bias)
-        self.out = nn.Linear(spec.heads * spec.head_width, width, bias=spec.out_bias)
+        self.out = nn.Linear(spec.mixed_width, width, bias=spec.out_bias)
+        self.spans: SpanConvolutions | None = None
+        if spec.span_convolution is not None:
+            self.spans = SpanConvolutions(spec, spec.span_convolution.kernel, width)
         normed, together = spec.query_key_norm, spec.qkv_heads[:2]
         if normed is None or normed.over == "head":
             together = 1, 1
@@ -134,12 +141,13 @@ class SoftmaxMixer(nn.Module):
                 "global tokens with projections of their own attend to every token, and some tokens are not "
                 "to be attended to; use another checkpoint"
             )
-        key: tuple[AttentionPattern, AttentionPosition, int, bool, bool] = (
+        key: tuple[AttentionPattern, AttentionPosition, int, bool, bool, SpanConvolution | None] = (
             pattern,
             spec.position,
             spec.head_width,
             spec.dropout > 0,
             self.globals is not None,
+            spec.span_convolution,
         )
         if key not in plans:
             request = AttentionRequest(
@@ -179,6 +187,9 @@ class SoftmaxMixer(nn.Module):
                 rows_read=rows,
                 tokens_A=tokens_A,
                 places_T=places_T,
+                apart=None
+                if spec.span_convolution is None
+                else SetApart.of(layout, spec.span_convolution.kernel // 2, x_TD.device),
             )
         return plans[key]  # type: ignore[no-any-return]
 
@@ -266,4 +277,12 @@ class SoftmaxMixer(nn.Module):
                 record_distances(bias.distances, layer, hook)
             if bias.relative is not None:
                 hook(HookPoint.RELATIVE_BIAS, layer, bias.relative.table_PH)
-        return hooked(hook, HookPoint.ATTENTION, layer, self.out(o_THK.flatten(-2)))
+        return hooked(hook, HookPoint.ATTENTION, layer, self.out(self.beside(x_TD, q_THK, o_THK, plan)))
+
+    def beside(self, x_TD: Tensor, q_THK: Tensor, o_THK: Tensor, plan: AttentionPlan) -> Tensor:
+        """What the output projection reads: values mixed by attention, and by convolutions beside it."""
+        o_TI = o_THK.flatten(-2)
+        if self.spans is None:
+            return o_TI
+        assert plan.apart is not None
+        return torch.cat((o_TI, self.spans(x_TD, q_THK, plan.apart).flatten(-2).to(o_TI.dtype)), dim=-1)

@@ -7,7 +7,7 @@ from typing import get_args
 from torch import Tensor, nn
 
 from unmask.encoder.layers.block import Block
-from unmask.encoder.layers.parts import Experts
+from unmask.encoder.layers.parts import Experts, GroupedLinear
 from unmask.errors import InvalidRequest
 from unmask.spec.encoder import Initialization
 
@@ -31,12 +31,12 @@ def initialize(encoder: nn.Module, std: float, layers: int, how: Initialization 
         raise InvalidRequest(f"initialization is {how!r}; it can be {', '.join(get_args(Initialization))}")
     outputs = {id(linear) for linear in output_projections(encoder)}
     for module in encoder.modules():
-        if isinstance(module, nn.Linear | nn.Embedding | nn.Conv1d):
+        if isinstance(module, nn.Linear | nn.Embedding | nn.Conv1d | GroupedLinear):
             _initialize(module.weight, std, layers, how, id(module) in outputs)
         if isinstance(module, Experts):
             for matrix, out in ((module.inner, False), (module.outer, True)):
                 _initialize(matrix, std, layers, how, out)
-        if isinstance(module, nn.Linear | nn.Conv1d | Experts) and module.bias is not None:
+        if isinstance(module, nn.Linear | nn.Conv1d | Experts | GroupedLinear) and module.bias is not None:
             nn.init.zeros_(module.bias)
 
 
@@ -50,11 +50,11 @@ def _initialize(weight: Tensor, std: float, layers: int, how: Initialization, is
         nn.init.normal_(weight, std=std)
 
 
-def output_projections(encoder: nn.Module) -> Iterator[nn.Linear]:
+def output_projections(encoder: nn.Module) -> Iterator[nn.Linear | GroupedLinear]:
     """The linear layers whose products are added to the residual stream; matrices of experts are not among
     them."""
     for module in encoder.modules():
         if isinstance(module, Block):
             for matrix in (module.attention.out, getattr(module.feedforward, "outer", None)):
-                if isinstance(matrix, nn.Linear):
+                if isinstance(matrix, nn.Linear | GroupedLinear):
                     yield matrix

@@ -1,9 +1,14 @@
-"""Norms, activations, feed-forward networks and the convolution, built from their specs."""
+"""Norms, activations, feed-forward networks and the convolution, built from their specs.
+
+Axes: W tokens of a kernel.
+"""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import assert_never
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -19,6 +24,7 @@ from unmask.spec import (
     Norm,
     PlainFeedForward,
     RMSNorm,
+    SoftmaxAttention,
 )
 from unmask.text.batch import SequenceLayout
 
@@ -57,14 +63,41 @@ def build_norm(norm: Norm | None, width: int) -> nn.Module:
             assert_never(norm)
 
 
+def _parted(x: Tensor, parts: int) -> Tensor:
+    """The last axis as so many parts of equal size, (..., parts, size)."""
+    return x.view(*x.shape[:-1], parts, -1)
+
+
+class GroupedLinear(nn.Module):
+    """A linear map in ``groups`` parts of equal size, each of which reads its own part of the inputs."""
+
+    def __init__(self, inputs: int, outputs: int, groups: int, bias: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(groups, inputs // groups, outputs // groups))
+        self.bias = nn.Parameter(torch.zeros(outputs)) if bias else None
+        nn.init.normal_(self.weight, std=(inputs // groups) ** -0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Shape (..., inputs) to (..., outputs)."""
+        groups = self.weight.shape[0]
+        y: Tensor = torch.einsum("...gi,gio->...go", _parted(x, groups), self.weight).flatten(-2)
+        return y if self.bias is None else y + self.bias
+
+
+def _linear(inputs: int, outputs: int, spec: PlainFeedForward) -> nn.Linear | GroupedLinear:
+    if spec.groups > 1:
+        return GroupedLinear(inputs, outputs, spec.groups, spec.bias)
+    return nn.Linear(inputs, outputs, bias=spec.bias)
+
+
 class PlainNetwork(nn.Module):
     """``out(activation(in(x)))``, (T, D) to (T, D)."""
 
     def __init__(self, spec: PlainFeedForward, width: int) -> None:
         super().__init__()
         self.spec = spec
-        self.inner = nn.Linear(width, spec.width, bias=spec.bias)
-        self.outer = nn.Linear(spec.width, width, bias=spec.bias)
+        self.inner = _linear(width, spec.width, spec)
+        self.outer = _linear(spec.width, width, spec)
         self.activation = ACTIVATIONS[spec.activation]
 
     def forward(self, x_TD: Tensor) -> Tensor:
@@ -174,6 +207,73 @@ def build_feedforward(spec: FeedForward, width: int) -> nn.Module:
             assert_never(spec)
 
 
+@dataclass(frozen=True)
+class SetApart:
+    """Where packed tokens stand if zeros, as many as half a kernel, are put before, between and after the
+    sequences, so that a convolution keeps them independent. Axes: X places, of tokens and of zeros.
+    """
+
+    places_T: Tensor
+    """The first place that the kernel of each token reads; the last is ``2 * radius`` places after it."""
+    radius: int
+    length: int
+    """X."""
+
+    @classmethod
+    def of(cls, layout: SequenceLayout, radius: int, device: torch.device) -> "SetApart":
+        """The places of a batch."""
+        places_T = np.arange(layout.token_count) + radius * layout.sequence_of_T
+        length = layout.token_count + radius * (layout.sequence_count + 1)
+        return cls(torch.from_numpy(places_T).to(device), radius, length)
+
+    def spread(self, x_TD: Tensor) -> Tensor:
+        """Packed rows at their places, and zeros at the others, (X, D)."""
+        return x_TD.new_zeros(self.length, x_TD.shape[1]).index_copy(0, self.places_T + self.radius, x_TD)
+
+
+class SpanConvolutions(nn.Module):
+    """The convolutions beside the heads of attention, see `SpanConvolution`.
+
+    Their features together are ``heads`` times ``head_width``.
+    """
+
+    def __init__(self, spec: SoftmaxAttention, kernel: int, width: int) -> None:
+        super().__init__()
+        self.heads, self.kernel, inner = spec.heads, kernel, spec.heads * spec.head_width
+        self.depthwise = nn.Conv1d(width, width, kernel, groups=width, bias=False)
+        self.pointwise = nn.Conv1d(width, inner, 1, bias=False)
+        self.bias = nn.Parameter(torch.zeros(inner, 1))
+        self.weights = nn.Linear(inner, spec.heads * kernel)
+        self.values = nn.Linear(width, inner)
+
+    def forward(self, x_TD: Tensor, q_THK: Tensor, apart: SetApart) -> Tensor:
+        """What the layer reads and the queries of its attention to mixed values, (T, H, K)."""
+        surroundings_TD = self.depthwise(apart.spread(x_TD).T[None])[0].T[apart.places_T]
+        p_THW = self.weights_of(surroundings_TD, q_THK)
+        v_XHK = _parted(apart.spread(self.values(x_TD)), self.heads)
+        parts = (p_THW[..., at, None] * v_XHK[apart.places_T + at] for at in range(self.kernel))
+        return sum(parts, torch.zeros_like(q_THK, dtype=v_XHK.dtype))
+
+    def weights_of(self, surroundings: Tensor, q: Tensor) -> Tensor:
+        """The weights of the kernel of each token and head, (..., H, W), from depthwise convolutions (..., D)
+        and queries (..., H, K).
+        """
+        keys = functional.linear(surroundings, self.pointwise.weight[..., 0], self.bias[:, 0])
+        return _parted(self.weights(keys * q.flatten(-2)), self.heads).softmax(-1)
+
+    def padded(self, x_BND: Tensor, q_BNHK: Tensor, present_BN: Tensor) -> Tensor:
+        """`forward` over padded texts, (B, N, H, K); padding counts as zeros."""
+        radius, length, present_BN1 = self.kernel // 2, x_BND.shape[1], present_BN[..., None]
+
+        def spread(x_BNF: Tensor) -> Tensor:
+            return functional.pad(x_BNF * present_BN1, (0, 0, radius, radius))
+
+        p_BNHW = self.weights_of(self.depthwise(spread(x_BND).mT).mT, q_BNHK)
+        v_BXHK = _parted(spread(self.values(x_BND)), self.heads)
+        parts = (p_BNHW[..., at, None] * v_BXHK[:, at : at + length] for at in range(self.kernel))
+        return sum(parts, torch.zeros_like(q_BNHK))
+
+
 class ConvolutionLayer(nn.Module):
     """``norm(layer 0 + activation(conv(embedding)))``, see `Convolution` (He, Gao & Chen 2023)."""
 
@@ -187,14 +287,7 @@ class ConvolutionLayer(nn.Module):
 
     def forward(self, embedded_TD: Tensor, x_TD: Tensor, layout: SequenceLayout) -> Tensor:
         """All shapes are (T, D); ``x_TD`` is layer 0's output."""
-        device = x_TD.device
-        # Zeros between sequences, as many as half a kernel, keep the sequences independent.
-        sequence_T = torch.repeat_interleave(
-            torch.arange(layout.sequence_count, device=device), torch.from_numpy(layout.lengths).to(device)
-        )
-        places_T = torch.arange(len(x_TD), device=device) + self.radius * sequence_T
-        apart_XD = x_TD.new_zeros(len(x_TD) + self.radius * (layout.sequence_count + 1), x_TD.shape[1])
-        apart_XD = apart_XD.index_copy(0, places_T + self.radius, embedded_TD)
-        mixed_TD = self.inner(apart_XD.T[None])[0].T[places_T]
+        apart = SetApart.of(layout, self.radius, x_TD.device)
+        mixed_TD = self.inner(apart.spread(embedded_TD).T[None])[0].T[apart.places_T]
         y_TD: Tensor = self.norm(x_TD + self.activation(self.dropout(mixed_TD)))
         return y_TD

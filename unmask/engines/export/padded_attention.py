@@ -4,7 +4,7 @@
 symbols for sizes: what depends on distances is a table made beforehand.
 
 Axes: B texts; X blocks of queries (in windows, of all texts); W keys that the window of a block reads; G
-global tokens of a text.
+global tokens of a text; I features that the output projection reads.
 """
 
 import math
@@ -94,7 +94,11 @@ class PaddedAttention(nn.Module):
             o_BHNK = self._whole(q_BHNK, k_BHNK, v_BHNK, present_BN, tables)
         if self.global_tokens:
             o_BHNK = self._global_rows(x_BND, q_BHNK, k_BHNK, v_BHNK, o_BHNK, present_BN)
-        y_BND: Tensor = self.mixer.out(o_BHNK.transpose(1, 2).flatten(-2))
+        o_BNI = o_BHNK.transpose(1, 2).flatten(-2)
+        if self.mixer.spans is not None:
+            spans_BNHK = self.mixer.spans.padded(x_BND, q_BHNK.transpose(1, 2), present_BN)
+            o_BNI = torch.cat((o_BNI, spans_BNHK.flatten(-2)), dim=-1)
+        y_BND: Tensor = self.mixer.out(o_BNI)
         return y_BND
 
     def _tables(self, table_PD: Tensor | None) -> dict[str, Tensor]:

@@ -34,6 +34,10 @@ def layer_reason(block: nn.Module) -> str | None:
     """Why a layer keeps to its modules, as the end of "... because"; None if it is a `LeanBlock`."""
     if not isinstance(block, Block) or not isinstance(block.attention, SoftmaxMixer):
         return "linear attention is computed by its own module"
+    if block.attention.spans is not None:
+        return "convolution beside attention is computed by its own module"
+    if isinstance(block.feedforward, PlainNetwork) and block.feedforward.spec.groups > 1:
+        return "a network in groups is computed by its own module"
     return None
 
 

@@ -73,11 +73,12 @@ def _rewrite_mixer(mixer: SoftmaxMixer | LinearMixer, table_PD: Tensor | None, p
 
 
 def _rewrite_network(network: nn.Module, pack: Pack) -> nn.Module:
-    if isinstance(network, ExpertNetwork):
+    in_groups = isinstance(network, PlainNetwork) and network.spec.groups > 1
+    if in_groups or isinstance(network, ExpertNetwork):
         if pack is not PackedLinear:
+            kind = "a network in groups" if in_groups else "a mixture of experts"
             raise InvalidRequest(
-                "dtype is int8, and a mixture of experts has no products of 8-bit integers; take float32 or "
-                "bfloat16"
+                f"dtype is int8, and {kind} has no products of 8-bit integers; take float32 or bfloat16"
             )
         return network
     assert isinstance(network, PlainNetwork | GatedNetwork)
@@ -89,7 +90,7 @@ def _rewrite_network(network: nn.Module, pack: Pack) -> nn.Module:
         return network
     if isinstance(network, PlainNetwork):
         return FusedNetwork(PackedLinear(inner.weight, inner.bias, activation), outer)
-    return FusedGatedNetwork(inner, activation, outer)
+    return FusedGatedNetwork(network.inner, activation, outer)
 
 
 class PrecomputedDistances(nn.Module):

@@ -23,6 +23,7 @@ from unmask.spec import (
     Layer,
     LayerNorm,
     Norm,
+    PlainFeedForward,
     RelativePositionBias,
     Rotary,
     SlidingWindow,
@@ -62,11 +63,18 @@ def _unsupported_embedding(embedding: Embedding) -> str | None:
 
 
 def _unsupported_layer(layer: Layer) -> str | None:
-    mixer = layer.mixer
-    if isinstance(layer.feedforward, ExpertFeedForward):
-        return "a mixture of experts is computed by its own module"
-    if not isinstance(mixer, SoftmaxAttention):
-        return "linear attention is computed by its own module"
+    mixer, network = layer.mixer, layer.feedforward
+    own_module = {
+        "a mixture of experts": isinstance(network, ExpertFeedForward),
+        "a network in groups": isinstance(network, PlainFeedForward) and network.groups > 1,
+        "linear attention": not isinstance(mixer, SoftmaxAttention),
+        "convolution beside attention": isinstance(mixer, SoftmaxAttention)
+        and mixer.span_convolution is not None,
+    }
+    for part, holds in own_module.items():
+        if holds:
+            return f"{part} is computed by its own module"
+    assert isinstance(mixer, SoftmaxAttention)
     pattern = mixer.pattern
     window = pattern.window if isinstance(pattern, SlidingWindowGlobal) else pattern
     if isinstance(window, SlidingWindow) and window.dilation > 1:

@@ -16,6 +16,8 @@ from torch import Tensor
 from unmask.base.arguments import one_of
 from unmask.encoder.encoder import Encoder
 from unmask.encoder.hooks import HookPoint
+from unmask.encoder.layers.attention import SoftmaxMixer
+from unmask.encoder.layers.parts import SetApart
 from unmask.errors import InvalidRequest, NonFiniteResult
 from unmask.interpret.attention.rows import out_factors, value_norms
 from unmask.kernels import AttentionBias, DistanceBias, MaskContext, RelativeBias, Tile, allowed, scores
@@ -119,6 +121,19 @@ class RecordedText:
             context=MaskContext.of(self.batch.layout, 0, mixer.heads),
         )
         return p_HNN
+
+    def beside_attention(self, layer: int) -> Tensor | None:
+        """What convolutions beside the heads of attention mix, (N, I); None in a layer without them."""
+        block = self.encoder.block(layer)
+        spans = block.attention.spans if isinstance(block.attention, SoftmaxMixer) else None
+        if spans is None:
+            return None
+        device = self.encoder.device
+        x_ND, q_NHK = (x.to(device, self.dtype) for x in (self.states[layer], self.queries[layer]))
+        with torch.no_grad():
+            read_ND = block.attention_norm(x_ND) if block.norm_first else x_ND
+            o_NHK = spans(read_ND, q_NHK, SetApart.of(self.batch.layout, spans.kernel // 2, device))
+        return torch.as_tensor(o_NHK.flatten(-2)).to("cpu", torch.float64)
 
     def mixed(self, layer: int, p_HNN: Tensor) -> Tensor:
         """Values averaged with the given weights, (N, H, K)."""

@@ -1,4 +1,7 @@
-"""From attention weights to new states: values, the residual stream, and how alike states become."""
+"""From attention weights to new states: values, the residual stream, and how alike states become.
+
+Axes: I features that the output projection reads.
+"""
 
 from dataclasses import dataclass
 from functools import partial
@@ -130,14 +133,18 @@ def values(recorded: RecordedText, layer: int, head: int, query: int) -> Values:
 
 
 def _heads(recorded: RecordedText, layer: int, query: int) -> tuple[Tensor, Tensor]:
-    """What all heads add for one token, (H, D), and the bias of the output projection, (D,)."""
+    """What all heads add for one token, (H, D), and what no head adds, (D,): the bias of the output
+    projection, and convolutions beside the heads.
+    """
     block = recorded.encoder.block(layer)
     mixer = block.attention
     mixed_HK = torch.einsum("hn,nhk->hk", recorded.probabilities(layer)[:, query], recorded.values[layer])
     mixed_HD = block.scaled(torch.einsum("hk,hkd->hd", mixed_HK, out_matrix(mixer).cpu()))
-    inner = mixer.spec.heads * mixer.spec.head_width
+    none_1I = torch.zeros(1, mixer.spec.heads * mixer.spec.head_width)
+    beside_NI = recorded.beside_attention(layer)
+    apart_1I = none_1I if beside_NI is None else torch.cat((none_1I, beside_NI[query, None]), -1)
     with torch.no_grad():
-        bias_D = mixer.out(torch.zeros(1, inner, dtype=recorded.dtype, device=recorded.encoder.device))[0]
+        bias_D = mixer.out(apart_1I.to(recorded.encoder.device, recorded.dtype))[0]
     bias_D = block.scaled(bias_D.to("cpu", torch.float64))
     if not block.output_norms:
         return mixed_HD, bias_D

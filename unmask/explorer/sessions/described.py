@@ -290,7 +290,8 @@ def _kind(mixer: object) -> str:
         return "linear"
     match mixer.pattern:
         case FullAttention():
-            return "full attention"
+            beside = ", beside convolutions, which are no attention"
+            return f"full attention{'' if mixer.span_convolution is None else beside}"
         case CausalAttention():
             return "causal attention"
         case SlidingWindow(radius, dilation):

@@ -90,7 +90,9 @@ def _kernels(model: AnyModel) -> str:
         return "none: its layers are LSTMs"
     softmax = [isinstance(layer.mixer, SoftmaxAttention) for layer in model.spec.layers]
     if all(softmax):
-        return "softmax, exact"
+        spans = any(getattr(layer.mixer, "span_convolution", None) is not None for layer in model.spec.layers)
+        beside = "; convolutions beside it, which are no attention, are not shown"
+        return f"softmax, exact{beside if spans else ''}"
     implied = "implied weights of linear attention (kernel)"
     return f"{implied}, and softmax" if any(softmax) else implied
 

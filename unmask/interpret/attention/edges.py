@@ -179,21 +179,14 @@ def residual_norms(cache: ActivationCache) -> ResidualNorms:
     """Euclidean norms of the residual stream and of each attention output, by one more forward pass."""
     attention: dict[int, Floats] = {}
 
-    def record(place: HookPoint, layer: int, mixed: Tensor) -> None:
-        if place is HookPoint.MIXED:
-            attention[layer] = _norms(attention_output(cache, layer, mixed))
+    def record(place: HookPoint, layer: int, out_ND: Tensor) -> None:
+        if place is HookPoint.ATTENTION:
+            attention[layer] = _norms(out_ND)
 
     with torch.no_grad():
         cache.encoder.encode(cache.batch, hook=record)
     states = [_norms(x_ND) for x_ND in cache.states]
     return ResidualNorms(np.stack(states), np.stack([attention[at] for at in range(cache.layer_count)]))
-
-
-def attention_output(cache: ActivationCache, layer: int, mixed_NHK: Tensor) -> Tensor:
-    """The attention output of a layer, (N, D), from the values that it mixed."""
-    with torch.no_grad():
-        out_ND: Tensor = cache.mixer(layer).out(mixed_NHK.flatten(-2))
-    return out_ND
 
 
 def _norms(x_ND: Tensor) -> Floats:

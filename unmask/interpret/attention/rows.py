@@ -30,11 +30,14 @@ LARGE = 1024.0
 def out_matrix(mixer: SoftmaxMixer | LinearMixer) -> Tensor:
     """The output projection of the features of each head, without its bias: (H, K, D), float64.
 
+    That of convolutions beside attention, which are no attention, is left out.
+
     Layers optimized for inference store their weights in a different order; these are evaluated feature by
     feature.
     """
     spec, out = mixer.spec, mixer.out
-    inner = spec.heads * spec.head_width
+    own = spec.heads * spec.head_width
+    inner = spec.mixed_width
     with torch.no_grad():
         if type(out) is nn.Linear:
             weight_ID = out.weight.detach().T.double()
@@ -46,7 +49,7 @@ def out_matrix(mixer: SoftmaxMixer | LinearMixer) -> Tensor:
             probe = torch.eye(inner, dtype=dtype, device=reference.device) * LARGE
             zero_1D = out(torch.zeros_like(probe[:1]))
             weight_ID = (out(probe).double() - zero_1D.double()) / LARGE
-    return weight_ID.view(spec.heads, spec.head_width, -1)
+    return weight_ID[:own].view(spec.heads, spec.head_width, -1)
 
 
 def out_factors(mixer: SoftmaxMixer | LinearMixer) -> Tensor:

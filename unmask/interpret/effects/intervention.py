@@ -2,6 +2,8 @@
 
 Several copies of the text may run at once, end to end in one packed batch: the same text with a different
 change in each.
+
+Axes: I features that the output projection reads.
 """
 
 import math
@@ -126,10 +128,17 @@ class InterventionRun:
             return
         thread = get_ident()
 
-        def changing(_: Module, inputs: tuple[Tensor]) -> tuple[Tensor] | None:
-            return (change(inputs[0]),) if get_ident() == thread else None
+        mixer = self.encoder.block(layer).attention
+        own = mixer.spec.heads * mixer.spec.head_width  # convolutions beside attention follow, unchanged
 
-        hook = self.encoder.block(layer).attention.out.register_forward_pre_hook(changing)
+        def changing(_: Module, inputs: tuple[Tensor]) -> tuple[Tensor] | None:
+            if get_ident() != thread:
+                return None
+            (x_TI,) = inputs
+            changed_TI = change(x_TI[..., :own])
+            return (changed_TI if x_TI.shape[-1] == own else torch.cat((changed_TI, x_TI[..., own:]), -1),)
+
+        hook = mixer.out.register_forward_pre_hook(changing)
         try:
             yield
         finally:

@@ -128,10 +128,10 @@ def causal_twin(encoder: Encoder) -> Encoder:
     twin, blocks = _shallow(encoder), nn.ModuleList()
     for block in encoder.layers:
         mixer = _shallow(cast("nn.Module", block.attention))
-        if not isinstance(mixer, SoftmaxMixer) or mixer.globals is not None:
+        if not isinstance(mixer, SoftmaxMixer) or mixer.globals is not None or mixer.spans is not None:
             raise InvalidRequest(
                 "later tokens can be hidden in softmax attention without global tokens alone, and this model "
-                "has linear attention or global tokens"
+                "has linear attention, global tokens or convolutions"
             )
         mixer.spec = _causal(mixer.spec)
         hidden = _shallow(block)

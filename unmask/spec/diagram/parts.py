@@ -261,7 +261,7 @@ def _variant(spec: EncoderSpec, mixer: Mixer, common: tuple[str, ...]) -> Iterat
 def _feedforward(spec: EncoderSpec, layer: Layer) -> Part:
     feedforward = layer.feedforward
     match feedforward:
-        case PlainFeedForward(bias=bias):
+        case PlainFeedForward(bias=bias):  # groups are among the words
             biases = "biases" if bias else "no biases"
         case ExpertFeedForward(bias=bias):
             biases = "one bias" if bias else "no biases"

@@ -27,6 +27,7 @@ from unmask.spec import (
     Layer,
     MaskedLM,
     Mixer,
+    PlainFeedForward,
     Projection,
     SoftmaxAttention,
     Transform,
@@ -142,9 +143,10 @@ def with_detector(encoder: Encoder, family: Family | None = None) -> Encoder:
 
 
 def _width(spec: EncoderSpec, share: float) -> int:
-    """The nearest multiple of the head width, if heads divide the width evenly."""
-    step = math.lcm(*(layer.mixer.head_width for layer in spec.layers))
-    step = step if spec.width % step == 0 else 1
+    """The nearest multiple of the head width, if heads divide the width evenly; groups divide it always."""
+    groups = math.lcm(*(_groups(layer.feedforward) for layer in spec.layers))
+    step = math.lcm(groups, *(_features(layer.mixer) for layer in spec.layers))
+    step = step if spec.width % step == 0 else groups
     return max(1, math.floor(spec.width * share / step + 0.5)) * step
 
 
@@ -156,10 +158,19 @@ def _narrow(layer: Layer, before: int, width: int) -> Layer:
         mixer = replace(layer.mixer, heads=heads, key_value_heads=shared)
     else:
         mixer = replace(layer.mixer, heads=heads)
-    feedforward: FeedForward = replace(
-        layer.feedforward, width=_scaled(layer.feedforward.width, before, width)
-    )
+    groups = _groups(layer.feedforward)
+    inner = groups * _scaled(layer.feedforward.width // groups, before, width)
+    feedforward: FeedForward = replace(layer.feedforward, width=inner)
     return replace(layer, mixer=mixer, feedforward=feedforward)
+
+
+def _groups(network: FeedForward) -> int:
+    return network.groups if isinstance(network, PlainFeedForward) else 1
+
+
+def _features(mixer: Mixer) -> int:
+    """Of one head, and of the convolution beside it if there is one."""
+    return mixer.mixed_width // mixer.heads
 
 
 def _scaled(size: int, before: int, width: int) -> int:

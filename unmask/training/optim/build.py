@@ -87,7 +87,7 @@ def _walk(
             count = parts if isinstance(parts, int) else parts(module)
             stacked = stacked | {getattr(module, child): count}
     for name, parameter in module.named_parameters(recurse=False):
-        decays = parameter.ndim >= 2
+        decays = parameter.ndim >= 2 and name != "bias"
         matrix = hidden and name == "weight" and isinstance(module, nn.Linear)
         yield prefix + name, parameter, decays, stacked.get(module, 1) if matrix else 0
     for name, child_module in module.named_children():

@@ -146,7 +146,7 @@ def _by_token(encoder: Encoder) -> int:
     if encoder.embedding.projection is not None:
         parts.append(encoder.embedding.projection)
     matrices = sum(
-        parameter.numel() for part in parts for parameter in part.parameters() if parameter.dim() == 2
+        parameter.numel() for part in parts for parameter in part.parameters() if parameter.dim() > 1
     )
     networks = [network for part in parts for network in part.modules() if isinstance(network, ExpertNetwork)]
     # Of the matrices of experts, a token passes through those of the chosen ones.
