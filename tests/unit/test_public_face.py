@@ -195,8 +195,8 @@ def test_commands_and_their_options():
         ],
         "pretrain": ["run", "json"],
         "inspect": [
-            "checkpoint", "revision", "compat", "tensors", "verify", "against", "picture", "ignore_tensor",
-            "json",
+            "checkpoint", "revision", "compat", "tensors", "verify", "against", "picture", "similarity",
+            "ignore_tensor", "json",
         ],
         "convert": ["source", "out", "revision", "dtype", "shard_megabytes", "ignore_tensor", "task", "json"],
         "export": [

@@ -1,10 +1,10 @@
-"""The geometry of layers: intrinsic dimension, isotropy, similarity of layers (CKA), word senses,
-the cloud in three dimensions.
+"""The geometry of layers: intrinsic dimension, isotropy, similarity of layers (CKA) and of their weights,
+word senses, the cloud in three dimensions.
 
 `geometry`, `cka` and `project` take arrays from any source; `read_texts` computes them with an encoder.
 """
 
-from unmask.interpret.geometry.cka import Cka, cka
+from unmask.interpret.geometry.cka import Cka, WeightSimilarity, cka, weight_similarity
 from unmask.interpret.geometry.layers import geometry
 from unmask.interpret.geometry.projection import Projection, project
 from unmask.interpret.geometry.reading import ReadTexts, random_baseline, read_texts, stretches
@@ -45,6 +45,7 @@ __all__ = [
     "SenseSet",
     "Sentence",
     "Shuffled",
+    "WeightSimilarity",
     "WithoutDirections",
     "cka",
     "geometry",
@@ -57,6 +58,7 @@ __all__ = [
     "shipped_senses",
     "shipped_words",
     "stretches",
+    "weight_similarity",
     "word_sense_set",
     "word_senses",
 ]
