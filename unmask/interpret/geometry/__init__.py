@@ -6,8 +6,14 @@ word senses, the cloud in three dimensions.
 
 from unmask.interpret.geometry.cka import Cka, WeightSimilarity, cka, weight_similarity
 from unmask.interpret.geometry.layers import geometry
-from unmask.interpret.geometry.projection import Projection, project
-from unmask.interpret.geometry.reading import ReadTexts, random_baseline, read_texts, stretches
+from unmask.interpret.geometry.projection import Projection, SenseCloud, project, sense_cloud
+from unmask.interpret.geometry.reading import (
+    ReadTexts,
+    random_baseline,
+    read_texts,
+    static_vectors,
+    stretches,
+)
 from unmask.interpret.geometry.values import (
     Estimate,
     LayerGeometry,
@@ -17,13 +23,12 @@ from unmask.interpret.geometry.values import (
 )
 from unmask.interpret.geometry.word_senses import (
     Null,
-    SenseCloud,
     SenseLayer,
     SenseReport,
     SenseSet,
     Sentence,
+    StaticSenses,
     read_sense_file,
-    sense_cloud,
     sense_layers,
     shipped_senses,
     shipped_words,
@@ -45,6 +50,7 @@ __all__ = [
     "SenseSet",
     "Sentence",
     "Shuffled",
+    "StaticSenses",
     "WeightSimilarity",
     "WithoutDirections",
     "cka",
@@ -57,6 +63,7 @@ __all__ = [
     "sense_layers",
     "shipped_senses",
     "shipped_words",
+    "static_vectors",
     "stretches",
     "weight_similarity",
     "word_sense_set",
