@@ -254,6 +254,10 @@ def test_groups_and_their_options():
             *("model", "data", "labels", "layer", "hidden", "control", "random", "seed", "limit", *RUN),
             *("output", "json"),
         ],
+        "evaluate distances": [
+            *("model", "data", "distance", "tokens", "layer", "shuffled", "random", "limit", "seed", *RUN),
+            *RESULT,
+        ],
         "evaluate tagging": ["model", "data", *RUN, "layer", "limit", *RESULT],
         "evaluate glue": [
             "model", "protocol", "data", "output", "tasks", "seeds", "intermediate", "device", "threads",
