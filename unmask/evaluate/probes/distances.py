@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.base.intervals import Interval, ratio_interval
+from unmask.base.progress import Progress
 from unmask.engines.engine import Engine
 from unmask.engines.torch_engine import TorchEngine
 from unmask.errors import InvalidRequest, not_finite
@@ -28,7 +29,6 @@ from unmask.interpret.geometry.values import FloatArray, generator
 from unmask.models.load import Model
 from unmask.spec import EncoderSpec
 from unmask.spec.describe import describe_position
-from unmask.tasks.progress import Progress
 from unmask.text import PackedBatch, token_budget_batches
 
 DISTANCE = 32

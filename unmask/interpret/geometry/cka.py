@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from unmask.base.progress import Watch, unwatched
 from unmask.encoder.encoder import Encoder
 from unmask.encoder.layers.attention import SoftmaxMixer
 from unmask.encoder.layers.block import Block
@@ -29,7 +30,6 @@ from unmask.interpret.geometry.values import (
     sample,
     with_interval,
 )
-from unmask.interpret.watch import Watch, unwatched
 
 MOST_ROWS = 2048
 FEWEST_ROWS = 30

@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.base.optional import require
+from unmask.base.progress import Watch, unwatched
 from unmask.encoder.elmo import Elmo, WordTokenizer
 from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest
 from unmask.interpret.geometry.values import FloatArray, as_points, generator, not_special
 from unmask.interpret.geometry.word_senses import SenseSet, directions, encode_sentences, occurrence_states
-from unmask.interpret.watch import Watch, unwatched
 from unmask.text import Tokenizer
 
 Method = Literal["pca", "umap"]

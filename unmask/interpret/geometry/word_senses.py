@@ -18,13 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.base.intervals import wilson_interval
+from unmask.base.progress import Watch, unwatched
 from unmask.encoder.elmo import Elmo, WordTokenizer
 from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest, InvalidText
 from unmask.interpret.geometry.layers import unit
 from unmask.interpret.geometry.reading import ReadTexts, random_baseline, read_texts, static_vectors
 from unmask.interpret.geometry.values import Estimate, FloatArray, generator, student, with_interval
-from unmask.interpret.watch import Watch, unwatched
 from unmask.text import Encoding, Tokenizer, read_lines
 from unmask.text.borders import occurrences
 
