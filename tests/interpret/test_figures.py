@@ -118,7 +118,7 @@ def test_heads_by_layer_are_those_of_the_statistics(view):
     )
     assert len(figure.axes) == 3
     for axes, values in zip(figure.axes, wanted, strict=True):
-        *dots, mean = axes.lines
+        *dots, mean = axes.lines[: len(layers) + 1]
         assert len(dots) == len(layers)
         for layer, (one, of_heads) in enumerate(zip(dots, values, strict=True)):
             np.testing.assert_allclose(one.get_ydata(), of_heads, atol=1e-6)

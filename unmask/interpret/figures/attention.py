@@ -293,9 +293,9 @@ def layers_figure(
 def heads_figure(view: AttentionView, *, width: float = PAGE) -> "Figure":
     """Every head of a text of any length, by layer: mean distance, entropy, and the strongest sink.
 
-    A dot is a head and the line the mean of a layer's heads. Distances are in tokens, on a logarithmic scale,
-    with gray lines at those of uniform attention in full and sliding-window layers. Entropies are shares of
-    the entropy of uniform attention over the keys that a query sees. The sink of a head is the token that
+    A dot is a head and the line the mean of a layer's heads. Distances are in tokens, and like sinks on a
+    logarithmic scale, with gray lines at those of uniform attention (in full and sliding-window layers).
+    Entropies are shares of that of uniform attention over the keys that a query sees. The sink of a head is the token that
     receives most attention, mean over all queries. The text is measured if it was not before.
 
     Args:
@@ -306,7 +306,8 @@ def heads_figure(view: AttentionView, *, width: float = PAGE) -> "Figure":
         MissingExtra: matplotlib is not installed.
         NonFiniteResult: attention of this text is infinite or not a number.
     """
-    layers = view.statistics().layers
+    statistics = view.statistics()
+    layers = [statistics.layer(number) for number in range(view.layer_count)]
     panels = {
         "mean distance (tokens)": [layer.distance_HN.mean(1, dtype=np.float64) for layer in layers],
         "entropy (share)": [layer.entropy_share_HN.mean(1, dtype=np.float64) for layer in layers],
@@ -317,18 +318,21 @@ def heads_figure(view: AttentionView, *, width: float = PAGE) -> "Figure":
         for place, (label, values) in enumerate(panels.items(), 1):
             axes = figure.add_subplot(1, len(panels), place)
             for layer, of_heads in enumerate(values):
-                axes.plot(
-                    [layer] * len(of_heads), of_heads, "o", markersize=2, alpha=0.6, color=KEY, gid=label
-                )
+                at = [layer] * len(of_heads)
+                axes.plot(at, of_heads, "o", markersize=2, alpha=0.6, color=KEY)
             axes.plot(range(len(values)), [of_heads.mean() for of_heads in values], color=QUERY)
-            if place == 1:
-                axes.set_yscale("log")
-                for layer, mixer in enumerate(one.mixer for one in view.cache.encoder.spec.layers):
-                    far = _uniform_distance(getattr(mixer, "pattern", FullAttention()), len(view))
-                    if far is not None:
-                        axes.hlines(far, layer - 0.4, layer + 0.4, color=MUTED, linewidth=0.8)
-            else:
+            if place == 2:
                 axes.set_ylim(0, 1)
+            else:
+                axes.set_yscale("log")
+                axes.yaxis.set_major_formatter("{x:g}")  # without signs of formulas
+                axes.yaxis.set_minor_formatter("")
+            if place == 3:
+                axes.axhline(1 / len(view), color=MUTED, linewidth=0.8)
+            for layer, mixer in enumerate(one.mixer for one in view.cache.encoder.spec.layers):
+                far = _uniform_distance(getattr(mixer, "pattern", FullAttention()), len(view))
+                if place == 1 and far is not None:
+                    axes.hlines(far, layer - 0.4, layer + 0.4, color=MUTED, linewidth=0.8)
             axes.set_xlabel("layer")
             axes.set_ylabel(label)
             axes.spines[["top", "right"]].set_visible(False)
