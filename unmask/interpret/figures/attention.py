@@ -295,8 +295,9 @@ def heads_figure(view: AttentionView, *, width: float = PAGE) -> "Figure":
 
     A dot is a head and the line the mean of a layer's heads. Distances are in tokens, and like sinks on a
     logarithmic scale, with gray lines at those of uniform attention (in full and sliding-window layers).
-    Entropies are shares of that of uniform attention over the keys that a query sees. The sink of a head is the token that
-    receives most attention, mean over all queries. The text is measured if it was not before.
+    Entropies are shares of that of uniform attention over the keys that a query sees. The sink of a
+    head is the token that receives most attention, mean over all queries. The text
+    is measured if it was not before.
 
     Args:
         view: the text.
