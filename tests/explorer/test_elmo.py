@@ -76,6 +76,8 @@ def test_its_states_are_measured_as_by_the_library(api, elmo, text):
 def test_the_senses_of_a_word(api):
     found = api.ask("bank?model=0&word=bank")
     assert [layer["layer"] for layer in found["report"]["layers"]] == [0, 1, 2]
+    assert found["report"]["static"]["word"]["margin"]["value"] == pytest.approx(0, abs=1e-9)
+    assert found["report"]["static"]["context"]["accuracy"]["value"] is not None
     points, meta = arrays(api, "bank/cloud?model=0&word=bank")
     assert points["points"].shape == (3, len(meta["sentences"]), 3)
 

@@ -9,8 +9,15 @@ import pytest
 from tests.support.command import assert_one_sentence, run_here
 from tests.support.explorable import FakeModel
 from unmask.errors import InvalidRequest, UnmaskError
-from unmask.interpret.figures.attention import arcs_figure, layers_figure, map_figure
+from unmask.interpret.figures.attention import (
+    _uniform_distance,
+    arcs_figure,
+    heads_figure,
+    layers_figure,
+    map_figure,
+)
 from unmask.interpret.figures.paper import COLUMN, PAGE, new_figure, palette, save_figure
+from unmask.spec import CausalAttention, FullAttention, SlidingWindow
 
 TEXT = "the $cat$ sat on the <mat> & a bank"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -101,6 +108,41 @@ def test_lines_are_the_values_of_the_layers(view, tmp_path):
     ]
 
 
+def test_heads_by_layer_are_those_of_the_statistics(view):
+    figure = heads_figure(view)
+    layers = view.statistics().layers
+    wanted = (
+        [layer.distance_HN.mean(1) for layer in layers],
+        [layer.entropy_share_HN.mean(1) for layer in layers],
+        [layer.attention_received_HN.max(1) for layer in layers],
+    )
+    assert len(figure.axes) == 3
+    for axes, values in zip(figure.axes, wanted, strict=True):
+        *dots, mean = axes.lines[: len(layers) + 1]
+        assert len(dots) == len(layers)
+        for layer, (one, of_heads) in enumerate(zip(dots, values, strict=True)):
+            np.testing.assert_allclose(one.get_ydata(), of_heads, atol=1e-6)
+            assert set(one.get_xdata()) == {layer}
+        np.testing.assert_allclose(mean.get_ydata(), [of_heads.mean() for of_heads in values], atol=1e-6)
+    assert figure.axes[0].get_yscale() == "log"
+    assert len(figure.axes[0].collections) == len(layers), "uniform attention, in every layer"
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [FullAttention(), SlidingWindow(3), SlidingWindow(2, dilation=5), SlidingWindow(400), SlidingWindow(0)],
+)
+def test_the_distance_of_uniform_attention_is_that_of_its_pattern(pattern):
+    at = np.arange(30)
+    far = np.abs(at[:, None] - at)
+    seen = np.ones_like(far, dtype=bool)
+    if isinstance(pattern, SlidingWindow):
+        seen = (far % pattern.dilation == 0) & (far <= pattern.radius * pattern.dilation)
+    expected = ((far * seen).sum(1) / seen.sum(1)).mean()
+    assert _uniform_distance(pattern, 30) == pytest.approx(expected)
+    assert _uniform_distance(CausalAttention(), 30) is None
+
+
 def test_names_give_way_to_positions_and_cells_to_an_image_in_a_long_text(tmp_path):
     view = FakeModel(max_tokens=512).attention("a bank " * 60)
     save_figure(map_figure(view, 0, 0), tmp_path / "long.svg")
@@ -135,6 +177,12 @@ def test_look_writes_a_picture(tmp_path):
     expected = tmp_path / "expected.svg"
     save_figure(map_figure(FakeModel().attention(TEXT), 1, 2), expected)
     assert path.read_bytes() == expected.read_bytes()
-    assert_one_sentence(run_here(*options, "--picture", str(path)), "name it with --layer and --head")
+    every = tmp_path / "heads.svg"
+    assert run_here(*options, "--picture", str(every)).code == 0
+    save_figure(heads_figure(FakeModel().attention(TEXT)), expected)
+    assert every.read_bytes() == expected.read_bytes()
+    for other in (("-l", "1"), ("--overview",), ("--csv", str(tmp_path / "map.csv"))):
+        refused = run_here(*options, *other, "--picture", str(path))
+        assert_one_sentence(refused, "name it with --layer and --head")
     wrong = run_here(*options, "-l", "1", "-H", "2", "--picture", str(tmp_path / "map.gif"))
     assert_one_sentence(wrong, "ends in .svg, .pdf or .png")

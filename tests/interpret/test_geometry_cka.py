@@ -1,10 +1,18 @@
-"""CKA against dense kernels N x N, and what it must not see."""
+"""CKA against dense kernels N x N, and what it must not see: of states, and of weights made by hand."""
+
+import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
+import unmask
+from tests.support.command import assert_one_sentence, run_here
+from tests.support.specs import ALIBI_SHARED, EXPERTS, GROUPED, POST_NORM, SPECS
+from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest
-from unmask.interpret.geometry import cka
+from unmask.interpret.geometry import cka, weight_similarity
 from unmask.interpret.geometry.values import blocks_of
 
 
@@ -104,3 +112,128 @@ def test_refusals(layers):
     with pytest.raises(InvalidRequest, match="layer 1 all rows are the same"):
         cka([a[0], np.ones((60, 4))])
     assert cka(a, points=40, seed=3).n == 40
+
+
+# --- weights -----------------------------------------------------------------------------------------
+
+
+def encoder_of(spec, seed=0):
+    torch.manual_seed(seed)
+    return Encoder(spec)
+
+
+def by_name(encoder):
+    return {one.name: one for one in weight_similarity(encoder)}
+
+
+@torch.no_grad()
+def test_weights_equal_up_to_the_order_and_rotation_of_features_have_cka_1():
+    """Layer 1 is layer 0 with other features; layer 2 reads and writes rotated dimensions instead."""
+    encoder = encoder_of(POST_NORM)
+    first, second, third = encoder.layers
+    rng = np.random.default_rng(0)
+    turn = torch.tensor(np.linalg.qr(rng.normal(size=(24, 24)))[0], dtype=torch.float32)
+    order = torch.tensor(rng.permutation(40))
+    heads = torch.arange(24).view(3, 8)[[2, 0, 1]].flatten()
+    query, key, value = first.attention.qkv.weight.split(24)
+    second.attention.qkv.weight.copy_(torch.cat([turn @ query, key[heads], -3 * value]))
+    second.attention.out.weight.copy_(first.attention.out.weight @ turn)
+    second.feedforward.inner.weight.copy_(first.feedforward.inner.weight[order])
+    second.feedforward.outer.weight.copy_(first.feedforward.outer.weight[:, order])
+    third.attention.qkv.weight.copy_(first.attention.qkv.weight @ turn)
+    found = by_name(encoder)
+    names = ["query", "key", "value", "attention out", "feed-forward in", "feed-forward out"]
+    assert list(found) == names
+    assert [found[name].features for name in names] == [24, 24, 24, 24, 40, 40]
+    for name in names:
+        assert found[name].cka[0][1] == pytest.approx(1, abs=1e-5), name
+        assert abs(found[name].cka[0][2]) < 0.3, name
+        assert found[name].layers == (0, 1, 2)
+        assert [found[name].cosine[at][at] for at in range(3)] == [1, 1, 1]
+        assert abs(found[name].cosine[0][1]) < 0.3 or name == "value"
+    assert found["value"].cosine[0][1] == pytest.approx(-1, abs=1e-6)
+
+
+def test_weights_are_compared_as_dense_kernels_are():
+    encoder = encoder_of(POST_NORM)
+    found = by_name(encoder)
+    for name, of in {
+        "key": lambda block: block.attention.qkv.weight[24:48],
+        "attention out": lambda block: block.attention.out.weight.T,
+        "feed-forward out": lambda block: block.feedforward.outer.weight.T,
+    }.items():
+        x, y = (of(encoder.layers[at]).detach().double().numpy() for at in (0, 2))
+        assert found[name].cka[0][2] == pytest.approx(dense_debiased(x.T, y.T), abs=1e-5)
+        assert found[name].cka[2][0] == found[name].cka[0][2]
+        flat = (x * y).sum() / np.linalg.norm(x) / np.linalg.norm(y)
+        assert found[name].cosine[0][2] == pytest.approx(flat, abs=1e-6)
+
+
+def test_layers_that_share_weights_have_exactly_1():
+    found = by_name(encoder_of(ALIBI_SHARED))  # layers 0 and 1, and 2 and 3
+    for one in found.values():
+        for table in (one.cosine, one.cka):
+            assert table[0][1] == table[2][3] == 1
+            assert table[0][2] == table[0][3] == table[1][2] == table[3][1] != 1
+
+
+@pytest.mark.parametrize("features", [10, 90])
+def test_random_weights_are_within_the_limits_of_chance(features):
+    layer = replace(POST_NORM.layers[0], feedforward=replace(POST_NORM.layers[0].feedforward, width=features))
+    encoder = encoder_of(replace(POST_NORM, layers=(layer,) * 40))
+    for name in ("query", "feed-forward in", "feed-forward out"):
+        one = by_name(encoder)[name]
+        pairs = np.triu_indices(40, 1)
+        for table, limit in ((one.cosine, one.random_cosine), (one.cka, one.random_cka)):
+            values = np.array(table)[pairs]
+            assert abs(values.mean()) < limit / 10
+            assert 0.93 < (np.abs(values) < limit).mean() < 0.975, (name, limit, values.std())
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_every_encoder_has_matrices_to_compare(name):
+    found = by_name(encoder_of(SPECS[name]))
+    assert {"query", "attention out"} <= set(found)
+    for one in found.values():
+        assert np.array(one.cka).shape == np.array(one.cosine).shape == (len(one.layers),) * 2
+        assert np.isfinite(one.cka).all()
+
+
+def test_matrices_of_other_parts_have_names():
+    assert {"global query", "global value"} <= set(by_name(encoder_of(SPECS["windows-globals"])))
+    assert {"distance key", "distance query"} <= set(by_name(encoder_of(SPECS["disentangled-own"])))
+    assert {"feed-forward gate"} <= set(by_name(encoder_of(SPECS["rotary-windows"])))
+    two = replace(EXPERTS, layers=(EXPERTS.layers[1], *EXPERTS.layers))
+    found = by_name(encoder_of(two))
+    assert found["experts out"].layers == found["router"].layers == (0, 2)
+    assert "feed-forward in" not in found, "a single layer has it"
+    grouped = by_name(encoder_of(replace(GROUPED, layers=GROUPED.layers[:1] * 2)))
+    assert grouped["key"].features < grouped["query"].features
+
+
+@torch.no_grad()
+def test_what_has_no_similarity_is_one_sentence(tmp_path):
+    encoder = encoder_of(POST_NORM)
+    encoder.layers[1].attention.out.weight.zero_()
+    with pytest.raises(InvalidRequest, match="matrix 1 of attention out is zero or orthogonal"):
+        weight_similarity(encoder)
+    with pytest.raises(InvalidRequest, match="no two layers"):
+        weight_similarity(encoder_of(replace(POST_NORM, layers=POST_NORM.layers[:1])))
+    mini = unmask.load("unmask-mini", backend="native")
+    with pytest.raises(InvalidRequest, match="optimized for inference"):
+        weight_similarity(mini.encoder)
+    assert_one_sentence(run_here("inspect", "unmask-mini", "--similarity", "--tensors"), "leave out")
+    assert_one_sentence(run_here("inspect", tmp_path, "--similarity"), str(tmp_path))
+
+
+def test_the_command_shows_the_similarity_of_weights():
+    ran = run_here("inspect", "unmask-mini", "--similarity", "--json")
+    assert ran.code == 0, ran.err
+    report = json.loads(ran.out)
+    assert report["weights_of_layer"] == list(range(6))
+    gate = next(one for one in report["matrices"] if one["name"] == "feed-forward gate")
+    assert np.array(gate["cka"]).shape == (6, 6)
+    shown = run_here("inspect", "unmask-mini", "--similarity")
+    assert shown.code == 0, shown.err
+    assert "feed-forward gate" in shown.out
+    assert f"{gate['random_cka']:.3f}" in shown.out

@@ -15,6 +15,7 @@ from unmask.interpret.geometry import (
     sense_layers,
     shipped_senses,
     shipped_words,
+    static_vectors,
     stretches,
     word_sense_set,
     word_senses,
@@ -148,6 +149,53 @@ def test_a_word_is_the_mean_of_its_tokens_wherever_it_stands(minilm):
             np.testing.assert_allclose(vectors[0], alone[layer, inside].mean(0), atol=1e-5)
 
 
+def test_static_vectors_are_the_word_and_the_bag_of_its_context(minilm):
+    """By hand: rows of the table, before positions and any layer."""
+    sense_set = shipped_senses("bat")
+    labels = [sentence.sense for sentence in sense_set.sentences]
+    table = minilm.trainable_encoder(replace=False).embedding.words.weight.detach().double().numpy()
+    word, context = [], []
+    for sentence in sense_set.sentences:
+        (encoding,) = minilm.tokenize([sentence.text])
+        inside = [
+            at
+            for at, (start, end) in enumerate(encoding.offsets)
+            if start < sentence.end and end > sentence.start and not encoding.special[at]
+        ]
+        outside = [at for at in range(1, len(encoding) - 1) if at not in inside]
+        word.append(table[encoding.ids[inside]].mean(0))
+        context.append(table[encoding.ids[outside]].mean(0))
+    report = word_senses(minilm.encoder, minilm.tokenizer, sense_set, random=False, permutations=19)
+    for found, vectors in ((report.static.word, word), (report.static.context, context)):
+        (expected,) = sense_layers([np.array(vectors)], labels, permutations=19)
+        assert found.margin.value == pytest.approx(expected.margin.value, abs=1e-6)
+        assert found.accuracy.value == expected.accuracy.value
+        assert found.margin_null.p == expected.margin_null.p
+    assert report.static.word.margin.value == pytest.approx(0, abs=1e-9)
+    assert report.static.word.accuracy.value is None
+    assert report.static.context.accuracy.value == pytest.approx(13 / 16)
+    assert report.layers[-1].accuracy.value > report.static.context.accuracy.value
+
+
+def test_a_bag_of_context_knows_no_order_and_a_word_alone_has_no_context(minilm):
+    bags = [
+        word_senses(minilm.encoder, minilm.tokenizer, one, random=False, permutations=19).static.context
+        for one in (shipped_senses("bark"), shipped_senses("bark").dealt("within", seed=1))
+    ]
+    assert bags[0].margin.value == pytest.approx(bags[1].margin.value, abs=0.01)
+    pairs = [("a", f"The bank was {word}.") for word in ("old", "new", "big", "red")]
+    pairs += [("b", f"A {word} bank") for word in ("muddy", "green", "steep")]
+    alone = word_sense_set("bank", [*pairs, ("b", "bank")])
+    static = word_senses(minilm.encoder, minilm.tokenizer, alone, random=False, permutations=9).static
+    assert static.context is None
+    assert static.word.within == pytest.approx(1)
+
+
+def test_static_vectors_of_no_text_are_refused(minilm):
+    with pytest.raises(InvalidRequest, match="no text to read"):
+        static_vectors(minilm.encoder, [])
+
+
 def test_every_shipped_set_is_whole():
     assert set(shipped_words()) >= {"bank", "bat", "spring", "crane", "bark"}
     for word in shipped_words():
@@ -247,7 +295,11 @@ def test_the_command_prints_json_and_tables(tmp_path):
     assert (
         report["layers"][0]["accuracy"]["value"] is None
     )  # rotary positions: one vector for every occurrence
+    assert report["static"]["word"]["accuracy"]["value"] is None
+    assert 0 <= report["static"]["context"]["accuracy"]["value"] <= 1
     shown = run_here("senses", "seal", *options)
     assert shown.code == 0, shown.err
     assert "4 of letter, 4 of water" in shown.out
+    assert "static, word" in shown.out
+    assert "static, context" in shown.out
     assert_one_sentence(run_here("senses", "seal", "--model", "unmask-mini"), "seal", "give a file")

@@ -195,8 +195,8 @@ def test_commands_and_their_options():
         ],
         "pretrain": ["run", "json"],
         "inspect": [
-            "checkpoint", "revision", "compat", "tensors", "verify", "against", "picture", "ignore_tensor",
-            "json",
+            "checkpoint", "revision", "compat", "tensors", "verify", "against", "picture", "similarity",
+            "ignore_tensor", "json",
         ],
         "convert": ["source", "out", "revision", "dtype", "shard_megabytes", "ignore_tensor", "task", "json"],
         "export": [
@@ -253,6 +253,10 @@ def test_groups_and_their_options():
         "evaluate probes": [
             *("model", "data", "labels", "layer", "hidden", "control", "random", "seed", "limit", *RUN),
             *("output", "json"),
+        ],
+        "evaluate distances": [
+            *("model", "data", "distance", "tokens", "layer", "shuffled", "random", "limit", "seed", *RUN),
+            *RESULT,
         ],
         "evaluate tagging": ["model", "data", *RUN, "layer", "limit", *RESULT],
         "evaluate glue": [

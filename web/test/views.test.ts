@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest';
-import type { Ablation, Estimate, Geometry, LayerGeometry, Lens, Roofline, TextRead, Token, Word } from '../src/api/types';
+import type { Ablation, Estimate, Geometry, LayerGeometry, Lens, Roofline, SenseLayer, SenseReport, TextRead, Token, Word } from '../src/api/types';
 import * as compare from '../src/draw/compare';
 import { courses, levelWords, questionToken, rowOf, shares } from '../src/draw/contribution';
 import { agreement, headGrid, strongest } from '../src/draw/effects';
-import { equalPhrase, panelSeries, PANELS, peakLevel, refusals, samplePhrase, scaleCurve } from '../src/draw/geometry';
+import { accuracySeries, equalPhrase, panelSeries, PANELS, peakLevel, refusals, samplePhrase, scaleCurve } from '../src/draw/geometry';
 import { lensSeries, settled } from '../src/draw/lens';
 import { attainable, roofOf, rows } from '../src/draw/roofline';
 
@@ -122,6 +122,22 @@ describe('two models', () => {
     const row = compare.wordRow(map, 4, read, 3);
     expect([...(row ?? [])]).toEqual([...Float32Array.of(0.1, 0.2, 0.3, 0.3, 0.4)]);
     expect(compare.wordRow(map, 4, { ...read, words: [] }, 3)).toBeNull();
+  });
+});
+
+describe('senses', () => {
+  const layer = (number: number, value: number | null) => ({ layer: number, accuracy: { value, low: null, high: null, n: 8, reason: null }, accuracy_null: { mean: 0.4, high: 0.7, p: 0.1 } }) as SenseLayer;
+  const report = (context: SenseLayer | null) => ({ layers: [layer(0, null), layer(1, 0.9)], random: null, static: { word: layer(0, null), context } }) as SenseReport;
+  const named = (from: SenseReport) => accuracySeries(from).find(({ name }) => name === 'static vectors of the context');
+
+  it('stand beside the static vectors of the context, at every level', () => {
+    expect(named(report(layer(0, 0.8)))?.points).toEqual([{ x: 0, y: 0.8 }, { x: 1, y: 0.8 }]);
+    expect(named(report(layer(0, 0.8)))?.baseline).toBe(true);
+    expect(accuracySeries(report(layer(0, 0.8)))[0]?.points.map(({ y }) => y)).toEqual([null, 0.9]);
+  });
+
+  it('have no such line where a sentence has no other word', () => {
+    expect(named(report(null))).toBeUndefined();
   });
 });
 

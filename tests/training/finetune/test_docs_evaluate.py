@@ -57,6 +57,7 @@ def test_commands(place, glue, models, tiny_folder, tmp_path, monkeypatch):
     links |= {"my-model": place / "tiny", "glue": glue / "data", "test.conll": place / "dev.conll"}
     links |= {"my-embedder": tiny_folder, "scifact": write_collection(tmp_path / "collection")}
     links |= {"ud_ewt": write_labeled(tmp_path)}
+    (tmp_path / "book.txt").write_text(" ".join(random.Random(0).choices(WORDS, k=2400)))
     links |= {
         name: place / name for name in ("train.json", "dev.json", "train.conll", "dev.conll", "dev.tsv")
     }
@@ -65,7 +66,7 @@ def test_commands(place, glue, models, tiny_folder, tmp_path, monkeypatch):
     lines = [
         line for block in re.findall(r"^```sh\n(.*?)^```", PAGE, re.M | re.S) for line in block.splitlines()
     ]
-    assert len(lines) == 9
+    assert len(lines) == 10
     for line in lines:
         program, *arguments = shlex.split(line, comments=True)
         assert program == "unmask"

@@ -424,19 +424,24 @@ def _show(model: str, measured: "SenseReport") -> None:
     for number, layer in enumerate(measured.layers):
         twin = () if measured.random is None else _twin(measured.random[number])
         rows.add_row(*_row(layer), *twin)
+    static = measured.static
+    for name, of_words in (("static, word", static.word), ("static, context", static.context)):
+        if of_words is not None:
+            rows.add_row(*_row(of_words, name))
     screen.print(rows)
     screen.print(
         "within, across: mean cosine of two occurrences of one sense, of two senses; "
         "margin: their difference; accuracy: how often the nearest sense is the true one; "
-        f"chance: 95th percentile of {measured.permutations} random permutations of the senses"
+        f"chance: 95th percentile of {measured.permutations} random permutations of the senses; "
+        "static: rows of the embedding, of the word alone, and the mean of the sentence's other words"
     )
 
 
-def _row(layer: "SenseLayer") -> tuple[str, ...]:
+def _row(layer: "SenseLayer", name: str | None = None) -> tuple[str, ...]:
     margin, right = layer.margin, layer.accuracy
     null = layer.accuracy_null
     return (
-        str(layer.layer),
+        str(layer.layer) if name is None else name,
         f"{layer.within:.3f}",
         f"{layer.across:.3f}",
         f"{margin.value:.3f} \\[{margin.low:.3f}, {margin.high:.3f}]",

@@ -63,7 +63,8 @@ Pool = Literal["mean", "max"]
 PictureOption = Annotated[
     Path | None,
     Parameter(
-        help="with --layer and --head, or --pool: write the map as a figure, .svg, .pdf or .png",
+        help="write a figure, .svg, .pdf or .png: of all heads by layer; with --layer and --head, or --pool, "
+        "of that map",
     ),
 ]
 
@@ -173,8 +174,9 @@ def look(
     """Show how an encoder reads a text: its tokens, and the pattern, entropy and sink of each head.
 
     With --layer and --head, show what each token attends to in that head; with --pool, in the mean or the
-    maximum of heads. --picture writes that map as a figure for a paper, --csv as a table. With --overview,
-    say what stands out: the clearest heads, the attention sink, where hidden states change, the head with the
+    maximum of heads. --picture writes that map as a figure for a paper, --csv as a table; without a map,
+    --picture draws all heads by layer, of a text of any length: distance, entropy, sink. With --overview, say
+    what stands out: the clearest heads, the attention sink, where hidden states change, the head with the
     largest effect. With --patterns, score the shape of each head's map: vertical lines, diagonals, blocks,
     distant links. With --against, show what changed: words, their states, the embedding, and the attention
     that each head moved. With --global-words or --global-sentences, make tokens global in an encoder such as
@@ -190,7 +192,8 @@ def look(
         "--global-words or --global-sentences": any(chosen),
     }
     _check_views([name for name, chosen in views.items() if chosen], layer, head)
-    check_picture(picture, csv, has_map=head is not None or pool is not None)
+    of_heads = layer is None and not any(views.values())
+    check_picture(picture, csv, has_map=head is not None or pool is not None, of_heads=of_heads)
     if top < 1:
         raise InvalidRequest(f"--top is {top}; it must be at least 1")
     loaded = run.load(model)
@@ -377,7 +380,7 @@ def _show_edges(result: Look) -> None:
     screen.print(grid)
 
 
-def check_picture(path: Path | None, csv: Path | None, *, has_map: bool) -> None:
+def check_picture(path: Path | None, csv: Path | None, *, has_map: bool, of_heads: bool) -> None:
     """Fail before a model is loaded if the picture or the table could not be written.
 
     Raises:
@@ -386,7 +389,7 @@ def check_picture(path: Path | None, csv: Path | None, *, has_map: bool) -> None
         OutputError: a file cannot be written.
     """
     for name, file in (("--picture", path), ("--csv", csv)):
-        if file is not None and not has_map:
+        if file is not None and not has_map and (file is csv or not of_heads):
             raise InvalidRequest(f"{name} writes one map; name it with --layer and --head, or with --pool")
     if csv is not None:
         check_can_write(csv)
@@ -408,14 +411,17 @@ def write_maps(
     picture: Path | None,
     csv: Path | None,
 ) -> None:
-    """Write the map of one head, or that of ``pool``, to the files that are named."""
+    """Write the map of one head, or that of ``pool``, to the files that are named; else a figure of heads."""
     layers = "all layers" if layer is None else f"layer {layer}"
-    what = f"{layers}, head {head}" if pool is None else f"{layers}, {pool} over heads"
+    what = f"the map of {layers}, head {head}" if pool is None else f"the map of {layers}, {pool} over heads"
     if picture is not None:
-        from unmask.interpret.figures.attention import map_figure, pooled_figure
+        from unmask.interpret.figures.attention import heads_figure, map_figure, pooled_figure
         from unmask.interpret.figures.paper import save_figure
 
-        if pool is not None:
+        if pool is None and layer is None:
+            what = "all heads by layer"
+            save_figure(heads_figure(view), picture)
+        elif pool is not None:
             save_figure(pooled_figure(view, layer, pool), picture)
         else:
             assert layer is not None
@@ -428,7 +434,7 @@ def write_maps(
         write_map(csv, view.encoding, (map_rows(view, layer, head, pool, rows) for rows in parts))
     for path in (picture, csv):
         if path is not None:
-            print(f"{path}: the map of {what}", file=sys.stderr)
+            print(f"{path}: {what}", file=sys.stderr)
 
 
 def map_rows(

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from unmask.evaluate.probes.blimp import BlimpResult, Share
     from unmask.evaluate.probes.coreference import CoreferenceResult
     from unmask.evaluate.probes.dependencies import DependencyResult
+    from unmask.evaluate.probes.distances import DistanceFit, DistanceResult
     from unmask.evaluate.probes.head_accuracy import Accuracy
     from unmask.evaluate.probes.perplexity import PerplexityResult
     from unmask.evaluate.probes.probing import ProbingResult, TaggingResult
@@ -186,6 +187,13 @@ selectivity  accuracy minus that on a control task, which gives every word form 
 random       the same probes on an encoder with random weights
 Test accuracies, with 95 % bootstrap intervals over sentences in brackets."""
 
+DISTANCES_LEGEND = """\
+offset    how far the second token is after the first, from the difference of their states
+distance  the same without its sign, from the squares of the differences
+shuffled  the tokens in a random order, asked for their distance in the text
+random    an encoder of the same architecture with random weights
+R² of ridge regression on test pairs (95 % bootstrap interval over windows), ± mean absolute error."""
+
 DataOption = Annotated[Path, Parameter(name="--data", help="the data folder, or one of its files")]
 ScoreOption = Annotated[
     Literal["original", "within_word"],
@@ -314,6 +322,36 @@ def probes(
     output.finish(result, _show_probes)
 
 
+@evaluate.command
+def distances(
+    *,
+    model: ModelOption = "default",
+    data: Annotated[Path, Parameter(name="--data", help="running text: a .txt or .jsonl file, or a folder")],
+    distance: Annotated[int, Parameter(help="the largest distance asked for, in tokens")] = 32,
+    tokens: Annotated[int | None, Parameter(help="tokens per window; default: 128")] = None,
+    layer: Annotated[int | None, Parameter(help="a single layer, 0 for the embedding; default: all")] = None,
+    shuffled: Annotated[bool, Parameter(help="also probe the tokens in a random order")] = True,
+    random: Annotated[bool, Parameter(help="also probe an encoder of random weights")] = True,
+    limit: Annotated[int, Parameter(help="only the first N windows")] = 300,
+    seed: Annotated[int, Parameter(help="random seed of pairs, orders and weights")] = 0,
+    run: RunOptions = RUN,
+    output: OutputOptions = OUTPUT,
+) -> None:
+    """Relative positions: how well the distance between two tokens can be read from their states."""
+    output.check()
+    from unmask.evaluate.probes.distances import measure_distances
+    from unmask.evaluate.probes.perplexity import read_texts, text_file, text_windows
+
+    path, loaded = text_file(data), run.load(model)
+    windows = text_windows(loaded, read_texts(path), tokens=tokens, limit=limit)
+    with progress("probes", 0) as report:
+        result = measure_distances(
+            loaded, windows, source=path.name, largest=distance, layer=layer, shuffled=shuffled,
+            random=random, seed=seed, progress=report,
+        )  # fmt: skip
+    output.finish(result, _show_distances)
+
+
 def _show_blimp(result: "BlimpResult") -> None:
     screen = console()
     for title, shares in (
@@ -438,3 +476,25 @@ def _show_split(result: "TaggingResult | ProbingResult") -> None:
             f"{result.split_sentences:,} sentences exceeded the maximum length and were split; "
             f"{result.words_without_token:,} words have no token"
         )
+
+
+def _show_distances(result: "DistanceResult") -> None:
+    screen = console()
+    positions = " and ".join(result.positions) or "no positions"
+    screen.print(safe(f"{result.model}, {result.dtype}, on {result.source}; {positions}"))
+    every = [f"{control}{of}" for of in ("offset", "distance") for control in ("", "shuffled_", "random_")]
+    names = [name for name in every if getattr(result.layers[0], name) is not None]
+    grid = table(None, "layer", *(name.replace("_", " ") for name in names))
+    for layer in result.layers:
+        grid.add_row(str(layer.layer), *(_fit(getattr(layer, name)) for name in names))
+    screen.print(grid)
+    counts = ", ".join(f"{part} {count:,}" for part, count in result.pairs.items())
+    screen.print(
+        f"pairs of tokens, 1 to {result.largest} apart: {counts}; the mean is wrong by "
+        f"{result.offset_error:.2f} (offset) and {result.distance_error:.2f} tokens (distance)"
+    )
+    print_legend(DISTANCES_LEGEND)
+
+
+def _fit(of: "DistanceFit") -> str:
+    return f"{of.r2:.3f} ({of.r2_interval.low:.3f} to {of.r2_interval.high:.3f}), ±{of.error:.2f}"

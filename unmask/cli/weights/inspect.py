@@ -4,23 +4,25 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 from rich.console import Console
 
 from unmask.base.files import check_can_write
-from unmask.base.optional import require
+from unmask.base.optional import require, require_torch
 from unmask.cli.options import CompatOption, IgnoreOption, JsonOption, RevisionOption
-from unmask.cli.output import console, print_json, safe, table
+from unmask.cli.output import console, print_json, print_legend, safe, table
 from unmask.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from unmask.interpret.geometry import WeightSimilarity
     from unmask.spec import CheckpointOutput, EncoderSpec
     from unmask.spec.config_keys import Compat
     from unmask.spec.elmo import ElmoSpec
+    from unmask.weights import Checkpoint
     from unmask.weights.read.architecture import Architecture, ArchitectureComparison, Value
     from unmask.weights.read.inspect import Inspection
 
@@ -55,6 +57,10 @@ def inspect(
     ] = False,
     against: AgainstOption = None,
     picture: PictureOption = None,
+    similarity: Annotated[
+        bool,
+        Parameter(negative="", help="read the weights: how similar is each matrix between layers"),
+    ] = False,
     ignore_tensor: IgnoreOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -63,6 +69,17 @@ def inspect(
     from unmask.weights.read.inspect import inspect as inspect_checkpoint
 
     check_options(picture, against, tensors=tensors)
+    if similarity:
+        if tensors or against is not None or picture is not None:
+            raise InvalidRequest(
+                "--similarity is about the weights of one checkpoint; leave out --tensors, --against and "
+                "--picture"
+            )
+        checkpoint_read = read_checkpoint(
+            find(checkpoint, revision), compat, verify=verify or None, ignore_tensors=ignore_tensor or ()
+        )
+        show_similarity(checkpoint_read, json=json)
+        return
     if against is not None or picture is not None:
         shown = show_architecture(
             checkpoint,
@@ -171,6 +188,64 @@ def _show_tensors(inspection: "Inspection", screen: Console) -> None:
         use = tensor.ours or f"ignored: {tensor.reason}"
         grid.add_row(safe(tensor.name), " x ".join(map(str, tensor.shape)), tensor.dtype, safe(use))
     screen.print(grid)
+
+
+def show_similarity(checkpoint: "Checkpoint", *, json: bool) -> None:
+    """Print how similar each matrix is between the layers of a checkpoint.
+
+    Raises:
+        CheckpointError: its weights cannot be read.
+        InvalidRequest: see `unmask.interpret.geometry.weight_similarity`.
+    """
+    require_torch("weights")
+    from unmask.interpret.geometry import weight_similarity
+    from unmask.weights.build import build
+
+    matrices = weight_similarity(build(checkpoint))
+    name, shared = checkpoint.source.name, checkpoint.spec.weights_of_layer
+    if json:
+        print_json(
+            {"name": name, "revision": checkpoint.source.revision, "weights_of_layer": shared}
+            | {"matrices": matrices}
+        )
+        return
+    screen = console()
+    right = (
+        *("features", "cosine, neighbors", "cosine, all", "random ±"),
+        *("CKA, neighbors", "CKA, all", "random ± "),
+    )
+    grid = table(None, "matrix", *right, right=right)
+    for matrix in matrices:
+        numbers = (*_pairs(matrix, "cosine"), *_pairs(matrix, "cka"))
+        grid.add_row(matrix.name, f"{matrix.features:,}", *numbers)
+    screen.print(f"[bold]{safe(name)}[/bold]: weights of {len(shared)} layers, width {matrices[0].width}")
+    screen.print(grid)
+    if len(set(shared)) < len(shared):
+        screen.print(f"layers share weights; the set of each layer: {', '.join(map(str, shared))}")
+    print_legend(SIMILARITY_LEGEND)
+
+
+def _pairs(matrix: "WeightSimilarity", measure: Literal["cosine", "cka"]) -> tuple[str, str, str]:
+    """The mean over layers that follow one another, the ends over all pairs, and what chance gives."""
+    rows = getattr(matrix, measure)
+    count = len(rows)
+    neighbors = [rows[place][place + 1] for place in range(count - 1)]
+    every = [rows[first][second] for first in range(count) for second in range(first + 1, count)]
+    limit = getattr(matrix, f"random_{measure}")
+    return (
+        f"{sum(neighbors) / len(neighbors):.3f}",
+        f"{min(every):.3f} to {max(every):.3f}",
+        f"{limit:.3f}",
+    )
+
+
+SIMILARITY_LEGEND = """\
+neighbors  mean over layers that follow one another; all: the ends over every two layers
+cosine     of all entries: 1 for equal matrices
+CKA        debiased, over the dimensions of the residual stream: also 1 if the features or heads of a
+           matrix are permuted or rotated
+random ±   two matrices of random entries have 0 in expectation, and 95 % of them are between this and
+           minus this. Every two layers: --json"""
 
 
 def check_options(picture: Path | None, against: str | None, *, tensors: bool) -> None:

@@ -18,13 +18,11 @@ from unmask.http.requests import Request
 from unmask.http.responses import Answer, json_answer
 from unmask.http.worker import Watch
 from unmask.interpret.geometry.layers import geometry
-from unmask.interpret.geometry.projection import Basis, Method, Projection, project
+from unmask.interpret.geometry.projection import Basis, Method, Projection, SenseCloud, project, sense_cloud
 from unmask.interpret.geometry.values import LayerGeometry
 from unmask.interpret.geometry.word_senses import (
-    SenseCloud,
     SenseReport,
     Sentence,
-    sense_cloud,
     shipped_senses,
     shipped_words,
     word_senses,

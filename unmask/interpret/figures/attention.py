@@ -1,4 +1,4 @@
-"""Figures of one head, and of a quantity layer by layer."""
+"""Figures of one head, of all heads of a text, and of a quantity layer by layer."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from unmask.interpret.figures.paper import (
     new_figure,
     paper_style,
 )
+from unmask.spec import AttentionPattern, FullAttention, SlidingWindow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -287,6 +288,70 @@ def layers_figure(
         if len(series) > 1:
             axes.legend(frameon=False)
     return figure
+
+
+def heads_figure(view: AttentionView, *, width: float = PAGE) -> "Figure":
+    """Every head of a text of any length, by layer: mean distance, entropy, and the strongest sink.
+
+    A dot is a head and the line the mean of a layer's heads. Distances are in tokens, and like sinks on a
+    logarithmic scale, with gray lines at those of uniform attention (in full and sliding-window layers).
+    Entropies are shares of that of uniform attention over the keys that a query sees. The sink of a
+    head is the token that receives most attention, mean over all queries. The text
+    is measured if it was not before.
+
+    Args:
+        view: the text.
+        width: inches.
+
+    Raises:
+        MissingExtra: matplotlib is not installed.
+        NonFiniteResult: attention of this text is infinite or not a number.
+    """
+    statistics = view.statistics()
+    layers = [statistics.layer(number) for number in range(view.layer_count)]
+    panels = {
+        "mean distance (tokens)": [layer.distance_HN.mean(1, dtype=np.float64) for layer in layers],
+        "entropy (share)": [layer.entropy_share_HN.mean(1, dtype=np.float64) for layer in layers],
+        "strongest sink (attention)": [layer.attention_received_HN.max(1) for layer in layers],
+    }
+    with paper_style():
+        figure = new_figure(width, 0.34 * width)
+        for place, (label, values) in enumerate(panels.items(), 1):
+            axes = figure.add_subplot(1, len(panels), place)
+            for layer, of_heads in enumerate(values):
+                at = [layer] * len(of_heads)
+                axes.plot(at, of_heads, "o", markersize=2, alpha=0.6, color=KEY)
+            axes.plot(range(len(values)), [of_heads.mean() for of_heads in values], color=QUERY)
+            if place == 2:
+                axes.set_ylim(0, 1)
+            else:
+                axes.set_yscale("log")
+                axes.yaxis.set_major_formatter("{x:g}")  # without signs of formulas
+                axes.yaxis.set_minor_formatter("")
+            if place == 3:
+                axes.axhline(1 / len(view), color=MUTED, linewidth=0.8)
+            for layer, mixer in enumerate(one.mixer for one in view.cache.encoder.spec.layers):
+                far = _uniform_distance(getattr(mixer, "pattern", FullAttention()), len(view))
+                if place == 1 and far is not None:
+                    axes.hlines(far, layer - 0.4, layer + 0.4, color=MUTED, linewidth=0.8)
+            axes.set_xlabel("layer")
+            axes.set_ylabel(label)
+            axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def _uniform_distance(pattern: AttentionPattern, length: int) -> float | None:
+    """The mean distance of uniform attention, over the queries of a text; None of other patterns."""
+    match pattern:
+        case FullAttention():
+            return (length**2 - 1) / (3 * length)
+        case SlidingWindow(radius=radius, dilation=dilation):
+            at = np.arange(length)
+            left, right = (np.minimum(radius, side // dilation) for side in (at, length - 1 - at))
+            sums = dilation * (left * (left + 1) + right * (right + 1)) / 2
+            return float((sums / (1 + left + right)).mean())
+        case _:
+            return None
 
 
 def _name_tokens(axes: "Axes", view: AttentionView, inches: float, *, rows: bool = True) -> None:

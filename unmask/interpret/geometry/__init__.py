@@ -1,13 +1,19 @@
-"""The geometry of layers: intrinsic dimension, isotropy, similarity of layers (CKA), word senses,
-the cloud in three dimensions.
+"""The geometry of layers: intrinsic dimension, isotropy, similarity of layers (CKA) and of their weights,
+word senses, the cloud in three dimensions.
 
 `geometry`, `cka` and `project` take arrays from any source; `read_texts` computes them with an encoder.
 """
 
-from unmask.interpret.geometry.cka import Cka, cka
+from unmask.interpret.geometry.cka import Cka, WeightSimilarity, cka, weight_similarity
 from unmask.interpret.geometry.layers import geometry
-from unmask.interpret.geometry.projection import Projection, project
-from unmask.interpret.geometry.reading import ReadTexts, random_baseline, read_texts, stretches
+from unmask.interpret.geometry.projection import Projection, SenseCloud, project, sense_cloud
+from unmask.interpret.geometry.reading import (
+    ReadTexts,
+    random_baseline,
+    read_texts,
+    static_vectors,
+    stretches,
+)
 from unmask.interpret.geometry.values import (
     Estimate,
     LayerGeometry,
@@ -17,13 +23,12 @@ from unmask.interpret.geometry.values import (
 )
 from unmask.interpret.geometry.word_senses import (
     Null,
-    SenseCloud,
     SenseLayer,
     SenseReport,
     SenseSet,
     Sentence,
+    StaticSenses,
     read_sense_file,
-    sense_cloud,
     sense_layers,
     shipped_senses,
     shipped_words,
@@ -45,6 +50,8 @@ __all__ = [
     "SenseSet",
     "Sentence",
     "Shuffled",
+    "StaticSenses",
+    "WeightSimilarity",
     "WithoutDirections",
     "cka",
     "geometry",
@@ -56,7 +63,9 @@ __all__ = [
     "sense_layers",
     "shipped_senses",
     "shipped_words",
+    "static_vectors",
     "stretches",
+    "weight_similarity",
     "word_sense_set",
     "word_senses",
 ]

@@ -1,15 +1,25 @@
-"""Linear CKA: similarity of two layers on the same tokens, up to rotation and scale.
+"""Similarity of layers: linear CKA of their states on the same tokens, and of their weights.
 
-Axes: P is the whole text (0) and the text without each block.
+Axes: P is the whole text (0) and the text without each block; F features of a matrix; M sets of weights.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import sqrt
+from typing import cast
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from unmask.base.progress import Watch, unwatched
+from unmask.encoder.encoder import Encoder
+from unmask.encoder.layers.attention import SoftmaxMixer
+from unmask.encoder.layers.block import Block
+from unmask.encoder.layers.lora import weight_of
+from unmask.encoder.layers.parts import ExpertNetwork, GatedNetwork, PlainNetwork
+from unmask.encoder.layers.positions import DistanceProjections
 from unmask.errors import InvalidRequest
 from unmask.interpret.geometry.values import (
     BLOCKS,
@@ -188,3 +198,167 @@ def _unrelated(a: _Layer, b: _Layer, order: NDArray[np.int64]) -> tuple[float, f
     unbiased = float(_unbiased(products_P, a, moved)[0])
     debiased = unbiased / float(np.sqrt(a.unbiased_P[0] * b.unbiased_P[0]))
     return debiased, float(products_P[0] / np.sqrt(a.alone * b.alone))
+
+
+# --- weights -----------------------------------------------------------------------------------------
+
+NORMAL = 1.959964
+"""95 % of a normal distribution are within this many deviations of its mean."""
+FEWEST_DIMENSIONS = 4
+ROUNDING = 1e-6
+NUMBERS_AT_ONCE = 1 << 20
+"""Of a matrix that are summed at a time in float64."""
+
+
+@dataclass(frozen=True)
+class WeightSimilarity:
+    """How similar one matrix is in every two layers that have it in the same shape.
+
+    Two matrices of independent entries have an expected ``cosine`` and ``cka`` of 0, whatever their shape.
+    """
+
+    name: str
+    """Such as ``query`` or ``feed-forward out``."""
+    features: int
+    """F: the rows of a matrix that reads the residual stream, the columns of one that writes to it."""
+    width: int
+    """D, of the residual stream."""
+    layers: tuple[int, ...]
+    """The layers compared, in the order of the rows and columns of both tables."""
+    cosine: tuple[tuple[float, ...], ...]
+    """Of all entries: also 0 where the features of one layer are those of the other in another order."""
+    cka: tuple[tuple[float, ...], ...]
+    """Debiased linear CKA with the dimensions of the residual stream as rows: features may be permuted or
+    rotated, and so may heads. 1 for equal up to that and to scale."""
+    random_cosine: float
+    """Of two matrices of independent normal entries, 95 % are between this and minus this."""
+    random_cka: float
+    """The same for ``cka``."""
+
+
+@torch.no_grad()
+def weight_similarity(encoder: Encoder) -> tuple[WeightSimilarity, ...]:
+    """How similar each matrix is between the layers of an encoder; biases and norms are not compared.
+
+    Layers that share their weights have exactly 1. The weights are those that the encoder computes with,
+    including updates of adapters, but not the scales of norms before them.
+
+    Args:
+        encoder: a plain module, such as ``model.trainable_encoder(replace=False)``.
+
+    Raises:
+        InvalidRequest: the encoder is optimized for inference or narrower than four, no two layers have a
+            matrix of the same shape, or a matrix is zero or orthogonal.
+    """
+    if encoder.spec.width < FEWEST_DIMENSIONS:
+        raise InvalidRequest(
+            f"the encoder's width is {encoder.spec.width}; weights are compared from {FEWEST_DIMENSIONS} on"
+        )
+    weights_of = encoder.spec.weights_of_layer
+    found: dict[tuple[str, torch.Size], dict[int, Tensor]] = {}
+    for number, block in enumerate(encoder.layers):
+        for name, matrix_FD in _matrices(cast("Block", block)):
+            found.setdefault((name, matrix_FD.shape), {})[number] = matrix_FD
+    result = []
+    for (name, (features, width)), of_weights in found.items():
+        layers = tuple(layer for layer, weights in enumerate(weights_of) if weights in of_weights)
+        if len(layers) < 2:
+            continue
+        places = [list(of_weights).index(weights_of[layer]) for layer in layers]
+        matrices = list(of_weights.values())
+        similar, cosine = (
+            tuple(tuple(float(row[place]) for place in places) for row in table_MM[places])
+            for table_MM in (_weight_cka(name, matrices), _cosines(matrices))
+        )
+        result.append(
+            WeightSimilarity(
+                name, features, width, layers, cosine, similar,
+                random_cosine=NORMAL / sqrt(features * width),
+                random_cka=NORMAL * sqrt(2 / (width * (width - 3))),
+            )
+        )  # fmt: skip
+    if not result:
+        raise InvalidRequest("no two layers have a matrix of the same shape, so there is nothing to compare")
+    return tuple(result)
+
+
+def _matrices(block: Block) -> Iterator[tuple[str, Tensor]]:
+    """The matrices of a layer by name, each (F, D) with the residual stream last."""
+    mixer, network = block.attention, block.feedforward
+    if not isinstance(mixer.qkv, nn.Linear):
+        raise InvalidRequest(
+            "this module is optimized for inference, and its weights have another layout; give "
+            "model.trainable_encoder(replace=False)"
+        )
+    every = (mixer.spec.heads * mixer.spec.head_width,) * 3
+    own = mixer.spec.qkv_widths if isinstance(mixer, SoftmaxMixer) else every
+    names = ("query", "key", "value")
+    yield from zip(names, torch.split(weight_of(mixer.qkv), list(own)), strict=True)
+    yield "attention out", weight_of(mixer.out).T
+    if isinstance(mixer, SoftmaxMixer):
+        if mixer.globals is not None:
+            parts = torch.split(weight_of(mixer.globals.qkv), list(every))
+            yield from zip((f"global {name}" for name in names), parts, strict=True)
+        if isinstance(mixer.distances, DistanceProjections):
+            for name in ("key", "query"):
+                projection = getattr(mixer.distances, name)
+                if projection is not None:
+                    yield f"distance {name}", weight_of(projection)
+    match network:
+        case PlainNetwork():
+            yield "feed-forward in", weight_of(network.inner)
+            yield "feed-forward out", weight_of(network.outer).T
+        case GatedNetwork():
+            yield from zip(
+                ("feed-forward gate", "feed-forward in"), weight_of(network.inner).chunk(2), strict=True
+            )
+            yield "feed-forward out", weight_of(network.outer).T
+        case ExpertNetwork():
+            yield "router", network.router.weight
+            yield "experts in", network.experts.inner
+            yield "experts out", network.experts.outer
+        case _:
+            raise InvalidRequest(f"the matrices of a {type(network).__name__} cannot be compared")
+
+
+def _cosines(matrices: Sequence[Tensor]) -> NDArray[np.float64]:
+    """The cosine of the entries of every two matrices, (M, M), summed in float64."""
+    products_MM = np.zeros((len(matrices),) * 2)
+    for parts in zip(*(torch.split(matrix.flatten(), NUMBERS_AT_ONCE) for matrix in matrices), strict=True):
+        part_MX = torch.stack(parts).double().cpu().numpy()
+        products_MM += part_MX @ part_MX.T
+    return _normalized(products_MM)
+
+
+def _weight_cka(name: str, matrices: Sequence[Tensor]) -> NDArray[np.float64]:
+    """Debiased linear CKA of every two matrices (F, D), whose D columns are the rows compared, (M, M)."""
+    centered = []
+    for number, matrix_FD in enumerate(matrices):
+        kernel_DD = (matrix_FD.T @ matrix_FD).double().cpu().numpy()
+        centered.append(_u_centered(kernel_DD).ravel())
+        if np.abs(centered[-1]).max() <= ROUNDING * np.abs(kernel_DD).max():
+            raise InvalidRequest(
+                f"matrix {number} of {name} is zero or orthogonal and treats all dimensions alike, so CKA "
+                "has no value"
+            )
+    stacked = np.stack(centered)
+    return _normalized(stacked @ stacked.T)
+
+
+def _u_centered(kernel_DD: FloatArray) -> FloatArray:
+    """The kernel whose sums of products are those of `_unbiased` (Szekely and Rizzo 2014)."""
+    count = len(kernel_DD)
+    bare_DD = kernel_DD - np.diag(np.diag(kernel_DD))
+    sums_D = bare_DD.sum(0)
+    centered_DD = bare_DD - (sums_D[:, None] + sums_D) / (count - 2)
+    centered_DD += sums_D.sum() / ((count - 1) * (count - 2))
+    np.fill_diagonal(centered_DD, 0)
+    return np.asarray(centered_DD)
+
+
+def _normalized(products_MM: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Products divided by the norms of both sides; exactly 1 on the diagonal."""
+    norms_M = np.sqrt(np.diag(products_MM))
+    normalized_MM = products_MM / np.outer(norms_M, norms_M)
+    np.fill_diagonal(normalized_MM, 1)
+    return np.asarray(normalized_MM)

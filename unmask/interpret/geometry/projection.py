@@ -16,8 +16,12 @@ from numpy.typing import NDArray
 
 from unmask.base.optional import require
 from unmask.base.progress import Watch, unwatched
+from unmask.encoder.elmo import Elmo, WordTokenizer
+from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest
 from unmask.interpret.geometry.values import FloatArray, as_points, generator, not_special
+from unmask.interpret.geometry.word_senses import SenseSet, directions, encode_sentences, occurrence_states
+from unmask.text import Tokenizer
 
 Method = Literal["pca", "umap"]
 Basis = Literal["own", "shared"]
@@ -245,3 +249,48 @@ def _umap(x_ND: FloatArray, start_N3: FloatArray, fit_F: NDArray[np.int64], seed
     )
     umap_N3 = np.asarray(reducer.fit_transform(x_ND.astype(np.float32)), dtype=np.float64)
     return np.asarray(umap_N3 - umap_N3[fit_F].mean(0))
+
+
+@dataclass(frozen=True, eq=False)
+class SenseCloud:
+    """The occurrences of a word as points, in the order of the sentences of the set."""
+
+    given: SenseSet
+    projection: Projection
+
+
+def sense_cloud(
+    encoder: Encoder | Elmo,
+    tokenizer: Tokenizer | WordTokenizer,
+    given: SenseSet,
+    *,
+    method: Method = "pca",
+    basis: Basis = "shared",
+    max_tokens: int | None = None,
+    seed: int = 0,
+    watch: Watch = unwatched,
+) -> SenseCloud:
+    """The vectors of a word across sentences, projected together; the senses do not influence the directions.
+
+    The vector of an occurrence is that of `word_senses`, divided by its norm: distances in the cloud then are
+    those of the cosines that `word_senses` compares, and one unit means the same at every level. A basis
+    fitted to the senses would separate so few points by any labels.
+
+    Args:
+        encoder: the encoder, or an ELMo.
+        tokenizer: its tokenizer.
+        given: sentences and senses, see `shipped_senses` and `read_sense_file`.
+        method: see `project`.
+        basis: see `project`.
+        max_tokens: maximum length of the model; longer sentences raise an error.
+        seed: random seed of UMAP.
+        watch: called with the progress of reading and projecting.
+
+    Raises:
+        TextError: a sentence cannot be read.
+        InvalidRequest: the word has no token in a sentence, or see `project`.
+    """
+    encodings = encode_sentences(tokenizer, given, max_tokens)
+    vectors = occurrence_states(encoder, encodings, given, watch=watch)
+    units = [directions(x_MD, layer) for layer, x_MD in enumerate(vectors)]
+    return SenseCloud(given, project(units, method=method, basis=basis, seed=seed, watch=watch))

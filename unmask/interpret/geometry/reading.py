@@ -103,6 +103,25 @@ def read_texts(
     return ReadTexts(tuple(encodings), states)
 
 
+def static_vectors(encoder: Encoder | Elmo, encodings: Sequence[Encoding]) -> ReadTexts:
+    """Each token's row of the embedding, without position, norm and projection: one array (T, E) of states.
+
+    Of an ELMo, the vector of a word from its characters.
+
+    Raises:
+        InvalidRequest: there is no text.
+    """
+    if isinstance(encoder, Elmo):
+        read = read_texts(encoder, encodings)
+        return replace(read, states=read.states[:1])
+    if not encodings:
+        raise InvalidRequest("there is no text to read; give a text with words")
+    ids_T = torch.from_numpy(np.concatenate([encoding.ids for encoding in encodings]))
+    with torch.inference_mode():
+        words_TE = encoder.embedding.words(ids_T.to(encoder.device)).float().cpu().numpy()
+    return ReadTexts(tuple(encodings), (words_TE,))
+
+
 def random_baseline(encoder: Network, seed: int = 0) -> Network:
     """An encoder or ELMo of the same architecture with random weights in float32, as an untrained baseline.
 

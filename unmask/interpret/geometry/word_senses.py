@@ -17,13 +17,13 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.base.intervals import wilson_interval
 from unmask.base.progress import Watch, unwatched
 from unmask.encoder.elmo import Elmo, WordTokenizer
 from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest, InvalidText
 from unmask.interpret.geometry.layers import unit
-from unmask.interpret.geometry.projection import Basis, Method, Projection, project
-from unmask.interpret.geometry.reading import random_baseline, read_texts
+from unmask.interpret.geometry.reading import ReadTexts, random_baseline, read_texts, static_vectors
 from unmask.interpret.geometry.values import Estimate, FloatArray, generator, student, with_interval
 from unmask.text import Encoding, Tokenizer, read_lines
 from unmask.text.borders import occurrences
@@ -228,6 +228,20 @@ class SenseLayer:
 
 
 @dataclass(frozen=True)
+class StaticSenses:
+    """What static vectors separate: a token's row of the embedding, without its position and its sentence.
+
+    The measures are those of a layer, whose number is 0.
+    """
+
+    word: SenseLayer
+    """The word's own vector. It is the same wherever the word is spelled alike, so it separates no senses."""
+    context: SenseLayer | None
+    """The mean vector of the sentence's other tokens, a bag of words: what the words around the word say of
+    its sense, without the encoder. None if a sentence has no other token."""
+
+
+@dataclass(frozen=True)
 class SenseReport:
     """The senses of a word at every depth."""
 
@@ -242,6 +256,7 @@ class SenseReport:
     layers: tuple[SenseLayer, ...]
     random: tuple[SenseLayer, ...] | None
     """The layers of an encoder with random weights; None if not requested."""
+    static: StaticSenses
 
 
 def word_senses(
@@ -289,7 +304,26 @@ def word_senses(
         seed=seed,
         layers=measured(encoder),
         random=measured(random_baseline(encoder, seed)) if random else None,
+        static=_static_senses(
+            static_vectors(encoder, encodings), given, permutations=permutations, seed=seed
+        ),
     )
+
+
+def _static_senses(texts: ReadTexts, given: SenseSet, *, permutations: int, seed: int) -> StaticSenses:
+    of_word = _word_rows(texts, given)
+    every = np.arange(len(texts.special_T))
+    others = [
+        np.setdiff1d(every[start:end][~texts.special_T[start:end]], rows)
+        for start, end, rows in zip(texts.offsets[:-1], texts.offsets[1:], of_word, strict=True)
+    ]
+    labels = [sentence.sense for sentence in given.sentences]
+    word, *context = (
+        sense_layers(texts.mean_states(rows), labels, permutations=permutations, seed=seed)[0]
+        for rows in (of_word, others)
+        if all(map(len, rows))
+    )
+    return StaticSenses(word, context[0] if context else None)
 
 
 def encode_sentences(
@@ -312,6 +346,11 @@ def occurrence_states(
         InvalidRequest: the word has no token in a sentence.
     """
     texts = read_texts(encoder, encodings, watch=watch)
+    return texts.mean_states(_word_rows(texts, sense_set))
+
+
+def _word_rows(texts: ReadTexts, sense_set: SenseSet) -> list[NDArray[np.int64]]:
+    """The rows of the word's tokens in each sentence."""
     rows = [
         texts.tokens_of((i, sentence.start, sentence.end)) for i, sentence in enumerate(sense_set.sentences)
     ]
@@ -320,7 +359,7 @@ def occurrence_states(
             raise InvalidRequest(
                 f"the tokenizer gives no token for {sense_set.word!r} in {sentence.text[:60]!r}"
             )
-    return texts.mean_states(rows)
+    return rows
 
 
 def sense_layers(
@@ -352,7 +391,7 @@ def sense_layers(
 def _layer(
     layer: int, x_MD: FloatArray, truth_M: NDArray[np.int64], deals: Sequence[NDArray[np.int64]]
 ) -> SenseLayer:
-    unit_MD = _directions(np.asarray(x_MD, dtype=np.float64), layer)
+    unit_MD = directions(np.asarray(x_MD, dtype=np.float64), layer)
     cosine_MM = unit_MD @ unit_MD.T
     within, across = _means(cosine_MM, truth_M)
     every = np.arange(len(truth_M))
@@ -381,7 +420,8 @@ def _grouping(
         return Estimate.refused(reason, m), None, None
     accuracy = _accuracy(cosine_MM, truth_M)
     null = _null(accuracy, [_accuracy(cosine_MM, deal) for deal in deals])
-    return _wilson(accuracy, m), null, _silhouette(cosine_MM, truth_M)
+    between = wilson_interval(accuracy, m)
+    return Estimate(accuracy, between.low, between.high, m), null, _silhouette(cosine_MM, truth_M)
 
 
 def _means(
@@ -418,66 +458,14 @@ def _silhouette(cosine_MM: FloatArray, sense_M: NDArray[np.int64]) -> float:
     return float(np.divide(other_M - within_M, most_M, out=np.zeros_like(most_M), where=most_M > 0).mean())
 
 
-def _wilson(share: float, m: int) -> Estimate:
-    """A share of ``m`` with Wilson's 95 % interval."""
-    z2 = 1.959964**2
-    middle, room = share + z2 / (2 * m), np.sqrt(z2 * (share * (1 - share) / m + z2 / (4 * m * m)))
-    low, high = (middle - room) / (1 + z2 / m), (middle + room) / (1 + z2 / m)
-    return Estimate(share, max(0.0, float(low)), min(1.0, float(high)), m)
-
-
 def _null(value: float, dealt: Sequence[float]) -> Null:
     dealt_P = np.array(dealt)
     as_much = int((dealt_P >= value - 1e-12).sum())
     return Null(float(dealt_P.mean()), float(np.quantile(dealt_P, 0.95)), (1 + as_much) / (1 + len(dealt_P)))
 
 
-@dataclass(frozen=True, eq=False)
-class SenseCloud:
-    """The occurrences of a word as points, in the order of the sentences of the set."""
-
-    given: SenseSet
-    projection: Projection
-
-
-def sense_cloud(
-    encoder: Encoder | Elmo,
-    tokenizer: Tokenizer | WordTokenizer,
-    given: SenseSet,
-    *,
-    method: Method = "pca",
-    basis: Basis = "shared",
-    max_tokens: int | None = None,
-    seed: int = 0,
-    watch: Watch = unwatched,
-) -> SenseCloud:
-    """The vectors of a word across sentences, projected together; the senses do not influence the directions.
-
-    The vector of an occurrence is that of `word_senses`, divided by its norm: distances in the cloud then are
-    those of the cosines that `word_senses` compares, and one unit means the same at every level. A basis
-    fitted to the senses would separate so few points by any labels.
-
-    Args:
-        encoder: the encoder, or an ELMo.
-        tokenizer: its tokenizer.
-        given: sentences and senses, see `shipped_senses` and `read_sense_file`.
-        method: see `project`.
-        basis: see `project`.
-        max_tokens: maximum length of the model; longer sentences raise an error.
-        seed: random seed of UMAP.
-        watch: called with the progress of reading and projecting.
-
-    Raises:
-        TextError: a sentence cannot be read.
-        InvalidRequest: the word has no token in a sentence, or see `project`.
-    """
-    encodings = encode_sentences(tokenizer, given, max_tokens)
-    vectors = occurrence_states(encoder, encodings, given, watch=watch)
-    directions = [_directions(x_MD, layer) for layer, x_MD in enumerate(vectors)]
-    return SenseCloud(given, project(directions, method=method, basis=basis, seed=seed, watch=watch))
-
-
-def _directions(x_MD: FloatArray, layer: int) -> FloatArray:
+def directions(x_MD: FloatArray, layer: int) -> FloatArray:
+    """The occurrences divided by their norms; `InvalidRequest` for a zero vector."""
     unit_MD = unit(x_MD)
     if len(unit_MD) != len(x_MD):
         raise InvalidRequest(f"in layer {layer} an occurrence has the zero vector, which has no direction")

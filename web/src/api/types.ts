@@ -1001,6 +1001,16 @@ export interface SenseLayer {
   silhouette: number | null;
 }
 
+/**
+ * What static vectors separate: a token's row of the embedding, without its position and its sentence.
+ *
+ * The measures are those of a layer, whose number is 0.
+ */
+export interface StaticSenses {
+  word: SenseLayer;
+  context: SenseLayer | null;
+}
+
 /** The senses of a word at every depth. */
 export interface SenseReport {
   word: string;
@@ -1011,6 +1021,7 @@ export interface SenseReport {
   seed: number;
   layers: SenseLayer[];
   random: SenseLayer[] | null;
+  static: StaticSenses;
 }
 
 /** The senses of a word in one model; `available` lists the words with example sentences. */

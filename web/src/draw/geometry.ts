@@ -117,8 +117,11 @@ export function scaleCurve(level: LayerGeometry): Series[] {
   return points.some(({ y }) => y !== null) ? [{ name: 'GRIDE', points }] : [];
 }
 
-/** Sense accuracy by level, with the accuracy of random weights and of permuted senses. */
-export function accuracySeries({ layers, random }: SenseReport): Series[] {
+/**
+ * Sense accuracy by level, with the accuracy of random weights, of permuted senses and of the context's static vectors. The margin of
+ * static vectors is not drawn beside margins of states, because their cosines have another scale.
+ */
+export function accuracySeries({ layers, random, static: { context } }: SenseReport): Series[] {
   const line = (name: string, from: SenseReport['layers'], baseline: boolean): Series => ({
     name,
     points: from.map(({ layer, accuracy }) => point(layer, accuracy)),
@@ -132,6 +135,7 @@ export function accuracySeries({ layers, random }: SenseReport): Series[] {
       points: layers.map(({ layer, accuracy_null }) => ({ x: layer, y: accuracy_null?.high ?? null })),
       baseline: true,
     },
+    { name: 'static vectors of the context', points: layers.map(({ layer }) => ({ x: layer, y: context?.accuracy.value ?? null })), baseline: true },
   ]);
 }
 
