@@ -27,6 +27,7 @@ from unmask.families.neobert import NEOBERT
 from unmask.families.nomicbert import NOMIC_EXPERTS, NOMICBERT
 from unmask.families.performer import PERFORMER
 from unmask.families.prenorm import MEGATRON_BERT, ROBERTA_PRELAYERNORM, XLM_ROBERTA_XL
+from unmask.families.privacy_filter import PRIVACY_FILTER
 from unmask.families.qwen3 import QWEN3
 from unmask.families.rembert import REMBERT
 from unmask.families.roberta import CAMEMBERT, DATA2VEC_TEXT, JINA_V3, ROBERTA, XLM_ROBERTA
@@ -69,6 +70,7 @@ FAMILIES: tuple[Family, ...] = (
     QWEN3,
     GEMMA3,
     ULTRABERT,
+    PRIVACY_FILTER,
     PERFORMER,
     LINEAR,
     NATIVE,

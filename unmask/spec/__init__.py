@@ -60,6 +60,7 @@ from unmask.spec.heads import (
 )
 from unmask.spec.parts import (
     Activation,
+    ClampedGate,
     ExpertFeedForward,
     FeedForward,
     GatedFeedForward,
@@ -82,6 +83,7 @@ __all__ = [
     "BlockSparse",
     "CausalAttention",
     "CheckpointOutput",
+    "ClampedGate",
     "Classifier",
     "ClassifierRole",
     "Convolution",

@@ -176,12 +176,14 @@ def _mixer(spec: Mixer) -> str:
 
 
 def describe_scores(spec: SoftmaxAttention) -> Iterator[str]:
-    """Norms of queries and keys and the factor of scores, where they are not the usual ones."""
+    """Norms of queries and keys, the factor of scores and sinks, where they are not the usual ones."""
     if spec.query_key_norm is not None:
         over = "each head" if spec.query_key_norm.over == "head" else "all heads together"
         yield f"queries and keys normalized over {over}"
     if spec.score_scale is not None:
         yield f"scores times {spec.score_scale:g}"
+    if spec.sinks:
+        yield "an attention sink in each head"
 
 
 def describe_pattern(pattern: AttentionPattern) -> str:
@@ -231,7 +233,8 @@ def describe_feedforward(spec: FeedForward) -> str:
         gated = GATED.get(spec.activation, f"gated {ACTIVATIONS[spec.activation]}")
         return f"{spec.width:,} {gated}"
     if isinstance(spec, ExpertFeedForward):
-        return f"{spec.width:,} {ACTIVATIONS[spec.activation]}, {spec.chosen} of {spec.experts} experts"
+        gate = "" if spec.gate is None else f" gate clamped at {spec.gate.limit:g}"
+        return f"{spec.width:,} {ACTIVATIONS[spec.activation]}{gate}, {spec.chosen} of {spec.experts} experts"
     return f"{spec.width:,} {ACTIVATIONS[spec.activation]}"
 
 

@@ -67,6 +67,8 @@ def _unsupported_layer(layer: Layer) -> str | None:
         return "a mixture of experts is computed by its own module"
     if not isinstance(mixer, SoftmaxAttention):
         return "linear attention is computed by its own module"
+    if mixer.sinks:
+        return "attention sinks are computed by their own module"
     pattern = mixer.pattern
     window = pattern.window if isinstance(pattern, SlidingWindowGlobal) else pattern
     if isinstance(window, SlidingWindow) and window.dilation > 1:
