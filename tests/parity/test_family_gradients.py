@@ -14,7 +14,7 @@ from unmask.weights.write.save import their_tensors
 MODELS = (
     *("XLMRobertaXLForMaskedLM relu", "RobertaPreLayerNormForMaskedLM relu", "MegatronBertForMaskedLM"),
     *("ErnieForMaskedLM relu", "RoFormerForMaskedLM E above D", "RemBertForMaskedLM wide"),
-    *("EsmForMaskedLM", "T5ForTokenClassification"),
+    *("EsmForMaskedLM", "T5ForTokenClassification", "OpenAIPrivacyFilterForTokenClassification"),
 )
 CASES = {str(case).removesuffix(" published"): case for case in cases()}
 

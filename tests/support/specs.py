@@ -392,6 +392,8 @@ SCALED = EncoderSpec(
 )
 """T5's parts: scores that are not divided, with relative biases."""
 
+SPECS |= {"sandwich": SANDWICH, "normed-whole": NORMED_WHOLE, "scaled": SCALED}
+
 SINKS = EncoderSpec(
     width=20,
     embedding=Embedding(VOCABULARY, width=20),
@@ -420,9 +422,9 @@ SINKS = EncoderSpec(
     ),
     final_norm=RMSNorm(1e-5),
 )
-"""openai/privacy-filter's parts: attention sinks, experts with clamped gates and biases; and sinks with ALiBi."""
+"""openai/privacy-filter's parts: attention sinks, experts with clamped gates and biases; sinks with ALiBi."""
 
-SPECS |= {"sinks": SINKS, "sandwich": SANDWICH, "normed-whole": NORMED_WHOLE, "scaled": SCALED}
+SPECS["sinks"] = SINKS
 
 
 def global_tokens(length: int) -> list[int]:

@@ -111,7 +111,7 @@ class HeadTotals:
         texts_S: NDArray[np.int64],
         *,
         words: BatchWords,
-        sinks: bool = False,
+        sinks: bool,
     ) -> None:
         """Add one layer of a batch.
 
