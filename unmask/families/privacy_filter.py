@@ -18,6 +18,7 @@ from unmask.families import eurobert
 from unmask.families.common import biases
 from unmask.families.family import CheckpointInfo, Family, Release
 from unmask.families.heads import HeadLayout
+from unmask.families.labels import default_labels, labels_by_number
 from unmask.families.rope import read_rope, rotary_of, write_rope
 from unmask.spec import (
     ClampedGate,
@@ -217,7 +218,14 @@ def _tagger(info: CheckpointInfo, classes: int) -> Classifier:
     return Classifier("tokens", classes, "tokens", labels=LABELS if classes == len(LABELS) else None)
 
 
-HEADS = (HeadLayout("score.weight", ("tokens",), _tagger, (Rename("score", "heads.tokens.out"),)),)
+def _write_tagger(head: Classifier) -> Mapping[str, Any]:
+    """The names of two unnamed classes: without names, a config.json of this family means `LABELS`."""
+    return {} if head.labels or head.classes != 2 else labels_by_number(default_labels(2))
+
+
+HEADS = (
+    HeadLayout("score.weight", ("tokens",), _tagger, (Rename("score", "heads.tokens.out"),), _write_tagger),
+)
 
 PRIVACY_FILTER = Family(
     name="privacy_filter",

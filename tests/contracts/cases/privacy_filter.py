@@ -48,4 +48,5 @@ CASES = [
     Case("OpenAIPrivacyFilterModel", TINY | {"rms_norm_eps": 0.01}, "one expert"),
     Case("OpenAIPrivacyFilterForTokenClassification", SMALL),
     Case("OpenAIPrivacyFilterForTokenClassification", TINY | {"num_labels": 7}, "seven labels"),
+    Case("OpenAIPrivacyFilterForTokenClassification", TINY | {"num_labels": 2}, "two labels"),
 ]
