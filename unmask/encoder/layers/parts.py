@@ -1,4 +1,7 @@
-"""Norms, activations, feed-forward networks and the convolution, built from their specs."""
+"""Norms, activations, feed-forward networks and the convolution, built from their specs.
+
+Axes: I features of the first product of an expert, twice F with a gate.
+"""
 
 from collections.abc import Callable, Iterable
 from functools import partial
