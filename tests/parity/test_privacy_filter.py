@@ -29,6 +29,9 @@ from unmask.spec.attention import SlidingWindow, SoftmaxAttention
 from unmask.spec.shapes import parameter_count
 from unmask.text import PackedBatch
 from unmask.training.objectives.specs import DistillationSpec, relation_heads
+from unmask.weights import Source, read_checkpoint
+from unmask.weights.build import build
+from unmask.weights.write.adapter_export import LowRank, adapter_tensors, add_low_rank
 
 TEXT = "the river bank was muddy"
 
@@ -167,3 +170,13 @@ def test_what_does_not_know_sinks_refuses_them():
         plan = kernel.plan(layout, FullAttention(), q_THK.device)
         with pytest.raises(KernelError, match="its record"):
             kernel.attend(q_THK, q_THK, q_THK, plan, pattern=FullAttention(), bias=bias)
+
+
+def test_adapters_update_attention_alone(tmp_path):
+    checkpoint = read_checkpoint(Source(write_model(tmp_path / "model"), "tiny"))
+    encoder = build(checkpoint)
+    assert add_low_rank(encoder, checkpoint.family, LowRank(2, 4.0, 0.0, "all-linear")) == 3 * 4
+    names = adapter_tensors(encoder, checkpoint.family, "tokens")
+    assert len([name for name in names if "lora_A" in name]) == 3 * 4
+    with pytest.raises(InvalidRequest, match="mixtures of experts, whose matrices adapters do not update"):
+        add_low_rank(build(checkpoint), checkpoint.family, LowRank(2, 4.0, 0.0, "feedforward"))
