@@ -46,7 +46,8 @@ def softmax(spec):
     return [layer for layer in spec.layers if hasattr(layer.mixer, "pattern")]
 
 
-EXPORTED = {name: unseeded(spec) for name, spec in SPECS.items() if name != "experts"}  # refused by name
+REFUSED = ("experts", "sinks")
+EXPORTED = {name: unseeded(spec) for name, spec in SPECS.items() if name not in REFUSED}
 
 
 def padded(spec, *, longest=LONGEST, rows=None):

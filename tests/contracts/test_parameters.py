@@ -83,6 +83,7 @@ TABLE = {
     "EuroBERT/EuroBERT-2.1B": (2_107_590_912, None, 2_403_092_736),
     "Qwen/Qwen3-Embedding-0.6B": (595_776_512, None, None),
     "google/embeddinggemma-300m": (302_863_104, None, None),
+    "openai/privacy-filter": (1_399_465_712, None, None),
     "microsoft/MiniLM-L12-H384-uncased": (33_360_000, 33_212_160, None),
     "sentence-transformers/all-MiniLM-L6-v2": (22_713_216, 22_565_376, None),
 }
@@ -192,6 +193,7 @@ SETTINGS = {
     "EuroBERT/EuroBERT-2.1B": (*EURO, 18),
     "Qwen/Qwen3-Embedding-0.6B": (1e-6, "silu", 32768, 151_669, 151_643, 16),
     "google/embeddinggemma-300m": (1e-6, "gelu_tanh", 2048, 262_144, 0, 3),
+    "openai/privacy-filter": (1e-5, "silu", 131_072, 200_064, 199_999, 14),
     "jinaai/jina-embeddings-v2-base-code": (SMALL_EPS, "gelu", 8192, 61_056, 0, 12),
     "microsoft/MiniLM-L12-H384-uncased": (SMALL_EPS, "gelu", 512, 30522, 0, 12),
     "sentence-transformers/all-MiniLM-L6-v2": (SMALL_EPS, "gelu", 512, 30522, 0, 12),

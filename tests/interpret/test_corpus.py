@@ -23,6 +23,7 @@ from unmask.interpret.corpus.statistics import NONE, HeadTotals, cache_file
 from unmask.interpret.corpus.texts import Corpus, CorpusText, read_corpus, shipped_corpus
 from unmask.interpret.overview.figures import BatchWords
 from unmask.interpret.words.words import words
+from unmask.spec.attention import has_sinks
 
 LENGTHS = (9, 9, 9, 14, 14, 3)
 KEPT = 4
@@ -41,8 +42,9 @@ def measured(encoder, order=None):
         numbers = [number for number, one in enumerate(LENGTHS) if one == length]
         some = [encodings()[number] for number in numbers]
         batch, words = EqualLengthBatch.run(encoder, some, unwatched), BatchWords.of(some)
-        for layer in range(len(mixers)):
-            totals.add(layer, *batch.attention(layer), relations(some), np.array(numbers), words=words)
+        for layer, mixer in enumerate(mixers):
+            attention, sinks = batch.attention(layer), has_sinks(mixer)
+            totals.add(layer, *attention, relations(some), np.array(numbers), words=words, sinks=sinks)
         totals.count(len(some), length, words.drifts(batch.states))
     return totals
 
@@ -94,6 +96,7 @@ def test_totals_and_examples_are_those_of_whole_maps_in_float64(name):
                     text[layer][0][head],
                     np.broadcast_to(text[layer][2], text[layer][0].shape[:2])[head],
                 )
+                p = p / p.sum(-1, keepdims=True)  # without what an attention sink takes
                 rows = -(p * np.log(np.where(p > 0, p, 1))).sum(-1)
                 i, j = np.indices(p.shape)
                 entropy, distance = entropy + rows.sum(), distance + (p * abs(i - j)).sum()

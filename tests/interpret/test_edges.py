@@ -14,8 +14,7 @@ from unmask.interpret.attention.rows import LayerRows
 
 def whole(p, norms, special, *, weighted, hide):
     """Shares (H, N, N) and what is left out (H, N), from whole maps."""
-    w = p * norms if weighted else p
-    w = w / w.sum(-1, keepdims=True)
+    w = p * norms / (p * norms).sum(-1, keepdims=True) if weighted else p
     if not hide:
         return w, np.zeros(w.shape[:2])
     left = w[..., special].sum(-1)
@@ -52,7 +51,8 @@ def test_edges_are_those_of_the_whole_map(name, weighted, hide, monkeypatch):
             np.testing.assert_allclose(np.where(seen, at_keys, 0), top, rtol=1e-9, atol=1e-12)
             assert all(len(set(row[row >= 0])) == (row >= 0).sum() for row in edges.keys_HNk.reshape(-1, 6))
             np.testing.assert_allclose(edges.left_out_HN, left, rtol=1e-5, atol=1e-9)
-            np.testing.assert_allclose(edges.kept_HN, 1 - left, rtol=1e-5, atol=1e-9)
+            rest = 1 if weighted or not hide else p.sum(-1)  # with an attention sink less than 1
+            np.testing.assert_allclose(edges.kept_HN, rest - left, rtol=1e-5, atol=1e-9)
             rows = np.flatnonzero(~encoding.special) if hide else slice(None)
             np.testing.assert_allclose(edges.received_HN, expected[:, rows].mean(1), rtol=1e-5, atol=1e-9)
 
@@ -65,8 +65,7 @@ def test_edges_to_some_tokens_of_other_queries(name, weighted):
     length = len(encoding)
     without, queries = np.arange(length) >= length // 2, np.arange(length) % 3 > 0
     for layer, (p, norms, _) in enumerate(whole_maps(name)):
-        expected = p * norms if weighted else p
-        expected = expected / expected.sum(-1, keepdims=True)
+        expected = p * norms / (p * norms).sum(-1, keepdims=True) if weighted else p
         rows = LayerRows(cache, layer)
         edges = layer_edges(rows, length, weighted=weighted, without_N=without, queries_N=queries)
         np.testing.assert_allclose(edges.kept_HN, expected[..., ~without].sum(-1), rtol=1e-5, atol=1e-9)

@@ -16,11 +16,16 @@ from unmask.explorer.experiments.reach import fields, pairs
 from unmask.explorer.experiments.recorded_text import record_text
 from unmask.explorer.experiments.sinks import without
 from unmask.explorer.experiments.tiles import kernel_weights
+from unmask.explorer.tour.models import softmax
 from unmask.spec import Alibi, Rotary, SlidingWindow, SoftmaxAttention
 from unmask.text import PackedBatch
 
 N = 19
-SOFTMAX = [name for name, spec in SPECS.items() if isinstance(spec.layers[0].mixer, SoftmaxAttention)]
+SOFTMAX = [
+    name
+    for name, spec in SPECS.items()
+    if isinstance(spec.layers[0].mixer, SoftmaxAttention) and not spec.layers[0].mixer.sinks
+]
 
 
 def heard(name, length=N, spec=None):
@@ -449,3 +454,17 @@ def test_too_long_a_text_and_what_is_not_there_are_refused():
             handshake.handshake(recorded, layer, head)
     with pytest.raises(InvalidRequest, match="needs softmax attention"):
         heard("linear").probabilities(0)
+
+
+def test_attention_sinks_are_refused_by_name():
+    recorded = heard("sinks")
+    for experiment in (
+        lambda: handshake.handshake(recorded, 1, 0),
+        lambda: handshake.trained_products(recorded),
+        lambda: tiles.tiled(recorded, 0, 0, 3),
+        lambda: values.values(recorded, 0, 0, 3),
+    ):
+        with pytest.raises(InvalidRequest, match=r"layer [01] has attention sinks"):
+            experiment()
+    assert not softmax(SPECS["sinks"])
+    assert softmax(SPECS["post-norm"])

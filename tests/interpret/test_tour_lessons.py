@@ -17,7 +17,11 @@ from unmask.spec import PooledVector, SoftmaxAttention
 from unmask.text import PackedBatch
 
 N = 19
-SOFTMAX = [name for name, spec in SPECS.items() if isinstance(spec.layers[0].mixer, SoftmaxAttention)]
+SOFTMAX = [
+    name
+    for name, spec in SPECS.items()
+    if isinstance(spec.layers[0].mixer, SoftmaxAttention) and not spec.layers[0].mixer.sinks
+]
 
 
 def recorded(name):

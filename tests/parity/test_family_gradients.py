@@ -15,7 +15,7 @@ MODELS = (
     *("XLMRobertaXLForMaskedLM relu", "RobertaPreLayerNormForMaskedLM relu", "MegatronBertForMaskedLM"),
     *("ErnieForMaskedLM relu", "RoFormerForMaskedLM E above D", "RemBertForMaskedLM wide"),
     *("EsmForMaskedLM", "EsmcForMaskedLM said to be tied", "T5ForTokenClassification"),
-    *("ConvBertForMaskedLM", "ConvBertForMaskedLM untied"),
+    *("ConvBertForMaskedLM", "ConvBertForMaskedLM untied", "OpenAIPrivacyFilterForTokenClassification"),
 )
 CASES = {str(case).removesuffix(" published"): case for case in cases()}
 

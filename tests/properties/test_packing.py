@@ -45,6 +45,7 @@ def can_run(kernel, spec, longest):
         type(reach_among(layer.mixer.pattern, longest)) in record.patterns
         and (NoPosition if isinstance(layer.mixer.position, Rotary) else type(layer.mixer.position))
         in record.positions
+        and (record.log_sum_exp or not layer.mixer.sinks)
         for layer in spec.layers
         if isinstance(layer.mixer, SoftmaxAttention)
     )
@@ -67,7 +68,7 @@ def test_states_do_not_depend_on_the_batch(name, kernel, data):
     texts = data.draw(st.lists(TEXT, min_size=2, max_size=6), label="texts")
     order = data.draw(st.permutations(range(len(texts))), label="order")
     if not can_run(kernel, SPECS[name], max(map(len, texts))):
-        with pytest.raises(KernelError, match=f"{kernel} has no"):
+        with pytest.raises(KernelError, match=f"{kernel} (has|gives) no"):
             states(encoder, texts)
         return
     together = states(encoder, texts)
@@ -83,7 +84,9 @@ def test_a_changed_neighbor_changes_nothing(name):
     encoder = ENCODERS[name]
     text, one, other = [3, 1, 4, 1, 5], [9, 2, 6], [5, 3, 5]
     beside_one, beside_other = (states(encoder, [n, text, n])[1] for n in (one, other))
-    assert torch.equal(beside_one, beside_other)
+    # Rounding in an expert's product depends on how many tokens chose it.
+    tolerance = 1e-6 if name in ("experts", "sinks") else 0
+    torch.testing.assert_close(beside_one, beside_other, rtol=0, atol=tolerance)
 
 
 def test_token_types_matter():

@@ -67,8 +67,7 @@ def softmax_maps(x, mixer, weights, at, marks):
         norms[head] = np.linalg.norm(v @ out.T, axis=-1)
         for i in range(length):
             logits = logits_of(q, k, i, head, mixer, weights, at)
-            row = seen[head, i] * np.exp(logits - logits.max())
-            p[head, i] = row / row.sum()
+            p[head, i] = plain.shares(logits, seen[head, i], plain.sink_of(weights, at, head))
     if isinstance(mixer.pattern, SlidingWindowGlobal) and mixer.pattern.own_projections:
         own = plain.linear(x, weights, at + "attention.globals.qkv").reshape(length, 3, heads, width)
         for i in np.flatnonzero(marks):

@@ -154,20 +154,29 @@ def spans(x, queries, mixer: SoftmaxAttention, weights, at):
 
 
 def experts(x, network: ExpertFeedForward, weights, at):
-    scores = np.exp(x @ weights[at + "router.weight"].T)
-    shares = scores / scores.sum(-1, keepdims=True)
-    inner, outer = (
-        weights[at + f"experts.{name}"].reshape(network.experts, network.width, -1)
-        for name in ("inner", "outer")
+    scores = np.exp(linear(x, weights, at + "router"))
+    parts = scores / scores.sum(-1, keepdims=True)
+    inner, outer, inner_bias, outer_bias = (
+        weights.get(at + f"experts.{name}", np.zeros(network.experts)).reshape(network.experts, -1)
+        for name in ("inner", "outer", "inner_bias", "outer_bias")
     )
+    inner, outer = (matrix.reshape(network.experts, -1, x.shape[-1]) for matrix in (inner, outer))
     out = np.zeros_like(x)
     for token, row in enumerate(x):
-        chosen = np.argsort(-shares[token])[: network.chosen]
-        whole = shares[token, chosen].sum() if network.normalize else 1.0
+        chosen = np.argsort(-parts[token])[: network.chosen]
+        whole = parts[token, chosen].sum() if network.normalize else 1.0
         for one in chosen:
-            added = ACTIVATIONS[network.activation](inner[one] @ row) @ outer[one]
-            out[token] += shares[token, one] / whole * added
+            h = inner[one] @ row + inner_bias[one]
+            added = gated(h, network.gate) if network.gate else ACTIVATIONS[network.activation](h)
+            out[token] += parts[token, one] / whole * (added @ outer[one] + outer_bias[one])
     return out + weights.get(at + "experts.bias", 0.0)
+
+
+def gated(h, gate):
+    """gpt-oss's SwiGLU: gate features first, then those that they multiply."""
+    half = len(h) // 2
+    a, b = np.minimum(h[:half], gate.limit), np.clip(h[half:], -gate.limit, gate.limit)
+    return a / (1 + np.exp(-gate.slope * a)) * (b + 1)
 
 
 def attention(x, mixer: SoftmaxAttention | LinearAttention, weights, at, marks):
@@ -186,8 +195,7 @@ def attention(x, mixer: SoftmaxAttention | LinearAttention, weights, at, marks):
             if isinstance(mixer.position, Disentangled):
                 apart = [distance_score(q[i], k[j], i - j, head, mixer, weights, at) for j in range(length)]
                 logits = (logits * math.sqrt(width) + apart) / math.sqrt(width * mixer.position.term_count)
-            p = seen[head, i] * np.exp(logits - logits.max())
-            mixed[i, head] = (p / p.sum()) @ v
+            mixed[i, head] = shares(logits, seen[head, i], sink_of(weights, at, head)) @ v
     if isinstance(mixer.pattern, SlidingWindowGlobal) and mixer.pattern.own_projections:
         own = linear(x, weights, at + "attention.globals.qkv").reshape(length, 3, heads, width)
         for i in np.flatnonzero(marks):
@@ -199,6 +207,18 @@ def attention(x, mixer: SoftmaxAttention | LinearAttention, weights, at, marks):
         beside = spans(x, [q for q, _, _ in heard], mixer, weights, at + "attention.spans.")
         mixed = np.concatenate([mixed, beside.reshape(length, -1)], axis=-1)
     return linear(mixed, weights, at + "attention.out")
+
+
+def sink_of(weights, at, head: int) -> float:
+    """The score of a head's attention sink; minus infinity for none."""
+    sinks = weights.get(at + "attention.sinks")
+    return -math.inf if sinks is None else float(sinks[head])
+
+
+def shares(logits, seen, sink: float):
+    """The softmax over the keys that may be seen, each as often as it counts, and the sink; without it."""
+    p = np.append(seen, 1) * np.exp(np.append(logits, sink) - max(logits.max(), sink))
+    return p[:-1] / p.sum()
 
 
 def projected(x, mixer: SoftmaxAttention, weights, at, head: int):

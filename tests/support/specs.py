@@ -10,6 +10,7 @@ from unmask.spec import (
     BlockSparse,
     CausalAttention,
     CheckpointOutput,
+    ClampedGate,
     Convolution,
     Disentangled,
     Embedding,
@@ -442,6 +443,38 @@ SPANS = EncoderSpec(
 
 SPECS["spans"] = SPANS
 
+SINKS = EncoderSpec(
+    width=20,
+    embedding=Embedding(VOCABULARY, width=20),
+    layers=tuple(
+        Layer(
+            mixer=SoftmaxAttention(4, 6, pattern, position, key_value_heads=groups, sinks=True),
+            feedforward=ExpertFeedForward(
+                9,
+                "silu",
+                experts=5,
+                chosen=2,
+                normalize=True,
+                bias=False,
+                gate=ClampedGate(limit=0.5),
+                router_bias=True,
+                expert_biases=True,
+                balance=0.01,
+            ),
+            norm=RMSNorm(1e-5),
+            norm_first=True,
+        )
+        for pattern, position, groups in (
+            (SlidingWindow(3), Rotary(150_000.0, interleaved=True, yarn=Yarn(4.0, 16, whole_pairs=False)), 2),
+            (FullAttention(), Alibi(), None),
+        )
+    ),
+    final_norm=RMSNorm(1e-5),
+)
+"""openai/privacy-filter's parts: attention sinks, experts with clamped gates and biases; sinks with ALiBi."""
+
+SPECS["sinks"] = SINKS
+
 
 def global_tokens(length: int) -> list[int]:
     """The global tokens of a text in tests, for encoders that have a use for them."""
@@ -463,6 +496,12 @@ def random_encoder(
     with torch.no_grad():
         for name, parameter in encoder.named_parameters():
             around = 1.0 if "norm" in name and name.endswith("weight") else 0.0
-            scale = 0.2 if parameter.ndim < 2 else 1.0 / parameter.shape[-1] ** 0.5
+            scale = (
+                1.5
+                if name.endswith("sinks")
+                else 0.2
+                if parameter.ndim < 2
+                else 1.0 / parameter.shape[-1] ** 0.5
+            )
             parameter.copy_(around + scale * torch.randn(parameter.shape, generator=generator))
     return encoder.to(dtype).eval()

@@ -43,7 +43,8 @@ DTYPES = [pytest.param(dtype, marks=needs(dtype)) for dtype in BOUNDS]
 def refuses(name, dtype):
     """Whether a mixture of experts or a network in groups, which have no products of 8-bit integers, is
     refused."""
-    kind = {"experts": "a mixture of experts", "spans": "a network in groups"}.get(name)
+    experts = "a mixture of experts"
+    kind = {"experts": experts, "sinks": experts, "spans": "a network in groups"}.get(name)
     if kind is None or dtype != "int8":
         return False
     with pytest.raises(InvalidRequest, match=f"{kind} has no products of 8-bit integers"):

@@ -28,6 +28,7 @@ from unmask.families.native import NATIVE
 from unmask.families.neobert import NEOBERT
 from unmask.families.nomicbert import NOMIC_EXPERTS, NOMICBERT
 from unmask.families.prenorm import MEGATRON_BERT, ROBERTA_PRELAYERNORM, XLM_ROBERTA_XL
+from unmask.families.privacy_filter import PRIVACY_FILTER
 from unmask.families.qwen3 import QWEN3
 from unmask.families.rembert import REMBERT
 from unmask.families.roberta import CAMEMBERT, DATA2VEC_TEXT, JINA_V3, ROBERTA, XLM_ROBERTA
@@ -72,6 +73,7 @@ FAMILIES: tuple[Family, ...] = (
     QWEN3,
     GEMMA3,
     ULTRABERT,
+    PRIVACY_FILTER,
     PERFORMER,
     LINEAR,
     NATIVE,

@@ -1,6 +1,6 @@
 """Class names, problem type and temperature of a classifier in config.json."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -80,7 +80,13 @@ def write_labels(head: Head) -> Mapping[str, Any]:
     if head.temperature != 1:
         written[OWN] = {"temperature": head.temperature}
     if head.labels is not None or head.classes != 2:
-        labels = head.labels or default_labels(head.classes)
-        written["id2label"] = {str(number): label for number, label in enumerate(labels)}
-        written["label2id"] = {label: number for number, label in enumerate(labels)}
+        written |= labels_by_number(head.labels or default_labels(head.classes))
     return written
+
+
+def labels_by_number(labels: Sequence[str]) -> dict[str, Any]:
+    """The keys of config.json for the names of classes."""
+    return {
+        "id2label": {str(number): label for number, label in enumerate(labels)},
+        "label2id": {label: number for number, label in enumerate(labels)},
+    }

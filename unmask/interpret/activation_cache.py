@@ -5,6 +5,7 @@ L + 1 tensors of shape (N, D) are enough to recompute attention, at a third of t
 and values.
 """
 
+from dataclasses import replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -179,12 +180,13 @@ class ActivationCache:
         assert isinstance(mixer, SoftmaxMixer)
         position = mixer.spec.position
         if mixer.distances is None:
-            return mixer.bias
+            return _fixed(mixer, mixer.bias)
         if layer not in self._terms:
             assert self.encoder.distances is not None
             with torch.no_grad():
                 table_rows = rows_read(position, len(self)) if isinstance(position, Disentangled) else None
-                self._terms[layer] = mixer.distances(self.encoder.distances().detach(), mixer.qkv, table_rows)
+                terms = mixer.distances(self.encoder.distances().detach(), mixer.qkv, table_rows)
+                self._terms[layer] = _fixed(mixer, terms)
         return self._terms[layer]
 
     def _rotation(self, mixer: SoftmaxMixer, rows: slice) -> RotaryTable | None:
@@ -198,6 +200,11 @@ class ActivationCache:
                 self.batch.layout.positions_T, position, width, state_ND.dtype, state_ND.device
             )
         return RotaryTable(*(wave[rows] for wave in self._rotations[key]))
+
+
+def _fixed(mixer: SoftmaxMixer, bias: AttentionBias) -> AttentionBias:
+    """The bias with the layer's attention sinks, without gradients."""
+    return bias if mixer.sinks is None else replace(bias, sinks_H=mixer.sinks.detach())
 
 
 def check_attention(encoder: object, purpose: str = "show") -> None:

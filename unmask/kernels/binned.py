@@ -143,7 +143,7 @@ class BinnedKernel:
         log_sum_exp: bool = False,
     ) -> AttentionOutput:
         """All bins at once; see `Kernel.attend`."""
-        if log_sum_exp or bias.distances is not None or bias.relative is not None or plan.pattern != pattern:
+        if log_sum_exp or not bias.only_slopes or plan.pattern != pattern:
             raise KernelError(
                 "the binned kernel was called for something its record or its plan does not list"
             )

@@ -119,7 +119,7 @@ class AttentionOutput(NamedTuple):
     o_THK: Tensor
     """Values mixed for each query and head, in the dtype of the queries."""
     lse_TH: Tensor | None
-    """Log of the sum of exponentiated scores, if requested."""
+    """Log of the sum of exponentiated scores, if requested, in at least float32."""
 
 
 class Kernel(Protocol):

@@ -54,5 +54,6 @@ class ReferenceKernel:
             p_HRC = torch.nn.functional.dropout(p_HRC, dropout)
             mixed.append(torch.einsum("hrc,chk->rhk", p_HRC, v_THK[rows].double()))
             sums.append(lse_HR.T)
-        lse_TH = torch.cat(sums).to(q_THK.dtype) if log_sum_exp else None
+        exact = torch.promote_types(q_THK.dtype, torch.float32)
+        lse_TH = torch.cat(sums).to(exact) if log_sum_exp else None
         return AttentionOutput(torch.cat(mixed).to(q_THK.dtype), lse_TH)

@@ -60,10 +60,11 @@ class RowsKernel:
             o_THK, lse_TH = torch.cat(mixed), torch.cat(sums)
         else:
             # Keeping each result as it comes would fragment memory.
-            o_THK, lse_TH = torch.empty_like(q_THK), torch.empty_like(q_THK[..., 0])
+            exact = torch.promote_types(q_THK.dtype, torch.float32)
+            o_THK, lse_TH = torch.empty_like(q_THK), torch.empty_like(q_THK[..., 0], dtype=exact)
             for rows, o_RHK, lse_RH in blocks:
                 o_THK[rows], lse_TH[rows] = o_RHK, lse_RH
-        return AttentionOutput(o_THK.to(q_THK.dtype), lse_TH.to(q_THK.dtype) if log_sum_exp else None)
+        return AttentionOutput(o_THK.to(q_THK.dtype), lse_TH if log_sum_exp else None)
 
 
 def _blocks(

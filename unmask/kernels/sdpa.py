@@ -137,7 +137,7 @@ class MaskedSdpaKernel:
         log_sum_exp: bool = False,
     ) -> AttentionOutput:
         """Each rectangle by SDPA; see `Kernel.attend`."""
-        if log_sum_exp or bias.distances is not None:
+        if log_sum_exp or bias.distances is not None or bias.sinks_H is not None:
             raise KernelError("the sdpa-masked kernel was called for something its record does not list")
         exact = torch.promote_types(q_THK.dtype, torch.float32)
         mixed, runs = [], plan.rectangles

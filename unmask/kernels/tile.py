@@ -97,6 +97,8 @@ class AttentionBias:
     """Disentangled positions: the layer's projections of the distance table."""
     relative: RelativeBias | None = None
     """Relative position biases: the table that layers share."""
+    sinks_H: Tensor | None = None
+    """Attention sinks: each head's learned score, which takes part in the softmax and belongs to no key."""
 
     @classmethod
     def of(cls, position: AttentionPosition, heads: int) -> "AttentionBias":
@@ -123,7 +125,27 @@ class AttentionBias:
             None if self.slopes_H is None else self.slopes_H[head : head + 1],
             None if self.distances is None else self.distances.of_head(head),
             None if self.relative is None else self.relative.of_heads(slice(head, head + 1)),
+            None if self.sinks_H is None else self.sinks_H[head : head + 1],
         )
+
+    @property
+    def only_slopes(self) -> bool:
+        """Whether ALiBi's are the only terms, or there are none."""
+        return self.distances is None and self.relative is None and self.sinks_H is None
+
+    def with_sinks(self, lse_HR: Tensor, heads: slice = slice(None)) -> Tensor:
+        """The log-sum-exp of rows of some heads, (..., H, R), with the head's sink among what is summed."""
+        if self.sinks_H is None:
+            return lse_HR
+        return torch.logaddexp(lse_HR, self.sinks_H[heads].to(lse_HR)[:, None])
+
+    def kept_by_keys(self, lse_TH: Tensor) -> Tensor:
+        """The part of rows that sinks leave to keys, from the log-sum-exp over keys, (T, H) both.
+
+        What is mixed without sinks, times this part, is what is mixed with them.
+        """
+        assert self.sinks_H is not None
+        return torch.sigmoid(lse_TH - self.sinks_H.to(lse_TH))
 
     def added(self, tile: Tile, like: Tensor) -> Tensor | None:
         """What is added to a rectangle of scaled scores, (H, R, C), of the dtype and device of ``like``.
@@ -249,7 +271,8 @@ def probabilities(
     """Softmax over the tile's columns (H, R, C), and its log-sum-exp (H, R).
 
     Exact if the tile contains every column that its rows may attend to. A key that counts n times has ln n
-    added to its score, which weights it n-fold.
+    added to its score, which weights it n-fold. With attention sinks, which are in the log-sum-exp, rows sum
+    to less than 1.
     """
     s_HRC = scores(tile, q_RHK, k_CHK, bias)
     counts = key_counts(tile, pattern, q_RHK.device, context)
@@ -257,7 +280,7 @@ def probabilities(
         s_HRC = s_HRC.masked_fill(~counts, -math.inf)
     elif counts is not None:
         s_HRC = s_HRC + counts.to(s_HRC.dtype).log()
-    lse_HR = torch.logsumexp(s_HRC, dim=-1)
+    lse_HR = bias.with_sinks(torch.logsumexp(s_HRC, dim=-1))
     return torch.exp(s_HRC - lse_HR[..., None]), lse_HR
 
 

@@ -61,6 +61,7 @@ from unmask.spec.heads import (
 )
 from unmask.spec.parts import (
     Activation,
+    ClampedGate,
     ExpertFeedForward,
     FeedForward,
     GatedFeedForward,
@@ -83,6 +84,7 @@ __all__ = [
     "BlockSparse",
     "CausalAttention",
     "CheckpointOutput",
+    "ClampedGate",
     "Classifier",
     "ClassifierRole",
     "Convolution",

@@ -353,6 +353,9 @@ class SoftmaxAttention:
     score_scale: float | None = None
     """The factor of ``q k`` instead of 1 / sqrt(K); None: that."""
     span_convolution: SpanConvolution | None = None
+    sinks: bool = False
+    """Each head has a learned score that takes part in the softmax of every row and belongs to no key, so
+    that the row's probabilities add up to less than 1 (Agarwal et al. 2025, after Xiao et al. 2024)."""
 
     def __post_init__(self) -> None:
         require_size("heads", self.heads)
@@ -415,6 +418,8 @@ class SoftmaxAttention:
                 "convolutions beside the heads of attention are built with full attention, without positions "
                 "in scores, and with queries that are neither shared, normalized nor scaled"
             )
+        if self.sinks and own_globals:
+            raise UnknownArchitecture("own projections of global tokens are built without attention sinks")
         if own_globals and not isinstance(self.position, NoPosition):
             raise UnknownArchitecture("own projections of global tokens are built without positions only")
         if len(set(self.qkv_heads)) > 1 and (own_globals or isinstance(self.position, Disentangled)):
@@ -467,6 +472,11 @@ class LinearAttention:
 
 
 Mixer = SoftmaxAttention | LinearAttention
+
+
+def has_sinks(mixer: Mixer) -> bool:
+    """Whether rows of attention sum to less than 1, see `SoftmaxAttention.sinks`."""
+    return isinstance(mixer, SoftmaxAttention) and mixer.sinks
 
 
 def simplify(pattern: AttentionPattern, layout: SequenceLayout) -> AttentionPattern:

@@ -54,6 +54,7 @@ WITHOUT_EFFECT: dict[str, str] = {
     "output_attentions": "what its own library returns",
     "output_hidden_states": "what its own library returns",
     "output_embedding_size": "the width of a masked-LM head, which its tensors have",
+    "output_router_logits": "what its own library returns",
     "output_past": "what its own library returns",
     "pad_token": "the tokenizer defines it",
     "pad_vocab_size_multiple": "how vocab_size was chosen",

@@ -177,13 +177,15 @@ def _mixer(spec: Mixer) -> str:
 
 
 def describe_scores(spec: SoftmaxAttention) -> Iterator[str]:
-    """Norms of queries and keys and the factor of scores, where they are not the usual ones, and what is
-    beside the heads."""
+    """Norms of queries and keys, the factor of scores and sinks, where they are not the usual ones, and what
+    is beside the heads."""
     if spec.query_key_norm is not None:
         over = "each head" if spec.query_key_norm.over == "head" else "all heads together"
         yield f"queries and keys normalized over {over}"
     if spec.score_scale is not None:
         yield f"scores times {spec.score_scale:g}"
+    if spec.sinks:
+        yield "an attention sink in each head"
     if spec.span_convolution is not None:
         yield f"beside them {spec.heads} convolutions of {spec.span_convolution.kernel} tokens, not attention"
 
@@ -235,7 +237,8 @@ def describe_feedforward(spec: FeedForward) -> str:
         gated = GATED.get(spec.activation, f"gated {ACTIVATIONS[spec.activation]}")
         return f"{spec.width:,} {gated}"
     if isinstance(spec, ExpertFeedForward):
-        return f"{spec.width:,} {ACTIVATIONS[spec.activation]}, {spec.chosen} of {spec.experts} experts"
+        gate = "" if spec.gate is None else f" gate clamped at {spec.gate.limit:g}"
+        return f"{spec.width:,} {ACTIVATIONS[spec.activation]}{gate}, {spec.chosen} of {spec.experts} experts"
     groups = f" in {spec.groups} groups" if spec.groups > 1 else ""
     return f"{spec.width:,} {ACTIVATIONS[spec.activation]}{groups}"
 

@@ -4,7 +4,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from unmask.errors import InvalidRequest
-from unmask.spec.check import require_at_least, require_deviation, require_eps, require_size
+from unmask.spec.check import (
+    require_at_least,
+    require_deviation,
+    require_eps,
+    require_positive,
+    require_size,
+)
 
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "tanh"]
 """``gelu`` is the exact (erf) form of Hendrycks & Gimpel 2016, ``gelu_tanh`` its tanh approximation."""
@@ -76,11 +82,28 @@ class GatedFeedForward:
 
 
 @dataclass(frozen=True)
+class ClampedGate:
+    """The gate of gpt-oss's experts (Agarwal et al. 2025): ``(b + 1) activation(slope a) / slope``.
+
+    ``a`` is first reduced to at most ``limit``, and ``b`` to between ``-limit`` and ``limit``. With ``silu``
+    this is ``(b + 1) a sigmoid(slope a)``.
+    """
+
+    slope: float = 1.702
+    limit: float = 7.0
+
+    def __post_init__(self) -> None:
+        require_positive("ClampedGate.slope", self.slope)
+        require_positive("ClampedGate.limit", self.limit)
+
+
+@dataclass(frozen=True)
 class ExpertFeedForward:
     """A mixture of experts (Shazeer et al. 2017): ``sum_e p_e outer_e(activation(inner_e(x)))``, plus a bias.
 
     The sum runs over the ``chosen`` experts with the largest probabilities ``p = softmax(router(x))`` of a
-    token. Each expert is a network from D to ``width`` and back without biases.
+    token. Each expert is a network from D to ``width`` and back; with a ``gate``, ``a | b = inner_e(x)`` are
+    twice as wide.
     """
 
     width: int
@@ -91,6 +114,10 @@ class ExpertFeedForward:
     """Divide the probabilities of the chosen experts by their sum."""
     bias: bool = True
     """One bias of the output, which all experts share."""
+    gate: ClampedGate | None = None
+    router_bias: bool = False
+    expert_biases: bool = False
+    """Both matrices of each expert have biases of their own."""
     balance: float = 0.0
     """The factor of the loss in training that is least where experts are chosen equally often (Fedus, Zoph &
     Shazeer 2022); 0 for none."""
@@ -102,6 +129,11 @@ class ExpertFeedForward:
         require_deviation("balance of experts", self.balance)
         if self.chosen > self.experts:
             raise InvalidRequest(f"{self.chosen} experts are chosen of {self.experts}; choose at most all")
+
+    @property
+    def inner_width(self) -> int:
+        """The rows of an expert's first matrix."""
+        return self.width if self.gate is None else 2 * self.width
 
 
 FeedForward = PlainFeedForward | GatedFeedForward | ExpertFeedForward

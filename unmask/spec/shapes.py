@@ -133,6 +133,8 @@ def _softmax(spec: SoftmaxAttention, width: int) -> Shapes:
     if not all(biased.values()):
         named = zip(biased.items(), spec.qkv_widths, strict=True)
         yield from ((name, (features,)) for (name, has), features in named if has)
+    if spec.sinks:
+        yield "sinks", (spec.heads,)
     if isinstance(spec.position, Disentangled) and not spec.position.shared_projections:
         if spec.position.content_to_position:
             yield from _under("distances.key", _linear(width, inner, spec.position.position_key_bias))
@@ -161,9 +163,12 @@ def _spans(spec: SoftmaxAttention, kernel: int, width: int) -> Shapes:
 
 def _feedforward(spec: FeedForward, width: int) -> Shapes:
     if isinstance(spec, ExpertFeedForward):
-        yield from _under("router", _linear(width, spec.experts, bias=False))
-        yield "experts.inner", (spec.experts * spec.width, width)
+        yield from _under("router", _linear(width, spec.experts, spec.router_bias))
+        yield "experts.inner", (spec.experts * spec.inner_width, width)
         yield "experts.outer", (spec.experts * spec.width, width)
+        if spec.expert_biases:
+            yield "experts.inner_bias", (spec.experts * spec.inner_width,)
+            yield "experts.outer_bias", (spec.experts * width,)
         if spec.bias:
             yield "experts.bias", (width,)
     elif isinstance(spec, GatedFeedForward):

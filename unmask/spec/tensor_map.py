@@ -48,6 +48,30 @@ class Reorder:
 
 
 @dataclass(frozen=True)
+class Stacked:
+    """One of theirs, whose first axis counts equal parts, is one of ours, in which they follow each other.
+
+    Theirs is (parts, rows, ...) and ours (parts * rows, ...); with ``transposed``, theirs is
+    (parts, columns, rows).
+    """
+
+    theirs: str
+    ours: str
+    parts: Callable[[EncoderSpec], int]
+    transposed: bool = False
+
+    def their_shape(self, ours: tuple[int, ...], spec: EncoderSpec) -> tuple[int, ...]:
+        """The shape of theirs, from that of ours."""
+        count = self.parts(spec)
+        rows = (ours[0] // count, *ours[1:])
+        return (count, *(rows[::-1] if self.transposed else rows))
+
+
+Rearrangement = Reorder | Stacked
+"""One of theirs is one of ours with its numbers in another order."""
+
+
+@dataclass(frozen=True)
 class Ignore:
     """Tensors of theirs that are not used here (``*`` matches anything), and why."""
 
@@ -71,7 +95,7 @@ class Same:
     """Every tensor of ours under its own name, unless another entry names it."""
 
 
-TensorRule = Rename | Concat | Reorder | Copy | Ignore | Same
+TensorRule = Rename | Concat | Reorder | Stacked | Copy | Ignore | Same
 
 
 def of_encoder(rules: Iterable[TensorRule], encoder: EncoderSpec) -> tuple[TensorRule, ...]:

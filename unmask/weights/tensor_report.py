@@ -7,7 +7,17 @@ from fnmatch import fnmatchcase
 
 from unmask.errors import TensorMismatch
 from unmask.spec import EncoderSpec
-from unmask.spec.tensor_map import Concat, Copy, Ignore, Rename, Reorder, Same, TensorRule
+from unmask.spec.tensor_map import (
+    Concat,
+    Copy,
+    Ignore,
+    Rearrangement,
+    Rename,
+    Reorder,
+    Same,
+    Stacked,
+    TensorRule,
+)
 
 OLD_SUFFIXES = {".gamma": ".weight", ".beta": ".bias"}
 """Names of norm parameters in early checkpoints, before they were called weight and bias."""
@@ -19,8 +29,8 @@ class TensorMove:
 
     ours: str
     theirs: tuple[str, ...]
-    reorder: Reorder | None = None
-    """The entry that gives the order of its pieces in theirs."""
+    reorder: Rearrangement | None = None
+    """The entry that gives the order of its numbers in theirs."""
     concat: Concat | None = None
     """The entry that gives the number of rows of each of several of theirs."""
 
@@ -38,7 +48,8 @@ def moves(
         TensorMismatch: the family's tensor map has no entry for one of ours.
     """
     rows = tuple(rows)
-    patterns = [(_pattern(row.ours), row) for row in rows if isinstance(row, Rename | Concat | Reorder)]
+    named = (row for row in rows if isinstance(row, Rename | Concat | Reorder | Stacked))
+    patterns = [(_pattern(row.ours), row) for row in named]
     has_same = any(isinstance(row, Same) for row in rows)
     tensor_moves = []
     for name in ours:
@@ -49,7 +60,7 @@ def moves(
                 layer_prefix = "" if layer is None else layer_name(int(layer))
                 theirs = row.theirs if isinstance(row, Concat) else (row.theirs,)
                 names = tuple(t.replace("{l}", layer_prefix) + suffix for t in theirs)
-                reorder = row if isinstance(row, Reorder) else None
+                reorder = row if isinstance(row, Reorder | Stacked) else None
                 concat = row if isinstance(row, Concat) else None
                 tensor_moves.append(TensorMove(name, names, reorder, concat))
                 break
@@ -86,8 +97,8 @@ class TensorReport:
     """Our tensor -> names in the file, in order."""
     copies: Mapping[str, str]
     """The file's name of a second copy -> our tensor, which it must equal."""
-    reorders: Mapping[str, Reorder]
-    """Our tensor -> the entry that gives the order of its pieces in theirs."""
+    reorders: Mapping[str, Rearrangement]
+    """Our tensor -> the entry that gives the order of its numbers in theirs."""
     concats: Mapping[str, Concat]
     """Our tensor -> the entry that gives the number of rows of each of theirs."""
 

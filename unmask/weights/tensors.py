@@ -11,7 +11,7 @@ from unmask.base.files import check_regular, read_bytes, read_regular
 from unmask.base.json_settings import JsonSettings
 from unmask.errors import CheckpointNotFound, CorruptCheckpoint, UnsafeCheckpoint
 from unmask.spec import EncoderSpec
-from unmask.spec.tensor_map import Reorder
+from unmask.spec.tensor_map import Rearrangement, Stacked
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -188,15 +188,25 @@ Array = TypeVar("Array", bound=Any)
 """A torch tensor or a numpy array."""
 
 
-def in_our_order(tensor: Array, reorder: Reorder | None, spec: EncoderSpec) -> Array:
-    """A tensor as a file holds it, with its rows in our order; None changes nothing."""
-    return tensor if reorder is None else _chosen(tensor, list(reorder.order(spec)))
+def in_our_order(tensor: Array, reorder: Rearrangement | None, spec: EncoderSpec) -> Array:
+    """A tensor as a file holds it, with its numbers in our order; None changes nothing."""
+    if reorder is None:
+        return tensor
+    if isinstance(reorder, Stacked):
+        parts: Array = tensor.swapaxes(1, 2) if reorder.transposed else tensor
+        rows: Array = parts.reshape(-1, *parts.shape[2:])
+        return rows
+    return _chosen(tensor, list(reorder.order(spec)))
 
 
-def in_their_order(tensor: Array, reorder: Reorder | None, spec: EncoderSpec) -> Array:
+def in_their_order(tensor: Array, reorder: Rearrangement | None, spec: EncoderSpec) -> Array:
     """The reverse of `in_our_order`."""
     if reorder is None:
         return tensor
+    if isinstance(reorder, Stacked):
+        parts: Array = tensor.reshape(reorder.parts(spec), -1, *tensor.shape[1:])
+        stacked: Array = parts.swapaxes(1, 2) if reorder.transposed else parts
+        return stacked
     order = reorder.order(spec)
     return _chosen(tensor, sorted(range(len(order)), key=order.__getitem__))
 

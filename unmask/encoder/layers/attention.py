@@ -5,7 +5,7 @@ features that the output projection reads.
 """
 
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -85,11 +85,13 @@ class SoftmaxMixer(nn.Module):
     Query, key and value projections are one matrix, their rows in that order. Their biases are
     one vector if all three have a bias; otherwise each is a separate tensor. Where keys and values have fewer
     heads than queries, each is repeated for the heads that share it, so kernels and hooks see H of each.
+    Kernels know nothing of attention sinks, which scale what they mix by a share of its log-sum-exp.
     """
 
     query_bias: Tensor | None
     key_bias: Tensor | None
     value_bias: Tensor | None
+    sinks: Tensor | None
     training_kernel: Kernel | None = None
     """A kernel that comes before all others in training steps for which it is preferred."""
 
@@ -111,6 +113,7 @@ class SoftmaxMixer(nn.Module):
         for (name, has), features in zip(biased.items(), spec.qkv_widths, strict=True):
             bias = nn.Parameter(torch.zeros(features)) if has and not every else None
             self.register_parameter(name, bias)
+        self.register_parameter("sinks", nn.Parameter(torch.zeros(spec.heads)) if spec.sinks else None)
         self.out = nn.Linear(spec.mixed_width, width, bias=spec.out_bias)
         self.spans: SpanConvolutions | None = None
         if spec.span_convolution is not None:
@@ -141,13 +144,14 @@ class SoftmaxMixer(nn.Module):
                 "global tokens with projections of their own attend to every token, and some tokens are not "
                 "to be attended to; use another checkpoint"
             )
-        key: tuple[AttentionPattern, AttentionPosition, int, bool, bool, SpanConvolution | None] = (
+        key: tuple[AttentionPattern, AttentionPosition, int, bool, bool, SpanConvolution | None, bool] = (
             pattern,
             spec.position,
             spec.head_width,
             spec.dropout > 0,
             self.globals is not None,
             spec.span_convolution,
+            spec.sinks,
         )
         if key not in plans:
             request = AttentionRequest(
@@ -160,6 +164,7 @@ class SoftmaxMixer(nn.Module):
                 gradients=torch.is_grad_enabled()
                 and (x_TD.requires_grad or any(p.requires_grad for p in self.parameters())),
                 dropout=self.training and spec.dropout > 0,
+                log_sum_exp=spec.sinks,
                 unattended=unattended,
             )
             chosen = self._training_kernel(request) if kernel is None else None
@@ -236,10 +241,14 @@ class SoftmaxMixer(nn.Module):
     def bias_of(self, plan: AttentionPlan) -> AttentionBias:
         """The attention bias of this layer for a batch."""
         if self.distances is None:
-            return self.bias
+            return self.with_sinks(self.bias)
         assert plan.table_PD is not None
         bias: AttentionBias = self.distances(plan.table_PD, self.qkv, plan.rows_read)
-        return bias
+        return self.with_sinks(bias)
+
+    def with_sinks(self, bias: AttentionBias) -> AttentionBias:
+        """The attention bias with this layer's attention sinks, if it has any."""
+        return bias if self.sinks is None else replace(bias, sinks_H=self.sinks)
 
     def mix(
         self, q_THK: Tensor, k_THK: Tensor, v_THK: Tensor, plan: AttentionPlan, bias: AttentionBias
@@ -253,9 +262,18 @@ class SoftmaxMixer(nn.Module):
         if plan.tokens_A is not None:
             q_THK, k_THK, v_THK = (x.index_select(0, plan.tokens_A) for x in (q_THK, k_THK, v_THK))
         with apart:
-            o_THK, _ = plan.kernel.attend(
-                q_THK, k_THK, v_THK, plan.prepared, pattern=plan.pattern, bias=bias, dropout=dropout
+            o_THK, lse_TH = plan.kernel.attend(
+                q_THK,
+                k_THK,
+                v_THK,
+                plan.prepared,
+                pattern=plan.pattern,
+                bias=replace(bias, sinks_H=None),
+                dropout=dropout,
+                log_sum_exp=bias.sinks_H is not None,
             )
+            if lse_TH is not None and bias.sinks_H is not None:
+                o_THK = (o_THK * bias.kept_by_keys(lse_TH)[..., None]).to(o_THK.dtype)
         return o_THK if plan.places_T is None else o_THK.index_select(0, plan.places_T)
 
     def forward(self, x_TD: Tensor, plan: AttentionPlan, layer: int, hook: Hook | None) -> Tensor:

@@ -36,6 +36,9 @@ def initialize(encoder: nn.Module, std: float, layers: int, how: Initialization 
         if isinstance(module, Experts):
             for matrix, out in ((module.inner, False), (module.outer, True)):
                 _initialize(matrix, std, layers, how, out)
+            for bias in (module.inner_bias, module.outer_bias):
+                if bias is not None:
+                    nn.init.zeros_(bias)
         if isinstance(module, nn.Linear | nn.Conv1d | Experts | GroupedLinear) and module.bias is not None:
             nn.init.zeros_(module.bias)
 

@@ -1,9 +1,9 @@
 """Norms, activations, feed-forward networks and the convolution, built from their specs.
 
-Axes: W tokens of a kernel.
+Axes: W tokens of a kernel; I features of the first product of an expert, twice F with a gate.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import assert_never
@@ -16,6 +16,7 @@ from torch.nn import functional
 from unmask.kernels.dropout import Dropout
 from unmask.spec import (
     Activation,
+    ClampedGate,
     Convolution,
     ExpertFeedForward,
     FeedForward,
@@ -124,12 +125,18 @@ class GatedNetwork(nn.Module):
 
 
 class Experts(nn.Module):
-    """The matrices of all experts, one below the other, and the bias that they share."""
+    """The matrices of all experts, one below the other, their biases, and the bias that they share."""
+
+    inner_bias: Tensor | None
+    outer_bias: Tensor | None
 
     def __init__(self, spec: ExpertFeedForward, width: int) -> None:
         super().__init__()
-        self.inner = nn.Parameter(torch.empty(spec.experts * spec.width, width))
+        self.inner = nn.Parameter(torch.empty(spec.experts * spec.inner_width, width))
         self.outer = nn.Parameter(torch.empty(spec.experts * spec.width, width))
+        for name, features in (("inner_bias", spec.inner_width), ("outer_bias", width)):
+            bias = nn.Parameter(torch.zeros(spec.experts * features)) if spec.expert_biases else None
+            self.register_parameter(name, bias)
         self.bias = nn.Parameter(torch.zeros(width)) if spec.bias else None
         for matrix in (self.inner, self.outer):
             nn.init.normal_(matrix, std=width**-0.5)
@@ -147,7 +154,7 @@ class ExpertNetwork(nn.Module):
     def __init__(self, spec: ExpertFeedForward, width: int) -> None:
         super().__init__()
         self.spec = spec
-        self.router = nn.Linear(width, spec.experts, bias=False)
+        self.router = nn.Linear(width, spec.experts, bias=spec.router_bias)
         self.experts = Experts(spec, width)
         self.activation = ACTIVATIONS[spec.activation]
 
@@ -165,20 +172,40 @@ class ExpertNetwork(nn.Module):
             p_TC = p_TC / p_TC.sum(-1, keepdim=True)
         order_X = expert_TC.flatten().argsort(stable=True)
         x_XD = x_TD[order_X // spec.chosen]
-        inner_EFD, outer_EFD = (
-            matrix.view(spec.experts, spec.width, -1) for matrix in (self.experts.inner, self.experts.outer)
+        inner_EID, outer_EFD = (
+            matrix.view(spec.experts, -1, matrix.shape[1])
+            for matrix in (self.experts.inner, self.experts.outer)
         )
-        y_XD = torch.cat(
-            [
-                self.activation(part_XD @ inner_FD.T) @ outer_FD
-                for part_XD, inner_FD, outer_FD in zip(
-                    torch.split(x_XD, counts_E.tolist()), inner_EFD, outer_EFD, strict=True
-                )
-            ]
-        )
+        biases = map(self._biases, (self.experts.inner_bias, self.experts.outer_bias))
+        parts = torch.split(x_XD, counts_E.tolist())
+        y_XD = torch.cat(list(map(self._expert, parts, inner_EID, outer_EFD, *biases)))
         y_TCD = y_XD[order_X.argsort()].view(*p_TC.shape, -1)
         y_TD = (y_TCD * p_TC.to(y_TCD.dtype)[..., None]).sum(1)
         return y_TD if self.experts.bias is None else y_TD + self.experts.bias
+
+    def _biases(self, bias: Tensor | None) -> Iterable[Tensor | None]:
+        """The bias of each expert, from those of all."""
+        return [None] * self.spec.experts if bias is None else bias.view(self.spec.experts, -1)
+
+    def _expert(
+        self,
+        x_XD: Tensor,
+        inner_ID: Tensor,
+        outer_FD: Tensor,
+        inner_bias_I: Tensor | None,
+        outer_bias_D: Tensor | None,
+    ) -> Tensor:
+        """One expert on the tokens that chose it; I features, F of them after the gate."""
+        h_XI = functional.linear(x_XD, inner_ID, inner_bias_I)
+        h_XF = self.activation(h_XI) if self.spec.gate is None else self._gated(h_XI, self.spec.gate)
+        y_XD = h_XF @ outer_FD
+        return y_XD if outer_bias_D is None else y_XD + outer_bias_D
+
+    def _gated(self, h_XI: Tensor, gate: ClampedGate) -> Tensor:
+        """See `ClampedGate`."""
+        a_XF, b_XF = h_XI.chunk(2, dim=-1)
+        a_XF, b_XF = a_XF.clamp(max=gate.limit), b_XF.clamp(-gate.limit, gate.limit)
+        return (b_XF + 1) * self.activation(gate.slope * a_XF) / gate.slope
 
 
 def balance_loss(module: nn.Module) -> Tensor | None:

@@ -38,6 +38,8 @@ def why_not_padded(spec: EncoderSpec) -> str | None:
         mixer = layer.mixer
         if not isinstance(mixer, SoftmaxAttention):
             continue
+        if mixer.sinks:
+            return "a graph of attention sinks is not built"
         if isinstance(mixer.pattern, BlockSparse) and mixer.pattern.heads_differ:
             return (
                 "its heads attend to random blocks that are drawn anew for each length, and a graph has no "

@@ -70,6 +70,7 @@ def _unsupported_layer(layer: Layer) -> str | None:
         "linear attention": not isinstance(mixer, SoftmaxAttention),
         "convolution beside attention": isinstance(mixer, SoftmaxAttention)
         and mixer.span_convolution is not None,
+        "attention with sinks": isinstance(mixer, SoftmaxAttention) and mixer.sinks,
     }
     for part, holds in own_module.items():
         if holds:

@@ -77,6 +77,11 @@ class RecordedText:
             raise InvalidRequest(
                 f"layer {layer} has {type(mixer).__name__}; this experiment needs softmax attention"
             )
+        if mixer.sinks:
+            raise InvalidRequest(
+                f"layer {layer} has attention sinks, which take part in its softmax; this experiment needs a "
+                "softmax over keys alone"
+            )
         return mixer
 
     def bias(self, layer: int) -> AttentionBias:

@@ -85,8 +85,8 @@ def pools_mean(model: Model) -> bool:
 
 
 def softmax(spec: EncoderSpec) -> bool:
-    """Softmax attention in every layer."""
-    return all(isinstance(layer.mixer, SoftmaxAttention) for layer in spec.layers)
+    """Softmax attention over keys alone in every layer: without attention sinks."""
+    return all(isinstance(layer.mixer, SoftmaxAttention) and not layer.mixer.sinks for layer in spec.layers)
 
 
 def learned(spec: EncoderSpec) -> bool:

@@ -299,6 +299,7 @@ def _arrays(
     near_HN3, attention_received_HN = sums["near_HN3"].astype(np.float64), sums["attention_received_HN"]
     return {
         "lse_HN": sums["lse_HN"],
+        "to_sink_HN": _floats(sums["to_sink_HN"]),
         "entropy_HN": _floats(entropy_HN),
         "entropy_share_HN": _floats(np.minimum(entropy_HN / np.log(np.maximum(keys_HN, 2)), 1)),
         "distance_HN": _floats(sums["distance_HN"]),
@@ -349,7 +350,7 @@ def _beyond(
 ) -> dict[str, Floats]:
     """The attention between tokens that are not set aside."""
     kept_N = ~marks.aside_N
-    given_HN = np.maximum(1 - sums["special_HN"], 0) * kept_N
+    given_HN = np.maximum(1 - sums["to_sink_HN"] - sums["special_HN"], 0) * kept_N
     given_H = given_HN.sum(-1)
     keys_HN = np.maximum(keys_HN - sums["special_keys_HN"], 2)
     entropy_HN = np.minimum(sums["beyond_entropy_HN"] / np.log(keys_HN), 1)

@@ -80,7 +80,7 @@ class LayerEdges:
     """The top-k keys of every query of every head of one layer on one text of N tokens.
 
     Where tokens are left out, the attention of the queries that are listed to the other keys is divided by
-    its sum, so that rows sum to 1 again.
+    its sum, so that rows sum to 1 again. With attention sinks and no token left out, they sum to less.
     """
 
     keys_HNk: NDArray[np.int32]
@@ -143,9 +143,11 @@ def layer_edges(
             s_HRC.clamp_(min=NEVER)
         hidden_C = hidden_N[start:stop].to(s_HRC.device)
         all_HR = torch.logsumexp(s_HRC, dim=-1)
+        if not weighted:  # weighted by norms, rows are shares of what keys contribute, and sinks add nothing
+            all_HR = side.bias.with_sinks(all_HR)
         left_HR = torch.logsumexp(s_HRC.masked_fill(~hidden_C, NEVER), dim=-1)
         s_HRC.masked_fill_(hidden_C, NEVER)
-        lse_HR = torch.logsumexp(s_HRC, dim=-1)
+        lse_HR = torch.logsumexp(s_HRC, dim=-1) if bool(hidden_N.any()) else all_HR
         largest_HR1 = s_HRC.amax(-1, keepdim=True)
         below_HRC = s_HRC - largest_HR1.clamp_min(SEEN)
         at_HRk = topk(below_HRC, below_HRC, 1, k)

@@ -68,6 +68,8 @@ def head_distances(
 ) -> HeadDistances:
     """Divergence of every two heads of a model on one text.
 
+    Heads are compared by their attention to keys divided by its sum, without what attention sinks take.
+
     Clark et al. 2019 add 0.001 to every weight first (``smoothing``). The divergence needs none, being finite
     without, and over thousands of keys so much added drowns the weights; so the default adds nothing.
 

@@ -91,6 +91,8 @@ class HeadMeasures:
             zeros(length) for _ in range(3)
         )
         self.max_received_HN = zeros(length, dtype=like.dtype)
+        self.to_sink_HN = zeros(length)
+        """The part of each query's attention that the head's attention sink takes."""
         self.near_HN3 = zeros(length, 3, dtype=like.dtype)
         """Attention from each query to the previous token, itself and the next token."""
         self.special_HN, self.beyond_entropy_HN = zeros(length), zeros(length)
@@ -153,10 +155,13 @@ class HeadMeasures:
         torch.exp(below_HRC, out=p_HRC)
         sums_HRS3 = self._sum_runs(side, p_HRC, cells)
         z_HR = sums_HRS3[..., 0].sum(-1, dtype=torch.float64)
-        self.lse_HN[:, rows] = largest_HR1[..., 0].double() + z_HR.log()
+        lse_HR = largest_HR1[..., 0].double() + z_HR.log()
+        self.lse_HN[:, rows] = side.bias.with_sinks(lse_HR, self.heads)
+        kept_HR = (lse_HR - self.lse_HN[:, rows]).exp()
+        self.to_sink_HN[:, rows] = 1 - kept_HR
         mixed_HR = torch.linalg.vecdot(p_HRC, below_HRC).double()
         self.entropy_HN[:, rows] = (z_HR.log() - mixed_HR / z_HR).clamp_min(0)
-        share_HR1 = (1 / z_HR)[..., None]
+        share_HR1 = (kept_HR / z_HR)[..., None]
         p_HRC.mul_(share_HR1.to(p_HRC.dtype))
         sums_HRS3 = sums_HRS3.double() * share_HR1[..., None]
         self._keys(side, tile, p_HRC, sums_HRS3[..., 2])
@@ -240,10 +245,11 @@ class HeadMeasures:
         rows, columns = slice(tile.first_row, tile.end_row), slice(tile.first_column, tile.end_column)
         device, marks = p_HRC.device, self.marks
         aside_HRc = p_HRC[..., torch.from_numpy(np.flatnonzero(marks.aside_N[columns])).to(device)].double()
-        special_HR = aside_HRc.sum(-1)
-        given_HR = (1 - special_HR).clamp_min(0)
-        # -sum p log p of the rest, then of the rest divided by its sum.
-        left_HR = self.entropy_HN[:, rows] - torch.special.entr(aside_HRc).sum(-1)
+        special_HR, kept_HR = aside_HRc.sum(-1), 1 - self.to_sink_HN[:, rows]
+        given_HR = (kept_HR - special_HR).clamp_min(0)
+        # -sum p log p of all keys, of the rest, then of the rest divided by its sum.
+        all_HR = kept_HR * self.entropy_HN[:, rows] + torch.special.entr(kept_HR)
+        left_HR = all_HR - torch.special.entr(aside_HRc).sum(-1)
         entropy_HR = torch.where(given_HR > 0, left_HR / given_HR + given_HR.log(), 0.0)
         self.special_HN[:, rows], self.beyond_entropy_HN[:, rows] = special_HR, entropy_HR.clamp_min(0)
         self.special_keys_HN[:, rows] = (aside_HRc > 0).sum(-1).int()
@@ -277,7 +283,8 @@ class HeadMeasures:
         cell_HRc = parts[:, numbers_R, cell_R - cells.start]
         within_Rc = cell_R[:, None] * self.cell + torch.arange(self.cell, device=device) - rows_R[:, None]
         apart_HR += (cell_HRc * within_Rc.abs()).sum(-1, dtype=torch.float64)
-        self.distance_HN[:, tile.first_row : tile.end_row] = apart_HR
+        kept_HR = 1 - self.to_sink_HN[:, tile.first_row : tile.end_row]
+        self.distance_HN[:, tile.first_row : tile.end_row] = apart_HR * _inverse(kept_HR)
 
     def _offsets(self, tile: Tile, room_HRW: Tensor) -> None:
         """Sums along diagonals, each row one column farther left than the one before, and these by bins."""
@@ -377,8 +384,10 @@ class NativeRows:
 
 
 def measured_natively(layer: LayerRows) -> bool:
-    """Whether the native library measures a layer: in float32 on the CPU, where it is built."""
+    """Whether the native library measures a layer: on the CPU in float32, without sinks, if it is built."""
     like = layer.ordinary.q_HNK
+    if layer.ordinary.bias.sinks_H is not None:
+        return False
     return like.dtype == torch.float32 and like.device.type == "cpu" and library_reason("float32") is None
 
 

@@ -55,16 +55,20 @@ special."""
 class LayerStatistics:
     """Every head of one layer on one text of N tokens; no array has N x N of anything.
 
-    ``p_ij`` is the attention from query i to key j; rows of ``p`` sum to 1. ``n_j`` is the norm of the
-    contribution of key j, see `unmask.interpret.attention.rows.value_norms`;
-    ``w_ij = p_ij n_j / sum_j p_ij n_j`` is the norm-weighted map, on the same scale as
-    ``p`` (all 0 in a row where every norm is 0).
+    ``p_ij`` is the attention from query i to key j; rows of ``p`` sum to 1. With attention sinks they sum to
+    1 minus `to_sink_HN`, and what is added up from them to less than 1 as well; entropies and distances are
+    then those of the attention divided by its sum. ``n_j`` is the norm of the contribution of key j, see
+    `unmask.interpret.attention.rows.value_norms`; ``w_ij = p_ij n_j / sum_j p_ij n_j`` is the norm-weighted
+    map, on the same scale as ``p`` (all 0 in a row where every norm is 0).
     """
 
     kind: "Kind"
     heads: int
     lse_HN: NDArray[np.float64]
-    """Logarithm of the sum of exponentials of a query's scores; for linear attention, of its weights' sum."""
+    """Logarithm of the sum of exponentials of a query's scores, the head's attention sink among them; for
+    linear attention, of its weights' sum."""
+    to_sink_HN: Floats
+    """The part of each query's attention that the head's attention sink takes; 0 without sinks."""
     entropy_HN: Floats
     """Of each query's attention, in nats."""
     keys_HN: NDArray[np.int32]
@@ -236,6 +240,8 @@ class BeyondSpecial:
     special_A2: NDArray[np.float64]
     """Mean attention of all queries to the first token, 0 if it is not set aside, and to the others that
     are."""
+    to_sink_A: NDArray[np.float64] | float = 0.0
+    """Mean over the M tokens of what the head's attention sink takes, which goes to no token."""
 
     def named(self) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
         """Numbers of labels, the deciding values, offsets and their shares, (A,) each; see `label_heads`."""
@@ -246,7 +252,7 @@ class BeyondSpecial:
         shares_AX = self.shares_AX.copy()
         shares_AX[:, BEYOND.index("self")] = np.where(repeat_A < itself_A, same_A, 0)
         shares_AX[:, BEYOND.index("repeat")] = np.where(repeat_A < itself_A, 0, same_A)
-        rest_A, most_A = self.given_AM.mean(-1), np.minimum(shares_AX.max(-1), 1)
+        rest_A, most_A = self.given_AM.mean(-1) + self.to_sink_A, np.minimum(shares_AX.max(-1), 1)
         is_positional_A = (positional_A >= POSITIONAL_SHARE) & (self.top_AM.shape[-1] > 1)
         by_offset_A = np.full(offset_A.shape, LABELS.index("offset"))
         for offset, label in OFFSET_LABELS.items():
@@ -272,7 +278,7 @@ def label_heads(layer: LayerStatistics, special_N: Marks) -> tuple[HeadLabel, ..
 
     Rules 2, 3, 5 and 6 are about the attention between tokens that are not special, whose sum counts as 1: a
     head that finds the same word and otherwise rests on [CLS] is called by the word. A text with fewer than
-    two such tokens is taken as a whole.
+    two such tokens is taken as a whole. What attention sinks take is left out of every rule.
 
     1. Less than `REST` of the attention of these tokens stays among them: ``first`` or ``special``, whichever
        gets more.
@@ -293,17 +299,21 @@ def label_heads(layer: LayerStatistics, special_N: Marks) -> tuple[HeadLabel, ..
     # The largest edge to a key that is not set aside; edges are sorted.
     place_HN1 = (top_HNk >= 0).argmax(-1)[..., None]
     first, special = (layer.classes_HX[:, CLASSES.index(name)] for name in ("first", "special"))
-    given_HM = np.maximum(1 - layer.special_HN[:, ~aside_N].astype(np.float64), 0)
+    special_HM, to_sink_HM = (
+        x_HN[:, ~aside_N].astype(np.float64) for x_HN in (layer.special_HN, layer.to_sink_HN)
+    )
+    given_HM = np.maximum(1 - to_sink_HM - special_HM, 0)
     beyond = BeyondSpecial(
         top_AM=np.take_along_axis(top_HNk, place_HN1, -1)[:, ~aside_N, 0],
         given_AM=given_HM,
         shares_AX=layer.beyond_HX.astype(np.float64),
         entropy_A=layer.beyond_entropy_H.astype(np.float64),
         special_A2=np.stack([first if aside_N[0] else np.zeros_like(first), special], -1).astype(np.float64),
+        to_sink_A=to_sink_HM.mean(-1),
     )
     counted_N = ~special_N if not special_N.all() else np.ones_like(special_N)
     confidence_H = layer.edges_HNk[:, counted_N, 0].mean(-1)
-    columns = (*beyond.named(), 1 - given_HM.mean(-1), confidence_H)
+    columns = (*beyond.named(), 1 - (given_HM + to_sink_HM).mean(-1), confidence_H)
     return tuple(
         HeadLabel(LABELS[label], share, special, offset, offset_share, confidence)
         for label, share, offset, offset_share, special, confidence in zip(

@@ -161,7 +161,7 @@ def _weights(
     s_RC = scores(rectangle.tile, rectangle.q_RK[:, None], rectangle.k_CK[:, None], rectangle.bias)[0]
     context = MaskContext(len(cache), cache.heads(layer), cache.globals_N, head)
     counts = key_counts(rectangle.tile, rectangle.pattern, s_RC.device, context)
-    p_RC = (s_RC - lse_R[:, None]).exp()
+    p_RC = (s_RC - lse_R[:, None]).exp()  # lse_R includes the sink
     if counts is not None:
         counts = counts[0] if counts.ndim == 3 else counts
         p_RC = p_RC * counts

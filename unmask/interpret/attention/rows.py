@@ -1,14 +1,15 @@
 """Complete rows of attention of one layer, some queries at a time, banded for sliding windows.
 
 Statistics, maps, rollout and attribution are all computed from these rows. With them come the norms of the
-vectors that a token contributes through a head (Kobayashi et al. 2020).
+vectors that a token contributes through a head (Kobayashi et al. 2020). Weights are those that the encoder
+mixes values by: with attention sinks, which belong to no key, they add up to less than 1.
 
 Axes: I heads times the width of one.
 """
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -105,9 +106,9 @@ class RowBlock:
     of_globals: bool
     """Whether these are rows of global tokens that have projections of their own."""
     p_HRC: Tensor
-    """Rows sum to 1."""
+    """Rows sum to 1; with attention sinks, to 1 minus what the sink of the head takes."""
     lse_HR: Tensor
-    """Logarithm of the sum of exponentials of a row's scores."""
+    """Logarithm of the sum of exponentials of a row's scores, the sink of the head among them."""
     norms_HC: Tensor
     """Norm of each key's contribution: ``||f(x_j)||`` of Kobayashi et al. 2020, see `value_norms`."""
 
@@ -265,7 +266,7 @@ class LayerRows:
         side = self.side(first)
         first_column, end_column = self.band(side, first, end)
         s_HRC = self.scores(side, Tile(first, end, first_column, end_column), heads)
-        lse_HR = torch.logsumexp(s_HRC, dim=-1)
+        lse_HR = side.bias.with_sinks(torch.logsumexp(s_HRC, dim=-1), heads)
         return RowBlock(
             first, end, first_column, end_column, heads, side.of_globals,
             s_HRC.sub_(lse_HR[..., None]).exp_(), lse_HR,
@@ -293,13 +294,13 @@ class LayerRows:
 
 
 def with_tables(bias: AttentionBias, change: Callable[[Tensor], Tensor]) -> AttentionBias:
-    """The bias with its tables of distances changed, as it is where it has none."""
+    """The bias with its tables of distances changed, as it is where it has none; sinks stay."""
     distances = bias.distances
     if distances is None:
         return bias
     tables = (distances.keys_PHK, distances.queries_PHK)
     changed = (None if table is None else change(table) for table in tables)
-    return AttentionBias(distances=type(distances)(distances.position, *changed))
+    return replace(bias, distances=type(distances)(distances.position, *changed))
 
 
 def _projections(

@@ -56,7 +56,8 @@ class AttentionView:
     Arrays are indexed layer, head, token (L, H, N), with 0 for heads that a layer does not have. Statistics
     come from `AttentionStatistics`, which are measured on first use in the encoder's dtype, but at least
     float32, and accumulated in float64. For linear attention, the numbers are the weights that it implies,
-    see `kind`.
+    see `kind`. In a layer with attention sinks, the attention of a query to all keys sums to less than 1; the
+    rest is `LayerStatistics.to_sink_HN`.
 
     Args:
         encoder: what reads the text.
@@ -148,9 +149,10 @@ class AttentionView:
     ) -> NDArray[np.float32]:
         """Attention of queries ``rows`` to keys ``columns``, shape (R, C), float32.
 
-        Each row is a softmax over all keys of the text, of which the columns asked for are returned; with
-        ``weight="norm"`` a row is its keys' shares in ``sum_j p_ij n_j``. If the layer has been measured,
-        only the queries and keys of the rectangle are computed; otherwise complete rows are.
+        Each row is a softmax over all keys of the text, and over the head's attention sink if it has one, of
+        which the columns asked for are returned; with ``weight="norm"`` a row is its keys' shares in
+        ``sum_j p_ij n_j``. If the layer has been measured, only the queries and keys of the rectangle are
+        computed; otherwise complete rows are.
 
         Raises:
             InvalidRequest: no such layer, head or weight, or a slice with a step.

@@ -91,7 +91,8 @@ class EqualLengthBatch:
         )
         s_SHNN = q_SHNK / mixer.spec.head_width**0.5 @ k_SHNK.mT
         tile = Tile.whole(length)
-        added_HNN = self._packed.bias(layer).added(tile, s_SHNN)
+        bias = self._packed.bias(layer)
+        added_HNN = bias.added(tile, s_SHNN)
         if added_HNN is not None:
             s_SHNN = s_SHNN.add_(added_HNN)
         pattern = simplify(mixer.spec.pattern, self._batch.layout)
@@ -100,7 +101,11 @@ class EqualLengthBatch:
         if counts is not None:
             s_SHNN = s_SHNN.masked_fill_(counts == 0, NEVER) + counts.clamp(min=1).to(dtype).log()
             keys_HN = (counts > 0).sum(-1).expand(heads, length)
-        return s_SHNN.softmax(-1).cpu(), keys_HN.cpu().expand(len(s_SHNN), heads, length)
+        keys_SHN = keys_HN.cpu().expand(len(s_SHNN), heads, length)
+        if bias.sinks_H is None:
+            return s_SHNN.softmax(-1).cpu(), keys_SHN
+        lse_SHN = bias.with_sinks(s_SHNN.logsumexp(-1))
+        return s_SHNN.sub_(lse_SHN[..., None]).exp_().cpu(), keys_SHN
 
     def _of_text(self, layer: int, text: int) -> tuple[Tensor, Tensor]:
         rows = LayerRows(self._cache(text), layer, norms=False)

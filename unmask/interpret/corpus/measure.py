@@ -19,6 +19,7 @@ from unmask.interpret.corpus.batch import PATTERNS, EqualLengthBatch, relations
 from unmask.interpret.corpus.statistics import EXAMPLES, NONE, HeadTotals, read_totals, write_totals
 from unmask.interpret.corpus.texts import Corpus
 from unmask.interpret.overview.figures import BatchWords, FigureCounts
+from unmask.spec.attention import has_sinks
 from unmask.text import Encoding, Tokenizer
 from unmask.text.borders import occurrences
 
@@ -299,7 +300,8 @@ def _add_round(
         texts_S = np.array(numbers)
         for layer in range(len(encoder.spec.layers)):
             p_SHNN, keys_SHN = batch.attention(layer)
-            totals.add(layer, p_SHNN, keys_SHN, related, texts_S, words=words)
+            sinks = has_sinks(encoder.spec.layers[layer].mixer)
+            totals.add(layer, p_SHNN, keys_SHN, related, texts_S, words=words, sinks=sinks)
             ticked("measuring", layer + 1, len(encoder.spec.layers))
         totals.count(len(some), len(some[0]), words.drifts(batch.states))
         done += len(some)

@@ -111,19 +111,23 @@ class HeadTotals:
         texts_S: NDArray[np.int64],
         *,
         words: BatchWords,
+        sinks: bool,
     ) -> None:
         """Add one layer of a batch.
 
         Args:
             layer: which.
-            p_SHNN: attention, rows sum to 1.
+            p_SHNN: attention, rows sum to 1, or to less with attention sinks.
             keys_SHN: the number of keys that each query may see.
             relations: of the texts.
             texts_S: which texts of the corpus these are.
             words: of the texts.
+            sinks: whether the layer has attention sinks. Entropies and distances are then those of the
+                attention divided by its sum.
         """
         heads, length = p_SHNN.shape[1], p_SHNN.shape[-1]
-        entropy_SHN = torch.special.entr(p_SHNN).sum(-1).double()
+        kept_SHN = p_SHNN.sum(-1, dtype=torch.float64) if sinks else torch.ones(1, dtype=torch.float64)
+        entropy_SHN = (torch.special.entr(p_SHNN).sum(-1).double() - torch.special.entr(kept_SHN)) / kept_SHN
         share_SHN = (entropy_SHN / keys_SHN.clamp(min=2).log()).clamp(max=1)
         at_N = torch.arange(length)
         away_NN = (at_N[:, None] - at_N).abs().flatten().to(p_SHNN)
@@ -132,9 +136,14 @@ class HeadTotals:
         some = slice(0, heads)
         self.entropy_LH[layer, some] += entropy_SHN.sum((0, 2)).numpy()
         self.entropy_share_LH[layer, some] += share_SHN.sum((0, 2)).numpy()
-        self.distance_LH[layer, some] += (flat_SHC @ away_NN).double().sum(0).numpy()
+        if sinks:
+            away_SHN = torch.einsum("shrc,rc->shr", p_SHNN, away_NN.view(length, length)).double() / kept_SHN
+            self.distance_LH[layer, some] += away_SHN.sum((0, 2)).numpy()
+        else:
+            self.distance_LH[layer, some] += (flat_SHC @ away_NN).double().sum(0).numpy()
         self.classes_LHX[layer, some] += classes_SHX[..., : len(CLASSES)].sum(0)
-        labels_SH = labels(p_SHNN, keys_SHN, entropy_SHN, classes_SHX / length, relations.aside_SN)
+        marks = relations.aside_SN
+        labels_SH = labels(p_SHNN, keys_SHN, entropy_SHN, classes_SHX / length, marks, kept_SHN=kept_SHN)
         for label in range(len(LABELS)):
             self.labels_LHB[layer, some, label] += (labels_SH == label).sum(0)
         punctuation_SH = classes_SHX[..., CLASSES.index("punctuation")] / length
@@ -203,16 +212,20 @@ def labels(
     entropy_SHN: Tensor,
     classes_SHX: NDArray[np.float64],
     aside_SN: NDArray[np.bool_],
+    *,
+    kept_SHN: Tensor,
 ) -> NDArray[np.int64]:
     """The number of the label of every head in every text, (S, H), by the rules of `label_heads`.
 
     Args:
-        p_SHNN: attention, rows sum to 1.
+        p_SHNN: attention.
         keys_SHN: the number of keys that each query may see.
-        entropy_SHN: of each query's attention, in nats.
+        entropy_SHN: of each query's attention divided by its sum, in nats.
         classes_SHX: mean over all queries of the attention of `BatchRelations.classes`.
         aside_SN: tokens that heads are named without.
+        kept_SHN: the sum of each query's attention, which attention sinks make less than 1; or a single 1.
     """
+    kept_SHN = kept_SHN.expand(p_SHNN.shape[:3])
     count, heads, length = p_SHNN.shape[:3]
     labels_SH = np.zeros((count, heads), dtype=np.int64)
     # Texts with their special tokens in the same places are named together.
@@ -222,8 +235,10 @@ def labels(
         kept, aside = _run(np.flatnonzero(~aside_N)), np.flatnonzero(aside_N)
         p_GHMN = p_SHNN[texts][:, :, kept]
         aside_GHMc = p_GHMN[..., aside].double()
-        given_GHM = (1 - aside_GHMc.sum(-1)).clamp_min(0)
-        left_GHM = entropy_SHN[texts][:, :, kept] - torch.special.entr(aside_GHMc).sum(-1)
+        sum_GHM = kept_SHN[texts][:, :, kept]
+        given_GHM = (sum_GHM - aside_GHMc.sum(-1)).clamp_min(0)
+        all_GHM = sum_GHM * entropy_SHN[texts][:, :, kept] + torch.special.entr(sum_GHM)
+        left_GHM = all_GHM - torch.special.entr(aside_GHMc).sum(-1)
         entropy_GHM = torch.where(given_GHM > 0, left_GHM / given_GHM + given_GHM.log(), 0.0)
         keys_GHM = (keys_SHN[texts][:, :, kept] - (aside_GHMc > 0).sum(-1)).clamp_min(2)
         share_GHM = (entropy_GHM / keys_GHM.log()).clamp(0, 1)
@@ -237,6 +252,7 @@ def labels(
             shares_AX=classes_AX[:, len(CLASSES) :] * length / mean_GH1.flatten(0, 1).numpy(),
             entropy_A=((share_GHM * given_GHM).sum(-1, keepdim=True) / mean_GH1).flatten().numpy(),
             special_A2=np.stack([first_A * aside_N[0], special_A], axis=-1),
+            to_sink_A=(1 - sum_GHM).mean(-1).flatten().numpy(),
         )
         labels_SH[texts] = beyond.named()[0].reshape(-1, heads)
     return labels_SH

@@ -46,7 +46,8 @@ def rollout(
 
     At each layer the row becomes ``r (P + I)`` with rows of ``P + I`` divided by their sum, as in the
     authors' code: half attention, half residual, where rows of P sum to 1. With ``max`` and ``min`` they do
-    not, so the residual gets less than half with ``max`` and more than half with ``min``. Norms,
+    not, so the residual gets less than half with ``max`` and more than half with ``min``, or where attention
+    sinks take a part of the rows. Norms,
     feed-forward networks and value vectors are not considered. Exact in float64 up to the encoder's own
     dtype.
 

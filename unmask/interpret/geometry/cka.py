@@ -18,7 +18,7 @@ from unmask.encoder.encoder import Encoder
 from unmask.encoder.layers.attention import SoftmaxMixer
 from unmask.encoder.layers.block import Block
 from unmask.encoder.layers.lora import weight_of
-from unmask.encoder.layers.parts import ExpertNetwork, GatedNetwork, PlainNetwork
+from unmask.encoder.layers.parts import ExpertNetwork, GatedNetwork, GroupedLinear, PlainNetwork
 from unmask.encoder.layers.positions import DistanceProjections
 from unmask.errors import InvalidRequest
 from unmask.interpret.geometry.values import (
@@ -306,8 +306,8 @@ def _matrices(block: Block) -> Iterator[tuple[str, Tensor]]:
                     yield f"distance {name}", weight_of(projection)
     match network:
         case PlainNetwork():
-            yield "feed-forward in", weight_of(network.inner)
-            yield "feed-forward out", weight_of(network.outer).T
+            yield "feed-forward in", _whole(network.inner)
+            yield "feed-forward out", _whole(network.outer).T
         case GatedNetwork():
             yield from zip(
                 ("feed-forward gate", "feed-forward in"), weight_of(network.inner).chunk(2), strict=True
@@ -319,6 +319,11 @@ def _matrices(block: Block) -> Iterator[tuple[str, Tensor]]:
             yield "experts out", network.experts.outer
         case _:
             raise InvalidRequest(f"the matrices of a {type(network).__name__} cannot be compared")
+
+
+def _whole(linear: nn.Linear | GroupedLinear) -> Tensor:
+    """The matrix of a linear map, (outputs, inputs), with zeros between its groups."""
+    return weight_of(linear) if isinstance(linear, nn.Linear) else torch.block_diag(*linear.weight).T
 
 
 def _cosines(matrices: Sequence[Tensor]) -> NDArray[np.float64]:

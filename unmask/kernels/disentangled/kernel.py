@@ -190,7 +190,7 @@ class DisentangledKernel:
     ) -> AttentionOutput:
         """Strip by strip; see `Kernel.attend`."""
         apart = bias.distances
-        others = bias.slopes_H is not None or bias.relative is not None
+        others = any(term is not None for term in (bias.slopes_H, bias.relative, bias.sinks_H))
         if not isinstance(pattern, FullAttention) or apart is None or others:
             raise KernelError("the disentangled kernel was called for something its record does not list")
         seed = int(torch.randint(2**62, (), device="cpu")) if dropout else 0
@@ -272,7 +272,7 @@ class Attention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, setting: Setting, *tensors: Any) -> tuple[Tensor, Tensor | None]:
-        """Mixed values and, if requested, log-sum-exp; both in the dtype of the queries."""
+        """Mixed values in the dtype of the queries and, if requested, log-sum-exp in at least float32."""
         ctx.setting = setting
         ctx.save_for_backward(*tensors)
         *inputs, keys_PHK, queries_PHK = tensors
@@ -282,7 +282,8 @@ class Attention(torch.autograd.Function):
         mixed, sums = [], []
         for run, each in enumerate(zip(*map(setting.plan.cut, inputs), strict=True)):
             o_BNHK = torch.empty(each[0].shape, dtype=q_THK.dtype, device=q_THK.device)
-            lse_BNH = o_BNHK.new_empty(o_BNHK.shape[:3])
+            exact = torch.promote_types(q_THK.dtype, torch.float32)
+            lse_BNH = o_BNHK.new_empty(o_BNHK.shape[:3], dtype=exact)
             for band, sequences, heads in setting.parts(run, q_THK.shape[1], q_THK.device):
                 q_GNK, k_GNK, v_GNK = (gathered(x, sequences, heads, dtype) for x in each)
                 strips = setting.strips(band, heads, q_GNK, k_GNK, (keys_PHK, queries_PHK))
@@ -339,13 +340,13 @@ def attend_group(
     length = strips.band.length
     values = Matrix(v_GNK.mT.contiguous(), packed=length >= PACKED_FROM)
     o_GNK = torch.empty_like(v_GNK)
-    lse_GN = v_GNK.new_empty(v_GNK.shape[:2]) if setting.log_sum_exp else None
+    exact = torch.promote_types(v_GNK.dtype, torch.float32)
+    lse_GN = v_GNK.new_empty(v_GNK.shape[:2], dtype=exact) if setting.log_sum_exp else None
     for first in range(0, length, ROWS):
         end = min(first + ROWS, length)
         s_GRN = strips.scores(first, end)
         if lse_GN is not None:
-            wide = torch.promote_types(s_GRN.dtype, torch.float32)
-            lse_GN[:, first:end] = torch.logsumexp(s_GRN.to(wide), -1)
+            lse_GN[:, first:end] = torch.logsumexp(s_GRN.to(exact), -1)
         p_GRN = torch.softmax(s_GRN, -1)
         kept_GRN = setting.keep_mask(p_GRN, generator)
         if kept_GRN is not None:

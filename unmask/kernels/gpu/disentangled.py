@@ -70,7 +70,7 @@ class TritonDisentangledKernel:
         o_THK, lse_HT = Attention.apply(  # type: ignore[no-untyped-call]
             q_THK, k_THK, v_THK, keys_PHK, queries_PHK, distances.position, plan, dropout
         )
-        return AttentionOutput(o_THK, lse_HT.T.to(o_THK.dtype) if log_sum_exp else None)
+        return AttentionOutput(o_THK, lse_HT.T if log_sum_exp else None)
 
     def _refusal(self, q_THK: Tensor, pattern: AttentionPattern, bias: AttentionBias) -> str | None:
         """Why it cannot run this; None if it can."""
@@ -82,6 +82,7 @@ class TritonDisentangledKernel:
             and bias.distances is not None
             and bias.slopes_H is None
             and bias.relative is None
+            and bias.sinks_H is None
             and str(q_THK.dtype).removeprefix("torch.") in can.dtypes
             and can.head_widths is not None
             and q_THK.shape[-1] in can.head_widths

@@ -105,8 +105,7 @@ class FlexKernel:
         log_sum_exp: bool = False,
     ) -> AttentionOutput:
         """The whole batch as one sequence whose parts do not attend to one another; see `Kernel.attend`."""
-        trained = bias.distances is not None or bias.relative is not None
-        if dropout or trained or type(pattern) not in self.capability.patterns:
+        if dropout or not bias.only_slopes or type(pattern) not in self.capability.patterns:
             raise KernelError("the flex kernel was called for something its record does not list")
         from torch.nn.attention.flex_attention import AuxRequest
 
@@ -123,7 +122,7 @@ class FlexKernel:
             block_mask=plan.block_mask,
             return_aux=AuxRequest(lse=log_sum_exp),
         )
-        lse_TH = sums.lse[0].T[: plan.tokens].to(q_THK.dtype) if log_sum_exp else None
+        lse_TH = sums.lse[0].T[: plan.tokens] if log_sum_exp else None
         return AttentionOutput(o_1HTK[0].transpose(0, 1)[: plan.tokens], lse_TH)
 
 

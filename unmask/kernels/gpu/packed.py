@@ -125,15 +125,18 @@ class TritonPackedKernel:
             isinstance(pattern, CausalAttention),
             float(dropout),
         )
-        return AttentionOutput(o_THK, lse_HT.mT.to(q_THK.dtype) if log_sum_exp else None)
+        return AttentionOutput(o_THK, lse_HT.mT if log_sum_exp else None)
 
     def _check(
         self, q_THK: Tensor, plan: PackedTables, pattern: AttentionPattern, bias: AttentionBias
     ) -> None:
         capability = self.capability
         width, dtype = q_THK.shape[-1], str(q_THK.dtype).removeprefix("torch.")
-        trained = bias.distances is not None or bias.relative is not None
-        if trained or width not in (capability.head_widths or ()) or dtype not in capability.dtypes:
+        if (
+            not bias.only_slopes
+            or width not in (capability.head_widths or ())
+            or dtype not in capability.dtypes
+        ):
             raise KernelError("the triton kernel was called for something its record does not list")
         if plan.pattern != pattern:
             raise KernelError(f"the triton kernel was called for {pattern} with a plan for {plan.pattern}")

@@ -251,7 +251,7 @@ class TiledKernel:
         log_sum_exp: bool = False,
     ) -> AttentionOutput:
         """Group by group; see `Kernel.attend`."""
-        if bias.distances is not None or bias.relative is not None or plan.pattern != pattern:
+        if not bias.only_slopes or plan.pattern != pattern:
             raise KernelError(
                 "the tiled kernel was called for something its record or its plan does not list"
             )
@@ -264,7 +264,7 @@ class TiledKernel:
             narrow = dtype == torch.bfloat16 and q_THK.device.type == "cpu" and onednn_takes(dtype)
             exact = dtype if narrow and not log_sum_exp else torch.promote_types(dtype, torch.float32)
             o_THK, lse_TH = _attend(q_THK, k_THK, v_THK, work, exact, log_sum_exp=log_sum_exp)
-        return AttentionOutput(o_THK, lse_TH.to(q_THK.dtype) if lse_TH is not None and log_sum_exp else None)
+        return AttentionOutput(o_THK, lse_TH if log_sum_exp else None)
 
 
 def _attend(

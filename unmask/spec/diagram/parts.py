@@ -263,8 +263,8 @@ def _feedforward(spec: EncoderSpec, layer: Layer) -> Part:
     match feedforward:
         case PlainFeedForward(bias=bias):  # groups are among the words
             biases = "biases" if bias else "no biases"
-        case ExpertFeedForward(bias=bias):
-            biases = "one bias" if bias else "no biases"
+        case ExpertFeedForward(bias=bias, expert_biases=own):
+            biases = "biases" if own else "one bias" if bias else "no biases"
         case GatedFeedForward(in_bias=into, out_bias=out):
             biases = {(True, True): "biases", (False, False): "no biases"}.get(
                 (into, out), "bias of the output only" if out else "bias of the input only"

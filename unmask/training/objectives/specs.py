@@ -180,6 +180,10 @@ def relation_heads(
         )
     if spec.attention and isinstance(ours.pattern, SlidingWindowGlobal) and ours.pattern.own_projections:
         raise InvalidRequest(f"{pair} have projections of global tokens, whose attention is not compared")
+    if spec.attention and (ours.sinks or theirs.sinks):
+        raise InvalidRequest(
+            f"{pair} have attention sinks, whose attention is not compared; use relations instead"
+        )
     heads = spec.relation_heads or ours.heads
     widths = [mixer.heads * mixer.head_width for mixer in (ours, theirs)]
     if spec.relations and (

@@ -151,8 +151,7 @@ def _by_token(encoder: Encoder) -> int:
     networks = [network for part in parts for network in part.modules() if isinstance(network, ExpertNetwork)]
     # Of the matrices of experts, a token passes through those of the chosen ones.
     unused = (
-        network.experts.inner.numel()
-        * 2
+        (network.experts.inner.numel() + network.experts.outer.numel())
         * (network.spec.experts - network.spec.chosen)
         // network.spec.experts
         for network in networks

@@ -18,7 +18,7 @@ from unmask.families import Compat, Family
 from unmask.spec import ROLES, Classifier, EncoderSpec, LabeledRole
 from unmask.spec.config import WITHOUT_EFFECT
 from unmask.spec.shapes import tensor_shapes
-from unmask.spec.tensor_map import Rename, Reorder
+from unmask.spec.tensor_map import Rearrangement, Rename
 from unmask.weights.read.checkpoint import Adapter, Checkpoint
 from unmask.weights.read.checkpoint_tensors import report_tensors
 from unmask.weights.tensor_report import canonical, moves
@@ -238,7 +238,7 @@ class Part:
     rows: slice
     """Its rows of ours."""
     shape: tuple[int, ...]
-    reorder: Reorder | None
+    reorder: Rearrangement | None
     """The order of its rows, if it is not that of ours."""
 
 

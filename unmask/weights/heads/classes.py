@@ -9,7 +9,7 @@ from unmask.errors import InvalidRequest, UnknownArchitecture
 from unmask.families import Family, family_of
 from unmask.families.family import CLASSES, Shapes
 from unmask.spec import ROLES, EncoderSpec, role_of
-from unmask.spec.tensor_map import Concat, Rename, Reorder
+from unmask.spec.tensor_map import Concat, Rename, Reorder, Stacked
 
 
 def spec_of_class(family: Family, config: JsonSettings) -> EncoderSpec:
@@ -104,8 +104,8 @@ def _plainly(role: str) -> str:
     return "masked" if role == "enhanced" else role
 
 
-def _named(family: Family) -> Iterator[Rename | Concat | Reorder]:
-    return (row for row in family.tensor_map if isinstance(row, Rename | Concat | Reorder))
+def _named(family: Family) -> Iterator[Rename | Concat | Reorder | Stacked]:
+    return (row for row in family.tensor_map if isinstance(row, Rename | Concat | Reorder | Stacked))
 
 
 def _theirs(family: Family, ours: str) -> Iterator[str]:

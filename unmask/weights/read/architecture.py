@@ -11,6 +11,8 @@ from unmask.families.pretrained import find_pretraining
 from unmask.spec import (
     CheckpointOutput,
     EncoderSpec,
+    ExpertFeedForward,
+    FeedForward,
     GatedFeedForward,
     LayerNorm,
     LinearAttention,
@@ -208,7 +210,7 @@ def _heads(mixer: Mixer) -> str:
 def _pattern(mixer: Mixer) -> str:
     if isinstance(mixer, LinearAttention):
         return f"linear attention ({mixer.feature_map})"
-    return describe_pattern(mixer.pattern)
+    return describe_pattern(mixer.pattern) + (", attention sinks" if mixer.sinks else "")
 
 
 def _position(mixer: Mixer) -> str:
@@ -229,15 +231,7 @@ def _biases(spec: EncoderSpec) -> str:
     norms: list[Norm] = [layer.norm for layer in spec.layers]
     has = {
         "attention": [bias for mixer in mixers for bias in _attention_biases(mixer)],
-        "feed-forward": [
-            bias
-            for feedforward in feedforwards
-            for bias in (
-                (feedforward.in_bias, feedforward.out_bias)
-                if isinstance(feedforward, GatedFeedForward)
-                else (feedforward.bias,)
-            )
-        ],
+        "feed-forward": [bias for network in feedforwards for bias in _feedforward_biases(network)],
         "norms": [isinstance(norm, LayerNorm) and norm.bias for norm in norms],
     }
     words = {True: "all", False: "none"}
@@ -250,6 +244,16 @@ def _attention_biases(mixer: Mixer) -> tuple[bool, ...]:
     if isinstance(mixer, LinearAttention):
         return (mixer.bias,)
     return mixer.query_bias, mixer.key_bias, mixer.value_bias, mixer.out_bias
+
+
+def _feedforward_biases(network: FeedForward) -> tuple[bool, ...]:
+    match network:
+        case GatedFeedForward():
+            return network.in_bias, network.out_bias
+        case ExpertFeedForward():
+            return (network.bias or network.expert_biases,)
+        case _:
+            return (network.bias,)
 
 
 def _sharing(spec: EncoderSpec) -> str:

@@ -19,6 +19,7 @@ from unmask.base.system import forget_mapped
 from unmask.errors import CorruptCheckpoint, TensorMismatch
 from unmask.spec.embedding_head import QUERY_WEIGHTS
 from unmask.spec.shapes import tensor_shapes
+from unmask.spec.tensor_map import Stacked
 from unmask.weights.read.checkpoint import Checkpoint
 from unmask.weights.tensor_report import TensorReport, match_tensors
 from unmask.weights.tensors import StoredTensor, in_our_order
@@ -45,6 +46,9 @@ def report_tensors(checkpoint: Checkpoint) -> TensorReport:
         rows = (first,) if concat is None else concat.rows_of(first, checkpoint.spec)
         for name, share in zip(sources, rows, strict=True):
             shape, tensor = (share, *rest), checkpoint.tensors[name]
+            rearranged = report.reorders.get(ours)
+            if isinstance(rearranged, Stacked):
+                shape = rearranged.their_shape(shape, checkpoint.spec)
             if tensor.shape != shape:
                 raise TensorMismatch(
                     f"the tensor {name} has shape {_by(tensor.shape)} and config.json asks for {_by(shape)}"

@@ -16,7 +16,7 @@ from unmask.base.files import whole_folder
 from unmask.encoder.encoder import Encoder
 from unmask.encoder.finite import is_finite
 from unmask.encoder.layers.lora import LowRankUpdate, add_update, updates
-from unmask.errors import OutputError
+from unmask.errors import InvalidRequest, OutputError
 from unmask.families import Family
 from unmask.spec import ROLES, Classifier, ClassifierRole
 from unmask.weights.adapters.adapter import ADAPTER_FILE, PEFT_FILE, PEFT_PREFIX, PEFT_WEIGHTS, A, B
@@ -51,10 +51,18 @@ def add_low_rank(encoder: Encoder, family: Family, how: LowRank) -> int:
     """Add new updates, all 0, to linear layers of every block, and return how many matrices they update.
 
     A matrix of ours that checkpoints of the family store as several, such as queries, keys and values, has an
-    update for each of them.
+    update for each of them. Matrices of experts and their routers are not updated.
+
+    Raises:
+        InvalidRequest: there is no such linear layer, since feed-forward networks are mixtures of experts.
     """
-    added = 0
-    for name, move in _targets(encoder, family, how.target_modules).items():
+    added, targets = 0, _targets(encoder, family, how.target_modules)
+    if not targets:
+        raise InvalidRequest(
+            f"target_modules is {how.target_modules!r}, and the feed-forward networks are mixtures of "
+            "experts, whose matrices adapters do not update; take 'attention'"
+        )
+    for name, move in targets.items():
         linear = encoder.get_submodule(name)
         assert isinstance(linear, nn.Linear)
         add_update(
@@ -73,9 +81,10 @@ def add_low_rank(encoder: Encoder, family: Family, how: LowRank) -> int:
 
 def _targets(encoder: Encoder, family: Family, kind: TargetModules) -> dict[str, TensorMove]:
     """Names of linear layers, and how the family stores their weights."""
-    names = [
-        f"layers.{layer}.{name}.weight" for layer in range(len(encoder.layers)) for name in _TARGETS[kind]
-    ]
+    layers = range(len(encoder.layers))
+    targets = [f"layers.{layer}.{name}" for layer in layers for name in _TARGETS[kind]]
+    modules = dict(encoder.named_modules())
+    names = [f"{name}.weight" for name in targets if name in modules]
     tensor_moves = moves(family.module_map_of(encoder.spec), names, partial(family.layer_name, encoder.spec))
     return {move.ours.removesuffix(".weight"): move for move in tensor_moves}
 
