@@ -323,7 +323,7 @@ def _matrices(block: Block) -> Iterator[tuple[str, Tensor]]:
 
 def _whole(linear: nn.Linear | GroupedLinear) -> Tensor:
     """The matrix of a linear map, (outputs, inputs), with zeros between its groups."""
-    return weight_of(linear) if isinstance(linear, nn.Linear) else torch.block_diag(*linear.weight).T
+    return weight_of(linear) if isinstance(linear, nn.Linear) else torch.block_diag(*linear.weight).T  # type: ignore[no-untyped-call]
 
 
 def _cosines(matrices: Sequence[Tensor]) -> NDArray[np.float64]:
