@@ -186,6 +186,10 @@ class ModelSettings:
     progress: bool = False
     """With ``moments``: also continue its step count and its position in the text, as a branch of that run.
     ``steps`` then includes its steps, and the text must be the same."""
+    repeat_positions: bool = False
+    """With ``start_from``: repeat its position vectors until they fill the longer table of this run, and
+    begin new projections of global tokens as copies of those of other tokens, as Longformer began from
+    RoBERTa (Beltagy et al. 2020)."""
     initialization: Initialization = "normal"
     """Initialization of new weights; with ``start_from``, of heads that the checkpoint lacks."""
     kernel: str | None = None
@@ -197,6 +201,10 @@ class ModelSettings:
         if self.ignore_tensors and self.start_from is None:
             raise InvalidRequest(
                 "ignore_tensors is given and start_from is not; name the checkpoint, or leave it out"
+            )
+        if self.repeat_positions and self.start_from is None:
+            raise InvalidRequest(
+                "repeat_positions is true and start_from is not given; name the checkpoint, or leave it out"
             )
         if self.moments and self.start_from is None:
             raise InvalidRequest("moments is true and start_from is not given; name a checkpoint of a run")
