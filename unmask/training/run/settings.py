@@ -356,6 +356,9 @@ class RunSettings:
     precision: Precision = "float32"
     """``autocast``: matrix products in bfloat16, weights in float32; ``bfloat16``: also weights in bfloat16,
     with float32 masters in the optimizer."""
+    low_precision_norms: bool = False
+    """With ``autocast``: also compute LayerNorms in bfloat16, as MosaicBERT did; otherwise they are computed
+    in float32. Made for GPUs; on a CPU steps become slower."""
     device: Device = "auto"
     """``auto``: a CUDA device if torch finds one, else the CPU."""
     gradient_checkpointing: bool = False
@@ -390,6 +393,11 @@ class RunSettings:
             )
         if self.model.start_from is None and reads != 1:
             raise InvalidRequest('tokenizer needs either folder or train, such as train = "bpe"')
+        if self.low_precision_norms and self.precision != "autocast":
+            raise InvalidRequest(
+                f'low_precision_norms is true and precision is "{self.precision}"; set precision to '
+                '"autocast", or leave it out'
+            )
         self.schedule.lengths(self.steps)
 
     @property
