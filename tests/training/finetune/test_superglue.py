@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tests.support.places import REPOSITORY
 from tests.support.tiny import tiny_bert, write_tokenizer
 from unmask.errors import InvalidText
 from unmask.evaluate.protocols.glue import evaluate_glue
@@ -186,8 +187,12 @@ def test_every_task_runs_and_reports_its_published_figures(tmp_path):
     tiny_bert(initializer_range=0.1, max_position_embeddings=256).save_pretrained(tmp_path / "tiny")
     for task, rows in ROWS.items():
         written(tmp_path / "data" / FOLDERS[task], task, rows)
+    for name in ("superglue", "superglue-data"):
+        text = (REPOSITORY / "recipes" / "tasks" / "glue" / f"{name}.toml").read_text()
+        (tmp_path / f"{name}.toml").write_text(text.replace("epochs = 10", "epochs = 1"))
+    protocol, out = tmp_path / "superglue.toml", tmp_path / "out"
     report = evaluate_glue(
-        str(tmp_path / "tiny"), "superglue", tmp_path / "data", tmp_path / "out", seeds=[1], keep_models=False
+        str(tmp_path / "tiny"), protocol, tmp_path / "data", out, seeds=[1], keep_models=False
     )
     figures = {name: set(task.columns) for name, task in report.tasks.items()}
     published = {name: {f"{folder} accuracy"} for name, folder in FOLDERS.items()}
