@@ -26,6 +26,7 @@ from safetensors.numpy import load_file, save_file
 
 from benchmarks.peers.workloads import QUERIES, QUERY_TOKENS, mixed_lengths, of_lengths
 from unmask.base.optional import require
+from unmask.base.progress import Progress
 from unmask.bench.benchmark_model import invented_lines
 from unmask.bench.timing import Spread
 from unmask.cli.main import main
@@ -33,7 +34,6 @@ from unmask.cli.options import JsonOption
 from unmask.cli.output import console, present, progress, safe, table
 from unmask.errors import InvalidRequest, quoted
 from unmask.models.load import load
-from unmask.tasks.progress import Progress
 
 COMMAND = "python -m benchmarks.compare"
 REPOSITORY = Path(__file__).parents[1]

@@ -21,9 +21,9 @@ from benchmarks.ablation.plan import SPECIAL, Plan, read_plan, run_table
 from benchmarks.ablation.text import read_text
 from benchmarks.ablation.variants import VARIANTS
 from unmask.base.files import whole_file
+from unmask.base.progress import Progress
 from unmask.bench.memory import peak_extra_bytes
 from unmask.errors import UnmaskError
-from unmask.tasks.progress import Progress
 from unmask.text import Tokenizer
 from unmask.training.data import ChunkStream
 from unmask.training.data.batches import Chunk

@@ -17,6 +17,7 @@ from benchmarks.peers.engine import PACKAGES
 from benchmarks.peers.in_subprocess import Start, peak_in_subprocess, start_in_subprocess
 from benchmarks.peers.spinning import spinning
 from benchmarks.peers.workloads import Workload
+from unmask.base.progress import Progress
 from unmask.bench.benchmark_model import BenchmarkModel, ModelInfo, invented_lines, lines_of
 from unmask.bench.machine import LeftOut, Machine, sentence_of, this_machine
 from unmask.bench.memory import MIB
@@ -24,7 +25,6 @@ from unmask.bench.speed.accuracy import Agreement, agreement
 from unmask.bench.timing import Spread, interleaved, percentile, ratio
 from unmask.errors import InvalidRequest, MissingExtra
 from unmask.models.load import load as load_ours
-from unmask.tasks.progress import Progress
 
 BASELINES = {
     "texts": ("sentence-transformers", "transformers sdpa", "transformers eager"),

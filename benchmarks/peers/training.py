@@ -30,6 +30,7 @@ from benchmarks.peers.our_training import (
 )
 from benchmarks.peers.trainer import NOT_PREDICTED, TrainerRun, unavailable
 from benchmarks.peers.workloads import mixed_lengths, of_lengths
+from unmask.base.progress import Progress
 from unmask.bench.benchmark_model import (
     BenchmarkModel,
     ModelInfo,
@@ -45,7 +46,6 @@ from unmask.cli.measure.options import SubjectOptions
 from unmask.errors import InvalidRequest, MissingExtra
 from unmask.families import Family, find_architecture
 from unmask.spec import EncoderSpec, MaskedLM
-from unmask.tasks.progress import Progress
 from unmask.text import Tokenizer
 from unmask.text.tokenizer import TOKENIZER_FILES
 from unmask.training.objectives.labeled import LabeledExample

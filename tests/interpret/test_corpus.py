@@ -11,6 +11,7 @@ from tests.support import dense
 from tests.support.command import assert_one_sentence, run_here
 from tests.support.explorable import CONFIG, FakeModel, folder_of
 from tests.support.specs import SPECS, random_encoder
+from unmask.base.progress import unwatched
 from unmask.errors import Cancelled, EmptyText, InvalidRequest, InvalidText
 from unmask.interpret.activation_cache import ActivationCache
 from unmask.interpret.attention.attention_statistics import attention_statistics
@@ -21,7 +22,6 @@ from unmask.interpret.corpus.measure import find_examples, measure_corpus
 from unmask.interpret.corpus.statistics import NONE, HeadTotals, cache_file
 from unmask.interpret.corpus.texts import Corpus, CorpusText, read_corpus, shipped_corpus
 from unmask.interpret.overview.figures import BatchWords
-from unmask.interpret.watch import unwatched
 from unmask.interpret.words.words import words
 
 LENGTHS = (9, 9, 9, 14, 14, 3)

@@ -21,8 +21,7 @@ from unmask.encoder.layers import LinearMixer
 from unmask.encoder.layers.linear_attention import log_features, orthogonal_rows
 from unmask.errors import InvalidRequest, UnknownArchitecture
 from unmask.families import FAMILIES
-from unmask.families.linear import LINEAR
-from unmask.families.performer import PERFORMER
+from unmask.families.linear import LINEAR, PERFORMER
 from unmask.spec import Classifier, LinearAttention, MaskedLM, Transform
 from unmask.text import PackedBatch, SequenceLayout
 from unmask.weights import Source, read_checkpoint

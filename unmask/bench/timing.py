@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from unmask.base.progress import Progress
 from unmask.errors import InvalidRequest
-from unmask.tasks.progress import Progress
 
 Seconds = dict[str, tuple[float, ...]]
 """Wall time of each call in each round, in the order of rounds."""

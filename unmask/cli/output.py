@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
-from unmask.tasks.progress import Progress
+from unmask.base.progress import Progress
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -17,7 +17,7 @@ from unmask.families.family import Compat, Family, Published
 from unmask.families.gemma3 import GEMMA3
 from unmask.families.gte import GTE
 from unmask.families.jinabert import JINABERT, JINABERT_CODE
-from unmask.families.linear import LINEAR
+from unmask.families.linear import LINEAR, PERFORMER
 from unmask.families.longformer import LONGFORMER
 from unmask.families.modernbert import MODERNBERT
 from unmask.families.mosaicbert import MOSAICBERT
@@ -25,7 +25,6 @@ from unmask.families.mpnet import MPNET
 from unmask.families.native import NATIVE
 from unmask.families.neobert import NEOBERT
 from unmask.families.nomicbert import NOMIC_EXPERTS, NOMICBERT
-from unmask.families.performer import PERFORMER
 from unmask.families.prenorm import MEGATRON_BERT, ROBERTA_PRELAYERNORM, XLM_ROBERTA_XL
 from unmask.families.qwen3 import QWEN3
 from unmask.families.rembert import REMBERT

@@ -6,7 +6,7 @@ Names that need torch are imported when first used.
 from typing import TYPE_CHECKING
 
 from unmask.base.optional import lazy_names
-from unmask.interpret.watch import Watch, unwatched
+from unmask.base.progress import Watch, unwatched
 
 if TYPE_CHECKING:
     from unmask.interpret.activation_cache import ActivationCache, Projected

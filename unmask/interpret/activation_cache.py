@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unmask.base.arguments import one_of
+from unmask.base.progress import Watch, unwatched
 from unmask.encoder.encoder import EditedEncoder, Encoder
 from unmask.encoder.hooks import HookPoint
 from unmask.encoder.layers.attention import SoftmaxMixer
@@ -20,7 +21,6 @@ from unmask.encoder.layers.block import Block
 from unmask.encoder.layers.linear_attention import LinearMixer
 from unmask.encoder.layers.positions import RotaryTable, rows_read
 from unmask.errors import InvalidRequest, NonFiniteResult, UnknownArchitecture
-from unmask.interpret.watch import Watch, unwatched
 from unmask.kernels import AttentionBias
 from unmask.spec import Disentangled, Rotary
 from unmask.spec.global_tokens import GlobalTokens, pack, trained_global_tokens

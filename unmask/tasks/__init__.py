@@ -1,5 +1,5 @@
 """Tasks of an encoder: text in, typed result out. Free of torch."""
 
-from unmask.tasks.progress import Progress
+from unmask.base.progress import Progress
 
 __all__ = ["Progress"]

@@ -6,11 +6,11 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.base.progress import Progress
 from unmask.engines.engine import Floats
 from unmask.errors import not_finite
 from unmask.spec import EncoderSpec
 from unmask.spec.global_tokens import GlobalTokens, check_global_tokens, pack
-from unmask.tasks.progress import Progress
 from unmask.text import Encoding, PackedBatch, token_budget_batches
 
 TOKENS_PER_PASS = 2048

@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.base.arguments import check_choice, check_flag, whole_number
+from unmask.base.progress import Progress
 from unmask.engines.engine import Engine
 from unmask.errors import InvalidRequest
 from unmask.spec import POOLING_MODES, CheckpointOutput, PooledVector, PoolingMode, UnitLength, UnknownOutput
 from unmask.spec.global_tokens import GlobalTokens
 from unmask.tasks.batches import TOKENS_PER_PASS, require_finite, text_batches
-from unmask.tasks.progress import Progress
 from unmask.tasks.prompts import chosen_prompt, unpooled_tokens
 from unmask.tasks.reader import Name, Reader, Ready, called, several
 from unmask.text import Encoding, Truncation

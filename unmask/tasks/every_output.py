@@ -7,13 +7,13 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.base.progress import Progress
 from unmask.engines.engine import Engine, Floats
 from unmask.engines.native.parts import pooled, unit_length
 from unmask.errors import InvalidRequest
 from unmask.spec import PooledVector
 from unmask.tasks.batches import TOKENS_PER_PASS, require_finite, text_batches
 from unmask.tasks.multi_vectors import TokenVectors
-from unmask.tasks.progress import Progress
 from unmask.tasks.prompts import chosen_prompt, spans_after
 from unmask.tasks.reader import Name, Reader, Ready, called, several
 from unmask.tasks.sparse_vectors import WordWeights

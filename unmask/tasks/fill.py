@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.base.arguments import whole_number
+from unmask.base.progress import Progress
 from unmask.engines.engine import Engine, Floats
 from unmask.errors import InvalidRequest
 from unmask.spec.encoder import masked_lm_role
 from unmask.spec.global_tokens import GlobalTokens
 from unmask.tasks.batches import TOKENS_PER_PASS, require_finite, text_batches
-from unmask.tasks.progress import Progress
 from unmask.tasks.reader import Name, Reader, Ready, called
 from unmask.text import Encoding, Tokenizer, Truncation
 from unmask.text.masking import spellings

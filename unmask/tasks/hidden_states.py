@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.base.arguments import check_choice, listed, whole_number
+from unmask.base.progress import Progress
 from unmask.engines.engine import Engine, Floats, Layers
 from unmask.errors import InvalidRequest, quoted
 from unmask.spec import EncoderSpec
 from unmask.spec.global_tokens import GlobalTokens, places
 from unmask.tasks.batches import TOKENS_PER_PASS, Chosen, batches, require_finite
-from unmask.tasks.progress import Progress
 from unmask.tasks.reader import Name, Reader, Ready, called, several
 from unmask.text import Encoding, PackedBatch, Truncation
 from unmask.text.tokenizer import numbered

@@ -8,6 +8,7 @@ from typing import Any, TypeVar, get_args
 import numpy as np
 
 from unmask.base.arguments import check_choice, whole_number
+from unmask.base.progress import Progress
 from unmask.engines.engine import Engine, Floats
 from unmask.errors import InvalidRequest, TextTooLong
 from unmask.spec import EncoderSpec, role_of
@@ -16,7 +17,6 @@ from unmask.spec.global_tokens import GlobalTokens
 from unmask.spec.heads import is_per_token
 from unmask.spec.roles import ROLES
 from unmask.tasks.batches import TOKENS_PER_PASS, require_finite, text_batches
-from unmask.tasks.progress import Progress
 from unmask.tasks.reader import Name, Ready
 from unmask.tasks.values import Logits, LongTexts
 from unmask.text import Encoding

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.base.arguments import check_choice, whole_number
+from unmask.base.progress import Progress
 from unmask.engines.engine import Engine
 from unmask.errors import InvalidRequest
 from unmask.spec import TEXT_KINDS, MultiVector, TextKind
 from unmask.tasks.batches import TOKENS_PER_PASS, Chosen, batches, require_finite
 from unmask.tasks.late_texts import LateText, limit_of, read_texts
-from unmask.tasks.progress import Progress
 from unmask.tasks.reader import Reader, Ready, called, several
 from unmask.text import PackedBatch, Truncation
 from unmask.text.tokenizer import numbered

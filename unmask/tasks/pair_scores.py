@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.base.arguments import check_choice
+from unmask.base.progress import Progress
 from unmask.engines.engine import Engine, Floats
 from unmask.errors import InvalidRequest
 from unmask.spec import PairScore, PooledVector
 from unmask.tasks.batches import TOKENS_PER_PASS, require_finite
 from unmask.tasks.embed import embed
 from unmask.tasks.logits import logits
-from unmask.tasks.progress import Progress
 from unmask.tasks.reader import Name, Reader, Ready, several
 from unmask.text import Encoding, PackedBatch, Truncation
 from unmask.text.sharing import query_places

@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.base.arguments import whole_number
+from unmask.base.progress import Progress
 from unmask.engines.engine import Engine, Floats
 from unmask.errors import InvalidRequest, not_finite
 from unmask.spec.encoder import lm_role
 from unmask.tasks.batches import TOKENS_PER_PASS, batches
 from unmask.tasks.fill import Prediction, largest, log_probabilities
-from unmask.tasks.progress import Progress
 from unmask.text import Encoding, PackedBatch, Tokenizer
 from unmask.text.masking import spellings
 

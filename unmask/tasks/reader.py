@@ -8,12 +8,12 @@ from functools import cached_property
 from typing import Any, Generic, Protocol, TypeVar, get_args
 
 from unmask.base.arguments import check_choice, listed
+from unmask.base.progress import Progress
 from unmask.engines.engine import Engine
 from unmask.errors import BeyondTraining, InvalidRequest, TextTooLong
 from unmask.spec import CheckpointOutput, EncoderSpec, MultiVector
 from unmask.tasks.batches import TOKENS_PER_PASS
 from unmask.tasks.late_texts import with_markers
-from unmask.tasks.progress import Progress
 from unmask.tasks.values import LongTexts
 from unmask.text import Encoding, Tokenizer, Truncation
 from unmask.text.tokenizer import numbered

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.base.arguments import check_choice
+from unmask.base.progress import Progress
 from unmask.engines.engine import Engine
 from unmask.errors import InvalidRequest
 from unmask.spec import TEXT_KINDS, SparseVector, TextKind
 from unmask.spec.encoder import masked_lm_role
 from unmask.tasks.batches import TOKENS_PER_PASS, require_finite, text_batches
-from unmask.tasks.progress import Progress
 from unmask.tasks.prompts import encoded_after, prompt_of, words_of
 from unmask.tasks.reader import Name, Reader, Ready, called, several
 from unmask.text import Encoding, Truncation

@@ -19,6 +19,7 @@ from pathlib import Path
 import torch
 
 from unmask.base.files import unwritable
+from unmask.base.progress import Watch, unwatched
 from unmask.bench.benchmark_model import BenchmarkModel, benchmark_model, random_ids
 from unmask.bench.machine import Machine, this_machine
 from unmask.bench.memory import USED_SHARE, free_bytes
@@ -27,7 +28,6 @@ from unmask.bench.scaling.point import IDS, Request, Tick, measure_in_subprocess
 from unmask.bench.scaling.report import ScalingCurves, ScalingPoint, ScalingReport, fitted, read_value
 from unmask.bench.scaling.settings import GRID_SHARE, ScalingSettings, lengths_of, ways_of
 from unmask.errors import InvalidRequest
-from unmask.interpret.watch import Watch, unwatched
 from unmask.weights import Source, read_checkpoint
 from unmask.weights.read.checkpoint import fingerprint
 
@@ -187,7 +187,7 @@ def run_scaling(
 
     Args:
         settings: what to measure, and for how long.
-        watch: see `unmask.interpret.watch.Watch`; called between points and ten times a second during one.
+        watch: see `unmask.base.progress.Watch`; called between points and ten times a second during one.
             Exceptions it raises propagate, and no process is left running.
         journal: a file in which points are stored as they are measured and from which they are resumed;
             removed when every point is decided.

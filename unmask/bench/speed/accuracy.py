@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from unmask.base.intervals import Interval, percentile_interval, samples
+from unmask.base.progress import Progress
 from unmask.bench.benchmark_model import (
     BenchmarkModel,
     ModelInfo,
@@ -28,7 +29,6 @@ from unmask.models.load import Model, load
 from unmask.spec import Classifier
 from unmask.tasks.classify import classifier_of, problem_of
 from unmask.tasks.logits import WindowedLogits
-from unmask.tasks.progress import Progress
 from unmask.tasks.schemes import Scheme
 from unmask.training.finetune.evaluate import judged, read_examples
 from unmask.training.finetune.examples import Example, Preparation

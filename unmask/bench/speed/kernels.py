@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unmask.base.progress import Progress
 from unmask.bench.machine import (
     LeftOut,
     Machine,
@@ -41,7 +42,6 @@ from unmask.spec import (
     SlidingWindowGlobal,
 )
 from unmask.spec.attention import AttentionPosition
-from unmask.tasks.progress import Progress
 from unmask.text import SequenceLayout
 from unmask.weights.build import device_named
 

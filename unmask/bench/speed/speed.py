@@ -19,12 +19,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from unmask.base.progress import Progress
 from unmask.bench.benchmark_model import BenchmarkModel, ModelInfo, causal_model, random_ids
 from unmask.bench.machine import LeftOut, Machine, sentence_of, this_machine
 from unmask.bench.timing import Seconds, Spread, interleaved, ratio
 from unmask.errors import InvalidRequest, UnmaskError
 from unmask.models.load import Model, load
-from unmask.tasks.progress import Progress
 from unmask.text import PackedBatch, token_budget_batches
 
 SIZES: Mapping[str, tuple[int, int, int]] = {"short": (512, 256, 64), "long": (8192, 4096, 1024)}

@@ -1,10 +1,17 @@
-"""``unmask models``: supported families, published checkpoints, which are on this machine, and adapters."""
+"""``unmask models``: published checkpoints, those on this machine, adapters, and which to take for a task."""
 
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Annotated
+
+from cyclopts import Parameter
+from rich.console import Console
+from rich.padding import Padding
 
 from unmask.cli.options import JsonOption
 from unmask.cli.output import console, print_json, safe, table
+from unmask.errors import InvalidRequest
+from unmask.evaluate.guide import Device, Figure, Ranked, Task, guide
 
 CACHED, INSTALLED = "in the hub's cache", "installed, as default"
 HERE = {CACHED: "cached", INSTALLED: "default"}
@@ -51,9 +58,23 @@ class ModelRow:
 
 def models(
     *,
+    task: Annotated[
+        Task | None, Parameter(help="rank them for this use, by recorded figures, instead of listing them")
+    ] = None,
+    tokens: Annotated[int | None, Parameter(help="with --task: the length of the texts (256)")] = None,
+    device: Annotated[Device | None, Parameter(help="with --task: where the model is to run (cpu)")] = None,
     json: JsonOption = False,
 ) -> None:
-    """List published checkpoints of every family, those on this machine, and adapters."""
+    """List published checkpoints, those on this machine, and adapters; or rank them for a task.
+
+    Nothing is measured or downloaded for a ranking: every figure is printed with its source.
+    """
+    if task is not None:
+        _rank(task, 256 if tokens is None else tokens, device or "cpu", json)
+        return
+    for option, value in (("--tokens", tokens), ("--device", device)):
+        if value is not None:
+            raise InvalidRequest(f"{option} needs --task, such as --task search")
     from unmask.base.optional import installed
     from unmask.families import DEFAULT_NAME, FAMILIES
     from unmask.spec.shapes import parameter_count
@@ -136,3 +157,52 @@ def _show(rows: list[ModelRow]) -> None:
             grid.add_row(f"  {row.name}", *map(str, sizes), HERE.get(row.here or "", ""))
         screen.print(grid)
         screen.print()
+
+
+MOST = 6
+"""Models of each list of a ranking for people; ``--json`` gives all."""
+
+
+def _rank(task: Task, tokens: int, device: Device, json: bool) -> None:
+    ranking = guide(task, tokens=tokens, device=device)
+    if json:
+        print_json(ranking)
+        return
+    screen = console(width=100)
+    where = {"cpu": "a CPU", "cuda": "a GPU"}[device]
+    screen.print(f"Models for {task}, texts of {tokens:,} tokens, {where}", soft_wrap=False)
+    screen.print(f"Order: {ranking.order}.", soft_wrap=False)
+    screen.print(
+        "Published figures are of different papers and protocols; differences of a point say little. "
+        "Measure on data of your own before you choose.",
+        soft_wrap=False,
+    )
+    for title, every in (("ready to use", ranking.ready), ("to fine-tune for the task", ranking.to_train)):
+        if every:
+            screen.print(f"\n[bold]{title}[/bold]")
+            for place, ranked in enumerate(every[:MOST], start=1):
+                _show_ranked(ranked, place, screen, device)
+            if len(every) > MOST:
+                screen.print(f"  and {len(every) - MOST} more; --json lists all")
+
+
+def _show_ranked(ranked: Ranked, place: int, screen: Console, device: Device) -> None:
+    size = f"{ranked.parameters / 1e6:,.1f} million parameters, {ranked.weights_mb:,} MB in float32"
+    screen.print(f"{place}. [bold]{safe(ranked.name)}[/bold]  {size}")
+    lines = [*ranked.reasons, *([ranked.ready] if ranked.ready else [])]
+    ordered = sorted(ranked.scores, key=lambda figure: figure is not ranked.score)
+    lines += [f"{figure.measure} {figure.value:g} ({_origin(figure)})" for figure in ordered]
+    if not ordered:
+        lines.append("score: not measured here, and no published one recorded")
+    if ranked.speed is None:
+        lines.append(f"speed on {device}: not measured here")
+    else:
+        speed = f"{ranked.speed.value:,g} {ranked.speed.measure}"
+        lines.append(f"at {ranked.speed.tokens:,} tokens {speed} ({_origin(ranked.speed)})")
+    for line in lines:
+        screen.print(Padding(safe(line), (0, 0, 0, 3)), soft_wrap=False)
+
+
+def _origin(figure: Figure) -> str:
+    kind = "measured here" if figure.kind == "measured" else "published"
+    return f"{kind}, {figure.date}: {figure.source}"

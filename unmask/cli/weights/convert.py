@@ -15,7 +15,7 @@ from unmask.cli.options import (
     listed,
 )
 from unmask.cli.output import print_json
-from unmask.engines.export.names import OutputName
+from unmask.engines.export import OutputName
 from unmask.errors import InvalidRequest
 
 if TYPE_CHECKING:

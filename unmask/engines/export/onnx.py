@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from unmask.base.files import whole_folder
 from unmask.base.optional import require
 from unmask.engines.engine import Floats
-from unmask.engines.export.names import INPUTS, OutputName
+from unmask.engines.export import INPUTS, OutputName
 from unmask.engines.export.padded import PaddedEncoder, default_outputs, why_not_padded
 from unmask.engines.torch_engine import TorchEngine
 from unmask.errors import InvalidRequest

@@ -10,7 +10,7 @@ from unmask.encoder.encoder import Encoder
 from unmask.encoder.heads import ClassificationHead, MaskedLMHead, pool_padded, token_vectors
 from unmask.encoder.layers.attention import SoftmaxMixer
 from unmask.encoder.layers.linear_attention import LinearMixer, log_features
-from unmask.engines.export.names import OutputName
+from unmask.engines.export import OutputName
 from unmask.engines.export.padded_attention import PaddedAttention
 from unmask.errors import InvalidRequest
 from unmask.spec import (

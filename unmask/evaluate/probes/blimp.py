@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from unmask.base.intervals import wilson_interval
+from unmask.base.progress import Progress
 from unmask.errors import InvalidRequest, InvalidText
 from unmask.evaluate.probes.files import check_limit, files_in, opened, plain_name
 from unmask.evaluate.probes.scoring import Score, Sentence, check_masked, pseudo_log_likelihoods
 from unmask.models.load import Model
-from unmask.tasks.progress import Progress
 from unmask.text import read_lines
 
 PARADIGMS, PAIRS_OF_EACH = 67, 1000

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.base.intervals import Interval, ratio_interval
+from unmask.base.progress import Progress
 from unmask.errors import InvalidRequest, NonFiniteResult
 from unmask.evaluate.probes.files import check_limit, files_in, opened, plain_name
 from unmask.evaluate.probes.scoring import (
@@ -26,7 +27,6 @@ from unmask.evaluate.probes.scoring import (
 )
 from unmask.models.load import Model
 from unmask.tasks.batches import TOKENS_PER_PASS
-from unmask.tasks.progress import Progress
 from unmask.text import Encoding, read_lines
 
 ENDINGS = (".txt", ".tokens", ".jsonl")

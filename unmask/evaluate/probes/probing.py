@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unmask.base.intervals import Interval, ratio_interval
+from unmask.base.progress import Progress
 from unmask.engines.engine import Engine
 from unmask.engines.torch_engine import TorchEngine
 from unmask.errors import InvalidRequest
@@ -38,7 +39,6 @@ from unmask.evaluate.probes.words import (
 )
 from unmask.interpret.geometry.reading import random_baseline
 from unmask.models.load import Model
-from unmask.tasks.progress import Progress
 
 
 @dataclass(frozen=True)

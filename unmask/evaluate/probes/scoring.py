@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from unmask.base.progress import Progress
 from unmask.errors import InvalidRequest, not_finite
 from unmask.models.load import Model
 from unmask.spec.encoder import require_both_directions
 from unmask.tasks.batches import TOKENS_PER_PASS, batches
-from unmask.tasks.progress import Progress
 from unmask.text import PackedBatch
 from unmask.training.vocabulary import Vocabulary
 

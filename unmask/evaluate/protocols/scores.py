@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.base.intervals import Interval, percentile_interval, sample_counts
+from unmask.base.progress import Progress
 from unmask.errors import InvalidRequest, InvalidText
 from unmask.models.load import load
 from unmask.models.model import Model
 from unmask.spec import Classifier
 from unmask.tasks.classify import classifier_of, classify, label_names, problem_of
 from unmask.tasks.logits import WindowedLogits
-from unmask.tasks.progress import Progress
 from unmask.tasks.schemes import Scheme, entities_of
 from unmask.tasks.tag import tag
 from unmask.training.finetune.calibration import calibration_figures

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 
 from unmask.base.intervals import Interval
+from unmask.base.progress import Progress
 from unmask.errors import InvalidRequest
 from unmask.evaluate.protocols.scores import mean_intervals, read_answers
 from unmask.models.model import Model
 from unmask.tasks.answer import MAX_ANSWER_TOKENS, answer
-from unmask.tasks.progress import Progress
 from unmask.training.finetune.metrics import normalized, word_overlap
 from unmask.training.finetune.settings import DataSettings
 

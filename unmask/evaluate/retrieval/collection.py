@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal, get_args
 
 from unmask.base.arguments import check_choice
+from unmask.base.progress import Progress
 from unmask.errors import InvalidRequest, InvalidText
 from unmask.models.load import Model
 from unmask.search.documents import Document, Skipped, read_documents
@@ -16,7 +17,6 @@ from unmask.search.documents.read import BEIR_CORPUS, BEIR_JUDGMENTS, BEIR_QUERI
 from unmask.search.index import Index, Models, remove_if_empty
 from unmask.search.settings import ModelIdentity, PassageSettings, load_again
 from unmask.search.values import Added
-from unmask.tasks.progress import Progress
 from unmask.text.lines import COMPRESSED
 from unmask.text.rows import json_rows, tsv_rows
 

@@ -15,6 +15,7 @@ import numpy as np
 from unmask.base.arguments import whole_number
 from unmask.base.intervals import percentile_interval, samples
 from unmask.base.optional import require
+from unmask.base.progress import Progress
 from unmask.errors import EmptyText, InvalidRequest, TextTooLong
 from unmask.evaluate.retrieval.collection import (
     CollectionSettings,
@@ -32,7 +33,6 @@ from unmask.search.index import Index, Models
 from unmask.search.options import Mode, View
 from unmask.search.passages import TokensIndexed
 from unmask.search.searcher import RERANKED, check_candidates
-from unmask.tasks.progress import Progress
 
 Run = Mapping[str, Mapping[str, float]]
 """For each query the score of each document that was found."""

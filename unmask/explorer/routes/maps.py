@@ -8,6 +8,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.base.progress import unwatched
 from unmask.errors import InvalidRequest
 from unmask.explorer.routes.route import MAX_CELLS, MAX_DRAWN_CELLS, OVERVIEW_CELLS, Route, head_of, of_text
 from unmask.explorer.sessions.texts import TextSession
@@ -23,7 +24,6 @@ from unmask.interpret.attention.edges import LayerEdges, ResidualNorms, layer_ed
 from unmask.interpret.attention.layer_statistics import LayerStatistics
 from unmask.interpret.attention.rectangles import Floats, Over, RowSums
 from unmask.interpret.attention.view import AttentionView, Weight
-from unmask.interpret.watch import unwatched
 from unmask.kernels import Tile
 from unmask.spec import Alibi, Disentangled, RelativePositionBias
 

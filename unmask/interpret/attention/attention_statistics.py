@@ -13,12 +13,12 @@ import torch
 from numpy.typing import NDArray
 
 from unmask.base.arguments import whole_number
+from unmask.base.progress import Watch, unwatched
 from unmask.errors import NonFiniteResult
 from unmask.interpret.activation_cache import ActivationCache
 from unmask.interpret.attention.head_measures import HeadMeasures, KeyMarks, block_shape
 from unmask.interpret.attention.layer_statistics import Floats, LayerStatistics, column_classes, profile_edges
 from unmask.interpret.attention.rows import CELLS_AT_ONCE, LayerRows
-from unmask.interpret.watch import Watch, unwatched
 from unmask.spec import (
     BlockSparse,
     CausalAttention,

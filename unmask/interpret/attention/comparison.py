@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from unmask.base.arguments import one_of, token_of, whole_number
+from unmask.base.progress import Watch, unwatched
 from unmask.encoder.decoder import decode_states, predicts_by_decoder, word_role
 from unmask.encoder.encoder import Encoder
 from unmask.encoder.heads import embed
@@ -18,7 +19,6 @@ from unmask.errors import InvalidRequest, not_finite, quoted
 from unmask.interpret.activation_cache import ActivationCache
 from unmask.interpret.attention.attention_statistics import AttentionStatistics
 from unmask.interpret.attention.head_distances import Grouped, by_layer, evenly, grouped_weights
-from unmask.interpret.watch import Watch, unwatched
 from unmask.interpret.words.alignment import WordPair, groups_of, pair_words
 from unmask.interpret.words.words import Words, words
 from unmask.spec import PooledVector, role_of

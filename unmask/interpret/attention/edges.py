@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unmask.base.arguments import whole_number
+from unmask.base.progress import Watch, unwatched
 from unmask.encoder.hooks import HookPoint
 from unmask.interpret.activation_cache import ActivationCache
 from unmask.interpret.attention.rows import NEVER, LayerRows, cells_at_once
-from unmask.interpret.watch import Watch, unwatched
 from unmask.kernels import Tile
 
 UNSEEN = 1e29

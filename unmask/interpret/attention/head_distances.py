@@ -12,11 +12,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from unmask.base.progress import Watch, unwatched
 from unmask.errors import InvalidRequest, NonFiniteResult
 from unmask.interpret.activation_cache import ActivationCache
 from unmask.interpret.attention.attention_statistics import Tick
 from unmask.interpret.attention.rows import LayerRows
-from unmask.interpret.watch import Watch, unwatched
 from unmask.interpret.words.alignment import align
 
 PRODUCTS = 1_000_000_000

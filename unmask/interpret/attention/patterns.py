@@ -36,11 +36,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from unmask.base.progress import Watch, unwatched
 from unmask.interpret.activation_cache import ActivationCache
 from unmask.interpret.attention.attention_statistics import AttentionStatistics
 from unmask.interpret.attention.layer_statistics import LayerStatistics
 from unmask.interpret.attention.rows import LayerRows, RowBlock
-from unmask.interpret.watch import Watch, unwatched
 from unmask.kernels import Tile
 from unmask.text import Encoding
 from unmask.text.borders import sentence_ends

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from unmask.base.arguments import check_choice
 from unmask.base.files import whole_file
+from unmask.base.progress import Watch, unwatched
 from unmask.encoder.layers.attention import SoftmaxMixer
 from unmask.interpret.activation_cache import ActivationCache, Projected
 from unmask.interpret.attention.layer_statistics import LayerStatistics
@@ -28,7 +29,6 @@ from unmask.interpret.attention.rows import (
     value_norms,
     with_tables,
 )
-from unmask.interpret.watch import Watch, unwatched
 from unmask.kernels import AttentionBias, MaskContext, Tile
 from unmask.kernels.tile import key_counts, scores
 from unmask.spec import AttentionPattern, FullAttention

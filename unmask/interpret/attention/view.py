@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from unmask.base.arguments import whole_number
+from unmask.base.progress import Watch
 from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest
 from unmask.interpret.activation_cache import ActivationCache, Kind
@@ -23,7 +24,6 @@ from unmask.interpret.attention.rectangles import (
     score_parts,
 )
 from unmask.interpret.attention.rows import LayerRows
-from unmask.interpret.watch import Watch
 from unmask.kernels import Tile
 from unmask.spec.global_tokens import GlobalTokens
 from unmask.text import Encoding

@@ -15,13 +15,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from unmask.base.progress import Watch
 from unmask.encoder.encoder import Encoder
 from unmask.encoder.layers.attention import SoftmaxMixer
 from unmask.interpret.activation_cache import ActivationCache, states_of
 from unmask.interpret.attention.layer_statistics import BEYOND, CLASSES, column_classes, set_aside
 from unmask.interpret.attention.patterns import DISTANT
 from unmask.interpret.attention.rows import NEVER, LayerRows
-from unmask.interpret.watch import Watch
 from unmask.interpret.words.words import words
 from unmask.kernels import MaskContext, Tile
 from unmask.kernels.tile import key_counts

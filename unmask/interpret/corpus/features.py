@@ -18,6 +18,7 @@ from torch import Tensor
 
 from unmask.base.arguments import one_of, whole_number
 from unmask.base.files import replaced_folder, user_cache
+from unmask.base.progress import Watch, unwatched
 from unmask.encoder.encoder import Encoder
 from unmask.errors import CheckpointError, InvalidRequest
 from unmask.interpret.activation_cache import ActivationCache, check_attention
@@ -35,7 +36,6 @@ from unmask.interpret.corpus.texts import Corpus
 from unmask.interpret.effects.attribution import TOKENS_AT_ONCE
 from unmask.interpret.effects.intervention import InterventionRun
 from unmask.interpret.effects.target import AttributionTarget, Scale, TargetScore
-from unmask.interpret.watch import Watch, unwatched
 from unmask.spec.global_tokens import pack, trained_global_tokens
 from unmask.text import Encoding, Tokenizer
 from unmask.text.batch import token_budget_batches

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.base.arguments import check_choice, one_of, whole_number
+from unmask.base.progress import Watch, unwatched
 from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest
 from unmask.interpret.activation_cache import check_attention
@@ -18,7 +19,6 @@ from unmask.interpret.corpus.batch import PATTERNS, EqualLengthBatch, relations
 from unmask.interpret.corpus.statistics import EXAMPLES, NONE, HeadTotals, read_totals, write_totals
 from unmask.interpret.corpus.texts import Corpus
 from unmask.interpret.overview.figures import BatchWords, FigureCounts
-from unmask.interpret.watch import Watch, unwatched
 from unmask.text import Encoding, Tokenizer
 from unmask.text.borders import occurrences
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from unmask.base.arguments import one_of, whole_number
 from unmask.base.intervals import CONFIDENCE, Interval, sample_counts
+from unmask.base.progress import Watch, unwatched
 from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest
 from unmask.interpret.activation_cache import ActivationCache, check_attention
@@ -22,7 +23,6 @@ from unmask.interpret.corpus.measure import MOST_TOKENS, batches
 from unmask.interpret.corpus.texts import Corpus
 from unmask.interpret.effects.ablation import without_values
 from unmask.interpret.effects.target import TargetScore, Word
-from unmask.interpret.watch import Watch, unwatched
 from unmask.text import Encoding, Tokenizer
 from unmask.text.masking import masked
 

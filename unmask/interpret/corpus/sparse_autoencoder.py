@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag, normalize
 
 from unmask.base.arguments import whole_number
+from unmask.base.progress import Watch, unwatched
 from unmask.errors import InvalidRequest, NonFiniteResult
-from unmask.interpret.watch import Watch, unwatched
 
 AUXILIARY_SHARE = 1 / 32
 """The weight of the loss of dead latents."""

@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unmask.base.files import whole_file
+from unmask.base.progress import Watch, unwatched
 from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest
 from unmask.interpret.activation_cache import check_attention
 from unmask.interpret.corpus.batch import EqualLengthBatch
 from unmask.interpret.corpus.measure import batches
-from unmask.interpret.watch import Watch, unwatched
 from unmask.text import Encoding
 
 TEXTS_BETWEEN_WRITES = 256

@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unmask.base.arguments import token_of
+from unmask.base.progress import Watch, unwatched
 from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest, NonFiniteResult
 from unmask.interpret.activation_cache import ActivationCache
 from unmask.interpret.attention.rows import LayerRows
 from unmask.interpret.effects.intervention import Change, InterventionRun
 from unmask.interpret.effects.target import AttributionTarget, TargetScore
-from unmask.interpret.watch import Watch, unwatched
 
 How = Literal["zero", "mean"]
 """Replacement of a head's output: zero, or its mean over the tokens of this text at every token."""

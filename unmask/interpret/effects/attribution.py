@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unmask.base.arguments import check_choice, one_of, token_of, whole_number
+from unmask.base.progress import Watch, unwatched
 from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest, NonFiniteResult
 from unmask.interpret.activation_cache import ActivationCache
 from unmask.interpret.attention.rows import CELLS_AT_ONCE, LayerRows, RowBlock
 from unmask.interpret.effects.intervention import InterventionRun, Mixed
 from unmask.interpret.effects.target import AttributionTarget, Scale, TargetScore, Word
-from unmask.interpret.watch import Watch, unwatched
 from unmask.kernels import MaskContext, Tile, probabilities
 from unmask.spec import SoftmaxAttention
 from unmask.text import Tokenizer

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
+from unmask.base.progress import Watch, unwatched
 from unmask.encoder.encoder import Encoder
 from unmask.encoder.hooks import Hook, HookPoint
 from unmask.encoder.layers import Plan
@@ -21,7 +22,6 @@ from unmask.engines.inference.linear import PackedLinear, QuantizedLinear
 from unmask.errors import InvalidRequest, NonFiniteResult
 from unmask.interpret.activation_cache import ActivationCache
 from unmask.interpret.effects.target import Scale, TargetScore
-from unmask.interpret.watch import Watch, unwatched
 
 Change = Callable[[Tensor], Tensor]
 """Mixed values of all heads side by side, (N, H K), to what is to go on in their place."""

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unmask.base.arguments import one_of, token_of, whole_number
+from unmask.base.progress import Watch, unwatched
 from unmask.encoder.decoder import decode_states, predicts_by_decoder, word_role
 from unmask.errors import InvalidRequest, not_finite
 from unmask.interpret.activation_cache import ActivationCache
-from unmask.interpret.watch import Watch, unwatched
 
 
 @dataclass(frozen=True, eq=False)

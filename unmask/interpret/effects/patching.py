@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unmask.base.arguments import check_choice, token_of
+from unmask.base.progress import Watch, unwatched
 from unmask.encoder.hooks import Hook, HookPoint
 from unmask.errors import InvalidRequest
 from unmask.interpret.activation_cache import ActivationCache
 from unmask.interpret.effects.attribution import TOKENS_AT_ONCE
 from unmask.interpret.effects.intervention import InterventionRun
 from unmask.interpret.effects.target import AttributionTarget, Embedding, Scale, TargetScore
-from unmask.interpret.watch import Watch, unwatched
 
 Part = Literal["residual", "attention_output", "feedforward_output", "head_output"]
 """What is replaced: the state of one token at one level; what one layer's attention or feed-forward network

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.base.progress import Watch, unwatched
 from unmask.errors import InvalidRequest
 from unmask.interpret.geometry.values import (
     BLOCKS,
@@ -19,7 +20,6 @@ from unmask.interpret.geometry.values import (
     sample,
     with_interval,
 )
-from unmask.interpret.watch import Watch, unwatched
 
 MOST_ROWS = 2048
 FEWEST_ROWS = 30

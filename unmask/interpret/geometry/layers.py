@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.base.progress import Watch, unwatched
 from unmask.errors import InvalidRequest
 from unmask.interpret.geometry.dimension import (
     Neighbors,
@@ -36,7 +37,6 @@ from unmask.interpret.geometry.values import (
     sample,
     with_interval,
 )
-from unmask.interpret.watch import Watch, unwatched
 
 DIRECTIONS = (1, 3)
 """Numbers of dominant directions to remove before measuring the remaining anisotropy."""

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.base.optional import require
+from unmask.base.progress import Watch, unwatched
 from unmask.errors import InvalidRequest
 from unmask.interpret.geometry.values import FloatArray, as_points, generator, not_special
-from unmask.interpret.watch import Watch, unwatched
 
 Method = Literal["pca", "umap"]
 Basis = Literal["own", "shared"]

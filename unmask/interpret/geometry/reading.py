@@ -11,13 +11,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from unmask.base.progress import Watch, unwatched
 from unmask.encoder.elmo import Elmo, character_ids
 from unmask.encoder.encoder import Encoder
 from unmask.encoder.hooks import HookPoint
 from unmask.encoder.layers.attention import SoftmaxMixer
 from unmask.errors import InvalidRequest, NonFiniteResult
 from unmask.interpret.geometry.values import generator
-from unmask.interpret.watch import Watch, unwatched
 from unmask.spec import CausalAttention, SoftmaxAttention
 from unmask.spec.global_tokens import pack, trained_global_tokens
 from unmask.text import Encoding, SequenceLayout, token_budget_batches

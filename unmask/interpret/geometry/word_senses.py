@@ -17,6 +17,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.base.progress import Watch, unwatched
 from unmask.encoder.elmo import Elmo, WordTokenizer
 from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest, InvalidText
@@ -24,7 +25,6 @@ from unmask.interpret.geometry.layers import unit
 from unmask.interpret.geometry.projection import Basis, Method, Projection, project
 from unmask.interpret.geometry.reading import random_baseline, read_texts
 from unmask.interpret.geometry.values import Estimate, FloatArray, generator, student, with_interval
-from unmask.interpret.watch import Watch, unwatched
 from unmask.text import Encoding, Tokenizer, read_lines
 from unmask.text.borders import occurrences
 

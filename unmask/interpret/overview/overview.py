@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import chain
 
+from unmask.base.progress import Watch, unwatched
 from unmask.encoder.encoder import Encoder
 from unmask.interpret.activation_cache import ActivationCache
 from unmask.interpret.attention.attention_statistics import AttentionStatistics
@@ -13,7 +14,6 @@ from unmask.interpret.effects.target import AttributionTarget, Embedding
 from unmask.interpret.overview import heads, states
 from unmask.interpret.overview.figures import FigureCounts, ranked
 from unmask.interpret.overview.finding import Finding, Names, Overview
-from unmask.interpret.watch import Watch, unwatched
 
 EMBEDDING = "the text's embedding"
 """The name of the embedding of the whole text in sentences."""

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unmask.base.progress import Watch, unwatched
 from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest
 from unmask.interpret.activation_cache import ActivationCache
@@ -19,7 +20,6 @@ from unmask.interpret.effects.logit_lens import logit_lens
 from unmask.interpret.effects.target import AttributionTarget, Embedding
 from unmask.interpret.geometry.cka import FEWEST_ROWS, cka
 from unmask.interpret.overview.finding import Bar, Finding, Names, head_name, level_name, percent, quoted
-from unmask.interpret.watch import Watch, unwatched
 from unmask.text import Encoding
 
 DRIFT = 0.05

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.base.intervals import Interval, percentile_interval, samples, wilson_interval
+from unmask.base.progress import Progress
 from unmask.engines.engine import Engine
 from unmask.spec import Classifier
 from unmask.tasks.aligned import of_groups
@@ -16,7 +17,6 @@ from unmask.tasks.batches import TOKENS_PER_PASS
 from unmask.tasks.choose import Choice, choose
 from unmask.tasks.classify import classifier_of, classify
 from unmask.tasks.logits import WindowedLogits, of_windows
-from unmask.tasks.progress import Progress
 from unmask.tasks.schemes import Scheme, entities_of
 from unmask.tasks.tag import tag
 from unmask.training.finetune.examples import Example, Preparation

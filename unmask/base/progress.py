@@ -2,6 +2,9 @@
 
 from collections.abc import Callable
 
+Progress = Callable[[int, int], None]
+"""Called as ``progress(done, total)`` after each part of the work."""
+
 Watch = Callable[[str, int, int], None]
 """``watch(what, done, total)``, called after each layer of a forward pass and each block of rows.
 

@@ -5,12 +5,10 @@ import re
 
 import pytest
 
-from benchmarks.guide import TASKS, guide, read_figures
-from benchmarks.guide.__main__ import app
-from benchmarks.guide.ranking import CPU_PARAMETERS, candidates
 from tests.support.command import assert_one_sentence, run_here
 from tests.support.places import REPOSITORY
 from unmask.errors import InvalidRequest
+from unmask.evaluate.guide import CPU_PARAMETERS, TASKS, candidates, guide, read_figures
 from unmask.families import DEFAULT_NAME, FAMILIES
 
 NAMES = {one.name for family in FAMILIES for one in family.published} | {"unmask-mini"}
@@ -136,18 +134,20 @@ def test_bad_requests():
 
 
 def test_the_command_says_where_numbers_are_from():
-    ran = run_here("--task", "search", "--tokens", "2000", program=app)
+    ran = run_here("models", "--task", "search", "--tokens", "2000")
     assert (ran.code, ran.err) == (0, "")
     text = " ".join(ran.out.split())
     assert "Order: models that read such texts first" in text
     assert "80.2 (published, 2024-12: Warner et al. 2024, Table 1, long documents)" in text
     assert "77.92 (published, 2026-07: model card of lightonai/mDenseOn" in text
     assert "not measured here" in text
-    tagging = " ".join(run_here("--task", "tagging", program=app).out.split())
+    tagging = " ".join(run_here("models", "--task", "tagging").out.split())
     assert "79.8 (measured here, 2026-11-22: docs/scores.md" in tagging
     assert all(len(line) <= 100 for line in ran.out.splitlines())
-    answer = json.loads(run_here("--task", "tagging", "--json", program=app).out)
+    answer = json.loads(run_here("models", "--task", "tagging", "--json").out)
     assert answer["ready"][0]["name"] == DEFAULT_NAME
     assert answer["to_train"][0]["score"]["value"] == 91.28
-    assert_one_sentence(run_here("--tokens", "9", program=app), "--task", code=2)
-    assert_one_sentence(run_here("--task", "search", "--tokens", "0", program=app), "tokens is 0")
+    assert_one_sentence(run_here("models", "--tokens", "9"), "--tokens needs --task")
+    assert_one_sentence(run_here("models", "--device", "cpu"), "--device needs --task")
+    assert_one_sentence(run_here("models", "--task", "cooking"), "--task", code=2)
+    assert_one_sentence(run_here("models", "--task", "search", "--tokens", "0"), "tokens is 0")

@@ -1,12 +1,18 @@
-"""The ranking: who reads the texts, who fits the device, who has the better figure, who is smaller."""
+"""Which published encoder for a task, a text length and a device: a ranking by recorded figures.
+
+Those who read the texts come first, then those who fit the device, then those with the better figure.
+"""
 
 import math
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from math import prod
 from operator import itemgetter
+from pathlib import Path
+from typing import Literal, get_args
 
-from benchmarks.guide.figures import DEVICES, TASKS, Device, Figure, Figures, Task, read_figures
 from unmask.base.arguments import check_choice
 from unmask.errors import InvalidRequest
 from unmask.families import DEFAULT_NAME, FAMILIES
@@ -14,6 +20,83 @@ from unmask.families.pretrained import find_pretraining
 from unmask.spec import EncoderSpec, role_of
 from unmask.spec.shapes import parameter_count, tensor_shapes
 from unmask.weights import find, read_checkpoint
+
+Task = Literal["search", "classification", "tagging", "answering", "reranking", "masked-words"]
+Device = Literal["cpu", "cuda"]
+Kind = Literal["measured", "published"]
+
+TASKS: tuple[Task, ...] = get_args(Task)
+DEVICES: tuple[Device, ...] = get_args(Device)
+
+FILE = Path(__file__).with_name("figures.toml")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One number about one model."""
+
+    measure: str
+    """What was measured, with its unit."""
+    value: float
+    kind: Kind
+    """``measured``: by this project; ``published``: by others."""
+    source: str
+    date: str
+    tokens: int | None = None
+    """The length of the texts, of a speed."""
+    comparable: bool = True
+    """Whether models are ranked by it."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """All of them, by what asks for them."""
+
+    scores: dict[tuple[str, str], tuple[Figure, ...]]
+    """By task and model."""
+    speeds: dict[tuple[str, str], tuple[Figure, ...]]
+    """By device and model."""
+    ready: dict[tuple[str, str], str]
+    """By task and model: how to use what needs no training."""
+    measures: dict[str, tuple[str, ...]]
+    """By task: the measures to rank by, in order."""
+    long_measures: dict[str, tuple[str, ...]]
+    """The same for long texts, for tasks where others are better."""
+
+
+@cache
+def read_figures() -> Figures:
+    """The data file."""
+    data = tomllib.loads(FILE.read_text(encoding="utf-8"))
+    scores: dict[tuple[str, str], tuple[Figure, ...]] = {}
+    speeds: dict[tuple[str, str], tuple[Figure, ...]] = {}
+    for group in data["figures"]:
+        for model, value in group["values"].items():
+            figure = Figure(
+                group["measure"],
+                value,
+                group["kind"],
+                group["source"],
+                group["date"],
+                comparable=group.get("comparable", True),
+            )
+            key = (group["task"], model)
+            scores[key] = (*scores.get(key, ()), figure)
+    for group in data["speeds"]:
+        for model, value in group["values"].items():
+            figure = Figure(
+                group["unit"], value, group["kind"], group["source"], group["date"], group["tokens"]
+            )
+            key = (group["device"], model)
+            speeds[key] = (*speeds.get(key, ()), figure)
+    return Figures(
+        scores,
+        speeds,
+        {(group["task"], model): group["how"] for group in data["ready"] for model in group["models"]},
+        {task: tuple(one["measures"]) for task, one in data["tasks"].items()},
+        {task: tuple(one["long"]) for task, one in data["tasks"].items() if "long" in one},
+    )
+
 
 CPU_PARAMETERS = 150_000_000
 """On a CPU, encoders whose layers have more parameters come after the others."""
