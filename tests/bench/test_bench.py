@@ -11,7 +11,13 @@ import torch
 from scipy.stats import spearmanr
 
 from tests.support.command import assert_one_sentence, run_here
-from unmask.bench.benchmark_model import benchmark_model, find_architecture, invented_words, spearman
+from unmask.bench.benchmark_model import (
+    benchmark_model,
+    causal_model,
+    find_architecture,
+    invented_words,
+    spearman,
+)
 from unmask.bench.memory import peak_extra_bytes
 from unmask.bench.speed.accuracy import agreement
 from unmask.bench.speed.kernels import _pairs, batches_of
@@ -19,7 +25,9 @@ from unmask.bench.speed.roofline import attention_cost
 from unmask.bench.timing import Spread, interleaved, percentile, ratio
 from unmask.errors import InvalidRequest
 from unmask.kernels import Tile, allowed
-from unmask.spec import FullAttention, SlidingWindow, SoftmaxAttention
+from unmask.models.load import load
+from unmask.spec import CausalAttention, FullAttention, SlidingWindow, SoftmaxAttention
+from unmask.text import PackedBatch
 
 SHAPE = ("--architecture", "ettin-encoder-17m", "--layers", "1", "--threads", "1")
 
@@ -182,6 +190,108 @@ def test_speed(tmp_path):
     check_picture(picture)
 
 
+SMALL_BERT = ("--architecture", "all-minilm-l6-v2", "--layers", "1", "--threads", "1")
+
+
+def test_speed_of_a_decoder_of_equal_size(tmp_path):
+    picture = tmp_path / "speed.png"
+    options = ("--size", "short", "--samples", "2", "--rounds", "2", "--causal", "--picture", picture)
+    found = ran("speed", *SMALL_BERT, *options)
+    kinds = [(row["attention"], row["setting"]) for row in found["rows"]]
+    assert kinds == [(a, s) for a in ("bidirectional", "causal") for s in ("fixed", "variable", "even")]
+    for both, causal in zip(found["rows"][:3], found["rows"][3:], strict=True):
+        assert both["tokens"] == causal["tokens"]
+        assert both["time_to_bidirectional"] is None
+        times = causal["time_to_bidirectional"]
+        assert 0 < times["lowest"] <= times["median"] <= times["highest"]
+    assert found["causal"]["name"].startswith("causal form of ")
+    for size in ("layers", "width", "heads", "max_tokens"):
+        assert found["causal"][size] == found["measured"][size]
+    # The pooler, which speed does not run.
+    assert found["measured"]["parameter_count"] - found["causal"]["parameter_count"] in (0, 384 * 384 + 384)
+    done = run_here("bench", "speed", *SMALL_BERT, *options)
+    assert "causal" in done.out
+    assert "time to bidirectional" in " ".join(done.out.split())
+
+
+def test_the_causal_form_sees_no_later_token():
+    with benchmark_model(None, "all-minilm-l6-v2", layers=2, seed=0) as both, causal_model(both, 0) as causal:
+        encoder = load(causal.folder).encoder
+        patterns = {layer.mixer.pattern for layer in load(causal.folder).spec.layers}
+        with torch.inference_mode():
+            first, other = (encoder.encode(PackedBatch.of_ids([[5, 6, 7, last]])) for last in (8, 9))
+    assert patterns == {CausalAttention()}
+    torch.testing.assert_close(first[:3], other[:3])
+    assert (first[3] - other[3]).abs().max() > 1e-2
+
+
+def log_of(folder, events):
+    """A run's folder with these events in its log."""
+    folder.mkdir()
+    (folder / "log.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    return folder
+
+
+def step_event(step, tokens, speed, loss):
+    figures = {"tokens": tokens, "tokens_per_second": speed, "masked/loss": loss}
+    return {"event": "step", "step": step, **figures}
+
+
+def held_out_event(step, tokens, loss, accuracy):
+    return {
+        "event": "held_out",
+        "step": step,
+        "tokens": tokens,
+        "masked/loss": loss,
+        "masked/accuracy": accuracy,
+    }
+
+
+@pytest.fixture
+def logs(tmp_path):
+    """Two runs: 1,000 tokens in 10 seconds and 1,000 in 5, and one that is four times as fast."""
+    slow = [
+        held_out_event(0, 0, 9.0, 0.0),
+        step_event(10, 1000, 100.0, 6.0),
+        held_out_event(15, 1500, 5.0, 0.2),
+        step_event(20, 2000, 200.0, 4.0),
+        held_out_event(20, 2000, 3.0, 0.4),
+    ]
+    fast = [
+        held_out_event(0, 0, 9.0, 0.0),
+        step_event(20, 2000, 400.0, 5.0),
+        held_out_event(20, 2000, 6.0, 0.1),
+    ]
+    return log_of(tmp_path / "slow", slow), log_of(tmp_path / "fast", fast)
+
+
+def test_times_at_which_runs_reach_a_value(logs, tmp_path):
+    picture = tmp_path / "runs.png"
+    found = ran("runs", *logs, "--metric", "masked/loss", "--reaches", "6,4.5", "--picture", picture)
+    slow, fast = found
+    assert [point["seconds"] for point in slow["points"]] == [0.0, 12.5, 15.0]
+    assert slow["reached"]["6.0"] == {"step": 15, "seconds": 12.5, "tokens": 1500, "value": 5.0}
+    assert slow["reached"]["4.5"]["seconds"] == 15.0
+    assert fast["reached"]["6.0"]["seconds"] == 5.0
+    assert fast["reached"]["4.5"] is None
+    assert picture.stat().st_size > 5000
+    rising = ran("runs", logs[0], "--metric", "masked/accuracy", "--reaches", "0.2")
+    assert rising[0]["reached"]["0.2"]["step"] == 15
+    trained = ran("runs", logs[0], "--metric", "masked/loss", "--of", "step", "--reaches", "6")
+    assert trained[0]["reached"]["6.0"] == {"step": 10, "seconds": 10.0, "tokens": 1000, "value": 6.0}
+    shown = run_here("bench", "runs", *logs, "--metric", "masked/loss", "--reaches", "4.5")
+    assert shown.code == 0, shown.err
+    assert "not reached" in shown.out
+
+
+def test_runs_without_the_figure_are_one_sentence(logs, tmp_path):
+    asked = ("bench", "runs", logs[0], "--metric")
+    assert_one_sentence(
+        run_here(*asked, "dev/f1"), "no figure 'dev/f1' of held_out", "masked/accuracy, masked/loss"
+    )
+    assert_one_sentence(run_here("bench", "runs", tmp_path, "--metric", "x"), "has no log.jsonl")
+
+
 def test_kernels(tmp_path):
     picture, output = tmp_path / "kernels.png", tmp_path / "kernels.json"
     options = (
@@ -231,6 +341,7 @@ def test_accuracy(tiny_folder, tmp_path):
         ),
         (("speed", "--architecture", "modernbert-base", "--layers", "99"), ("--layers is 99", "1 to 22")),
         (("speed", "--architecture", "modernbert-base", "--model", "x"), ("not both",)),
+        (("speed", *SHAPE[:2], "--layers", "2", "--causal"), ("has no causal form", "layer 1")),
         (("kernels", "--lengths", "12,many"), ("--lengths is '12,many'",)),
         (("kernels", "--picture", "x.gif"), (".png or .svg",)),
         (("kernels", "-o", "/no/such/folder/x.json"), ("/no/such/folder is not a folder",)),

@@ -48,6 +48,8 @@ def test_linear_cosine_inverse_root_and_constant():
     assert roots[8] == pytest.approx(2 / 3)
     assert roots[20] == 0.6
     assert values(ScheduleSpec("constant", warmup_steps=0), 3) == [1.0] * 4
+    cubic = ScheduleSpec("linear", warmup_steps=2, power=3.0, floor=0.2)
+    assert values(cubic, 6)[1:] == pytest.approx([1, 1, 0.2 + 0.8 * 0.75**3, 0.3, 0.2125, 0.2])
 
 
 def test_by_default_a_run_warms_up_over_2_and_decays_over_40_percent():
@@ -82,6 +84,8 @@ def test_a_factor_is_above_0_in_every_step_and_rises_and_falls_once(kind):
         ({"warmup_share": 1.5}, "from 0 to 1"),
         ({"floor": -0.1}, "floor"),
         ({"kind": "cosine", "decay_share": 0.2}, "kind cosine has no decay_steps or decay_share"),
+        ({"kind": "cosine", "power": 2.0}, "kind cosine has no power"),
+        ({"kind": "linear", "power": 0.0}, "power must be above 0"),
     ],
 )
 def test_schedules_refuse_what_has_no_meaning(table, message):

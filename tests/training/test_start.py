@@ -1,8 +1,11 @@
 """What is checked, and told, before anything of a run is made."""
 
+import shutil
+
 import pytest
 
-from tests.support.tiny import change_tensors
+import unmask
+from tests.support.tiny import change_tensors, tiny_bert
 from tests.training.runs import Heard, Instead, same_tensors, write_run, write_texts
 from unmask.errors import UnmaskError
 from unmask.training.pretrain import pretrain, read_run
@@ -109,3 +112,80 @@ def test_a_run_knows_the_checkpoints_that_it_reads_again(tmp_path, tiny_copy):
     assert run_inputs(settings, tmp_path) == dict([before])
     change_tensors(tiny_copy, lambda tensors: next(iter(tensors.values())).add_(1))
     assert run_inputs(settings, tmp_path)[before[0]] != before[1]
+
+
+def started(place, **changes):
+    """The tokenizer, checkpoint and encoder that a run begins with, and what is said about them."""
+    settings = read_run(write_run(place, **changes))
+    heard = []
+    tokenizer = run_tokenizer(settings, place, place / "run", heard.append)
+    checkpoint, encoder = run_encoder(settings, place, tokenizer, heard.append)
+    return checkpoint, encoder, heard
+
+
+ROBERTA = {**BERT, "model_type": "roberta", "intermediate_size": 32, "max_position_embeddings": 34}
+LONGFORMER = {
+    "model_type": "longformer",
+    "architectures": ["LongformerForMaskedLM"],
+    "max_position_embeddings": 97,
+    "attention_window": 8,
+}
+
+
+@pytest.fixture
+def roberta(tmp_path):
+    """A run's folder beside the model of a tiny RoBERTa of 33 positions after that of the padding id 0."""
+    write_texts(tmp_path)
+    pretrain(write_run(tmp_path, steps=1, model=Instead({"config": ROBERTA}), evaluation={"every": 0}))
+    return tmp_path
+
+
+def longer(place, start="run/model", **keys):
+    model = Instead({"start_from": start, "repeat_positions": True, "config": {**LONGFORMER, **keys}})
+    return started(place, model=model, tokenizer=Instead({}), out="longer")
+
+
+def test_longformer_begins_with_roberta_and_its_positions_again_and_again(roberta):
+    _, encoder, heard = longer(roberta)
+    before = unmask.load(roberta / "run" / "model").trainable_encoder().state_dict()
+    state = encoder.state_dict()
+    table, first = state["embedding.positions.weight"], before["embedding.positions.weight"]
+    assert len(first) == 34
+    assert len(table) == 97
+    assert table[0].equal(first[0])
+    for row in range(1, 97):
+        assert table[row].equal(first[1 + (row - 1) % 33])
+    for kind in ("weight", "bias"):
+        of_globals = state[f"layers.0.attention.globals.qkv.{kind}"]
+        assert of_globals.equal(before[f"layers.0.attention.qkv.{kind}"])
+    assert not any("globals" in sentence for sentence in heard)
+
+
+def test_positions_are_repeated_only_into_a_longer_table(roberta):
+    with pytest.raises(UnmaskError, match=r"this run has 34 rows and .* 34 rows; raise max_position"):
+        longer(roberta, max_position_embeddings=34)
+    model = Instead({"start_from": "run/model", "config": LONGFORMER})
+    with pytest.raises(UnmaskError, match="keep the sizes of the checkpoint"):
+        started(roberta, model=model, tokenizer=Instead({}), out="longer")
+    with pytest.raises(UnmaskError, match="repeat_positions is true and start_from is not given"):
+        started(roberta, model=Instead({"config": ROBERTA, "repeat_positions": True}))
+
+
+def test_a_student_has_the_vocabulary_of_its_teacher(roberta, tmp_path_factory):
+    teacher = tmp_path_factory.mktemp("teacher")
+    sizes = {
+        "hidden_size": 24,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "vocab_size": 61,
+        "max_position_embeddings": 64,
+    }
+    tiny_bert(**sizes).save_pretrained(teacher)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(roberta / "tokenizer" / name, teacher)
+    config = Instead({"config": {"model_type": "distilbert", "dim": 24, "n_layers": 1, "n_heads": 2}})
+    objective = Instead({"kind": "distillation", "teacher": str(teacher)})
+    checkpoint, _, _ = started(roberta, model=config, objective=objective)
+    assert checkpoint.spec.embedding.vocabulary == 61
+    checkpoint, _, _ = started(roberta, model=config)
+    assert checkpoint.spec.embedding.vocabulary == 64

@@ -230,7 +230,10 @@ def groups():
 
 def test_groups_and_their_options():
     assert groups() == {
-        "bench speed": [*SUBJECT, "size", "samples", "tokens_per_pass", "rounds", "seconds", *BENCH],
+        "bench runs": ["folders", "metric", "reaches", "of", "picture", "output", "json"],
+        "bench speed": [
+            *SUBJECT, "size", "causal", "samples", "tokens_per_pass", "rounds", "seconds", *BENCH,
+        ],
         "bench kernels": [
             "pattern", "position", "lengths", "radius", "heads", "head_width", "rounds", "seconds", *BENCH,
         ],

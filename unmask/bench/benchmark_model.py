@@ -20,7 +20,8 @@ from safetensors.torch import save_file
 from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest, InvalidText
 from unmask.families import Family, find_architecture
-from unmask.spec import EncoderSpec, PooledVector
+from unmask.families.native import NATIVE
+from unmask.spec import CausalAttention, EncoderSpec, FullAttention, PooledVector, SoftmaxAttention
 from unmask.spec.shapes import parameter_count
 from unmask.text import Tokenizer, read_lines
 from unmask.weights import Source, find, read_checkpoint
@@ -173,6 +174,37 @@ def benchmark_model(
         folder = Path(place) / published.name.rpartition("/")[2]
         write_random(folder, family, spec, seed)
         yield described(folder, published.name, None, random_weights=True)
+
+
+@contextmanager
+def causal_model(subject: BenchmarkModel, seed: int) -> Iterator[BenchmarkModel]:
+    """A decoder of the subject's sizes, with random weights, in a folder that is removed when the block ends.
+
+    Every layer is the subject's with causal attention; there is no head.
+
+    Args:
+        subject: a model that reads in both directions.
+        seed: seed of the random weights.
+
+    Raises:
+        InvalidRequest: a layer has no causal form: its attention is causal already, or not over whole texts.
+    """
+    spec = read_checkpoint(Source(subject.folder, subject.record.name)).spec
+    layers = []
+    for number, layer in enumerate(spec.layers):
+        mixer = layer.mixer
+        if not isinstance(mixer, SoftmaxAttention) or not isinstance(mixer.pattern, FullAttention):
+            what = f"{mixer.pattern}" if isinstance(mixer, SoftmaxAttention) else type(mixer).__name__
+            raise InvalidRequest(
+                f"{subject.record.name} has no causal form, because layer {number} has {what}; name a model "
+                "whose layers have full attention, such as bert-base-uncased"
+            )
+        layers.append(replace(layer, mixer=replace(mixer, pattern=CausalAttention())))
+    causal = replace(spec, layers=tuple(layers), heads=(), pooler=None)
+    with tempfile.TemporaryDirectory(prefix="unmask-bench-") as place:
+        folder = Path(place) / "causal"
+        write_random(folder, NATIVE, causal, seed)
+        yield described(folder, f"causal form of {subject.record.name}", None, random_weights=True)
 
 
 def shortened(spec: EncoderSpec, layers: int | None) -> EncoderSpec:

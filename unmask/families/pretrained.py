@@ -32,6 +32,20 @@ PRETRAINING: dict[str, Pretraining] = {
     "google/electra-large-discriminator": Pretraining(
         "replaced token detection", "25 %, replaced by a generator"
     ),
+    "distilbert/distilbert-base-uncased": Pretraining(
+        "distillation from BERT, masked language modeling", f"15 % ({_BERT}), drawn anew for every pass"
+    ),
+    "allenai/longformer": Pretraining("masked language modeling, begun with RoBERTa", f"15 % ({_BERT})"),
+    "google/bigbird-roberta": Pretraining("masked language modeling", f"15 % of words ({_BERT})"),
+    "microsoft/deberta-base": Pretraining(
+        "masked language modeling", f"15 % ({_BERT}), spans of at most 3 tokens"
+    ),
+    "microsoft/deberta-large": Pretraining(
+        "masked language modeling", f"15 % ({_BERT}), spans of at most 3 tokens"
+    ),
+    "microsoft/deberta-v2": Pretraining(
+        "masked language modeling", f"15 % ({_BERT}), spans of at most 3 tokens"
+    ),
     "microsoft/deberta-v3": Pretraining(
         "replaced token detection", "replaced by a generator, which reads [MASK] only"
     ),

@@ -12,6 +12,7 @@ from unmask.bench.speed.accuracy import AccuracyReport, TaskAccuracyReport
 from unmask.bench.speed.kernels import KernelsReport
 from unmask.bench.speed.speed import SpeedReport
 from unmask.errors import InvalidRequest
+from unmask.training.run.log import TrainingCurve
 
 Report = SpeedReport | KernelsReport | AccuracyReport | TaskAccuracyReport
 
@@ -83,6 +84,35 @@ def draw_panels(panels: Sequence[Panel], title: str, caption: str, path: Path) -
         figure.savefig(partial, format=path.suffix[1:], dpi=160)
 
 
+def draw_curves(curves: Sequence[TrainingCurve], values: Sequence[float], path: Path) -> None:
+    """Write a chart of a figure of several runs over seconds of training; see `check_picture`.
+
+    A dotted line is at each of ``values``, and a dot where a run reaches it first.
+
+    Raises:
+        OutputError: the file cannot be written.
+    """
+    check_picture(path)
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH_INCHES, 4.5), layout="constrained")
+    axis = figure.subplots()
+    for curve in curves:
+        seconds = [point.seconds for point in curve.points]
+        (line,) = axis.plot(seconds, [point.value for point in curve.points], linewidth=1.2, label=curve.run)
+        firsts = [first for value in values if (first := curve.reached(value)) is not None]
+        axis.plot([p.seconds for p in firsts], [p.value for p in firsts], "o", color=line.get_color())
+    for value in values:
+        axis.axhline(value, color=OTHERS, linewidth=0.8, linestyle=":")
+    axis.set_xlabel("seconds of training", fontsize=8, color=LINE)
+    axis.set_ylabel(curves[0].metric, fontsize=8, color=LINE)
+    axis.tick_params(labelsize=7.5)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.legend(fontsize=7.5, frameon=False)
+    with whole_file(path) as partial:
+        figure.savefig(partial, format=path.suffix[1:], dpi=160)
+
+
 def title_of(report: Report) -> str:
     """The title of the chart."""
     match report:
@@ -119,11 +149,12 @@ def _speed(report: SpeedReport) -> list[Panel]:
     for size in dict.fromkeys(row.size for row in report.rows):
         bars = [
             Bar(
-                f"{row.dtype}, {row.setting}",
+                f"{row.dtype}, {row.setting}" + (", causal" if row.attention == "causal" else ""),
                 row.tokens_per_second,
                 f"{row.tokens_per_second:,.0f}",
                 row.tokens / row.seconds.highest,
                 row.tokens / row.seconds.lowest,
+                row.attention == "bidirectional",
             )
             for row in report.rows
             if row.size == size

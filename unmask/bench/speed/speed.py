@@ -11,14 +11,16 @@ as many as fit ``CPU_TOKENS``.
 
 import gc
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from unmask.base.progress import Progress
-from unmask.bench.benchmark_model import BenchmarkModel, ModelInfo, random_ids
+from unmask.bench.benchmark_model import BenchmarkModel, ModelInfo, causal_model, random_ids
 from unmask.bench.machine import LeftOut, Machine, sentence_of, this_machine
 from unmask.bench.timing import Seconds, Spread, interleaved, ratio
 from unmask.errors import InvalidRequest, UnmaskError
@@ -33,6 +35,7 @@ CPU_TOKENS = 8192
 """Tokens of a setting on a CPU, unless ``samples`` is given; at least one sequence runs, whatever its
 length."""
 TOKENS_PER_PASS = {"cpu": 8192, "cuda": 131_072}
+Attention = Literal["bidirectional", "causal"]
 BATCH_LIMIT = 1 << 16
 """Number of sequences at which the search for the largest batch ends."""
 
@@ -58,6 +61,10 @@ class SpeedRow:
     time_per_token_to_even: Spread | None
     """For the variable setting: time per token relative to equal lengths, compared within each round; 1 if
     unequal lengths cost nothing."""
+    attention: Attention = "bidirectional"
+    time_to_bidirectional: Spread | None = None
+    """Of causal attention: time relative to the same model that reads in both directions, compared within
+    each round."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +78,8 @@ class SpeedReport:
     rows: tuple[SpeedRow, ...]
     left_out: tuple[LeftOut, ...]
     seed: int
+    causal: ModelInfo | None = None
+    """The decoder of equal size, where it was measured too."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +98,7 @@ def measure_speed(
     *,
     dtypes: Sequence[str] = ("float32",),
     sizes: Sequence[str] = ("short", "long"),
+    causal: bool = False,
     samples: int | None = None,
     tokens_per_pass: int | None = None,
     rounds: int = 3,
@@ -103,6 +113,7 @@ def measure_speed(
         subject: the model.
         dtypes: number formats.
         sizes: names in `SIZES`; lengths are limited to the maximum length of the model.
+        causal: also measure its causal form, see `unmask.bench.benchmark_model.causal_model`.
         samples: sequences per setting; None for the default of this module.
         tokens_per_pass: the most tokens in a batch; None uses `TOKENS_PER_PASS`.
         rounds: how often all samples run.
@@ -112,26 +123,44 @@ def measure_speed(
         progress: called with (rounds done, rounds in total).
 
     Raises:
-        InvalidRequest: a size is unknown, or no number format can run.
+        InvalidRequest: a size is unknown, no number format can run, or the model has no causal form.
     """
     where = torch.device(device)
     budget = tokens_per_pass or TOKENS_PER_PASS[where.type]
     _check(sizes, budget, samples)
     limit = subject.record.max_tokens
     settings = [setting for size in sizes for setting in _settings(size, limit, samples, where, seed)]
-    models, left_out = _load(subject, dtypes, device)
-    if limit is not None and set(sizes) == set(SIZES) and limit <= SIZES["short"][0]:
-        # Both sizes would be limited to the same length.
-        settings = [setting for setting in settings if setting.size == "short"]
-        left_out.append(LeftOut("long", "", f"the model reads at most {limit} tokens"))
-    cases = [(dtype, model, setting) for dtype, model in models.items() for setting in settings]
-    works = {
-        f"{dtype} {setting.size} {setting.name}": _work(model, setting, budget, where, seed)
-        for dtype, model, setting in cases
-    }
-    times = interleaved(works, rounds, budget_seconds=budget_seconds, progress=progress)
-    rows = [_row(*case, times, device=where, seed=seed) for case in cases]
-    return SpeedReport(subject.record, this_machine(where), budget, tuple(rows), tuple(left_out), seed)
+    with ExitStack() as stack:
+        decoder = stack.enter_context(causal_model(subject, seed)) if causal else None
+        loaded, left_out = _load(subject, dtypes, device)
+        models: dict[tuple[str, Attention], Model] = {(d, "bidirectional"): m for d, m in loaded.items()}
+        if decoder is not None:
+            models |= {(d, "causal"): m for d, m in _load(decoder, list(loaded), device)[0].items()}
+        if limit is not None and set(sizes) == set(SIZES) and limit <= SIZES["short"][0]:
+            # Both sizes would be limited to the same length.
+            settings = [setting for setting in settings if setting.size == "short"]
+            left_out.append(LeftOut("long", "", f"the model reads at most {limit} tokens"))
+        cases = [(*kind, model, setting) for kind, model in models.items() for setting in settings]
+        works = {
+            _name(dtype, attention, setting): _work(model, setting, budget, where, seed)
+            for dtype, attention, model, setting in cases
+        }
+        times = interleaved(works, rounds, budget_seconds=budget_seconds, progress=progress)
+        rows = [_row(*case, times, device=where, seed=seed) for case in cases]
+        return SpeedReport(
+            subject.record,
+            this_machine(where),
+            budget,
+            tuple(rows),
+            tuple(left_out),
+            seed,
+            None if decoder is None else decoder.record,
+        )
+
+
+def _name(dtype: str, attention: Attention, setting: _Setting, other: str = "") -> str:
+    """The name of a row's work, or of that of another setting of the size."""
+    return f"{dtype} {attention} {setting.size} {other or setting.name}"
 
 
 def _check(sizes: Sequence[str], budget: int, samples: int | None) -> None:
@@ -197,13 +226,21 @@ def _work(
 
 
 def _row(
-    dtype: str, model: Model, setting: _Setting, times: Seconds, *, device: torch.device, seed: int
+    dtype: str,
+    attention: Attention,
+    model: Model,
+    setting: _Setting,
+    times: Seconds,
+    *,
+    device: torch.device,
+    seed: int,
 ) -> SpeedRow:
-    name = f"{dtype} {setting.size} {setting.name}"
+    name = _name(dtype, attention, setting)
     seconds, longest = Spread.of(times[name]), int(setting.lengths_S.max())
     even = None
     if setting.name == "variable":
-        even = ratio(times, name, f"{dtype} {setting.size} even")  # of equally many tokens
+        even = ratio(times, name, _name(dtype, attention, setting, "even"))  # of equally many tokens
+    both = ratio(times, name, _name(dtype, "bidirectional", setting)) if attention == "causal" else None
     return SpeedRow(
         dtype=dtype,
         size=setting.size,
@@ -216,6 +253,8 @@ def _row(
         tokens_per_second=setting.tokens / seconds.median,
         batch_sequences=_largest_batch(model, longest, seed) if device.type == "cuda" else None,
         time_per_token_to_even=even,
+        attention=attention,
+        time_to_bidirectional=both,
     )
 
 

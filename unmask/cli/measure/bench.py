@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
+from unmask.base.files import check_can_write
 from unmask.cli.measure.options import (
     BENCH,
     LABELED,
@@ -19,17 +20,20 @@ from unmask.cli.measure.options import (
     TextsOption,
     numbers,
 )
-from unmask.cli.options import AdapterOption, listed
-from unmask.cli.output import console, safe, table
+from unmask.cli.options import OUTPUT, AdapterOption, OutputOptions, listed
+from unmask.cli.output import console, plain, safe, table
 from unmask.errors import InvalidRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.table import Table
 
     from unmask.bench.speed.accuracy import AccuracyReport, TaskAccuracyReport
     from unmask.bench.speed.kernels import KernelsReport
     from unmask.bench.speed.speed import SpeedReport
     from unmask.bench.timing import Spread
+    from unmask.training.run.log import TrainingCurve
 
 bench = App(
     name="bench", help="Measure speed, memory and accuracy of numbers on this machine.", sort_key=1000
@@ -41,6 +45,12 @@ def speed(
     *,
     subject: SubjectOptions = SUBJECT,
     size: Annotated[list[Literal["short", "long"]] | None, listed("only this size")] = None,
+    causal: Annotated[
+        bool,
+        Parameter(
+            help="also time a decoder of equal size: the same layers with causal attention", negative=""
+        ),
+    ] = False,
     samples: Annotated[
         int | None, Parameter(help="sequences per setting; default: chosen for the device")
     ] = None,
@@ -59,6 +69,7 @@ def speed(
             chosen,
             dtypes=options.dtype or ["float32"],
             sizes=size or ["short", "long"],
+            causal=causal,
             samples=samples,
             tokens_per_pass=tokens_per_pass,
             rounds=rounds,
@@ -173,6 +184,57 @@ def accuracy(
         check_drop(report, max_drop)
 
 
+@bench.command
+def runs(
+    folders: Annotated[list[Path], Parameter(help="folders of training runs")],
+    /,
+    *,
+    metric: Annotated[str, Parameter(help="the figure, such as masked/loss or dev/accuracy")],
+    reaches: Annotated[list[float] | None, listed("values whose times are reported")] = None,
+    of: Annotated[
+        Literal["held_out", "step"], Parameter(help="figures of evaluations, or of the texts trained on")
+    ] = "held_out",
+    picture: Annotated[Path | None, Parameter(help="write a chart to this file, .png or .svg")] = None,
+    options: OutputOptions = OUTPUT,
+) -> None:
+    """Time to accuracy: when each of several training runs reached a value of a figure, by its log."""
+    from unmask.bench.speed.pictures import check_picture, draw_curves
+    from unmask.training.run.log import read_curve
+
+    if picture is not None:
+        check_picture(picture)
+        check_can_write(picture)
+    options.check()
+    curves = [read_curve(folder, metric, of) for folder in folders]
+    if picture is not None:
+        draw_curves(curves, reaches or [], picture)
+    options.finish(
+        [
+            {**plain(curve), "reached": {str(value): plain(curve.reached(value)) for value in reaches or []}}
+            for curve in curves
+        ],
+        lambda _: console().print(_times(curves, reaches or [])),
+    )
+
+
+def _times(curves: "Sequence[TrainingCurve]", values: "Sequence[float]") -> "Table":
+    named = [f"seconds to {value:g}" for value in values]
+    right = ("seconds", "steps", f"best {curves[0].metric}", "after", *named)
+    grid = table(None, "run", *right, right=right)
+    for curve in curves:
+        last, best = curve.points[-1], curve.best
+        firsts = [curve.reached(value) for value in values]
+        grid.add_row(
+            safe(curve.run),
+            f"{last.seconds:,.1f}",
+            f"{last.step:,}",
+            f"{best.value:.4f}",
+            f"{best.seconds:,.1f}",
+            *("not reached" if first is None else f"{first.seconds:,.1f}" for first in firsts),
+        )
+    return grid
+
+
 def _check_accuracy(
     *,
     task: str | None,
@@ -239,10 +301,12 @@ def number_of(value: float | None, form: str) -> str:
 
 def _speed(report: "SpeedReport") -> "Table":
     right = ("samples", "tokens", "tokens/s", "seconds", "largest batch", "time per token to even")
-    grid = table(None, "dtype", "size", "setting", *right, right=right)
+    decoder = () if report.causal is None else ("attention", "time to bidirectional")
+    grid = table(None, "dtype", *decoder, "size", "setting", *right, right=(*right, *decoder[1:]))
     for row in report.rows:
         grid.add_row(
             row.dtype,
+            *((row.attention, spread_of(row.time_to_bidirectional)) if decoder else ()),
             row.size,
             row.setting,
             f"{row.samples:,}",

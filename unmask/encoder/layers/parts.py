@@ -51,11 +51,46 @@ class OnePlusRMSNorm(nn.Module):
         return functional.rms_norm(x, self.weight.shape, 1 + self.weight, self.eps)
 
 
+class AutocastLayerNorm(nn.LayerNorm):
+    """A LayerNorm that computes as torch does or, with ``low_precision``, in the dtype of autocast.
+
+    Torch computes norms in float32 under autocast: it converts the input on a GPU, and on a CPU the input is
+    float32 already. MosaicBERT computed them in bfloat16 (Portes et al. 2023).
+    """
+
+    low_precision = False
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Shape (..., width) in and out."""
+        kind = input.device.type
+        if not (self.low_precision and torch.is_autocast_enabled(kind)):
+            return super().forward(input)
+        dtype = torch.get_autocast_dtype(kind)
+        bias = None if self.bias is None else self.bias.to(dtype)
+        with torch.autocast(kind, enabled=False):
+            return functional.layer_norm(
+                input.to(dtype), self.normalized_shape, self.weight.to(dtype), bias, self.eps
+            )
+
+
+def lower_norms(module: nn.Module) -> int:
+    """Let every LayerNorm in a module whose weights are trained compute in the dtype of autocast.
+
+    Returns:
+        Their number.
+    """
+    norms = [part for part in module.modules() if isinstance(part, AutocastLayerNorm)]
+    trained = [norm for norm in norms if norm.weight.requires_grad]
+    for norm in trained:
+        norm.low_precision = True
+    return len(trained)
+
+
 def build_norm(norm: Norm | None, width: int) -> nn.Module:
     """The norm over the last axis of ``width``; `nn.Identity` for none."""
     match norm:
         case LayerNorm(eps=eps, bias=bias):
-            return nn.LayerNorm(width, eps=eps, bias=bias)
+            return AutocastLayerNorm(width, eps=eps, bias=bias)
         case RMSNorm(eps=eps, one_plus=one_plus):
             return OnePlusRMSNorm(width, eps) if one_plus else nn.RMSNorm(width, eps=eps)
         case None:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from unmask.encoder.layers.attention import SoftmaxMixer
 from unmask.encoder.layers.block import Block
+from unmask.encoder.layers.parts import AutocastLayerNorm
 from unmask.engines.native.interface import AddNorm, Attention
 from unmask.engines.native.library import Library, connected, library_reason
 from unmask.engines.native.threads import thread_count
@@ -155,6 +156,7 @@ def normalized_sum(x_TD: Tensor, added_TD: Tensor, norm: nn.Module, dropout: flo
     takes = (
         not torch.compiler.is_compiling()
         and isinstance(norm, nn.LayerNorm)
+        and not (isinstance(norm, AutocastLayerNorm) and norm.low_precision)
         and norm.bias is not None
         and {x_TD.dtype, norm.weight.dtype, norm.bias.dtype} == {torch.float32}
         and added_TD.dtype in (torch.float32, torch.bfloat16)

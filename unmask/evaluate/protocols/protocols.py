@@ -121,7 +121,7 @@ def protocol_names(kind: Kind | None = None) -> tuple[str, ...]:
     """The names of all protocols of a kind, such as "glue/run_glue"; None for those of every kind."""
     names = []
     for path in sorted(_folder().glob("*/*.toml")):
-        if path.stem == "data" or (kind is not None and path.parent.name != kind):
+        if path.stem.endswith("data") or (kind is not None and path.parent.name != kind):
             continue
         name = f"{path.parent.name}/{path.stem}"
         names += [f"{name}-{variant}" for variant in _table(path).get("variants", {})] or [name]

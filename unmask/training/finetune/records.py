@@ -17,6 +17,7 @@ from unmask.text.lines import COMPRESSED, real
 from unmask.text.memory import Rows
 from unmask.text.rows import Record, read_rows
 from unmask.training.finetune.settings import DataSettings, Format
+from unmask.training.finetune.superglue import LAYOUTS
 from unmask.training.run.report import counted
 
 FORMAT_OF: Mapping[str, Format] = {
@@ -204,8 +205,9 @@ ROWS = ("tsv", "csv", "jsonl", "parquet", "datasets")
 
 
 def _table(rows: Iterator[Record], data: DataSettings, labeled: bool) -> Iterator[Labeled]:
-    for place, row in rows:
+    for place, values in rows:
         where = str(place)
+        row = values if data.layout is None else LAYOUTS[data.layout](values, where)
         text = value_under(data.text, row, where, "text")
         pair = None if data.pair is None else value_under(data.pair, row, where, "pair")
         words = isinstance(text, list) and all(isinstance(word, str) for word in text)

@@ -13,6 +13,7 @@ from unmask.tasks.values import LongTexts, SchemeName
 from unmask.text.memory import tables_in_memory
 from unmask.training.data.labeled import SamplingStrategy
 from unmask.training.finetune.grid import checked_grid
+from unmask.training.finetune.superglue import Layout
 from unmask.training.finetune.tasks import Task, tasks_with
 from unmask.training.objectives.specs import SiftSpec, SoftLabelsSpec
 from unmask.training.optim import OptimizerSpec, ScheduleSpec
@@ -61,6 +62,10 @@ class DataSettings:
     """The column of the second text of a pair. Of a multiple choice, the beginning of every choice."""
     both_orders: bool = False
     """Train on every pair in both orders, for tasks in which the order means nothing, such as paraphrases."""
+    layout: Layout | None = None
+    """Rows of a task of SuperGLUE whose text is made of several values: ``copa`` gives the column ``text``,
+    the premise and what is asked; ``wic`` the columns ``text`` and ``pair``, and ``wsc`` the column ``text``,
+    with marks around the words in question. None takes columns as they are."""
     choices: tuple[str, ...] = ()
     """Of a multiple choice, needed: the column of the list of choices, or one column for each choice."""
     label: str = "label"

@@ -135,6 +135,9 @@ class ScheduleSpec:
     """Shape of the decay for ``wsd``; ``one_minus_sqrt`` is ``1 - sqrt(progress)`` (Haegele et al. 2024)."""
     floor: float = 0.0
     """The multiplier at the end of the run."""
+    power: float = 1.0
+    """For ``linear``: the exponent of what remains of the decay, such as 3 for Longformer; above 1 the rate
+    falls fast at first and slowly at the end."""
 
     def __post_init__(self) -> None:
         for name, value, allowed in (
@@ -153,6 +156,10 @@ class ScheduleSpec:
                 raise InvalidRequest(f"{part}_share must be from 0 to 1, not {share}")
         if not 0 <= self.floor <= 1:
             raise InvalidRequest(f"floor must be between 0 and 1, not {self.floor}")
+        if not 0 < self.power < math.inf:
+            raise InvalidRequest(f"power must be above 0 and finite, not {self.power:g}")
+        if self.kind != "linear" and self.power != 1:
+            raise InvalidRequest(f"kind {self.kind} has no power; leave it out, or use kind linear")
         if self.kind != "wsd" and not (self.decay_steps is None and self.decay_share is None):
             raise InvalidRequest(
                 f"kind {self.kind} has no decay_steps or decay_share; leave them out, or use kind wsd"
@@ -206,7 +213,7 @@ def lr_multiplier(spec: ScheduleSpec, step: float, steps: float) -> float:
         case "inverse_sqrt":
             return max(spec.floor, math.sqrt(max(warmup, 1.0) / (step + 1)))
         case "linear" | "cosine":
-            return _fall(spec.kind, (step - warmup) / max(steps - warmup, 1.0), spec.floor)
+            return _fall(spec.kind, (step - warmup) / max(steps - warmup, 1.0), spec.floor, spec.power)
         case "wsd":
             progress = (step - (steps - decay)) / decay if decay else 0.0
             return _fall(spec.decay_shape, progress, spec.floor)
@@ -214,12 +221,12 @@ def lr_multiplier(spec: ScheduleSpec, step: float, steps: float) -> float:
             assert_never(spec.kind)
 
 
-def _fall(shape: Shape, progress: float, floor: float) -> float:
-    """Falls from 1 at progress 0 or below to ``floor`` at progress 1."""
+def _fall(shape: Shape, progress: float, floor: float, power: float = 1.0) -> float:
+    """Falls from 1 at progress 0 or below to ``floor`` at progress 1; ``power`` is that of ``linear``."""
     progress = min(max(progress, 0.0), 1.0)
     match shape:
         case "linear":
-            remaining = 1 - progress
+            remaining = math.pow(1 - progress, power)
         case "cosine":
             remaining = (1 + math.cos(math.pi * progress)) / 2
         case "one_minus_sqrt":

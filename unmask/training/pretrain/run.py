@@ -14,6 +14,7 @@ from unmask.base.files import user_cache
 from unmask.base.stores import is_url
 from unmask.encoder.compiled import compile_blocks
 from unmask.encoder.encoder import Encoder
+from unmask.encoder.layers.parts import lower_norms
 from unmask.errors import InvalidRequest
 from unmask.text import Tokenizer
 from unmask.training.data import ChunkStream, ShardSet, SourceSpec, held_out, prepare
@@ -226,8 +227,13 @@ class Run(run.Run[RunSettings, Result]):
         return build_objective(table, encoder, vocabulary, self.checkpoint.family)
 
     def prepare(self, objective: Objective[Any, Any]) -> None:
-        """Also distribute it over processes."""
+        """Also lower the precision of its norms, if the settings say so, and distribute it over processes."""
         super().prepare(objective)
+        if self.settings.low_precision_norms and not lower_norms(objective):
+            raise InvalidRequest(
+                "low_precision_norms is true and the encoder has no LayerNorm (an RMSNorm is always computed "
+                "as torch does); leave it out"
+            )
         shard(objective, self.settings, self.ranks)
 
     def averages(self, objective: Objective[Any, Any]) -> Ema | None:

@@ -21,7 +21,12 @@ from unmask.training.data import sample, train_tokenizer
 from unmask.training.data.labeled import digest_of
 from unmask.training.data.sources import format_of, input_files
 from unmask.training.objectives.build import saved_spec, trained_heads
-from unmask.training.run.base_model import first_checkpoint, load_shared_tensors, source
+from unmask.training.run.base_model import (
+    first_checkpoint,
+    load_shared_tensors,
+    source,
+    with_repeated_positions,
+)
 from unmask.training.run.callbacks import Say
 from unmask.training.run.checkpoint import MANIFEST, load_snapshot, placed
 from unmask.training.run.loop import Loop
@@ -175,7 +180,8 @@ def run_encoder(
         config = _with_heads(settings, {**there, **keys})
     else:
         there = {} if model.architecture is None else published_config(model.architecture)
-        config = with_tokenizer(_with_heads(settings, {**there, **keys}), tokenizer)
+        rows = _teacher_rows(settings, base)
+        config = with_tokenizer(_with_heads(settings, {**there, **keys}), tokenizer, rows=rows)
     files = tokenizer.files
     if begun is not None and longest(check_config(config)) != longest(begun.spec):
         files = without_length(files)  # the length limit of the other checkpoint
@@ -187,7 +193,9 @@ def run_encoder(
     torch.manual_seed(settings.seed)
     encoder = new_encoder(checkpoint, model.initialization, kernel=model.kernel)
     if begun is not None and weights:
-        load_matching_weights(encoder, build(begun), str(begun.source.folder), say)
+        load_matching_weights(
+            encoder, build(begun), str(begun.source.folder), say, repeat_positions=model.repeat_positions
+        )
     return checkpoint, encoder
 
 
@@ -259,14 +267,17 @@ def _refuse_idle(
             )
 
 
-def load_matching_weights(encoder: Encoder, other: Encoder, name: str, say: Say) -> None:
+def load_matching_weights(
+    encoder: Encoder, other: Encoder, name: str, say: Say, *, repeat_positions: bool = False
+) -> None:
     """Copy the weights of another encoder, called ``name``; tensors in only one of them are reported to
     ``say``.
 
     Raises:
-        InvalidRequest: a tensor's shape differs.
+        InvalidRequest: a tensor's shape differs, or see `with_repeated_positions`.
     """
-    new, unused = load_shared_tensors(encoder, other.state_dict(), name)
+    stored = with_repeated_positions(encoder, other, name) if repeat_positions else other.state_dict()
+    new, unused = load_shared_tensors(encoder, stored, name)
     if new:
         say(f"{name} has no {_listed(new)}; the run starts with new weights there")
     if unused:
@@ -280,6 +291,14 @@ def run_objective(settings: RunSettings, base: Path) -> dict[str, Any]:
     if isinstance(teacher, str) and (base / teacher).is_dir():
         table["teacher"] = str((base / teacher).resolve())
     return table
+
+
+def _teacher_rows(settings: RunSettings, base: Path) -> int:
+    """The vocabulary size of the teacher, which a student shares; 0 without a teacher."""
+    teacher = settings.objective.get("teacher")
+    if not isinstance(teacher, str):
+        return 0
+    return read_checkpoint(source(teacher, base)).spec.embedding.vocabulary
 
 
 def run_inputs(settings: RunSettings, base: Path) -> dict[str, str]:

@@ -4,12 +4,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from unmask.encoder.encoder import Encoder
 from unmask.errors import CheckpointNotFound, InvalidRequest
 from unmask.training.run.checkpoint import MANIFEST
 from unmask.weights import Checkpoint, Source, find, read_checkpoint
+
+POSITIONS = "embedding.positions.weight"
+GLOBALS = ".globals."
+"""In the names of tensors of projections of global tokens, which are otherwise those of other tokens."""
 
 
 class ModelWithBase(Protocol):
@@ -84,7 +89,7 @@ def load_shared_tensors(
         InvalidRequest: a tensor's shape differs.
     """
     present = encoder.state_dict()
-    for tensor in present.keys() & stored.keys():
+    for tensor in sorted(present.keys() & stored.keys()):
         if present[tensor].shape != stored[tensor].shape:
             raise InvalidRequest(
                 f"model.config gives {tensor} the shape {list(present[tensor].shape)}, and in {name} it has "
@@ -94,3 +99,38 @@ def load_shared_tensors(
     return [tensor for tensor in present if tensor not in stored], [
         tensor for tensor in stored if tensor not in present
     ]
+
+
+def with_repeated_positions(encoder: Encoder, other: Encoder, name: str) -> dict[str, Tensor]:
+    """Tensors of an encoder, for one of the same sizes that reads longer texts.
+
+    Args:
+        encoder: the encoder that they are for.
+        other: the encoder that they are of.
+        name: its name in errors.
+
+    Returns:
+        The tensors of ``other``. The rows of its table of positions are repeated, without those before the
+        first position, until there are as many as in ``encoder``. If only ``encoder`` has projections of
+        global tokens, they are copies of those of other tokens.
+
+    Raises:
+        InvalidRequest: one of both has no table of positions, or it would not become longer.
+    """
+    stored = other.state_dict()
+    tables = [made.spec.embedding.positions for made in (encoder, other)]
+    ours, theirs = tables
+    if ours is None or theirs is None or ours.offset != theirs.offset or ours.rows <= theirs.rows:
+        rows = ["none" if table is None else f"{table.rows:,} rows" for table in tables]
+        raise InvalidRequest(
+            f"model.repeat_positions lengthens a table of position vectors; this run has {rows[0]} and "
+            f"{name} {rows[1]}; raise max_position_embeddings in model.config, or leave it out"
+        )
+    first, repeated = stored[POSITIONS].split([theirs.offset, theirs.rows - theirs.offset])
+    times = -(-(ours.rows - ours.offset) // len(repeated))
+    copies = {
+        tensor: stored[tensor.replace(GLOBALS, ".")]
+        for tensor in encoder.state_dict()
+        if GLOBALS in tensor and tensor not in stored
+    }
+    return {**stored, **copies, POSITIONS: torch.cat([first, *[repeated] * times])[: ours.rows]}

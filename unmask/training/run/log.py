@@ -12,8 +12,11 @@ import re
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
+
+import numpy as np
 
 from unmask.base.files import unwritable, whole_file
 from unmask.base.optional import require
@@ -42,6 +45,88 @@ def read_events(path: Path) -> Iterator[dict[str, Any]]:
                     f"line {number} of {path} is not an event; move the log elsewhere to resume"
                 )
             yield event
+
+
+LESS_IS_BETTER = ("loss", "brier", "ece", "mae", "mse", "nll", "perplexity")
+"""Last parts of the names of figures that fall as a model becomes better."""
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """A figure of a run after a step."""
+
+    step: int
+    seconds: float
+    """Seconds of training up to it, of all processes that the run was resumed in; evaluations are not
+    counted."""
+    tokens: int
+    value: float
+
+
+@dataclass(frozen=True)
+class TrainingCurve:
+    """One figure of a run over its training."""
+
+    run: str
+    """The folder of the run."""
+    metric: str
+    points: tuple[CurvePoint, ...]
+
+    @property
+    def less_is_better(self) -> bool:
+        """Whether the figure falls as the model becomes better."""
+        return self.metric.rpartition("/")[2] in LESS_IS_BETTER
+
+    @property
+    def best(self) -> CurvePoint:
+        """The first point with the best value."""
+        choose = min if self.less_is_better else max
+        return choose(self.points, key=lambda point: point.value)
+
+    def reached(self, value: float) -> CurvePoint | None:
+        """The first point that is as good as a value, without interpolation; None if there is none."""
+        if self.less_is_better:
+            return next((point for point in self.points if point.value <= value), None)
+        return next((point for point in self.points if point.value >= value), None)
+
+
+def read_curve(run: Path, metric: str, event: Literal["held_out", "step"] = "held_out") -> TrainingCurve:
+    """Read a figure over the training of a run from its log.
+
+    Args:
+        run: the folder of a run.
+        metric: the name of the figure, such as "masked/loss" or "dev/accuracy".
+        event: figures of evaluations, or of the texts that were trained on.
+
+    Raises:
+        InvalidRequest: the folder has no log, or its events do not have the figure.
+    """
+    path = run / "log.jsonl"
+    if not path.is_file():
+        raise InvalidRequest(f"{run} has no log.jsonl; name the folder of a training run")
+    events = list(read_events(path))
+    steps = [found for found in events if found.get("event") == "step"]
+    tokens = np.array([0, *(found["tokens"] for found in steps)], dtype=np.float64)
+    speeds = np.array([found["tokens_per_second"] for found in steps])
+    seconds = np.concatenate([[0.0], np.cumsum(np.diff(tokens) / speeds)])
+    measured = [found for found in events if found.get("event") == event]
+    points = [
+        CurvePoint(
+            step=found["step"],
+            seconds=float(np.interp(found["tokens"], tokens, seconds)),
+            tokens=found["tokens"],
+            value=float(found[metric]),
+        )
+        for found in measured
+        if metric in found
+    ]
+    if not points:
+        names = sorted({name for found in measured for name in found if "/" in name})
+        raise InvalidRequest(
+            f"{path} has no figure {metric!r} of {event} events; "
+            + (f"name one of: {', '.join(names)}" if names else "it has no such events")
+        )
+    return TrainingCurve(str(run), metric, tuple(points))
 
 
 class EventLog:

@@ -186,6 +186,10 @@ class ModelSettings:
     progress: bool = False
     """With ``moments``: also continue its step count and its position in the text, as a branch of that run.
     ``steps`` then includes its steps, and the text must be the same."""
+    repeat_positions: bool = False
+    """With ``start_from``: repeat its position vectors until they fill the longer table of this run, and
+    begin new projections of global tokens as copies of those of other tokens, as Longformer began from
+    RoBERTa (Beltagy et al. 2020)."""
     initialization: Initialization = "normal"
     """Initialization of new weights; with ``start_from``, of heads that the checkpoint lacks."""
     kernel: str | None = None
@@ -197,6 +201,10 @@ class ModelSettings:
         if self.ignore_tensors and self.start_from is None:
             raise InvalidRequest(
                 "ignore_tensors is given and start_from is not; name the checkpoint, or leave it out"
+            )
+        if self.repeat_positions and self.start_from is None:
+            raise InvalidRequest(
+                "repeat_positions is true and start_from is not given; name the checkpoint, or leave it out"
             )
         if self.moments and self.start_from is None:
             raise InvalidRequest("moments is true and start_from is not given; name a checkpoint of a run")
@@ -348,6 +356,9 @@ class RunSettings:
     precision: Precision = "float32"
     """``autocast``: matrix products in bfloat16, weights in float32; ``bfloat16``: also weights in bfloat16,
     with float32 masters in the optimizer."""
+    low_precision_norms: bool = False
+    """With ``autocast``: also compute LayerNorms in bfloat16, as MosaicBERT did; otherwise they are computed
+    in float32. Made for GPUs; on a CPU steps become slower."""
     device: Device = "auto"
     """``auto``: a CUDA device if torch finds one, else the CPU."""
     gradient_checkpointing: bool = False
@@ -382,6 +393,11 @@ class RunSettings:
             )
         if self.model.start_from is None and reads != 1:
             raise InvalidRequest('tokenizer needs either folder or train, such as train = "bpe"')
+        if self.low_precision_norms and self.precision != "autocast":
+            raise InvalidRequest(
+                f'low_precision_norms is true and precision is "{self.precision}"; set precision to '
+                '"autocast", or leave it out'
+            )
         self.schedule.lengths(self.steps)
 
     @property

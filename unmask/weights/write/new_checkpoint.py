@@ -188,15 +188,19 @@ def new_encoder(
     return encoder
 
 
-def with_tokenizer(config: Mapping[str, Any], tokenizer: Tokenizer, *, multiple: int = 64) -> dict[str, Any]:
+def with_tokenizer(
+    config: Mapping[str, Any], tokenizer: Tokenizer, *, multiple: int = 64, rows: int = 0
+) -> dict[str, Any]:
     """A config with the vocabulary size and padding id of a tokenizer, otherwise unchanged.
 
-    The vocabulary size is rounded up to a multiple, which makes matrix products on GPUs faster.
+    The vocabulary size is ``rows`` if the tokenizer needs no more and there are any. Otherwise it is rounded
+    up to a multiple, which makes matrix products on GPUs faster.
     """
     at_least("multiple", multiple, 1)
     family = family_of(config)
     spec = family.read(JsonSettings("the config", config), "published")
-    size = -(-tokenizer.vocabulary_size // multiple) * multiple
+    pieces = tokenizer.vocabulary_size
+    size = rows if rows >= pieces else -(-pieces // multiple) * multiple
     dropout, mask_id = spec.embedding.token_dropout, tokenizer.mask_id
     if dropout is not None:
         dropout = None if mask_id is None else replace(dropout, mask_id=mask_id)
