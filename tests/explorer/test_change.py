@@ -7,7 +7,7 @@ from tests.explorer.conftest import TEXT
 from unmask.interpret.attention.comparison import attention_change, compare_texts, word_probabilities
 from unmask.interpret.effects.patching import patch_activations
 from unmask.interpret.effects.target import TargetScore, Word
-from unmask.text.masking import masked
+from unmask.text.tokenizer import masked
 
 BEFORE = TEXT
 AFTER = "The river water was muddy, so another big bank was 3."

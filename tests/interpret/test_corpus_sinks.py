@@ -19,7 +19,7 @@ from unmask.interpret.corpus.sinks import KINDS, corpus_sinks, kinds_of, remove_
 from unmask.interpret.corpus.texts import Corpus
 from unmask.interpret.effects.ablation import without_values
 from unmask.interpret.effects.intervention import InterventionRun
-from unmask.text.masking import masked
+from unmask.text.tokenizer import masked
 
 LENGTHS = (9, 9, 14, 5)
 

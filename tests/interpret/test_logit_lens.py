@@ -19,7 +19,7 @@ from unmask.errors import InvalidRequest
 from unmask.interpret.activation_cache import ActivationCache
 from unmask.interpret.effects.logit_lens import logit_lens
 from unmask.tasks.fill import of_encodings
-from unmask.text.masking import masked
+from unmask.text.tokenizer import masked
 
 TEXT = "the [MASK] bank [MASK] muddy"
 

@@ -28,7 +28,7 @@ from unmask.interpret.overview.finding import Finding, Names, percent
 from unmask.interpret.overview.heads import MeasuredHeads, focused, labels
 from unmask.interpret.overview.overview import attention_findings, looks_untrained, overview
 from unmask.interpret.overview.states import decided_word, layer_similarity, most_effective_head
-from unmask.text.masking import masked
+from unmask.text.tokenizer import masked
 
 TEXT = "The river bank was muddy, so we took the money to the bank."
 LONG = (

@@ -10,7 +10,7 @@ import unmask
 from tests.support.command import assert_one_sentence, run_here
 from tests.support.tiny import tiny_bert, write_checkpoint
 from unmask.cli import inputs as lines_module
-from unmask.text.masking import spellings
+from unmask.text.tokenizer import spellings
 
 TEXT = "the [MASK] bank [MASK] muddy"
 

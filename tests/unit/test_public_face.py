@@ -203,7 +203,7 @@ def test_commands_and_their_options():
             "source", "out", "output", "role", "max_tokens", "revision", "compat", "adapter", "ignore_tensor",
             "json",
         ],
-        "models": ["json"],
+        "models": ["task", "tokens", "device", "json"],
         "kernels": [
             "model",
             "device", "dtype", "pattern", "position", "longest", "head_width", "gradients", "dropout",

@@ -15,8 +15,7 @@ from typing import Literal, get_args
 
 from unmask.base.arguments import check_choice
 from unmask.errors import InvalidRequest
-from unmask.families import DEFAULT_NAME, FAMILIES
-from unmask.families.pretrained import find_pretraining
+from unmask.families import DEFAULT_NAME, FAMILIES, find_pretraining
 from unmask.spec import EncoderSpec, role_of
 from unmask.spec.shapes import parameter_count, tensor_shapes
 from unmask.weights import find, read_checkpoint

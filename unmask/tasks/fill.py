@@ -16,8 +16,7 @@ from unmask.spec.global_tokens import GlobalTokens
 from unmask.tasks.batches import TOKENS_PER_PASS, require_finite, text_batches
 from unmask.tasks.reader import Name, Reader, Ready, called
 from unmask.text import Encoding, Tokenizer, Truncation
-from unmask.text.masking import spellings
-from unmask.text.tokenizer import numbered
+from unmask.text.tokenizer import numbered, spellings
 
 Ids = NDArray[np.int64]
 

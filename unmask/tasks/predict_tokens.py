@@ -15,7 +15,7 @@ from unmask.spec.encoder import lm_role
 from unmask.tasks.batches import TOKENS_PER_PASS, batches
 from unmask.tasks.fill import Prediction, largest, log_probabilities
 from unmask.text import Encoding, PackedBatch, Tokenizer
-from unmask.text.masking import spellings
+from unmask.text.tokenizer import spellings
 
 Context = Literal["all other tokens", "earlier tokens"]
 """What a prediction is made from."""

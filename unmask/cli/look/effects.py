@@ -341,7 +341,7 @@ def _word(
 ) -> "tuple[AttributionTarget, str]":
     from unmask.interpret.effects.logit_lens import logit_lens
     from unmask.interpret.effects.target import Word
-    from unmask.text.masking import spellings
+    from unmask.text.tokenizer import spellings
 
     tokenizer, encoding = loaded.tokenizer, cache.encoding
     mask = tokenizer.special_tokens.get("mask")

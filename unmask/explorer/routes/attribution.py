@@ -50,7 +50,7 @@ from unmask.interpret.effects.target import (
 )
 from unmask.spec import PooledVector
 from unmask.spec.encoder import masked_lm_role
-from unmask.text.masking import masked
+from unmask.text.tokenizer import masked
 
 Target = Literal["word", "class", "embedding"]
 

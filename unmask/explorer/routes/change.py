@@ -34,7 +34,7 @@ from unmask.interpret.words.alignment import WordPair, pair_words
 from unmask.spec import Classifier, PooledVector
 from unmask.tasks.fill import Prediction
 from unmask.text.borders import is_extending, is_word
-from unmask.text.masking import spellings
+from unmask.text.tokenizer import spellings
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from unmask.tasks.fill import Prediction
 from unmask.tasks.logits import WindowedLogits
 from unmask.tasks.tag import Tagging, tag, words_of
 from unmask.text import Encoding, Tokenizer
-from unmask.text.masking import spellings
+from unmask.text.tokenizer import spellings
 from unmask.text.windows import windows
 from unmask.training.view.steps import mask_epochs, masked_view, replaced_by_reader, sentence_pair_view
 from unmask.training.view.values import Corruption, EpochTargets

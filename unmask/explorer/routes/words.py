@@ -35,7 +35,7 @@ from unmask.interpret.effects.logit_lens import LogitLens as Found
 from unmask.interpret.effects.logit_lens import logit_lens
 from unmask.interpret.words.words import VocabularyFit, grouped_map, vocabulary_fit
 from unmask.tasks.fill import Prediction
-from unmask.text.masking import spellings
+from unmask.text.tokenizer import spellings
 
 HOWS: tuple[How, ...] = get_args(How)
 RULE = "summed over the tokens of the attended word, averaged over those of the attending (Clark et al. 2019)"

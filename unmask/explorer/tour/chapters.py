@@ -33,7 +33,7 @@ from unmask.interpret.words.words import words as grouped
 from unmask.models.load import Model
 from unmask.spec import Rotary, SoftmaxAttention
 from unmask.text import Encoding
-from unmask.text.masking import spellings
+from unmask.text.tokenizer import spellings
 
 DIGITS = 5
 """Significant digits of the numbers that are sent."""

@@ -183,7 +183,7 @@ def prediction_change(
 ) -> PredictionChange:
     """The words that the MLM head predicts at a token of each text, which should be masked there.
 
-    See `unmask.text.masking.masked`. Every word that is among the ``top_k`` of either text, or in ``also``,
+    See `unmask.text.tokenizer.masked`. Every word that is among the ``top_k`` of either text, or in ``also``,
     has both of its probabilities.
 
     Raises:

@@ -24,7 +24,7 @@ from unmask.interpret.corpus.texts import Corpus
 from unmask.interpret.effects.ablation import without_values
 from unmask.interpret.effects.target import TargetScore, Word
 from unmask.text import Encoding, Tokenizer
-from unmask.text.masking import masked
+from unmask.text.tokenizer import masked
 
 KINDS = ("first", "special", "punctuation", "other")
 """Each token is of one kind: the first of the sequence, another special token, punctuation, or any other."""

@@ -60,7 +60,7 @@ def logit_lens(
 
     Args:
         cache: the activation cache of the text, in which the tokens should be masked, see
-            `unmask.text.masking.masked`.
+            `unmask.text.tokenizer.masked`.
         tokens: where, each once.
         top_k: words for each prediction.
         follow: a word id for each token, whose probability is followed.

@@ -25,7 +25,7 @@ Scale = Literal["logit", "log-probability"]
 class Word:
     """A word of the vocabulary, as predicted by the MLM head at a token.
 
-    A prediction at a token that is not masked is not informative; see `unmask.text.masking.masked`.
+    A prediction at a token that is not masked is not informative; see `unmask.text.tokenizer.masked`.
     """
 
     token: int

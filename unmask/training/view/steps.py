@@ -20,7 +20,7 @@ from unmask.spec import Classifier, EncoderSpec, role_of
 from unmask.spec.encoder import head_of, masked_lm_role
 from unmask.tasks.fill import Prediction
 from unmask.text import Encoding, PackedBatch, Tokenizer
-from unmask.text.masking import spellings
+from unmask.text.tokenizer import spellings
 from unmask.training.data.batches import Chunk
 from unmask.training.objectives.generator import is_detector
 from unmask.training.objectives.language_modeling import masked_example, wrap

@@ -6,8 +6,7 @@ from math import prod
 from pathlib import Path
 
 from unmask.errors import InvalidRequest
-from unmask.families import FAMILIES
-from unmask.families.pretrained import find_pretraining
+from unmask.families import FAMILIES, find_pretraining
 from unmask.spec import (
     CheckpointOutput,
     EncoderSpec,
