@@ -154,8 +154,10 @@ def test_cutting_an_edge_is_a_weight_of_zero(name, renormalize, monkeypatch):
         if calls[-1] == layer:
             was.append(p_HRC[head, query, key].item())
             p_HRC[head, query, key] = 0
-            if renormalize:
-                p_HRC[head, query] /= p_HRC[head, query].sum()
+            if renormalize:  # as if masked: an attention sink, too, has its part of what is left
+                left = p_HRC[head, query].sum()
+                lse_HR[head, query] += left.log()
+                p_HRC[head, query] /= left
         return p_HRC, lse_HR
 
     for cut in ((0, 1, 7, 8), (1, 0, 9, 9), (1, 1, 10, 22)):

@@ -155,7 +155,7 @@ def test_files_of_other_shapes_are_refused_by_name(tmp_path):
 def test_what_does_not_know_sinks_refuses_them():
     plain = [replace(layer, feedforward=PlainFeedForward(8, "gelu")) for layer in SINKS.layers]
     alone = replace(SINKS, layers=tuple(plain))
-    assert "attention sinks" in unsupported_encoder(alone)
+    assert "attention with sinks" in unsupported_encoder(alone)
     assert "attention sinks" in why_not_padded(alone)
     with pytest.raises(KernelError, match="sdpa gives no log-sum-exp"):
         Encoder(SINKS, kernel="sdpa").encode(PackedBatch.of_ids([[5, 6, 7]]))
