@@ -358,7 +358,7 @@ class RunSettings:
     with float32 masters in the optimizer."""
     low_precision_norms: bool = False
     """With ``autocast``: also compute LayerNorms in bfloat16, as MosaicBERT did; otherwise they are computed
-    in float32. Made for GPUs; on a CPU steps become slower."""
+    in float32. Made for GPUs; on a CPU it saves nothing to speak of."""
     device: Device = "auto"
     """``auto``: a CUDA device if torch finds one, else the CPU."""
     gradient_checkpointing: bool = False
