@@ -8,9 +8,9 @@ import pytest
 
 from unmask.search.analysis import Analyzer
 from unmask.search.ranking import FusionSettings, fused
+from unmask.search.store.arrays import all_strings, encode_strings, offsets_of, rows_of, string_at
 from unmask.search.views.bm25 import K1, B, Bm25, Bm25Builder
 from unmask.search.views.merge import _bm25, _sparse
-from unmask.search.views.ragged import all_strings, encode_strings, offsets_of, rows_of, string_at
 from unmask.search.views.sparse import Sparse, SparseBuilder
 from unmask.search.views.vectors import Dense, Vectors, VectorsBuilder
 

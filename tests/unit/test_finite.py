@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.support.places import REPOSITORY
-from unmask.weights.build import is_finite
+from unmask.encoder.finite import is_finite
 
 PLACES = ("model/weights", "model/elmo")
 

@@ -60,7 +60,7 @@ SHELVES = {
         {"backend"},
     ),
     "interpret": (
-        {"watch", "activation_cache"},
+        {"activation_cache"},
         {"geometry", "words"},
         {"attention"},
         {"effects", "figures"},

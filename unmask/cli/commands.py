@@ -197,7 +197,7 @@ PANELS: dict[str, tuple[Command, ...]] = {
         Command(
             "models",
             "measure.models:models",
-            "List published checkpoints of every family, those on this machine, and adapters.",
+            "List published checkpoints, those on this machine, and adapters; or rank them for a task.",
         ),
         Command(
             "kernels",

@@ -19,7 +19,7 @@ from unmask.errors import InvalidRequest
 from unmask.search.documents.values import Document
 from unmask.search.passages import Passage, TokensIndexed
 from unmask.search.store import Generation, Segment
-from unmask.search.views.ragged import all_strings, encode_strings, string_at
+from unmask.search.store.arrays import all_strings, encode_strings, string_at
 
 
 class Place(NamedTuple):

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from unmask.encoder.encoder import Encoder
+from unmask.encoder.finite import is_finite
 from unmask.errors import InvalidRequest
 from unmask.spec import CheckpointOutput, EncoderSpec
 from unmask.spec.embedding_head import QUERY_WEIGHTS
@@ -146,13 +147,3 @@ def read_tensors(stored: Mapping[str, StoredTensor], names: Collection[str]) -> 
         except (SafetensorError, OSError) as error:
             raise damaged(path, error) from None
     return tensors
-
-
-def is_finite(tensor: Tensor) -> bool:
-    """Whether all numbers of a tensor are finite.
-
-    Two extremes, found in one pass, need no mask of the tensor's size; NaN is both.
-    """
-    if tensor.numel() == 0 or not tensor.is_floating_point():
-        return bool(torch.isfinite(tensor).all())
-    return all(bool(torch.isfinite(extreme)) for extreme in torch.aminmax(tensor))

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from unmask.encoder.finite import is_finite
 from unmask.engines.engine import Engine
 from unmask.errors import InvalidRequest, InvalidText, TextTooLong, not_finite
 from unmask.evaluate.probes.files import check_limit, files_in, plain_name
@@ -20,7 +21,6 @@ from unmask.models.load import Model
 from unmask.text import Encoding, PackedBatch, layouts, token_budget_batches
 from unmask.text.layouts import CONLLU_COLUMNS, columns_of, conllu_sentences
 from unmask.text.rows import json_rows
-from unmask.weights.build import is_finite
 
 Column = Literal["upos", "xpos", "deprel", "lemma"]
 """The column of CoNLL-U that is the label; relations without what follows a colon."""

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.search.views.ragged import all_strings, encode_strings
+from unmask.search.store.arrays import all_strings, encode_strings
 
 K1, B = 1.5, 0.75
 """The parameters of bm25s by default, and nearly those of Lucene (1.2 and 0.75)."""

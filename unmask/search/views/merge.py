@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.search.views.ragged import all_strings, encode_strings, offsets_of, rows_of
+from unmask.search.store.arrays import all_strings, encode_strings, offsets_of, rows_of
 
 Arrays = Mapping[str, NDArray[Any]]
 Mask = NDArray[np.bool_]

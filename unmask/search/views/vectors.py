@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.search.views.ragged import offsets_of, rows_of
+from unmask.search.store.arrays import offsets_of, rows_of
 
 Floats = NDArray[np.float32]
 

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from unmask.base.checksums import write_checksums
 from unmask.base.files import read_regular, whole_folder
+from unmask.encoder.finite import is_finite
 from unmask.errors import CheckpointNotFound, CorruptCheckpoint, OutputError, UnsafeCheckpoint
 from unmask.text.tokenizer import TOKENIZER_FILES
-from unmask.weights.build import is_finite
 from unmask.weights.heads.embedding_head import EMBEDDING_FILES, pickled_token_layers
 from unmask.weights.heads.multi_vector_files import STANFORD_METADATA
 from unmask.weights.heads.sentence_modules import modules_of
