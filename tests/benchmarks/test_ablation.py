@@ -92,11 +92,14 @@ ONE_THING = {
     "mask-30": {".objective.rate"},
     "pre-norm": {".norm_first"} | FINAL_NORM,
     "linear": {
-        *(f".mixer.{name}" for name in ("kind", "feature_map", "random_features", "eps", "bias", "dropout")),
+        *(
+            f".mixer.{name}"
+            for name in ("kind", "feature_map", "random_features", "eps", "bias", "dropout", "sinks")
+        ),
         *(f".mixer.{name}_bias" for name in ("query", "key", "value", "out")),
         *(".mixer.pattern.kind", ".mixer.position.kind"),
     },
-    "geglu": {f".feedforward.{name}" for name in ("kind", "width", "bias", "in_bias", "out_bias")},
+    "geglu": {f".feedforward.{name}" for name in ("kind", "width", "bias", "in_bias", "out_bias", "groups")},
     "local-global": {f".mixer.pattern.{name}" for name in ("kind", "radius", "dilation")},
     "shared": {".sharing"},
 }

@@ -24,11 +24,17 @@ from unmask.text import PackedBatch
 from unmask.weights.read.checkpoint_tensors import DTYPE_NAMES
 
 BANDS = {"float64": 1e-5, "float32": 1e-5, "bfloat16": 0.06, "float16": 0.01, "int8": 0.25}
+
 """The largest relative L2 distance to float32 in torch."""
 BACKENDS = ("native", "torch")
 CASES = cases()
 FIRST = list({case.model: case for case in reversed(CASES)}.values())[::-1]
 """The first case of each class: one for each family and head."""
+
+
+def band(case, dtype):
+    """Which experts a token chooses depends on the last bits of its state, and four of them are at stake."""
+    return BANDS[dtype] * (4 if "PrivacyFilter" in case.model else 1)
 
 
 def outputs(model, batch):
@@ -64,7 +70,7 @@ def test_every_format_agrees_or_is_refused_by_name(case, tmp_path):
                 continue
             assert model.dtype == dtype
             for name, value in outputs(model, batch).items():
-                assert distance(value, expected[name]) < BANDS[dtype], (dtype, backend, name)
+                assert distance(value, expected[name]) < band(case, dtype), (dtype, backend, name)
 
 
 def missing_precision(monkeypatch, precision):

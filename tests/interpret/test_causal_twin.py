@@ -50,5 +50,5 @@ def test_a_beginning_has_the_states_it_has_alone():
 
 
 def test_linear_attention_is_refused():
-    with pytest.raises(InvalidRequest, match="linear attention or global tokens"):
+    with pytest.raises(InvalidRequest, match="linear attention, global tokens or convolutions"):
         causal_twin(unmask.load("variant/linear").encoder)

@@ -193,7 +193,8 @@ def test_random_weights_are_within_the_limits_of_chance(features):
 @pytest.mark.parametrize("name", SPECS)
 def test_every_encoder_has_matrices_to_compare(name):
     found = by_name(encoder_of(SPECS[name]))
-    assert {"query", "attention out"} <= set(found)
+    # Layers with heads of different widths have no such matrices of one shape.
+    assert name == "spans" or {"query", "attention out"} <= set(found)
     for one in found.values():
         assert np.array(one.cka).shape == np.array(one.cosine).shape == (len(one.layers),) * 2
         assert np.isfinite(one.cka).all()

@@ -51,6 +51,7 @@ def layer_of(maps, special=SPECIAL, repeats=NONE):
     beyond = (of_self, previous, following, first, comma, repeat)
     return Layer(
         heads=len(p),
+        to_sink_HN=np.zeros((len(p), N)),
         edges_keys_HNk=order,
         edges_HNk=np.take_along_axis(p, order, -1),
         classes_HX=np.stack([(p * m).sum((1, 2)) / N for m in (*members, rest)], -1),

@@ -178,5 +178,5 @@ def test_adapters_update_attention_alone(tmp_path):
     assert add_low_rank(encoder, checkpoint.family, LowRank(2, 4.0, 0.0, "all-linear")) == 3 * 4
     names = adapter_tensors(encoder, checkpoint.family, "tokens")
     assert len([name for name in names if "lora_A" in name]) == 3 * 4
-    with pytest.raises(InvalidRequest, match="mixtures of experts, whose matrices adapters do not update"):
+    with pytest.raises(InvalidRequest, match="experts or in groups, whose matrices adapters do not update"):
         add_low_rank(build(checkpoint), checkpoint.family, LowRank(2, 4.0, 0.0, "feedforward"))

@@ -79,10 +79,8 @@ REFUSED = (
         for family in set(NAMES) - families
     }
     | {
-        (
-            "t5",
-            objective,
-        ): "heads of the roles masked, and the family t5 has no class"  # its words are a decoder's
+        (family, objective): f"heads of the roles masked, and the family {family} has no class"
+        for family in ("t5", "privacy_filter")  # words are a decoder's, or there is a tagger alone
         for objective in ("masked", "distillation")
     }
     | {("qwen3", objective): "attention is causal" for objective in ("masked", "replaced", "distillation")}

@@ -51,7 +51,7 @@ def add_low_rank(encoder: Encoder, family: Family, how: LowRank) -> int:
     """Add new updates, all 0, to linear layers of every block, and return how many matrices they update.
 
     A matrix of ours that checkpoints of the family store as several, such as queries, keys and values, has an
-    update for each of them. Matrices of experts and their routers are not updated.
+    update for each of them. Matrices of experts, their routers and networks in groups are not updated.
 
     Raises:
         InvalidRequest: there is no such linear layer, since feed-forward networks are mixtures of experts.
@@ -60,7 +60,7 @@ def add_low_rank(encoder: Encoder, family: Family, how: LowRank) -> int:
     if not targets:
         raise InvalidRequest(
             f"target_modules is {how.target_modules!r}, and the feed-forward networks are mixtures of "
-            "experts, whose matrices adapters do not update; take 'attention'"
+            "experts or in groups, whose matrices adapters do not update; take 'attention'"
         )
     for name, move in targets.items():
         linear = encoder.get_submodule(name)
@@ -84,7 +84,7 @@ def _targets(encoder: Encoder, family: Family, kind: TargetModules) -> dict[str,
     layers = range(len(encoder.layers))
     targets = [f"layers.{layer}.{name}" for layer in layers for name in _TARGETS[kind]]
     modules = dict(encoder.named_modules())
-    names = [f"{name}.weight" for name in targets if name in modules]
+    names = [f"{name}.weight" for name in targets if isinstance(modules.get(name), nn.Linear)]
     tensor_moves = moves(family.module_map_of(encoder.spec), names, partial(family.layer_name, encoder.spec))
     return {move.ours.removesuffix(".weight"): move for move in tensor_moves}
 

@@ -234,7 +234,7 @@ function attributionOfWord(token: number, chosen: string): string[] {
     'from unmask.interpret.activation_cache import ActivationCache',
     'from unmask.interpret.effects.attribution import attribution',
     'from unmask.interpret.effects.target import Word',
-    'from unmask.text.masking import masked',
+    'from unmask.text.tokenizer import masked',
     `token = ${token}`,
     'word = int(view.encoding.ids[token])  # the actual word, predicted at a mask',
     'hidden = masked(view.encoding, [token], model.tokenizer)',
@@ -250,7 +250,7 @@ const words: Body = (shown, read) => {
     ? [
         'from unmask.interpret.activation_cache import ActivationCache',
         'from unmask.interpret.effects.logit_lens import logit_lens',
-        'from unmask.text.masking import masked',
+        'from unmask.text.tokenizer import masked',
         `hidden = masked(view.encoding, [${token}], model.tokenizer)`,
         `found = logit_lens(ActivationCache.of(model.encoder, hidden${chosenIn(shown)}), [${token}], top_k=8)`,
         'result = found.probabilities[0, -1]  # of the words found.ids[0, -1]; the other levels are the logit lens',
