@@ -28,6 +28,7 @@ from unmask.kernels import Tile, allowed
 from unmask.models.load import load
 from unmask.spec import CausalAttention, FullAttention, SlidingWindow, SoftmaxAttention
 from unmask.text import PackedBatch
+from unmask.training.run.log import CurvePoint, TrainingCurve
 
 SHAPE = ("--architecture", "ettin-encoder-17m", "--layers", "1", "--threads", "1")
 
@@ -282,6 +283,15 @@ def test_times_at_which_runs_reach_a_value(logs, tmp_path):
     shown = run_here("bench", "runs", *logs, "--metric", "masked/loss", "--reaches", "4.5")
     assert shown.code == 0, shown.err
     assert "not reached" in shown.out
+
+
+@pytest.mark.parametrize(("metric", "best"), [("mean_squared_error", 0.4), ("loss", 0.4), ("pearson", 0.9)])
+def test_the_best_figure_of_a_run_is_the_lowest_where_lower_is_better(metric, best):
+    points = tuple(CurvePoint(step, float(step), step, value) for step, value in ((1, 0.9), (2, 0.4)))
+    curve = TrainingCurve("run", f"dev/{metric}", points)
+    assert curve.best.value == best
+    assert curve.reached(best) is curve.best
+    assert curve.reached(2.0 if best == 0.9 else 0.1) is None
 
 
 def test_runs_without_the_figure_are_one_sentence(logs, tmp_path):

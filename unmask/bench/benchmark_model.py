@@ -22,6 +22,7 @@ from unmask.errors import InvalidRequest, InvalidText
 from unmask.families import Family, find_architecture
 from unmask.families.native import NATIVE
 from unmask.spec import CausalAttention, EncoderSpec, FullAttention, PooledVector, SoftmaxAttention
+from unmask.spec.describe import describe_pattern
 from unmask.spec.shapes import parameter_count
 from unmask.text import Tokenizer, read_lines
 from unmask.weights import Source, find, read_checkpoint
@@ -194,9 +195,12 @@ def causal_model(subject: BenchmarkModel, seed: int) -> Iterator[BenchmarkModel]
     for number, layer in enumerate(spec.layers):
         mixer = layer.mixer
         if not isinstance(mixer, SoftmaxAttention) or not isinstance(mixer.pattern, FullAttention):
-            what = f"{mixer.pattern}" if isinstance(mixer, SoftmaxAttention) else type(mixer).__name__
+            what = (
+                describe_pattern(mixer.pattern) if isinstance(mixer, SoftmaxAttention) else "linear attention"
+            )
             raise InvalidRequest(
-                f"{subject.record.name} has no causal form, because layer {number} has {what}; name a model "
+                f"{subject.record.name} has no causal form, because the attention of layer {number} is "
+                f"not full ({what}); name a model "
                 "whose layers have full attention, such as bert-base-uncased"
             )
         layers.append(replace(layer, mixer=replace(mixer, pattern=CausalAttention())))

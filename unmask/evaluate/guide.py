@@ -92,8 +92,8 @@ def read_figures() -> Figures:
         scores,
         speeds,
         {(group["task"], model): group["how"] for group in data["ready"] for model in group["models"]},
-        {task: tuple(one["measures"]) for task, one in data["tasks"].items()},
-        {task: tuple(one["long"]) for task, one in data["tasks"].items() if "long" in one},
+        {task: tuple(rules["measures"]) for task, rules in data["tasks"].items()},
+        {task: tuple(rules["long"]) for task, rules in data["tasks"].items() if "long" in rules},
     )
 
 
@@ -185,17 +185,17 @@ def guide(task: Task, *, tokens: int = 256, device: Device = "cpu") -> Guide:
     if tokens > LONG_TOKENS:
         measures = figures.long_measures.get(task, ()) + measures
     asked = Guide(task, tokens, device, _order(device, measures), ready=(), to_train=())
-    found = []
-    for one in candidates():
-        if task == "masked-words" and not one.masked_words:
+    placed = []
+    for candidate in candidates():
+        if task == "masked-words" and not candidate.masked_words:
             continue
-        ranked = _ranked(one, asked, figures, measures)
-        found.append((_place(one, ranked, asked, measures), ranked))
-    every = [ranked for _, ranked in sorted(found, key=itemgetter(0))]
+        ranked = _ranked(candidate, asked, figures, measures)
+        placed.append((_place(candidate, ranked, asked, measures), ranked))
+    every = [ranked for _, ranked in sorted(placed, key=itemgetter(0))]
     return replace(
         asked,
-        ready=tuple(one for one in every if one.ready is not None),
-        to_train=tuple(one for one in every if one.ready is None),
+        ready=tuple(ranked for ranked in every if ranked.ready is not None),
+        to_train=tuple(ranked for ranked in every if ranked.ready is None),
     )
 
 
@@ -210,10 +210,10 @@ def _order(device: Device, measures: tuple[str, ...]) -> str:
 def candidates() -> Iterator[Candidate]:
     """The published checkpoints of every family, and the one that comes with this package."""
     for family in FAMILIES:
-        for one in family.published:
-            spec = one.pretraining or one.spec
-            limit = DEFAULT_TOKENS if one.name == DEFAULT_NAME else spec.max_tokens
-            yield _candidate(one.name, family.name, spec, limit)
+        for checkpoint in family.published:
+            spec = checkpoint.pretraining or checkpoint.spec
+            limit = DEFAULT_TOKENS if checkpoint.name == DEFAULT_NAME else spec.max_tokens
+            yield _candidate(checkpoint.name, family.name, spec, limit)
     mini = read_checkpoint(find(MINI))
     yield _candidate(MINI, mini.family.name, mini.spec, mini.max_tokens, mini.trained_tokens)
 
@@ -238,27 +238,27 @@ def _candidate(
     )
 
 
-def _ranked(one: Candidate, asked: Guide, figures: Figures, measures: tuple[str, ...]) -> Ranked:
+def _ranked(candidate: Candidate, asked: Guide, figures: Figures, measures: tuple[str, ...]) -> Ranked:
     task, tokens, device = asked.task, asked.tokens, asked.device
-    scores = figures.scores.get((task, one.name), ())
+    scores = figures.scores.get((task, candidate.name), ())
     usable = [figure for figure in scores if figure.comparable]
     score = next((figure for measure in measures for figure in usable if figure.measure == measure), None)
-    speeds = figures.speeds.get((device, one.name), ())
+    speeds = figures.speeds.get((device, candidate.name), ())
     speed = min(speeds, key=lambda figure: _distance(figure, tokens), default=None)
-    ready = figures.ready.get((task, one.name))
+    ready = figures.ready.get((task, candidate.name))
     if task == "masked-words":
-        ready = f"unmask fill TEXT -m {one.name}"
+        ready = f"unmask fill TEXT -m {candidate.name}"
     return Ranked(
-        one.name,
-        one.family,
-        one.parameters,
-        round(BYTES * one.parameters / 1e6),
+        candidate.name,
+        candidate.family,
+        candidate.parameters,
+        round(BYTES * candidate.parameters / 1e6),
         ready,
-        _reach(one, tokens) == 0,
+        _reach(candidate, tokens) == 0,
         score,
         scores,
         speed,
-        tuple(_reasons(one, tokens, device)),
+        tuple(_reasons(candidate, tokens, device)),
     )
 
 
@@ -266,30 +266,31 @@ def _distance(figure: Figure, tokens: int) -> float:
     return abs(math.log((figure.tokens or tokens) / tokens))
 
 
-def _reach(one: Candidate, tokens: int) -> int:
+def _reach(candidate: Candidate, tokens: int) -> int:
     """0: it reads such texts; 1: it was trained on shorter ones; 2: they must be cut."""
-    if one.max_tokens is not None and tokens > one.max_tokens:
+    if candidate.max_tokens is not None and tokens > candidate.max_tokens:
         return 2
-    return 1 if one.trained_tokens is not None and tokens > one.trained_tokens else 0
+    return 1 if candidate.trained_tokens is not None and tokens > candidate.trained_tokens else 0
 
 
 def _place(
-    one: Candidate, ranked: Ranked, asked: Guide, measures: tuple[str, ...]
+    candidate: Candidate, ranked: Ranked, asked: Guide, measures: tuple[str, ...]
 ) -> tuple[int, bool, int, float, int, str]:
-    large = asked.device == "cpu" and one.layer_parameters > CPU_PARAMETERS
+    large = asked.device == "cpu" and candidate.layer_parameters > CPU_PARAMETERS
     which = len(measures) if ranked.score is None else measures.index(ranked.score.measure)
     value = 0.0 if ranked.score is None else ranked.score.value
-    return _reach(one, asked.tokens), large, which, -value, one.layer_parameters, one.name
+    return _reach(candidate, asked.tokens), large, which, -value, candidate.layer_parameters, candidate.name
 
 
-def _reasons(one: Candidate, tokens: int, device: Device) -> Iterator[str]:
-    match _reach(one, tokens):
+def _reasons(candidate: Candidate, tokens: int, device: Device) -> Iterator[str]:
+    match _reach(candidate, tokens):
         case 2:
-            yield f"reads at most {one.max_tokens:,} tokens; longer texts must be cut, or read in parts"
+            yield f"reads at most {candidate.max_tokens:,} tokens; longer texts must be cut, or read in parts"
         case 1:
-            yield f"was trained on at most {one.trained_tokens:,} tokens; longer texts are read, untested"
+            trained = f"was trained on at most {candidate.trained_tokens:,} tokens"
+            yield f"{trained}; longer texts are read, untested"
         case _:
-            limit = one.max_tokens or one.trained_tokens
+            limit = candidate.max_tokens or candidate.trained_tokens
             yield "reads texts of this length" + (f" (up to {limit:,} tokens)" if limit else "")
-    if device == "cpu" and one.layer_parameters > CPU_PARAMETERS:
-        yield f"{one.layer_parameters / 1e6:,.0f} million parameters in its layers are slow on a CPU"
+    if device == "cpu" and candidate.layer_parameters > CPU_PARAMETERS:
+        yield f"{candidate.layer_parameters / 1e6:,.0f} million parameters in its layers are slow on a CPU"

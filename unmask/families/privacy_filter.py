@@ -15,7 +15,6 @@ from typing import Any
 
 from unmask.base.json_settings import JsonSettings
 from unmask.families import eurobert
-from unmask.families.common import biases
 from unmask.families.family import CheckpointInfo, Family, Release
 from unmask.families.heads import HeadLayout
 from unmask.families.labels import default_labels, labels_by_number
@@ -23,12 +22,8 @@ from unmask.families.rope import read_rope, rotary_of, write_rope
 from unmask.spec import (
     ClampedGate,
     Classifier,
-    Embedding,
     EncoderSpec,
     ExpertFeedForward,
-    Layer,
-    RMSNorm,
-    Rotary,
     SlidingWindow,
     SoftmaxAttention,
 )
@@ -155,39 +150,22 @@ ROWS = (
 
 def spec(
     *,
-    layers: int,
-    width: int,
-    heads: int,
-    key_value_heads: int,
-    head_width: int,
     radius: int,
-    rotary: Rotary,
     feedforward: int,
     experts: int,
     chosen: int,
     slope: float,
     limit: float,
     balance: float,
-    vocabulary: int,
-    attention_bias: bool,
-    attention_dropout: float,
-    eps: float,
-    init_std: float,
-    padding_id: int | None,
-    trained_tokens: int,
+    **sizes: Any,
 ) -> EncoderSpec:
-    """A privacy filter of the given sizes."""
-    layer = Layer(
-        mixer=SoftmaxAttention(
-            heads,
-            head_width,
-            pattern=SlidingWindow(radius),
-            position=rotary,
-            **biases(attention_bias),
-            dropout=attention_dropout,
-            key_value_heads=None if key_value_heads == heads else key_value_heads,
-            sinks=True,
-        ),
+    """A privacy filter of the given sizes; ``sizes`` are other arguments of EuroBERT's `spec`."""
+    encoder = eurobert.spec(activation="silu", feedforward=feedforward, feedforward_bias=False, **sizes)
+    (layer, *_) = encoder.layers
+    assert isinstance(layer.mixer, SoftmaxAttention)
+    layer = replace(
+        layer,
+        mixer=replace(layer.mixer, pattern=SlidingWindow(radius), sinks=True),
         # A softmax over the chosen experts is one over all of them, divided by the sum of the chosen.
         feedforward=ExpertFeedForward(
             feedforward,
@@ -201,17 +179,8 @@ def spec(
             expert_biases=True,
             balance=balance,
         ),
-        norm=RMSNorm(eps),
-        norm_first=True,
     )
-    return EncoderSpec(
-        width=width,
-        embedding=Embedding(vocabulary=vocabulary, width=width, padding_id=padding_id),
-        layers=(layer,) * layers,
-        final_norm=RMSNorm(eps),
-        trained_tokens=trained_tokens,
-        init_std=init_std,
-    )
+    return replace(encoder, layers=(layer,) * len(encoder.layers))
 
 
 def _tagger(info: CheckpointInfo, classes: int) -> Classifier:

@@ -7,8 +7,8 @@ from typing import Any
 
 from unmask.base.intervals import Interval
 from unmask.evaluate.protocols.protocols import Protocol, ProtocolTask
-from unmask.training.finetune.metrics import LOWER_IS_BETTER
 from unmask.training.finetune.records import skipped_sentence
+from unmask.training.run.log import LOWER_IS_BETTER
 
 DEV = "These are scores on dev data, not on test data."
 

@@ -316,6 +316,8 @@ def heads_figure(view: AttentionView, *, width: float = PAGE) -> "Figure":
     }
     with paper_style():
         figure = new_figure(width, 0.34 * width)
+        from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+
         for place, (label, values) in enumerate(panels.items(), 1):
             axes = figure.add_subplot(1, len(panels), place)
             for layer, of_heads in enumerate(values):
@@ -326,14 +328,17 @@ def heads_figure(view: AttentionView, *, width: float = PAGE) -> "Figure":
                 axes.set_ylim(0, 1)
             else:
                 axes.set_yscale("log")
+                axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
                 axes.yaxis.set_major_formatter("{x:g}")  # without signs of formulas
-                axes.yaxis.set_minor_formatter("")
+                axes.yaxis.set_minor_locator(NullLocator())
             if place == 3:
-                axes.axhline(1 / len(view), color=MUTED, linewidth=0.8)
-            for layer, mixer in enumerate(one.mixer for one in view.cache.encoder.spec.layers):
-                far = _uniform_distance(getattr(mixer, "pattern", FullAttention()), len(view))
+                uniform = axes.axhline(1 / len(view), color=MUTED, linewidth=0.8)
+                axes.legend([uniform], ["uniform attention"], frameon=False)
+            for layer, spec in enumerate(view.cache.encoder.spec.layers):
+                far = _uniform_distance(getattr(spec.mixer, "pattern", FullAttention()), len(view))
                 if place == 1 and far is not None:
                     axes.hlines(far, layer - 0.4, layer + 0.4, color=MUTED, linewidth=0.8)
+            axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
             axes.set_xlabel("layer")
             axes.set_ylabel(label)
             axes.spines[["top", "right"]].set_visible(False)

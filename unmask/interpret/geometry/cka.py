@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from unmask.base.intervals import NORMAL_95
 from unmask.base.progress import Watch, unwatched
 from unmask.encoder.encoder import Encoder
 from unmask.encoder.layers.attention import SoftmaxMixer
@@ -202,8 +203,6 @@ def _unrelated(a: _Layer, b: _Layer, order: NDArray[np.int64]) -> tuple[float, f
 
 # --- weights -----------------------------------------------------------------------------------------
 
-NORMAL = 1.959964
-"""95 % of a normal distribution are within this many deviations of its mean."""
 FEWEST_DIMENSIONS = 4
 ROUNDING = 1e-6
 NUMBERS_AT_ONCE = 1 << 20
@@ -273,8 +272,8 @@ def weight_similarity(encoder: Encoder) -> tuple[WeightSimilarity, ...]:
         result.append(
             WeightSimilarity(
                 name, features, width, layers, cosine, similar,
-                random_cosine=NORMAL / sqrt(features * width),
-                random_cka=NORMAL * sqrt(2 / (width * (width - 3))),
+                random_cosine=NORMAL_95 / sqrt(features * width),
+                random_cka=NORMAL_95 * sqrt(2 / (width * (width - 3))),
             )
         )  # fmt: skip
     if not result:

@@ -27,9 +27,7 @@ from numpy.typing import NDArray
 from unmask.base.optional import require
 from unmask.errors import InvalidRequest, quoted
 from unmask.training.finetune.tasks import Task
-
-LOWER_IS_BETTER = ("loss", "mean_squared_error")
-"""Figures of which a smaller one is better."""
+from unmask.training.run.log import LOWER_IS_BETTER
 
 Span = tuple[str, int, int]
 """Type, start and end of an entity."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from unmask.base.optional import require
 from unmask.errors import InvalidRequest, OutputError, UnmaskError
 from unmask.training.finetune.grid import Value, with_values
-from unmask.training.finetune.metrics import LOWER_IS_BETTER, goodness
+from unmask.training.finetune.metrics import goodness
 from unmask.training.finetune.result import (
     RESULT,
     UNCHANGED,
@@ -29,6 +29,7 @@ from unmask.training.finetune.result import (
 from unmask.training.finetune.settings import FinetuneSettings
 from unmask.training.run.base_model import first_checkpoint
 from unmask.training.run.callbacks import Callback
+from unmask.training.run.log import LOWER_IS_BETTER
 from unmask.training.run.ranks import Ranks
 from unmask.training.run.run import exclusive_lock
 

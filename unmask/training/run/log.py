@@ -47,8 +47,8 @@ def read_events(path: Path) -> Iterator[dict[str, Any]]:
             yield event
 
 
-LESS_IS_BETTER = ("loss", "brier", "ece", "mae", "mse", "nll", "perplexity")
-"""Last parts of the names of figures that fall as a model becomes better."""
+LOWER_IS_BETTER = ("loss", "mean_squared_error", "brier", "ece")
+"""Figures of which a smaller one is better, by the last parts of their names."""
 
 
 @dataclass(frozen=True)
@@ -73,19 +73,19 @@ class TrainingCurve:
     points: tuple[CurvePoint, ...]
 
     @property
-    def less_is_better(self) -> bool:
+    def lower_is_better(self) -> bool:
         """Whether the figure falls as the model becomes better."""
-        return self.metric.rpartition("/")[2] in LESS_IS_BETTER
+        return self.metric.rpartition("/")[2] in LOWER_IS_BETTER
 
     @property
     def best(self) -> CurvePoint:
         """The first point with the best value."""
-        choose = min if self.less_is_better else max
+        choose = min if self.lower_is_better else max
         return choose(self.points, key=lambda point: point.value)
 
     def reached(self, value: float) -> CurvePoint | None:
         """The first point that is as good as a value, without interpolation; None if there is none."""
-        if self.less_is_better:
+        if self.lower_is_better:
             return next((point for point in self.points if point.value <= value), None)
         return next((point for point in self.points if point.value >= value), None)
 

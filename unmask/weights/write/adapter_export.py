@@ -54,7 +54,8 @@ def add_low_rank(encoder: Encoder, family: Family, how: LowRank) -> int:
     update for each of them. Matrices of experts, their routers and networks in groups are not updated.
 
     Raises:
-        InvalidRequest: there is no such linear layer, since feed-forward networks are mixtures of experts.
+        InvalidRequest: there is no such linear layer, since feed-forward networks are mixtures of experts or
+            in groups.
     """
     added, targets = 0, _targets(encoder, family, how.target_modules)
     if not targets:
