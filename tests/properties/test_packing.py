@@ -1,6 +1,6 @@
 """No text can tell what it runs beside: alone, in any batch, in any order, its states are the same."""
 
-from copy import copy
+from copy import copy, deepcopy
 from itertools import pairwise
 
 import numpy as np
@@ -27,6 +27,8 @@ from unmask.text import PackedBatch, SequenceLayout, token_budget_batches
 
 KERNEL_NAMES = [kernel.capability.name for kernel in CPU_KERNELS]
 ENCODERS = {name: random_encoder(spec) for name, spec in SPECS.items()}
+IN_FLOAT64 = {name: deepcopy(encoder).double() for name, encoder in ENCODERS.items()}
+"""Rounding in float32 depends on where a text begins, and norms of small states enlarge it without bound."""
 
 TEXT = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=40)
 
@@ -63,7 +65,7 @@ def reach_among(pattern, longest):
 @examples(20)
 @given(data=st.data())
 def test_states_do_not_depend_on_the_batch(name, kernel, data):
-    encoder = copy(ENCODERS[name])  # the others' kernel stays as it is
+    encoder = copy(IN_FLOAT64[name])  # the others' kernel stays as it is
     encoder.kernel = kernel
     texts = data.draw(st.lists(TEXT, min_size=2, max_size=6), label="texts")
     order = data.draw(st.permutations(range(len(texts))), label="order")
@@ -74,9 +76,9 @@ def test_states_do_not_depend_on_the_batch(name, kernel, data):
     together = states(encoder, texts)
     shuffled = states(encoder, [texts[i] for i in order])
     for place, original in enumerate(order):
-        torch.testing.assert_close(shuffled[place], together[original], rtol=0, atol=1e-5)
+        torch.testing.assert_close(shuffled[place], together[original], rtol=0, atol=1e-10)
     for text, expected in zip(texts, together, strict=True):
-        torch.testing.assert_close(states(encoder, [text])[0], expected, rtol=0, atol=1e-5)
+        torch.testing.assert_close(states(encoder, [text])[0], expected, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("name", SPECS)
