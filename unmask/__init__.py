@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from unmask.explorer.server.notebook import explore
     from unmask.interpret import AttentionView
     from unmask.models.adapters import AdapterModel, load_adapters
+    from unmask.models.distill_static import distill_static
     from unmask.models.elmo import ElmoModel
     from unmask.models.load import Model, load, save
     from unmask.search.documents import Document, read_documents
@@ -51,6 +52,7 @@ _HOMES = {
     "PooledVector": "unmask.spec",
     "SequenceLayout": "unmask.text",
     "Tokenizer": "unmask.text",
+    "distill_static": "unmask.models.distill_static",
     "explore": "unmask.explorer.server.notebook",
     "finetune": "unmask.training.finetune.run",
     "load": "unmask.models.load",
@@ -87,6 +89,7 @@ __all__ = [
     "SequenceLayout",
     "Tokenizer",
     "UnmaskError",
+    "distill_static",
     "errors",
     "evaluate",
     "explore",

@@ -13,8 +13,8 @@ from unmask.encoder.compiled import compile_blocks
 from unmask.encoder.trained_linear import train_with_onednn
 from unmask.engines.native.training import train_natively
 from unmask.text import Tokenizer
-from unmask.training.data.batches import Chunk
 from unmask.training.data.labeled import LabeledSequence
+from unmask.training.data.stream import Chunk
 from unmask.training.finetune.settings import DataSettings, FinetuneSettings, ModelSettings
 from unmask.training.finetune.start import task_checkpoint, task_encoder
 from unmask.training.objectives.interface import Example, LossOutput

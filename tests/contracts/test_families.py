@@ -83,7 +83,12 @@ def test_an_unknown_key_is_reported():
         lambda s: s.Disentangled(9, buckets=1),
         lambda s: s.Disentangled(9, buckets=16),
         lambda s: s.Disentangled(9, table_dropout=1.0),
-        lambda s: s.EncoderSpec(width=8, embedding=s.Embedding(5, 8), layers=()),
+        lambda s: s.EncoderSpec(width=8, embedding=s.Embedding(5, 8, segments=2), layers=()),
+        lambda s: s.EncoderSpec(
+            width=8, embedding=s.Embedding(5, 8), layers=(), final_norm=s.LayerNorm(1e-5)
+        ),
+        lambda s: s.EncoderSpec(width=8, embedding=s.Embedding(5, 8), layers=(), pooler=s.Pooler()),
+        lambda s: s.EncoderSpec(width=8, embedding=s.Embedding(5, 8), layers=(), sharing=()),
         lambda s: s.EncoderSpec(width=8, embedding=s.Embedding(5, 4), layers=(layer(s),)),
         lambda s: s.EncoderSpec(width=8, embedding=s.Embedding(5, 8), layers=(layer(s),) * 2, sharing=(0, 2)),
         lambda s: s.EncoderSpec(width=8, embedding=s.Embedding(5, 8), layers=(layer(s),) * 2, sharing=(0,)),

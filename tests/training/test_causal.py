@@ -12,7 +12,7 @@ from tests.support.specs import CAUSAL, POST_NORM, random_encoder
 from tests.training.runs import Instead, write_run, write_texts
 from tests.training.toy import CLS, SEP, chunks, vocabulary, with_heads
 from unmask.errors import InvalidRequest
-from unmask.training.data.batches import Chunk
+from unmask.training.data.stream import Chunk
 from unmask.training.objectives.build import build_objective
 from unmask.training.objectives.language_modeling import CausalLanguageModel
 from unmask.training.pretrain import pretrain

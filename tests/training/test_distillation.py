@@ -26,7 +26,7 @@ from unmask.kernels.reference import ReferenceKernel
 from unmask.spec import Classifier, LayerNorm, LearnedPositions, SoftmaxAttention
 from unmask.text import PackedBatch
 from unmask.text.batch import SequenceLayout
-from unmask.training.data.batches import Chunk
+from unmask.training.data.stream import Chunk
 from unmask.training.objectives import distillation as matching
 from unmask.training.objectives.build import build_objective
 from unmask.training.objectives.distillation import Distillation, record_states

@@ -84,6 +84,7 @@ REFUSED = (
         for objective in ("masked", "distillation")
     }
     | {("qwen3", objective): "attention is causal" for objective in ("masked", "replaced", "distillation")}
+    | {("static", objective): "the family static has no class|needs layers" for objective in OBJECTIVES}
 )
 
 
@@ -103,6 +104,8 @@ def config_of(family, objective):
     """Tiny sizes of a family; the class follows from the objective."""
     if family == "unmask":
         return native(objective)
+    if family == "static":
+        return {"model_type": "model2vec"}
     if family in UNRELEASED:
         return {"model_type": family, **{key: SIZES[key] for key in UNRELEASED[family]}}
     found = next(one for one in FAMILIES if one.name == WITHOUT_CLASS.get(family, family))

@@ -12,7 +12,7 @@ from tests.support.specs import SPECS, random_encoder
 from tests.training.toy import with_heads
 from unmask.errors import InvalidRequest
 from unmask.text.batch import SequenceLayout
-from unmask.training.data.batches import Chunk
+from unmask.training.data.stream import Chunk
 from unmask.training.objectives.language_modeling import MaskedLanguageModel, selected_cross_entropy
 from unmask.training.objectives.masking import INSTEAD, MaskingSpec, choose, mask_tokens
 from unmask.training.vocabulary import Vocabulary

@@ -18,7 +18,7 @@ from tests.training.toy import CLS, SEP, chunks, gradients, vocabulary, with_hea
 from unmask.errors import InvalidRequest
 from unmask.spec import Classifier, LearnedPositions, Pooler
 from unmask.text import Tokenizer
-from unmask.training.data.batches import Chunk
+from unmask.training.data.stream import Chunk
 from unmask.training.objectives.masking import MaskingSpec
 from unmask.training.objectives.sentence_pairs import (
     SentencePairs,

@@ -12,7 +12,7 @@ import unmask
 from tests.support.command import run_here
 from tests.support.tiny import VOCABULARY, tiny_bert, write_checkpoint, write_tokenizer
 from unmask.errors import InvalidRequest, TextTooLong, UnmaskError
-from unmask.training.data.batches import Chunk
+from unmask.training.data.stream import Chunk
 from unmask.training.objectives.language_modeling import MaskedLanguageModel
 from unmask.training.objectives.masking import MaskingSpec
 from unmask.training.objectives.replaced import ReplacedSpec, ReplacedTokenDetection

@@ -7,7 +7,7 @@ import torch
 
 from tests.support.specs import VOCABULARY
 from unmask.spec import EncoderSpec, LayerNorm, MaskedLM, Transform
-from unmask.training.data.batches import Chunk
+from unmask.training.data.stream import Chunk
 from unmask.training.vocabulary import Vocabulary
 
 CLS, SEP, MASK, SPECIAL = 2, 3, 4, 5

@@ -37,6 +37,7 @@ def test_public_names():
         "SequenceLayout",
         "Tokenizer",
         "UnmaskError",
+        "distill_static",
         "errors",
         "evaluate",
         "explore",
@@ -199,6 +200,9 @@ def test_commands_and_their_options():
             "ignore_tensor", "json",
         ],
         "convert": ["source", "out", "revision", "dtype", "shard_megabytes", "ignore_tensor", "task", "json"],
+        "distill_static": [
+            *("model", "out", "dimensions", "texts", "smoothing", "epochs", "seed", "threads", "json"),
+        ],
         "export": [
             "source", "out", "output", "role", "max_tokens", "revision", "compat", "adapter", "ignore_tensor",
             "json",

@@ -57,7 +57,7 @@ SHELVES = {
         {"engine", "computed", "inference"},
         {"torch_engine"},
         {"native", "routed", "export"},
-        {"backend"},
+        {"backend", "static"},
     ),
     "interpret": (
         {"activation_cache"},

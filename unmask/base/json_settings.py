@@ -99,6 +99,10 @@ class JsonSettings:
             built = " or ".join(repr(choice) for choice in choices)
             raise UnknownArchitecture(f"{self.name} says {key} is {quoted(value)}; only {built} is built")
 
+    def pass_over(self, *keys: str) -> None:
+        """Count keys as read whose values nothing depends on."""
+        self._read.update(keys)
+
     def wrong(self, key: str, kind: type) -> CorruptCheckpoint:
         """The error for a value that is not of ``kind``."""
         return CorruptCheckpoint(

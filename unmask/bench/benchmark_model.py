@@ -23,6 +23,7 @@ from unmask.families import Family, find_architecture
 from unmask.families.native import NATIVE
 from unmask.spec import CausalAttention, EncoderSpec, FullAttention, PooledVector, SoftmaxAttention
 from unmask.spec.describe import describe_pattern
+from unmask.spec.encoder import require_layers
 from unmask.spec.shapes import parameter_count
 from unmask.text import Tokenizer, read_lines
 from unmask.weights import Source, find, read_checkpoint
@@ -266,6 +267,7 @@ def described(folder: Path, name: str, revision: str | None, *, random_weights: 
     """The checkpoint in a folder, to measure."""
     checkpoint = read_checkpoint(Source(folder, name, revision))
     spec = checkpoint.spec
+    require_layers(spec, "a benchmark")
     record = ModelInfo(
         name=name,
         revision=revision,

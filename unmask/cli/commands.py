@@ -195,6 +195,11 @@ PANELS: dict[str, tuple[Command, ...]] = {
             "Write an encoder as an ONNX graph, for ONNX Runtime, OpenVINO and other runtimes.",
         ),
         Command(
+            "distill-static",
+            "weights.convert:distill_static",
+            "Make a static model: a table of word vectors that embeds texts far faster than the encoder.",
+        ),
+        Command(
             "models",
             "measure.models:models",
             "List published checkpoints, those on this machine, and adapters; or rank them for a task.",

@@ -37,7 +37,7 @@ from unmask.spec import (
     check_shared_query,
     role_of,
 )
-from unmask.spec.encoder import Initialization
+from unmask.spec.encoder import Initialization, require_layers
 from unmask.text.batch import PackedBatch, SequenceLayout
 from unmask.text.sharing import share_queries
 
@@ -68,6 +68,7 @@ class Encoder(nn.Module):
     def __init__(
         self, spec: EncoderSpec, *, kernel: str | None = None, output: CheckpointOutput | None = None
     ) -> None:
+        require_layers(spec, "looking into an encoder, training or exporting it")
         super().__init__()
         self.spec = spec
         self.kernel = kernel

@@ -34,6 +34,7 @@ from unmask.families.qwen3 import QWEN3
 from unmask.families.rembert import REMBERT
 from unmask.families.roberta import CAMEMBERT, DATA2VEC_TEXT, JINA_V3, ROBERTA, XLM_ROBERTA
 from unmask.families.roformer import ROFORMER
+from unmask.families.static import STATIC
 from unmask.families.t5 import T5
 from unmask.families.ultrabert import ULTRABERT
 
@@ -75,6 +76,7 @@ FAMILIES: tuple[Family, ...] = (
     GEMMA3,
     ULTRABERT,
     PRIVACY_FILTER,
+    STATIC,
     PERFORMER,
     LINEAR,
     NATIVE,

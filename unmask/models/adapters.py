@@ -35,6 +35,7 @@ from unmask.weights.read.checkpoint_tensors import DTYPE_NAMES
 if TYPE_CHECKING:
     from unmask.engines.native.engine import NativeEngine
     from unmask.engines.routed import RoutedEngine
+    from unmask.engines.static import StaticEngine
     from unmask.engines.torch_engine import TorchEngine
 
 Prediction = Classification | Tagging | Answers
@@ -134,7 +135,7 @@ class SeparateEngines:
     def __init__(self, adapted: Sequence[Checkpoint], options: LoadOptions) -> None:
         self._engines = [LoadedSource(checkpoint, options).engine()[0] for checkpoint in adapted]
 
-    def engine(self, adapter: int) -> "NativeEngine | TorchEngine":
+    def engine(self, adapter: int) -> "NativeEngine | TorchEngine | StaticEngine":
         """The engine of an adapter."""
         return self._engines[adapter]
 

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.base.arguments import check_callable, check_choice, check_flag, whole_number
-from unmask.base.optional import needs_torch
+from unmask.base.optional import needs_torch, require_torch
 from unmask.engines.engine import Layers
 from unmask.engines.native.engine import NativeEngine
+from unmask.engines.static import StaticEngine
 from unmask.errors import InvalidRequest, InvalidText, quoted
 from unmask.models.one_or_many import one_or_many
 from unmask.models.source import LoadedSource
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
     from unmask.training.objectives.masking import MaskingSpec
     from unmask.training.view.values import MaskedView, MaskEpochs, ReplacedView, SentencePairView
 
+AnyEngine: TypeAlias = "TorchEngine | NativeEngine | StaticEngine"
 Ids: TypeAlias = "Sequence[int] | NDArray[np.int64] | Tensor"
 """Token ids of one sequence."""
 
@@ -115,10 +117,10 @@ class Model:
     and every result says how many tokens and windows it is based on.
     """
 
-    def __init__(self, source: LoadedSource, engine: "TorchEngine | NativeEngine | None" = None) -> None:
+    def __init__(self, source: LoadedSource, engine: "AnyEngine | None" = None) -> None:
         self.source = source
         """Where it comes from."""
-        self.engine: TorchEngine | NativeEngine
+        self.engine: AnyEngine
         """What runs."""
         self._trainable = False
         self._edits = 0
@@ -214,7 +216,7 @@ class Model:
     @property
     def head_count(self) -> int:
         """H of the layer with the most heads."""
-        return max(layer.mixer.heads for layer in self.spec.layers)
+        return max((layer.mixer.heads for layer in self.spec.layers), default=0)
 
     @property
     def width(self) -> int:
@@ -330,7 +332,6 @@ class Model:
         """
         return self.source.digest(self.dtype, self.encoder if self._trainable else None)
 
-    @needs_torch
     def save(self, folder: str | Path, *, shard_bytes: int | None = None) -> None:
         """Write a checkpoint folder that `transformers` and `sentence-transformers` can also load.
 
@@ -344,12 +345,15 @@ class Model:
             InvalidRequest: ``folder`` is no name, or ``shard_bytes`` is less than 1.
             OutputError: the folder cannot be written.
         """
-        from unmask.weights.write.save import save
-
         if not isinstance(folder, str | Path) or not str(folder):
             raise InvalidRequest(f"folder is {quoted(folder)}; give the name of a folder to write")
         if shard_bytes is not None:
             whole_number("shard_bytes", shard_bytes, 1)
+        if not self.spec.layers:
+            return self.source.save_static(Path(folder))
+        require_torch("Model.save")
+        from unmask.weights.write.save import save
+
         save(self.trainable_encoder(replace=False), self.checkpoint, folder, shard_bytes=shard_bytes)
 
     # Tokens, hidden states and logits.

@@ -12,8 +12,10 @@ from unmask.base.optional import require_torch
 from unmask.engines.backend import Backend, running
 from unmask.engines.native.engine import NativeEngine, native_engine
 from unmask.engines.native.threads import tell_torch
-from unmask.errors import CorruptCheckpoint
+from unmask.engines.static import StaticEngine
+from unmask.errors import CorruptCheckpoint, InvalidRequest
 from unmask.families import Compat
+from unmask.spec import PooledVector
 from unmask.text.special import SpecialTokens
 from unmask.weights import Checkpoint, read_checkpoint
 from unmask.weights.adapters.adapter import adapted, read_adapter
@@ -71,9 +73,11 @@ class LoadedSource:
             **self.options,
         }
 
-    def engine(self) -> tuple[TorchEngine | NativeEngine, bool]:
+    def engine(self) -> tuple[TorchEngine | NativeEngine | StaticEngine, bool]:
         """The engine that runs the model, and whether its module is the plain one, which can be trained."""
         dtype = self.options["dtype"]
+        if not self.checkpoint.spec.layers:
+            return self._static(), False
         chosen = running(
             self.checkpoint.spec,
             dtype,
@@ -142,6 +146,13 @@ class LoadedSource:
         arguments = self.load_arguments() | {"source": self.checkpoint.source}
         return read_again, (arguments, self.options, self.files)
 
+    def save_static(self, folder: Path) -> None:
+        """Write a model without layers, see `unmask.weights.write.static.save_static`."""
+        from unmask.weights.write.static import save_static
+
+        self.require_unchanged()
+        save_static(self.checkpoint, folder)
+
     def _build(self) -> Encoder:
         require_torch("the module of an encoder")
         from unmask.weights.build import build
@@ -154,6 +165,26 @@ class LoadedSource:
             device=self.options["device"],
             kernel=self.options["kernel"],
         )
+
+    def _static(self) -> StaticEngine:
+        """The engine of an encoder without layers, which is the same whatever the options.
+
+        Raises:
+            InvalidRequest: an option asks for something else.
+        """
+        usual = {"dtype": "float32", "device": "cpu", "kernel": None, "backend": None}
+        for name, value in usual.items():
+            asked = self.options[name]  # type: ignore[literal-required]
+            if asked not in (value, None):
+                raise InvalidRequest(
+                    f"{name} is {asked}, and {self.checkpoint.source.name} is a static model, which numpy "
+                    f"computes in float32 on the CPU; leave {name} out"
+                )
+        weights = StoredArrays(self.checkpoint)
+        weights.check("float32")
+        head = self.checkpoint.head
+        output = head if isinstance(head, PooledVector) else None
+        return StaticEngine(self.checkpoint.spec, weights, output, self.checkpoint.unpooled_id)
 
     def _native(self, dtype: str) -> NativeEngine:
         """The engine whose layers run in the native library, and heads in numpy."""

@@ -170,7 +170,10 @@ class Pooler:
 
 @dataclass(frozen=True)
 class EncoderSpec:
-    """Everything that determines an encoder's tensors and outputs. Depth is the number of ``layers``."""
+    """Everything that determines an encoder's tensors and outputs. Depth is the number of ``layers``.
+
+    Without layers it is a static model: its word vectors alone, whatever stands beside a word (Model2Vec).
+    """
 
     width: int
     """D."""
@@ -189,7 +192,8 @@ class EncoderSpec:
 
     def __post_init__(self) -> None:
         require_size("width", self.width)
-        require_at_least("number of layers", len(self.layers), 1)
+        if not self.layers:
+            self._check_static()
         if self.init_std < 0:
             raise InvalidRequest(f"init_std is {self.init_std}; it must be at least 0")
         if self.embedding.width != self.width and self.embedding.projection is None:
@@ -208,6 +212,15 @@ class EncoderSpec:
         self._check_heads()
         if self.sharing is not None:
             self._check_sharing(self.sharing)
+
+    def _check_static(self) -> None:
+        words = Embedding(self.embedding.vocabulary, self.embedding.width)
+        further = (self.final_norm, self.sharing, self.convolution, self.pooler)
+        if self.embedding != words or self.heads or any(part is not None for part in further):
+            raise InvalidRequest(
+                "number of layers is 0, and an encoder without layers has word vectors and no other part; "
+                "give it a layer, or leave out positions, token types, norms, projection, pooler and heads"
+            )
 
     def _check_heads(self) -> None:
         roles = [role_of(head) for head in self.heads]
@@ -237,9 +250,13 @@ class EncoderSpec:
     def causal(self) -> bool:
         """Whether the state of a token depends on no later token."""
         mixers = (layer.mixer for layer in self.layers)
-        return self.convolution is None and all(
-            isinstance(mixer, SoftmaxAttention) and isinstance(mixer.pattern, CausalAttention)
-            for mixer in mixers
+        return (
+            bool(self.layers)
+            and self.convolution is None
+            and all(
+                isinstance(mixer, SoftmaxAttention) and isinstance(mixer.pattern, CausalAttention)
+                for mixer in mixers
+            )
         )
 
     @property
@@ -347,11 +364,28 @@ def logit_count(spec: EncoderSpec, head: Head) -> int:
     return head.classes if isinstance(head, Classifier) else spec.embedding.vocabulary
 
 
+def require_layers(spec: EncoderSpec, purpose: str) -> None:
+    """Refuse a static model for what an encoder's layers compute.
+
+    Args:
+        spec: of the encoder.
+        purpose: what needs layers, as the subject of "... needs layers".
+
+    Raises:
+        InvalidRequest: the encoder has none.
+    """
+    if not spec.layers:
+        raise InvalidRequest(
+            f"{purpose} needs layers, and this is a static model: a table of word vectors without attention, "
+            "which embeds, compares and searches texts; use an encoder with layers"
+        )
+
+
 def why_no_decoder(spec: EncoderSpec) -> str | None:
     """Why an encoder has no enhanced mask decoder, as the end of "... because"; None if it has one."""
-    positions, mixer = spec.embedding.positions, spec.layers[-1].mixer
     if not any(isinstance(head, MaskedLM) and head.enhanced for head in spec.heads):
         return "it has no head with the role enhanced"
+    positions, mixer = spec.embedding.positions, spec.layers[-1].mixer
     if positions is None or positions.added:
         return "it has no table of absolute positions separate from its embedding"
     if spec.embedding.width != spec.width:

@@ -61,7 +61,7 @@ def _encoder(spec: EncoderSpec) -> Shapes:
         yield "convolution.inner.bias", (width,)
         yield from _under("convolution.norm", _norm(spec.convolution.norm, width))
     used = spec.weights_of_layer
-    for weights in range(max(used) + 1):
+    for weights in range(max(used, default=-1) + 1):
         yield from _under(f"layers.{weights}", _layer(spec.layers[used.index(weights)], width))
     yield from _under("final_norm", _norm(spec.final_norm, width))
     if spec.pooler is not None:

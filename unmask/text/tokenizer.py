@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from unmask.errors import EmptyText, InvalidRequest, InvalidText, TextTooLong, quoted
 from unmask.text.beginning import beginning, characters_tokenized_whole
 from unmask.text.build import TOKENIZER_FILES, build
-from unmask.text.encoding import Encoding, TokenDetails, Truncation, read_only
-from unmask.text.offsets import with_loose, without_spaces
+from unmask.text.encoding import Encoding, TokenDetails, Truncation, read_only, with_loose, without_spaces
 from unmask.text.special import SpecialTokens, literal_engine
 from unmask.text.windows import WAY_OUT, check_truncation, fitted, truncated
 
@@ -110,6 +109,12 @@ class Tokenizer:
         state["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "Lowercase"}, *steps]}
         return replace(self, engine=tokenizers.Tokenizer.from_str(json.dumps(state)))
 
+    def without_special_tokens(self) -> "Tokenizer":
+        """This tokenizer, which adds no special tokens to a text; its files stay as they are."""
+        state = json.loads(self.engine.to_str())
+        engine = tokenizers.Tokenizer.from_str(json.dumps(state | {"post_processor": None}))
+        return replace(self, engine=engine)
+
     @property
     def vocabulary_size(self) -> int:
         """Number of ids, added tokens included."""
@@ -120,6 +125,15 @@ class Tokenizer:
         """The id of the mask token; None for a tokenizer without one that the model knows."""
         id_ = self.token_to_id(self.special_tokens["mask"]) if "mask" in self.special_tokens else None
         return None if id_ is not None and self.known is not None and id_ >= self.known else id_
+
+    @property
+    def unknown_id(self) -> int | None:
+        """The id of what the vocabulary has no piece for; None if it has pieces for everything."""
+        model = self.engine.model
+        if isinstance(model, tokenizers.models.Unigram):
+            unknown: int | None = json.loads(model.__getstate__())["unk_id"]
+            return unknown
+        return None if model.unk_token is None else self.token_to_id(model.unk_token)
 
     def token_to_id(self, piece: str) -> int | None:
         """The id of a piece in the vocabulary's spelling; None if there is no such piece."""
@@ -386,7 +400,7 @@ class Tokenizer:
         spelled = {id_: token.content for id_, token in self.engine.get_added_tokens_decoder().items()}
         model = self.engine.model
         if isinstance(model, tokenizers.models.Unigram):
-            unknown = json.loads(model.__getstate__())["unk_id"]
+            unknown = self.unknown_id
             if unknown is not None:
                 spelled[unknown] = str(self.engine.id_to_token(unknown))
         return spelled

@@ -35,6 +35,19 @@ class LowRank:
 
 
 @dataclass(frozen=True)
+class RowsOf:
+    """How the N rows of a matrix are read from a stored table: row i is ``weights[i]`` times row
+    ``mapping[i]`` (Model2Vec, whose tokens can share rows).
+    """
+
+    table: "StoredTensor"
+    mapping: "StoredTensor | None"
+    """(N,); None: row i is the stored row i."""
+    weights: "StoredTensor | None"
+    """(N,); None: 1."""
+
+
+@dataclass(frozen=True)
 class StoredTensor:
     """One tensor in a file."""
 
@@ -46,6 +59,8 @@ class StoredTensor:
     """Its name in the file, if it is known by another one."""
     update: LowRank | None = None
     """What is added to it."""
+    rows: RowsOf | None = None
+    """How its rows are read, if they are not those of the file."""
 
 
 def stored_tensors(folder: Path) -> Mapping[str, StoredTensor]:
@@ -121,6 +136,41 @@ def without_updates(tensors: Mapping[str, StoredTensor]) -> tuple[Mapping[str, S
         plain[module + ".weight"] = replace(tensor, key=name)
         updates[module + ".weight"] = (keys[0], keys[1])
     return plain, updates
+
+
+MAPPING, ROW_WEIGHTS = "mapping", "weights"
+"""The names of the vectors of `RowsOf` in files of Model2Vec."""
+
+
+def with_rows(tensors: Mapping[str, StoredTensor]) -> Mapping[str, StoredTensor]:
+    """The table of a static model, under its name, of which `RowsOf` describes the rows.
+
+    Raises:
+        CorruptCheckpoint: the mapping or the weights are no vector with one number for each token.
+    """
+    vectors = {name: tensors[name] for name in (MAPPING, ROW_WEIGHTS) if name in tensors}
+    others = {name: tensor for name, tensor in tensors.items() if name not in vectors}
+    if not vectors or len(others) != 1:
+        return tensors
+    ((name, table),) = others.items()
+    mapping, weights = vectors.get(MAPPING), vectors.get(ROW_WEIGHTS)
+    if mapping is not None and (len(mapping.shape) != 1 or mapping.dtype not in WHOLE_NUMBERS):
+        raise CorruptCheckpoint(
+            f"the tensor {MAPPING} in {mapping.file} has shape {mapping.shape} and type {mapping.dtype}; "
+            f"it must be a vector of whole numbers, the row of {name} for each token"
+        )
+    count = table.shape[0] if mapping is None else mapping.shape[0]
+    if weights is not None and weights.shape != (count,):
+        raise CorruptCheckpoint(
+            f"the tensor {ROW_WEIGHTS} in {weights.file} has shape {weights.shape} and there are {count} "
+            "tokens; it must have one number for each"
+        )
+    return {name: replace(table, shape=(count, *table.shape[1:]), rows=RowsOf(table, mapping, weights))}
+
+
+WHOLE_NUMBERS = {"I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "<i1", "U64": "<u8", "U32": "<u4"}
+WHOLE_NUMBERS |= {"U16": "<u2", "U8": "<u1"}
+"""Types of stored whole numbers, as safetensors writes them and as numpy does."""
 
 
 def _fits(whole: StoredTensor, left: StoredTensor, right: StoredTensor) -> bool:

@@ -179,6 +179,8 @@ def _inference(spec: "EncoderSpec | None" = None) -> dict[str, dict[str, str | N
     from unmask.engines.native.library import Library, connected
     from unmask.errors import InvalidRequest
 
+    if spec is not None and not spec.layers:
+        return {"float32": {"backend": "numpy, the mean of rows of a table", "reason": None}}
     library = connected()
     reasons: dict[str, dict[str, str | None]] = {}
     for dtype in INFERENCE_DTYPES:

@@ -1,4 +1,4 @@
-"""``unmask convert`` and ``unmask export``: a checkpoint in other files."""
+"""``unmask convert``, ``export`` and ``distill-static``: a checkpoint in other files, or made smaller."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,9 +12,11 @@ from unmask.cli.options import (
     IgnoreOption,
     JsonOption,
     RevisionOption,
+    ThreadsOption,
     listed,
+    set_threads,
 )
-from unmask.cli.output import print_json
+from unmask.cli.output import plain, print_json, progress
 from unmask.engines.export import OutputName
 from unmask.errors import InvalidRequest
 
@@ -78,13 +80,77 @@ def convert(
 
 
 def _rewrite(checkpoint: "Checkpoint", dtype: Dtype | None, shard_megabytes: int | None, out: Path) -> None:
-    from unmask.weights.build import build
     from unmask.weights.read.checkpoint_tensors import stored_dtype
+
+    if not checkpoint.spec.layers:
+        from unmask.weights.write.static import save_static
+
+        save_static(checkpoint, out, dtype or stored_dtype(checkpoint))
+        return
+    from unmask.weights.build import build
     from unmask.weights.write.save import save
 
     encoder = build(checkpoint, dtype=dtype or stored_dtype(checkpoint))
     shard_bytes = None if shard_megabytes is None else shard_megabytes * 1_000_000
     save(encoder, checkpoint, out, shard_bytes=shard_bytes)
+
+
+def distill_static(
+    *,
+    model: Annotated[
+        str, Parameter(name=["--model", "-m"], help="the teacher: a checkpoint folder, a hub id, or default")
+    ] = "default",
+    out: Annotated[
+        Path, Parameter(name=["--out", "-o"], help="the folder to write, which must not exist, or be empty")
+    ],
+    dimensions: Annotated[int, Parameter(help="the width of the vectors")] = 256,
+    texts: Annotated[
+        list[Path] | None,
+        listed("files of texts on whose vectors the table is trained: .txt lines, or .jsonl with a text"),
+    ] = None,
+    smoothing: Annotated[
+        float, Parameter(help="a of the weights a / (a + share of the token among all)")
+    ] = 1e-5,
+    epochs: Annotated[int, Parameter(help="how often the texts are read in training")] = 5,
+    seed: Annotated[int, Parameter(help="determines the order of the texts in training")] = 0,
+    threads: ThreadsOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Make a static model: a table of word vectors that embeds texts far faster than the encoder.
+
+    The folder is read by unmask, model2vec and sentence-transformers. With texts the table is trained on the
+    encoder's vectors of them, which takes torch.
+    """
+    from unmask.interpret.corpus.texts import read_corpus
+    from unmask.models.distill_static import distill_static as distill
+
+    set_threads(threads)
+    read = [text.text for path in texts for text in read_corpus(path).texts] if texts else None
+    with progress("tokens and texts encoded", 0) as report:
+        result = distill(
+            model,
+            out,
+            dimensions=dimensions,
+            texts=read,
+            smoothing=smoothing,
+            epochs=epochs,
+            seed=seed,
+            progress=report,
+        )
+    if json:
+        print_json(plain(result))
+        return
+    parts = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in result.seconds.items())
+    print(
+        f"{out} is ready: {result.vocabulary:,} tokens in {result.dimensions} dimensions, with "
+        f"{result.explained:.0%} of the variance ({parts})"
+    )
+    if result.cosine is not None:
+        print(
+            f"cosine with the teacher on held-out texts: {result.cosine_before:.3f} before training, "
+            f"{result.cosine:.3f} after {result.epochs} epochs on {result.texts:,} texts"
+        )
+    print(f"try it: unmask similarity 'a text' 'another text' -m {out}")
 
 
 def export(

@@ -13,6 +13,7 @@ from unmask.families import DEFAULT_NAME
 from unmask.http.errors import Problem, Refused, cannot, problem_of, unexpected
 from unmask.models.elmo import ElmoModel
 from unmask.models.load import Model
+from unmask.spec.encoder import require_layers
 from unmask.weights.read.find import DEFAULT, SHIPPED
 
 
@@ -133,7 +134,10 @@ class ModelSlot:
         """Load it in this thread; what goes wrong is kept as its problem."""
         self.phase = "loading"
         try:
-            self.model = self._loader()
+            model = self._loader()
+            if isinstance(model, Model):
+                require_layers(model.spec, "the explorer")
+            self.model = model
             self.phase = "ready"
         except UnmaskError as error:
             self.problem, self.phase = problem_of(error), "failed"

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 from unmask.errors import InvalidRequest, quoted
 from unmask.spec import CheckpointOutput, EncoderSpec
 from unmask.spec.describe import describe_layers
-from unmask.spec.diagram.drawing import Box, Drawing, Label, Line, Shape, text_width, wrap
-from unmask.spec.diagram.elmo import elmo_parts
-from unmask.spec.diagram.minimap import minimap
+from unmask.spec.diagram.drawing import Box, Drawing, Label, Line, Shape, minimap, text_width, wrap
 from unmask.spec.diagram.parts import Block, Part, Parts, Variant, encoder_parts
 from unmask.spec.shapes import parameter_count
 
@@ -427,3 +425,45 @@ def _moved(shape: Shape, down: float, right: float = 0.0) -> Shape:
 
 def _named(shape: Shape, name: str) -> Shape:
     return replace(shape, inside=name) if isinstance(shape, Label) else shape
+
+
+ELMO_ACTIVATIONS = {"relu": "ReLU", "tanh": "tanh"}
+
+
+def elmo_parts(spec: "ElmoSpec") -> Parts:
+    """The parts of an ELMo (Peters et al. 2018): characters, recurrent layers, a mix of all of them."""
+    filters = sum(count for _, count in spec.filters)
+    widths = [width for width, _ in spec.filters]
+    characters = Part("Character embedding", (f"{spec.characters} × {spec.character_width}",), "embedding")
+    convolutions = Part(
+        "Convolutions over characters",
+        (
+            f"{filters:,} filters over {min(widths)} to {max(widths)} characters",
+            f"maximum, {ELMO_ACTIVATIONS[spec.activation]}",
+        ),
+        "embedding",
+    )
+    highways = Part("Highway layers", (f"{spec.highways} of width {filters:,}",), "feedforward")
+    projection = Part("Projection", (f"{filters:,} to {spec.width:,}",), "embedding")
+    state = (f"{spec.cell_width:,} cells, projected to {spec.width:,}", "plus its input from layer 1 on")
+    return Parts(
+        source=f"characters of each word, at most {spec.word_characters}",
+        summed=(characters,),
+        before=(convolutions, *([highways] if spec.highways else []), projection),
+        blocks=(
+            Block(
+                tuple(range(spec.layers)),
+                (Part("Forward LSTM", state, "recurrent"), Part("Backward LSTM", state, "recurrent")),
+                norm_first=None,
+            ),
+        ),
+        layer_count=spec.layers,
+        after=(),
+        heads=(
+            Part(
+                "Learned mix",
+                (f"words and {spec.layers} layers, both directions: width {2 * spec.width:,}",),
+                "head",
+            ),
+        ),
+    )

@@ -29,7 +29,7 @@ from unmask.kernels import AttentionBias, DistanceBias, MaskContext, RelativeBia
 from unmask.kernels.tile import key_counts
 from unmask.spec import AttentionPattern, Disentangled, RelativePositionBias, SoftmaxAttention
 from unmask.text.batch import PackedBatch, SequenceLayout
-from unmask.training.data.batches import Chunk
+from unmask.training.data.stream import Chunk
 from unmask.training.objectives.interface import LossOutput, Objective
 from unmask.training.objectives.language_modeling import (
     LOGITS_AT_ONCE,

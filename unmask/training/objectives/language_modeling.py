@@ -20,7 +20,7 @@ from unmask.encoder.heads import MaskedLMHead
 from unmask.errors import InvalidRequest
 from unmask.kernels.products import linear, outer
 from unmask.text.batch import PackedBatch
-from unmask.training.data.batches import Chunk
+from unmask.training.data.stream import Chunk
 from unmask.training.objectives.interface import Example, LossOutput, Objective
 from unmask.training.objectives.masking import MaskingSpec, mask_tokens
 from unmask.training.vocabulary import Vocabulary

@@ -22,7 +22,7 @@ from unmask.encoder.heads import MaskedLMHead
 from unmask.errors import InvalidRequest
 from unmask.families import Family
 from unmask.spec.check import require_positive
-from unmask.training.data.batches import Chunk
+from unmask.training.data.stream import Chunk
 from unmask.training.objectives.generator import Sharing, export, generator_spec, share, with_detector
 from unmask.training.objectives.interface import LossOutput, Objective
 from unmask.training.objectives.language_modeling import (

@@ -29,7 +29,7 @@ from unmask.base.arguments import at_least
 from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest
 from unmask.text.batch import PackedBatch
-from unmask.training.data.batches import Chunk
+from unmask.training.data.stream import Chunk
 from unmask.training.objectives.interface import LossOutput, Objective
 from unmask.training.objectives.language_modeling import (
     MaskedExample,

@@ -18,8 +18,8 @@ from unmask.encoder.layers.parts import lower_norms
 from unmask.errors import InvalidRequest
 from unmask.text import Tokenizer
 from unmask.training.data import ChunkStream, ShardSet, SourceSpec, held_out, prepare
-from unmask.training.data.batches import Chunk
 from unmask.training.data.stored import ShardCache, stored
+from unmask.training.data.stream import Chunk
 from unmask.training.objectives.build import build_objective
 from unmask.training.objectives.interface import Objective
 from unmask.training.optim import Ema

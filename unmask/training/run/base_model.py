@@ -9,6 +9,7 @@ from torch import Tensor
 
 from unmask.encoder.encoder import Encoder
 from unmask.errors import CheckpointNotFound, InvalidRequest
+from unmask.spec.encoder import require_layers
 from unmask.training.run.checkpoint import MANIFEST
 from unmask.weights import Checkpoint, Source, find, read_checkpoint
 
@@ -43,10 +44,13 @@ def first_checkpoint(settings: WithBase, base: Path) -> Checkpoint:
     Raises:
         CheckpointNotFound: there is none of that name.
         CheckpointError: it cannot be used.
+        InvalidRequest: it is a static model.
     """
     model = settings.model
     assert model.start_from is not None
-    return read_checkpoint(source(model.start_from, base), ignore_tensors=model.ignore_tensors)
+    checkpoint = read_checkpoint(source(model.start_from, base), ignore_tensors=model.ignore_tensors)
+    require_layers(checkpoint.spec, "training")
+    return checkpoint
 
 
 def source(name: str, base: Path) -> Source:

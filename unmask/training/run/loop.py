@@ -13,7 +13,7 @@ from torch import nn
 
 from unmask.encoder.layers.parts import balance_loss
 from unmask.errors import NonFiniteResult
-from unmask.training.data.batches import Batches
+from unmask.training.data.stream import Batches
 from unmask.training.objectives.interface import Example, Objective
 from unmask.training.optim import Ema, Optimizer, clip_gradients, lr_multiplier
 from unmask.training.run.distributed import sum_gradients

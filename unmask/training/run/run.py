@@ -14,7 +14,7 @@ from unmask.base.files import unwritable
 from unmask.base.system import locked
 from unmask.encoder.trained_linear import train_with_onednn
 from unmask.engines.native.training import train_natively
-from unmask.training.data.batches import Batches
+from unmask.training.data.stream import Batches
 from unmask.training.objectives.interface import Objective
 from unmask.training.optim import Ema, OptimizerSpec, build_optimizer
 from unmask.training.run.callbacks import Callback

@@ -21,7 +21,7 @@ from unmask.spec.encoder import head_of, masked_lm_role
 from unmask.tasks.fill import Prediction
 from unmask.text import Encoding, PackedBatch, Tokenizer
 from unmask.text.tokenizer import spellings
-from unmask.training.data.batches import Chunk
+from unmask.training.data.stream import Chunk
 from unmask.training.objectives.generator import is_detector
 from unmask.training.objectives.language_modeling import masked_example, wrap
 from unmask.training.objectives.masking import MaskingSpec, mask_tokens

@@ -17,6 +17,7 @@ from unmask.errors import CheckpointNotFound, CorruptCheckpoint, InvalidRequest,
 from unmask.families import Compat, Family
 from unmask.spec import ROLES, Classifier, EncoderSpec, LabeledRole
 from unmask.spec.config import WITHOUT_EFFECT
+from unmask.spec.encoder import require_layers
 from unmask.spec.shapes import tensor_shapes
 from unmask.spec.tensor_map import Rearrangement, Rename
 from unmask.weights.read.checkpoint import Adapter, Checkpoint
@@ -153,6 +154,7 @@ def adapted(base: Checkpoint, adapter: Adapter, compat: Compat = "published") ->
     Raises:
         InvalidRequest: the adapter belongs to another model.
     """
+    require_layers(base.spec, "an adapter")
     family = base.family
     config = {key: value for key, value in base.config.items() if key not in LABEL_KEYS}
     # A folder of peft alone does not say it.

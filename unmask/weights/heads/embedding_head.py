@@ -1,7 +1,7 @@
 """Read and write the definition of a folder's output: modules.json and the files beside it. Free of torch."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,7 @@ from unmask.spec import (
     MultiVector,
     PairScore,
     PooledVector,
+    PoolingMode,
     SparseVector,
     UnitLength,
     UnknownOutput,
@@ -31,6 +32,7 @@ from unmask.weights.heads.multi_vector_files import (
 from unmask.weights.heads.pair_files import names_activation, read_pair, write_pair
 from unmask.weights.heads.sentence_modules import (
     ST_CONFIG,
+    STATIC_MODULE,
     TRANSFORMER_CONFIG,
     FoundLayers,
     Module,
@@ -68,6 +70,7 @@ def read_output(
     config: JsonSettings | None = None,
     classes: int | None = None,
     stanford_width: int | None = None,
+    static: bool = False,
 ) -> StoredOutput:
     """The output that the folder defines for a text, or why it is unknown.
 
@@ -77,6 +80,7 @@ def read_output(
         config: config.json.
         classes: the number of classes of the encoder's classifier of texts; None if it has none.
         stanford_width: the width of the vectors that ``linear.weight`` makes; None if there is none.
+        static: whether the encoder has no layers.
 
     Raises:
         CorruptCheckpoint: a file is not JSON, or modules.json names a missing file.
@@ -84,6 +88,8 @@ def read_output(
     config = config or JsonSettings("config.json", {})
     modules = modules_of(files["modules.json"]) if "modules.json" in files else ()
     try:
+        if static and (not modules or modules[0].kind == STATIC_MODULE):
+            return _static(files, modules, open_file, config)
         if "modules.json" not in files:
             return _without_modules(files, open_file, config, classes, stanford_width)
         return _with_modules(files, modules, open_file, config, classes)
@@ -139,8 +145,31 @@ def _pooled(files: Mapping[str, bytes], modules: Sequence[Module], open_file: Op
     if before != ["Transformer"]:
         raise NotKnown(f"modules.json asks for a {before[-1]} module before pooling, which is not built")
     pooling = modules[place].config(open_file)
-    modes = modes_of(pooling)
-    output_layers = read_layers(modules[place + 1 :], open_file, "sentence_embedding")
+    output = _after_pooling(modes_of(pooling), files, modules[place + 1 :], open_file)
+    assert isinstance(output.head, PooledVector)
+    pools_prompt = pooling.get("include_prompt", True)
+    return replace(output, head=replace(output.head, pools_prompt=pools_prompt))
+
+
+def _static(
+    files: Mapping[str, bytes], modules: Sequence[Module], open_file: OpenFile, config: JsonSettings
+) -> StoredOutput:
+    """The mean of the vectors of tokens, normalized as config.json says, else as modules.json does."""
+    output = _after_pooling(("mean",), files, modules[1:], open_file)
+    normalize = config.get_optional("normalize", bool)
+    if normalize is None or not isinstance(output.head, PooledVector):
+        return output
+    return replace(output, head=replace(output.head, normalize=normalize))
+
+
+def _after_pooling(
+    modes: tuple[PoolingMode, ...],
+    files: Mapping[str, bytes],
+    modules: Sequence[Module],
+    open_file: OpenFile,
+) -> StoredOutput:
+    """Pooled vectors, and what ``modules`` make of them."""
+    output_layers = read_layers(modules, open_file, "sentence_embedding")
     layers = output_layers.layers
     normalize = bool(layers) and layers[-1] == UnitLength()
     layers = layers[:-1] if normalize else layers
@@ -157,8 +186,7 @@ def _pooled(files: Mapping[str, bytes], modules: Sequence[Module], open_file: Op
         dimensions,
         prompts,
         default,
-        pooling.get("include_prompt", True),
-        transformer.get_optional("do_lower_case", bool) or False,
+        lower_case=transformer.get_optional("do_lower_case", bool) or False,
     )
     return StoredOutput(head, output_layers.folders[: len(layers)])
 
@@ -194,12 +222,17 @@ def _written(
     if isinstance(head, PairScore):
         return write_pair(head, spec.width, max_tokens, source_files)
     if isinstance(head, PooledVector):
-        return write_head(head, spec.width, max_tokens, source_files)
+        return write_head(head, spec.width, max_tokens, source_files, static=not spec.layers)
     return {}
 
 
 def write_head(
-    head: PooledVector, width: int, max_tokens: int | None, source_files: Mapping[str, bytes] | None = None
+    head: PooledVector,
+    width: int,
+    max_tokens: int | None,
+    source_files: Mapping[str, bytes] | None = None,
+    *,
+    static: bool = False,
 ) -> dict[str, bytes]:
     """The files that define the embedding for old and new versions of `sentence-transformers`.
 
@@ -208,11 +241,14 @@ def write_head(
         width: the encoder's.
         max_tokens: the most tokens of a text; None if there is no limit.
         source_files: the files as they were read, of which other keys are kept.
+        static: whether the encoder has no layers; its module is the table and the mean at once.
     """
     after = (*head.projections, UnitLength()) if head.normalize else head.projections
-    layers = layer_files(after, 2, width * len(head.pooling), "sentence_embedding")
     pooling = write_pooling(head.pooling, width, pools_prompt=head.pools_prompt)
-    modules: list[ModuleFile] = [("Transformer", "", None), ("Pooling", "1_Pooling", pooling), *layers]
+    modules: list[ModuleFile] = [("Transformer", "", None), ("Pooling", "1_Pooling", pooling)]
+    if static:
+        modules = [(STATIC_MODULE, "", None)]
+    modules += layer_files(after, len(modules), width * len(head.pooling), "sentence_embedding")
     files = module_files(modules, "sentence_transformers.models.{}".format)
     if max_tokens is not None or head.lower_case:
         limit = {} if max_tokens is None else {"max_seq_length": max_tokens}

@@ -53,12 +53,16 @@ CLASSES: Mapping[str, str] = {
             "Pooling": "sentence_transformer.modules.pooling",
             "MultiVectorMask": "multi_vector_encoder.modules.multi_vector_mask",
             "SpladePooling": "sparse_encoder.modules.splade_pooling",
+            "StaticEmbedding": "sentence_transformer.modules.static_embedding",
             "SparseStaticEmbedding": "sparse_encoder.modules.sparse_static_embedding",
         }.items()
     },
     "SharedQueryTransformer": "unmask.SharedQueryTransformer",
 }
 """The class of each kind of module that is written, from version 6 of `sentence-transformers` on."""
+
+STATIC_MODULE = "StaticEmbedding"
+"""The kind of the module that is a table of vectors of tokens, of which it takes the mean."""
 
 ModuleFile = tuple[str, str, Mapping[str, Any] | None]
 """Kind, folder and config.json of a module that is written; None for no config.json."""

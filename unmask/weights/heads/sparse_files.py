@@ -23,6 +23,7 @@ from unmask.text import Tokenizer
 from unmask.weights.heads.sentence_modules import (
     CLASSES,
     ST_CONFIG,
+    STATIC_MODULE,
     TRANSFORMER_CONFIG,
     Module,
     NotKnown,
@@ -126,7 +127,7 @@ def _routes(router: Module, open_file: OpenFile) -> Routes:
 
 
 def encoder_folder(folder: Path) -> Path:
-    """The folder of the encoder's own files: the checkpoint's, or that of its Transformer module.
+    """The folder of the encoder's own files: the checkpoint's, or that of its first module.
 
     Raises:
         CorruptCheckpoint: modules.json is not a list of modules, or names a folder outside the checkpoint.
@@ -138,7 +139,7 @@ def encoder_folder(folder: Path) -> Path:
     modules = modules_of(read_bytes(listed, CorruptCheckpoint))
     if modules and modules[0].kind in ROUTERS:
         modules = _routes(modules[0], partial(_content, folder)).get("document", ())
-    inside = [module.path for module in modules if module.kind in TRANSFORMERS]
+    inside = [module.path for module in modules if module.kind in (*TRANSFORMERS, STATIC_MODULE)]
     return folder if not inside or leaves_folder(inside[0]) else folder / inside[0]
 
 

@@ -21,6 +21,7 @@ from unmask.errors import (
     quoted,
 )
 from unmask.families import Compat, Family, family_of
+from unmask.families.static import STATIC, TABLE
 from unmask.spec import CheckpointOutput, Classifier, ClassifierRole, EncoderSpec, PooledVector
 from unmask.spec.check import require_size
 from unmask.spec.config import WITHOUT_EFFECT
@@ -29,7 +30,13 @@ from unmask.text.build import SENTENCE_PIECE_LAYOUTS
 from unmask.text.special import SpecialTokens
 from unmask.text.tokenizer import TOKENIZER_FILES, Tokenizer
 from unmask.weights.heads.embedding_head import EMBEDDING_FILES, TokenLayers, read_output, read_token_layers
-from unmask.weights.heads.sentence_modules import STANFORD_TENSOR, StoredOutput, modules_of, output_tensors
+from unmask.weights.heads.sentence_modules import (
+    STANFORD_TENSOR,
+    STATIC_MODULE,
+    StoredOutput,
+    modules_of,
+    output_tensors,
+)
 from unmask.weights.heads.sparse_files import encoder_folder, query_weights
 from unmask.weights.read.find import Source
 from unmask.weights.tensor_report import canonical
@@ -39,6 +46,7 @@ from unmask.weights.tensors import (
     TaskUpdates,
     check_stored_file,
     stored_tensors,
+    with_rows,
     without_updates,
 )
 
@@ -112,6 +120,8 @@ class Checkpoint:
     tasks: tuple[str, ...] = ()
     """The tasks for which the weight files hold low-rank updates (jina-embeddings-v3)."""
     task_updates: TaskUpdates = field(default_factory=dict)
+    unpooled_id: int | None = None
+    """The id of tokens that a static model leaves out of a text's mean; None if it leaves none out."""
     task: str | None = None
     """The task whose updates the weights have, see `of_task`."""
 
@@ -209,13 +219,18 @@ def read_checkpoint(
         InvalidRequest: ``verify`` is true and the folder has no checksums, or it has no such tensor.
     """
     root, folder = source.folder, encoder_folder(source.folder)
-    if not (folder / "config.json").exists():
+    has_config, first = (folder / "config.json").exists(), _first_module(root)
+    if not has_config and first != STATIC_MODULE:
         raise _no_config(root, folder)
     verified = check_files(root, verify)
-    config = JsonSettings.parse(_read(folder / "config.json"), "config.json")
+    config = JsonSettings.parse(_read(folder / "config.json") if has_config else None, "config.json")
+    if first == STATIC_MODULE and "model_type" not in config.values:
+        config = JsonSettings(config.name, {"model_type": STATIC.model_types[0], **config.values})
     family = family_of(config.values)
     spec = family.read(config, compat)
     tensors, updates = without_updates(_without(stored_tensors(folder), ignore_tensors, folder))
+    if not spec.layers:
+        tensors = with_rows(tensors)
     tasks = _tasks(config, updates)
     shapes = {canonical(name, family.prefixes): tensor.shape for name, tensor in tensors.items()}
     spec = family.detect_heads(spec, shapes, config)
@@ -227,6 +242,8 @@ def read_checkpoint(
     tokenizer = _tokenizer(folder, config)
     if tokenizer is not None and lowers_case(sentence_files):
         tokenizer = tokenizer.lowercased()
+    if tokenizer is not None and not spec.layers:
+        tokenizer = tokenizer.without_special_tokens()
     if tokenizer is not None and tokenizer.vocabulary_size > spec.embedding.vocabulary:
         tokenizer = replace(tokenizer, known=spec.embedding.vocabulary)
     return Checkpoint(
@@ -247,6 +264,7 @@ def read_checkpoint(
         query_weights=query_weights(root, output, tokenizer),
         tasks=tasks,
         task_updates=updates,
+        unpooled_id=_unpooled_id(spec, tokenizer, tensors),
     )
 
 
@@ -278,14 +296,27 @@ def _without(
 
 def _no_config(root: Path, folder: Path) -> CheckpointError:
     """Why a folder has no config.json: its modules.json may begin with something other than a Transformer."""
-    listed = root / "modules.json"
-    first = next(iter(modules_of(_read(listed))), None) if listed.exists() else None
-    if first is not None and first.kind != "Transformer":
+    first = _first_module(root)
+    if first not in (None, "Transformer"):
         return UnknownArchitecture(
-            f"{listed} begins with a {first.kind} module, which is not built; use a checkpoint whose first "
-            "module is a Transformer"
+            f"{root / 'modules.json'} begins with a {first} module, which is not built; use a checkpoint "
+            "whose first module is a Transformer"
         )
     return CheckpointNotFound(f"{folder} holds no config.json, so it is not a checkpoint folder")
+
+
+def _unpooled_id(
+    spec: EncoderSpec, tokenizer: Tokenizer | None, tensors: Mapping[str, StoredTensor]
+) -> int | None:
+    """Model2Vec leaves unknown tokens out of a mean; a StaticEmbedding, whose table has another name, not."""
+    return None if tokenizer is None or spec.layers or TABLE not in tensors else tokenizer.unknown_id
+
+
+def _first_module(root: Path) -> str | None:
+    """The kind of the first module of modules.json; None if there is none."""
+    listed = root / "modules.json"
+    first = next(iter(modules_of(_read(listed))), None) if listed.exists() else None
+    return None if first is None else first.kind
 
 
 def _output(
@@ -310,6 +341,7 @@ def _output(
         config=config,
         classes=classifiers[0].classes if classifiers else None,
         stanford_width=None if projection is None else projection.shape[0],
+        static=not spec.layers,
     )
 
 
@@ -333,8 +365,8 @@ def max_tokens(
 
 
 def trained_tokens(spec: EncoderSpec, tokenizer: Tokenizer | None) -> int | None:
-    """The longest training text, if positions set no limit."""
-    if spec.max_tokens is not None:
+    """The longest training text, if positions set no limit; a static model reads each word by itself."""
+    if spec.max_tokens is not None or not spec.layers:
         return None
     files = {} if tokenizer is None else tokenizer.files
     return spec.trained_tokens or _limit(files, "tokenizer_config.json", "model_max_length")

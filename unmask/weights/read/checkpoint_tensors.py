@@ -22,7 +22,14 @@ from unmask.spec.shapes import tensor_shapes
 from unmask.spec.tensor_map import Stacked
 from unmask.weights.read.checkpoint import Checkpoint
 from unmask.weights.tensor_report import TensorReport, match_tensors
-from unmask.weights.tensors import StoredTensor, in_our_order
+from unmask.weights.tensors import (
+    MAPPING,
+    ROW_WEIGHTS,
+    WHOLE_NUMBERS,
+    RowsOf,
+    StoredTensor,
+    in_our_order,
+)
 
 FLOATS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 """Types of stored weights, as safetensors writes them and as torch does."""
@@ -53,7 +60,8 @@ def report_tensors(checkpoint: Checkpoint) -> TensorReport:
                 raise TensorMismatch(
                     f"the tensor {name} has shape {_by(tensor.shape)} and config.json asks for {_by(shape)}"
                 )
-            if tensor.dtype not in FLOATS:
+            # A table of int8 numbers means these numbers; layers of whole numbers have scales beside them.
+            if tensor.dtype not in FLOATS and (checkpoint.spec.layers or tensor.dtype != "I8"):
                 raise TensorMismatch(f"the tensor {name} is of type {tensor.dtype}, which holds no weights")
     return report
 
@@ -61,7 +69,7 @@ def report_tensors(checkpoint: Checkpoint) -> TensorReport:
 def stored_dtype(checkpoint: Checkpoint) -> str:
     """The type in which a checkpoint stores its word embedding, taken as that of its weights."""
     (name,) = report_tensors(checkpoint).sources["embedding.words.weight"]
-    return FLOATS[checkpoint.tensors[name].dtype]
+    return FLOATS.get(checkpoint.tensors[name].dtype, "float32")
 
 
 def damaged(path: Path, error: Exception) -> CorruptCheckpoint:
@@ -84,7 +92,7 @@ def _by(shape: tuple[int, ...]) -> str:
 
 
 Float32s = NDArray[np.float32]
-STORED = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+STORED = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", **WHOLE_NUMBERS}
 """numpy's types of stored numbers; a bfloat16 is the upper half of a float32."""
 BEYOND = {"float32": 2.0**128 - 2.0**103, "bfloat16": 2.0**128 - 2.0**119}
 """The least magnitude that is rounded to infinity."""
@@ -146,6 +154,10 @@ class StoredArrays(Mapping[str, Float32s]):
             TensorMismatch: a second copy of a tensor differs from it.
         """
         for name in (name for sources in self._sources.values() for name in sources):
+            if self._stored[name].rows is not None:
+                if not rounds_to_finite(self._read(name), dtype):
+                    raise not_finite_in(name, dtype)
+                continue
             size = self._view(name).size
             # A view for each part, so that pages of earlier parts are given back.
             parts = (
@@ -161,13 +173,35 @@ class StoredArrays(Mapping[str, Float32s]):
 
     def _read(self, name: str, rows: slice = slice(None)) -> Float32s:
         """Rows of a stored tensor, with its update."""
-        update, part = self._stored[name].update, _float32(self._view(name)[rows])
+        update, stored_rows = self._stored[name].update, self._stored[name].rows
+        if stored_rows is not None:
+            return self._gathered(name, stored_rows, rows)
+        part = _float32(self._view(name)[rows])
         if update is None:
             return part
         left_NR = _float32(self._view_of(update.left, name)[update.index, rows])
         right_RK = _float32(self._view_of(update.right, name)[update.index])
         updated: Float32s = part + np.float32(update.scale) * (left_NR @ right_RK)
         return updated
+
+    def _gathered(self, name: str, stored_rows: RowsOf, rows: slice) -> Float32s:
+        """Rows of a matrix whose rows are stored once for several, or with a factor for each."""
+        table_ND = self._view_of(stored_rows.table, name)
+        numbers_N: NDArray[Any] = np.arange(self._stored[name].shape[0])[rows]
+        if stored_rows.mapping is not None:
+            numbers_N = self._view_of(stored_rows.mapping, MAPPING)[rows]
+            outside = numbers_N[(numbers_N < 0) | (numbers_N >= len(table_ND))]
+            if len(outside):
+                raise CorruptCheckpoint(
+                    f"the tensor {MAPPING} in {stored_rows.mapping.file} names row {outside[0]}, and {name} "
+                    f"has {len(table_ND)} rows"
+                )
+        part_ND = _float32(table_ND[numbers_N])
+        if stored_rows.weights is None:
+            return part_ND
+        weights_N = _float32(self._view_of(stored_rows.weights, ROW_WEIGHTS)[rows])
+        weighted: Float32s = part_ND * weights_N[:, None]
+        return weighted
 
     def _view(self, name: str) -> NDArray[Any]:
         """A stored tensor as a view of its file."""
