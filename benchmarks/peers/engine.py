@@ -21,6 +21,7 @@ Answers = Literal["texts", "documents"]
 
 PACKAGES = {
     "accelerate": "accelerate",
+    "model2vec": "model2vec",
     "nncf": "nncf",
     "onnx": "onnx",
     "onnxruntime": "onnxruntime",

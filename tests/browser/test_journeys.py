@@ -80,7 +80,7 @@ def test_every_view_keeps_the_rules(browser, house, tone):
         page.keyboard.press("?")
         page.get_by_role("dialog").wait_for()
         broken += [f"help: {line}" for line in broken_rules(page)]
-    assert broken == []
+    assert not broken, "\n".join(broken)
 
 
 def test_by_keyboard_alone_through_all_views(browser, house):

@@ -162,10 +162,6 @@ REFUSED = {
         with_modules("CLIPModel", config=False),
         "begins with a CLIPModel module, which is not built",
     ),
-    "sentence-transformers/static-retrieval-mrl-en-v1": (
-        with_modules("StaticEmbedding", config=False),
-        "begins with a StaticEmbedding module, which is not built",
-    ),
     "an XLM-R with positions by ALiBi": (
         configured(model_type="xlm-roberta", position_embedding_type="alibi"),
         "position_embedding_type is 'alibi'",
