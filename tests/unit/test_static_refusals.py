@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 
 import unmask
@@ -118,3 +119,40 @@ def test_what_works(folder, tmp_path):
         ran = run_here(*arguments)
         assert (ran.code, arguments[0]) == (0, arguments[0]), ran.err
     assert "a.txt" in ran.out.splitlines()[0]
+
+
+def test_a_server_answers_with_its_vectors_and_refuses_the_rest(folder):
+    pytest.importorskip("httpx", reason="starlette's test client needs httpx")
+    from starlette.testclient import TestClient
+
+    from unmask.serve import make_app
+
+    model = unmask.load(folder)
+    texts = ["the river was muddy.", "a bank, a text", "muddy"]
+    app = make_app({"words": model})
+    with TestClient(app, base_url="http://127.0.0.1:8080") as client:
+        answer = client.post("/v1/embeddings", json={"input": texts}).json()
+        np.testing.assert_allclose(
+            [row["embedding"] for row in answer["data"]], model.embed(texts), atol=1e-6
+        )
+        refused = client.post("/v1/classify", json={"input": texts})
+        assert (refused.status_code // 100, refused.json()["error"]["message"].count(".") < 3) == (4, True)
+    app.state.service.close()
+
+
+def test_shards_have_the_vectors_of_the_model(folder, tmp_path):
+    pytest.importorskip("pyarrow", reason="shards are read by pyarrow")
+    from unmask.bulk import BatchEmbedder, run_shards
+
+    texts = ["the river was muddy.", "a bank, a text", "muddy"]
+    source, out = tmp_path / "texts.jsonl", tmp_path / "out"
+    source.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    run_shards([str(source)], str(out), BatchEmbedder(str(folder)), rows_per_shard=2)
+    rows = [
+        json.loads(line)
+        for part in sorted(out.glob("part-*.jsonl"))
+        for line in part.read_text().splitlines()
+    ]
+    np.testing.assert_allclose(
+        [row["embedding"] for row in rows], unmask.load(folder).embed(texts), atol=1e-6
+    )
