@@ -11,6 +11,8 @@ from safetensors.numpy import load_file, save_file
 import unmask
 from tests.support.tiny import VOCABULARY
 from unmask.errors import CheckpointError, EmptyText, InvalidRequest, TensorMismatch
+from unmask.spec import PooledVector
+from unmask.text.batch import PackedBatch
 
 WIDTH = 12
 WORDS = [piece for piece in VOCABULARY if piece.isalpha()]
@@ -249,3 +251,25 @@ def test_a_vector_depends_on_no_other_text(tmp_path):
     np.testing.assert_array_equal(model.embed(TEXTS), alone)
     with pytest.raises(InvalidRequest, match="takes the mean"):
         model.embed(TEXTS, pooling="max")
+
+
+def test_a_text_of_more_rows_than_are_gathered_at_once(tmp_path):
+    """40,000 tokens in three parts; the definition in float64."""
+    text = " ".join(np.random.default_rng(5).choice(WORDS, 40_000))
+    model = unmask.load(write_folder(tmp_path / "m", {"embeddings": table()}))
+    np.testing.assert_allclose(model.embed([text])[0], mean(table(), text), atol=1e-5)
+
+
+def test_the_tokens_of_a_prompt_are_left_out_of_the_mean_when_they_are_skipped(tmp_path):
+    engine = unmask.load(write_folder(tmp_path / "m", {"embeddings": table()})).engine
+    ids = np.array([[7, 8, 9, 10], [7, 8, 11, 12]])
+    batch = PackedBatch.of_ids(ids)
+    vectors = engine.embed(batch, PooledVector(("mean",)), skipped=2)
+    np.testing.assert_allclose(vectors, table()[ids[:, 2:]].mean(1), atol=1e-6)
+
+
+@pytest.mark.parametrize("id_", [-1, len(VOCABULARY)])
+def test_an_id_outside_of_the_table_is_refused(id_, tmp_path):
+    engine = unmask.load(write_folder(tmp_path / "m", {"embeddings": table()})).engine
+    with pytest.raises(InvalidRequest, match=f"token id {id_} is not in the vocabulary"):
+        engine.hidden_states(PackedBatch.of_ids([np.array([3, id_])]))
