@@ -122,10 +122,13 @@ class ModelOptions:
         ),
     ] = None
     ignore_tensor: IgnoreOption = None
+    layers: Annotated[
+        int | None, Parameter(name="--first-layers", help="load only so many of the first layers")
+    ] = None
 
     def of_another_model(self) -> Self:
-        """The same without what belongs to one model: its revision and the tensors to leave out."""
-        return replace(self, revision=None, ignore_tensor=None)
+        """The same without what belongs to one model: its revision, tensors to leave out, and depth."""
+        return replace(self, revision=None, ignore_tensor=None, layers=None)
 
     def load_with(self, model: str, adapter: str | None) -> "Model":
         """Load the model and set the number of torch threads.
@@ -163,6 +166,7 @@ class ModelOptions:
             "backend": self.backend,
             "special_tokens": self.special_tokens or "parse",
             "ignore_tensors": tuple(self.ignore_tensor or ()),
+            "layers": self.layers,
         }
 
 
@@ -203,11 +207,12 @@ class RunOptions(ModelOptions):
         try:
             return self.load(model)
         except HoldsElmo:
-            options = (self.kernel, self.compat, self.adapter, self.backend, self.special_tokens)
-            if options != (None, "published", None, None, None) or self.dtype == "int8":
+            options = (self.kernel, self.adapter, self.backend, self.special_tokens, self.layers)
+            unusual = self.compat != "published" or self.dtype == "int8"
+            if unusual or any(option is not None for option in options):
                 raise InvalidRequest(
                     f"{model} is an ELMo, which has no --kernel, --compat, --adapter, --backend, "
-                    "--special-tokens or --dtype int8; leave them out"
+                    "--special-tokens, --first-layers or --dtype int8; leave them out"
                 ) from None
         return load(model, family="elmo", dtype=self.dtype, device=self.device, revision=self.revision)
 

@@ -16,7 +16,7 @@ from unmask.text.special import SpecialTokens
 from unmask.weights import find, read_checkpoint
 from unmask.weights.adapters.adapter import adapted, find_adapter
 from unmask.weights.elmo import find_elmo
-from unmask.weights.read.checkpoint_tensors import DTYPE_NAMES
+from unmask.weights.read.checkpoint_tensors import DTYPE_NAMES, with_first_layers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,6 +47,7 @@ def load(
     backend: Backend | None = None,
     special_tokens: SpecialTokens = "parse",
     ignore_tensors: Sequence[str] = (),
+    layers: int | None = None,
 ) -> Model: ...
 
 
@@ -76,6 +77,7 @@ def load(
     backend: Backend | None = None,
     special_tokens: SpecialTokens = "parse",
     ignore_tensors: Sequence[str] = (),
+    layers: int | None = None,
 ) -> Model | ElmoModel:
     """Load an encoder for inference.
 
@@ -108,6 +110,10 @@ def load(
             strangers. `fill` reads mask tokens in both cases.
         ignore_tensors: names of tensors of the weight files that are left out, such as
             ``["loss_fct.weight"]``; a tensor that the architecture has no place for is refused otherwise.
+        layers: how many of the first layers to load; the final norm, the output and the heads then read the
+            states of the last of them. None loads all. Half of the layers take half of the time; how much a
+            vector changes is small only for models that were trained at several depths (2D Matryoshka, Li et
+            al. 2024), so measure it (``unmask evaluate``).
 
     Raises:
         CheckpointError: the checkpoint cannot be found, read or trusted.
@@ -142,10 +148,11 @@ def load(
             or backend
             or special_tokens != "parse"
             or ignore_tensors
+            or layers is not None
         ):
             raise InvalidRequest(
                 "an ELMo has no attention kernel, compat, adapter, backend, special_tokens, "
-                "ignore_tensors or int8; leave them out"
+                "ignore_tensors, layers or int8; leave them out"
             )
         from unmask.models.elmo import ElmoModel
         from unmask.weights.build import DTYPES, device_named
@@ -166,6 +173,7 @@ def load(
         checkpoint = checkpoint.of_task(str(adapter))
     elif adapter is not None:
         checkpoint = adapted(checkpoint, find_adapter(adapter), compat)
+    checkpoint = with_first_layers(checkpoint, layers)
     options: LoadOptions = {
         "dtype": number_format,
         "device": place,

@@ -20,7 +20,7 @@ from unmask.text.special import SpecialTokens
 from unmask.weights import Checkpoint, read_checkpoint
 from unmask.weights.adapters.adapter import adapted, read_adapter
 from unmask.weights.adapters.adapter_weights import AdaptedArrays
-from unmask.weights.read.checkpoint_tensors import StoredArrays
+from unmask.weights.read.checkpoint_tensors import StoredArrays, with_first_layers
 
 if TYPE_CHECKING:
     from unmask.encoder.encoder import Encoder
@@ -70,6 +70,7 @@ class LoadedSource:
             "adapter": self.checkpoint.task if adapter is None else adapter.folder,
             "special_tokens": self.special_tokens,
             "ignore_tensors": self.checkpoint.ignored_tensors,
+            "layers": self.checkpoint.first_layers,
             **self.options,
         }
 
@@ -213,6 +214,7 @@ def read_again(arguments: Mapping[str, Any], options: LoadOptions, files: Stamps
         checkpoint = checkpoint.of_task(arguments["adapter"])
     elif arguments["adapter"] is not None:
         checkpoint = adapted(checkpoint, read_adapter(arguments["adapter"]), options["compat"])
+    checkpoint = with_first_layers(checkpoint, arguments["layers"])
     loaded = LoadedSource(checkpoint.reading(arguments["special_tokens"]), options, files)
     loaded.require_unchanged()
     return loaded

@@ -44,6 +44,8 @@ class ModelIdentity:
     """Of its weights, its configuration and its tokenizer."""
     special_tokens: SpecialTokens = "parse"
     """What special tokens typed in a text become, see `unmask.load`."""
+    layers: int | None = None
+    """How many of its first layers; None for all."""
 
     @classmethod
     def of(cls, model: Model, source: str | Path) -> "ModelIdentity":
@@ -55,6 +57,7 @@ class ModelIdentity:
             model.revision,
             _digest(model),
             model.tokenizer.reads,
+            model.checkpoint.first_layers,
         )
 
     @classmethod
@@ -72,7 +75,7 @@ class ModelIdentity:
         Raises:
             InvalidRequest: names both models.
         """
-        if (self.sha256, self.revision) != (other.sha256, other.revision):
+        if (self.sha256, self.revision, self.layers) != (other.sha256, other.revision, other.layers):
             raise InvalidRequest(
                 f"the index was made with {self._described()} and the model given is {other._described()}; "
                 "give the first one, or index again"
@@ -80,12 +83,18 @@ class ModelIdentity:
 
     def _described(self) -> str:
         revision = "" if self.revision is None else f" at revision {self.revision}"
-        return f"{self.name}{revision} (SHA-256 {self.sha256[:12]})"
+        depth = "" if self.layers is None else f", {self.layers} layers"
+        return f"{self.name}{revision} (SHA-256 {self.sha256[:12]}{depth})"
 
 
 def load_again(identity: ModelIdentity) -> Model:
     """The model that an index was made with, from where it was."""
-    return load(identity.source, revision=identity.revision, special_tokens=identity.special_tokens)
+    return load(
+        identity.source,
+        revision=identity.revision,
+        special_tokens=identity.special_tokens,
+        layers=identity.layers,
+    )
 
 
 def models_by_view(

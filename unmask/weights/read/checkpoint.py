@@ -122,6 +122,8 @@ class Checkpoint:
     task_updates: TaskUpdates = field(default_factory=dict)
     unpooled_id: int | None = None
     """The id of tokens that a static model leaves out of a text's mean; None if it leaves none out."""
+    first_layers: int | None = None
+    """How many of the folder's layers the spec has, see `with_first_layers`; None if it has all of them."""
     task: str | None = None
     """The task whose updates the weights have, see `of_task`."""
 

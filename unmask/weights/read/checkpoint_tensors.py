@@ -8,6 +8,7 @@ import mmap
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.base.arguments import whole_number
 from unmask.base.system import forget_mapped
-from unmask.errors import CorruptCheckpoint, TensorMismatch
+from unmask.errors import CorruptCheckpoint, InvalidRequest, TensorMismatch
 from unmask.spec.embedding_head import QUERY_WEIGHTS
 from unmask.spec.shapes import tensor_shapes
 from unmask.spec.tensor_map import Stacked
@@ -64,6 +66,37 @@ def report_tensors(checkpoint: Checkpoint) -> TensorReport:
             if tensor.dtype not in FLOATS and (checkpoint.spec.layers or tensor.dtype != "I8"):
                 raise TensorMismatch(f"the tensor {name} is of type {tensor.dtype}, which holds no weights")
     return report
+
+
+def with_first_layers(checkpoint: Checkpoint, count: int | None) -> Checkpoint:
+    """The checkpoint with its first layers alone; what follows them reads the states of the last of these.
+
+    Args:
+        checkpoint: of all layers.
+        count: how many layers; None for all.
+
+    Raises:
+        InvalidRequest: there are fewer, or updates of an adapter or of a task are on them.
+        TensorMismatch: see `report_tensors`.
+    """
+    if count is None:
+        return checkpoint
+    whole_number("layers", count, 1)
+    spec, name = checkpoint.spec, checkpoint.source.name
+    if count > len(spec.layers):
+        raise InvalidRequest(f"layers is {count}, and {name} has {len(spec.layers)}; ask for fewer")
+    if checkpoint.adapter is not None or checkpoint.task is not None:
+        raise InvalidRequest(
+            f"layers is {count}, and the adapter was trained with all {len(spec.layers)} layers of {name}; "
+            "leave one of them out"
+        )
+    sharing = None if spec.sharing is None else spec.sharing[:count]
+    shorter = replace(spec, layers=spec.layers[:count], sharing=sharing)
+    sources, ours = report_tensors(checkpoint).sources, tensor_shapes(shorter).keys()
+    read = {theirs for name in sources.keys() & ours for theirs in sources[name]}
+    deeper = {theirs for name in sources.keys() - ours for theirs in sources[name]} - read
+    tensors = {name: tensor for name, tensor in checkpoint.tensors.items() if name not in deeper}
+    return replace(checkpoint, spec=shorter, tensors=tensors, first_layers=count)
 
 
 def stored_dtype(checkpoint: Checkpoint) -> str:
