@@ -77,6 +77,7 @@ MODEL = [
     "threads",
     "special_tokens",
     "ignore_tensor",
+    "layers",
 ]
 RUN = [*MODEL, "adapter"]
 SUBJECT = ["model", "architecture", "layers", "revision"]

@@ -61,10 +61,11 @@ def test_how_a_model_is_loaded_and_run(command, loads, tmp_path, monkeypatch):
         "revision": "r",
         "special_tokens": "text",
         "ignore_tensors": ("loss.weight",),
+        "layers": 2,
     }
-    *plain, _ = options.items()
+    *plain, _, _ = options.items()
     given = [part for name, value in plain for part in (f"--{name.replace('_', '-')}", value)]
-    given += ["--ignore-tensor", "loss.weight"]
+    given += ["--ignore-tensor", "loss.weight", "--first-layers", "2"]
     if command == "report":
         monkeypatch.setattr("unmask.explorer.api.Api", lambda loaders, **_: loaders[0][1]())
     name, found = loads(*COMMANDS[command], "-m", "some/model", *given, "--threads", "3")
