@@ -91,6 +91,22 @@ def with_neighbors(x, far: int):
     return np.array(rows)
 
 
+def read_by_attention(x, layer: Layer, weights, at):
+    """What attention projects to queries, keys and values, and the weights by which it does."""
+    if layer.norm_first and layer.attention_norm:
+        x = norm(x, layer.norm, weights, at + "attention_norm")
+    if layer.bottleneck and layer.bottleneck.attention == "narrow":
+        inner = linear(x, weights, at + "bottleneck.inner")
+        return norm(inner, layer.norm, weights, at + "bottleneck.inner_norm"), weights
+    if layer.bottleneck and layer.bottleneck.attention == "shared":
+        qkv = at + "attention.qkv"
+        both = norm(linear(x, weights, qkv + ".shared"), layer.norm, weights, qkv + ".shared_norm")
+        products = linear(both, weights, qkv + ".queries_keys"), linear(x, weights, qkv + ".values")
+        x = np.concatenate(products, axis=-1)
+        weights = {**weights, qkv + ".weight": np.eye(x.shape[-1])}
+    return x, weights
+
+
 def through_bottleneck(x, layer: Layer, weights, at, marks):
     """MobileBERT's layer as its authors write it: each network with its own residual and norm."""
 
@@ -98,14 +114,7 @@ def through_bottleneck(x, layer: Layer, weights, at, marks):
         return norm(y, layer.norm, weights, at + name)
 
     narrow = normed(linear(x, weights, at + "bottleneck.inner"), "bottleneck.inner_norm")
-    read = {"narrow": narrow, "input": x, "shared": x}[layer.bottleneck.attention]
-    if layer.bottleneck.attention == "shared":
-        both = normed(linear(x, weights, at + "attention.qkv.shared"), "attention.qkv.shared_norm")
-        products = linear(both, weights, at + "attention.qkv.queries_keys")
-        values = linear(x, weights, at + "attention.qkv.values")
-        identity = np.eye(products.shape[-1] + values.shape[-1])
-        weights = {**weights, at + "attention.qkv.weight": identity}
-        read = np.concatenate([products, values], axis=-1)
+    read, weights = read_by_attention(x, layer, weights, at)
     y = normed(narrow + attention(read, layer.mixer, weights, at, marks), "attention_norm")
     y = normed(y + feedforward(y, layer, weights, at), "feedforward_norm")
     return normed(x + linear(y, weights, at + "bottleneck.outer"), "bottleneck.outer_norm")

@@ -275,9 +275,12 @@ def _masked(info: CheckpointInfo, first: int) -> MaskedLM:
 
 
 def _write_masked(head: MaskedLM) -> Mapping[str, Any]:
-    assert isinstance(head.transform, Transform)
-    assert isinstance(head.transform.norm, LayerNorm)
-    return {**tying(head), "layer_norm_eps": head.transform.norm.eps}
+    norm = None if head.transform is None else getattr(head.transform, "norm", None)
+    if not isinstance(norm, LayerNorm):
+        raise UnknownArchitecture(
+            "a config.json of this family cannot say that a masked-LM head has no LayerNorm; give it one"
+        )
+    return {**tying(head), "layer_norm_eps": norm.eps}
 
 
 def _state(info: CheckpointInfo) -> Reads:

@@ -27,8 +27,10 @@ from unmask.spec import (
     FeedForward,
     GatedFeedForward,
     Layer,
+    LayerNorm,
     MaskedLM,
     Mixer,
+    NoNorm,
     PlainFeedForward,
     Projection,
     SoftmaxAttention,
@@ -211,11 +213,12 @@ def _words_alone(spec: EncoderSpec) -> bool:
 
 def _predictor(spec: EncoderSpec, width: int) -> MaskedLM:
     head = next((head for head in spec.heads if isinstance(head, MaskedLM)), None)
-    if head is None or head.transform is None:
-        return MaskedLM(
-            Transform(width, "gelu", spec.final_norm or spec.layers[0].norm), bias=head is None or head.bias
-        )
-    return MaskedLM(replace(head.transform, width=width), bias=head.bias)
+    if head is not None and head.transform is not None:
+        return MaskedLM(replace(head.transform, width=width), bias=head.bias)
+    norm = spec.final_norm or spec.layers[0].norm
+    if isinstance(norm, NoNorm):  # as in MobileBERT's own head
+        norm = LayerNorm(1e-12)
+    return MaskedLM(Transform(width, "gelu", norm), bias=head is None or head.bias)
 
 
 Sharing = Literal["none", "tied", "gradient_disentangled"]
