@@ -115,7 +115,7 @@ class RecordedText:
         return torch.ones(shape, dtype=torch.bool) if mask is None else mask.expand(shape)
 
     def probabilities(self, layer: int) -> Tensor:
-        """Attention weights, (H, N, N); rows sum to 1."""
+        """Attention weights, (H, N, N); rows sum to 1, or to less with attention sinks."""
         mixer = self.mixer(layer)
         p_HNN, _ = tile_probabilities(
             Tile.whole(len(self)),
