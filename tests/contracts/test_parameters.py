@@ -62,6 +62,7 @@ TABLE = {
     "google/bigbird-roberta-large": (359_123_968, 358_074_368, 360_228_024),
     "microsoft/deberta-base": (138_601_728, None, 139_244_121),
     "microsoft/deberta-large": (405_163_008, None, 406_264_921),
+    "google/mobilebert-uncased": (24_581_888, None, 36_597_564),
     "YituTech/conv-bert-base": (105_680_520, None, None),
     "YituTech/conv-bert-medium-small": (17_475_888, None, None),
     "YituTech/conv-bert-small": (13_143_768, None, None),
@@ -165,6 +166,7 @@ SETTINGS = {
     "google/bigbird-roberta-large": (SMALL_EPS, "gelu_tanh", 4096, 50358, 0, 16),
     "microsoft/deberta-base": (DEBERTA_EPS, "gelu", 512, 50265, 0, 12),
     "microsoft/deberta-large": (DEBERTA_EPS, "gelu", 512, 50265, 0, 16),
+    "google/mobilebert-uncased": (None, "relu", 512, 30522, 0, 4),  # NoNorm
     **{
         f"YituTech/conv-bert-{name}": (SMALL_EPS, "gelu", 512, 30522, 0, heads)  # half of them left
         for name, heads in (("base", 6), ("medium-small", 4), ("small", 2))
@@ -228,7 +230,7 @@ def test_settings_that_change_no_count(name):
     spec = PUBLISHED[name][1].spec
     positions, padding = spec.embedding.positions, spec.embedding.padding_id
     rows = spec.trained_tokens if positions is None else positions.rows
-    (norm,) = {layer.norm.eps for layer in spec.layers}
+    (norm,) = {getattr(layer.norm, "eps", None) for layer in spec.layers}
     (activation,) = {layer.feedforward.activation for layer in spec.layers}
     (heads,) = {layer.mixer.heads for layer in spec.layers}
     assert (norm, activation, rows, spec.embedding.vocabulary, padding, heads) == SETTINGS[name]

@@ -94,7 +94,7 @@ def test_kernels_without_such_a_mask_refuse():
 
 
 def softmax_without_convolution(spec):
-    return spec.convolution is None and not any(
+    return not (spec.convolution or spec.embedding.reads_neighbors) and not any(
         isinstance(layer.mixer, LinearAttention) or layer.mixer.span_convolution for layer in spec.layers
     )
 

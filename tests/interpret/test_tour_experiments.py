@@ -278,7 +278,7 @@ def test_fields_are_what_replacing_tokens_shows(name):
     changed = text.ids != 60
     reached = found.effect[-1] > 1e-13
     assert (reached[changed] == found.reachable[-1][changed]).mean() > 0.9
-    assert found.reachable[0].nonzero()[0].tolist() == [9]
+    assert found.reachable[0].nonzero()[0].tolist() == ([8, 9, 10] if name == "narrow" else [9])
     assert (found.reachable[1:] >= found.reachable[:-1]).all()
 
 

@@ -16,6 +16,7 @@ MODELS = (
     *("ErnieForMaskedLM relu", "RoFormerForMaskedLM E above D", "RemBertForMaskedLM wide"),
     *("EsmForMaskedLM", "EsmcForMaskedLM said to be tied", "T5ForTokenClassification"),
     *("ConvBertForMaskedLM", "ConvBertForMaskedLM untied", "OpenAIPrivacyFilterForTokenClassification"),
+    *("MobileBertForMaskedLM gelu", "MobileBertForMaskedLM untied", "MobileBertForTokenClassification"),
 )
 CASES = {str(case).removesuffix(" published"): case for case in cases()}
 

@@ -19,6 +19,7 @@ from unmask.encoder.layers.parts import balance_loss
 from unmask.engines.export.padded import why_not_padded
 from unmask.engines.native.program import unsupported_encoder
 from unmask.errors import InvalidRequest, KernelError, TensorMismatch, UnknownArchitecture
+from unmask.explorer.sessions.described import _kind
 from unmask.families import family_of, find_architecture
 from unmask.families.privacy_filter import LABELS, TYPES
 from unmask.kernels import AttentionBias
@@ -150,6 +151,13 @@ def test_files_of_other_shapes_are_refused_by_name(tmp_path):
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(TensorMismatch, match=f"{name} has shape 5 x 22 x 20 and .* asks for 5 x 20 x 22"):
         unmask.load(folder)
+
+
+def test_the_page_says_that_rows_sum_to_less_than_1():
+    kinds = [_kind(layer.mixer) for layer in SINKS.layers]
+    assert kinds == [
+        f"{pattern}, rows sum to less than 1 (attention sinks)" for pattern in ("window 3", "full attention")
+    ]
 
 
 def test_what_does_not_know_sinks_refuses_them():

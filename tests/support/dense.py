@@ -45,11 +45,10 @@ def maps(encoder, encoding, marks=None) -> list[tuple[np.ndarray, np.ndarray, np
     states = plain.encode(spec, weights, encoding.ids, encoding.token_type_ids, marks)
     found = []
     for number, (layer, group) in enumerate(zip(spec.layers, spec.weights_of_layer, strict=True)):
-        x, at = states[number], f"layers.{group}."
-        if layer.norm_first and layer.attention_norm:
-            x = plain.norm(x, layer.norm, weights, at + "attention_norm")
+        at = f"layers.{group}."
+        x, own = plain.read_by_attention(states[number], layer, weights, at)
         make = kernel_maps if isinstance(layer.mixer, LinearAttention) else softmax_maps
-        found.append(make(x, layer.mixer, weights, at, marks))
+        found.append(make(x, layer.mixer, own, at, marks))
     return found
 
 

@@ -19,11 +19,14 @@ from unmask.spec import (
     Layer,
     LayerNorm,
     LinearAttention,
+    NoNorm,
+    PlainFeedForward,
     RelativePositionBias,
     Rotary,
     SlidingWindow,
     SlidingWindowGlobal,
     SoftmaxAttention,
+    StackedFeedForward,
 )
 
 ACTIVATIONS = {
@@ -46,6 +49,9 @@ def encode(spec: EncoderSpec, weights: dict[str, np.ndarray], ids, segments, mar
         x = np.where(
             masked[:, None], 0, x * (1 - embedding.token_dropout.rate) / max(1 - masked.mean(), 1e-9)
         )
+    alone = embedding.projection is not None and embedding.projection.words_alone
+    if alone:
+        x = linear(with_neighbors(x, embedding.projection.neighbors), weights, "embedding.projection")
     if embedding.segments:
         x = x + weights["embedding.segments.weight"][segments]
     if embedding.tasks:
@@ -58,11 +64,11 @@ def encode(spec: EncoderSpec, weights: dict[str, np.ndarray], ids, segments, mar
             rows.append(offset - 1 if skipped else offset + seen)
             seen += not skipped
         x = x + weights["embedding.positions.weight"][rows]
-    early = embedding.projection is not None and embedding.projection.before_norm
+    early = embedding.projection is not None and embedding.projection.before_norm and not alone
     if early:
         x = linear(x, weights, "embedding.projection")
     x = norm(x, embedding.norm, weights, "embedding.norm")
-    if embedding.projection and not early:
+    if embedding.projection and not early and not alone:
         x = linear(x, weights, "embedding.projection")
     states = [x]
     for layer, group in zip(spec.layers, spec.sharing or range(len(spec.layers)), strict=True):
@@ -76,7 +82,66 @@ def encode(spec: EncoderSpec, weights: dict[str, np.ndarray], ids, segments, mar
     return states
 
 
+def with_neighbors(x, far: int):
+    """Each row between those after it, the farthest first, and those before it; zeros beyond the ends."""
+    rows = []
+    for i in range(len(x)):
+        near = [x[i + apart] if 0 <= i + apart < len(x) else 0 * x[0] for apart in range(far, -far - 1, -1)]
+        rows.append(np.concatenate(near))
+    return np.array(rows)
+
+
+def read_by_attention(x, layer: Layer, weights, at):
+    """What attention projects to queries, keys and values, and the weights by which it does."""
+    if layer.norm_first and layer.attention_norm:
+        x = norm(x, layer.norm, weights, at + "attention_norm")
+    if layer.bottleneck and layer.bottleneck.attention == "narrow":
+        inner = linear(x, weights, at + "bottleneck.inner")
+        return norm(inner, layer.norm, weights, at + "bottleneck.inner_norm"), weights
+    if layer.bottleneck and layer.bottleneck.attention == "shared":
+        qkv = at + "attention.qkv"
+        both = norm(linear(x, weights, qkv + ".shared"), layer.norm, weights, qkv + ".shared_norm")
+        products = linear(both, weights, qkv + ".queries_keys"), linear(x, weights, qkv + ".values")
+        x = np.concatenate(products, axis=-1)
+        weights = {**weights, qkv + ".weight": np.eye(x.shape[-1])}
+    return x, weights
+
+
+def through_bottleneck(x, layer: Layer, weights, at, marks):
+    """MobileBERT's layer as its authors write it: each network with its own residual and norm."""
+
+    def normed(y, name):
+        return norm(y, layer.norm, weights, at + name)
+
+    narrow = normed(linear(x, weights, at + "bottleneck.inner"), "bottleneck.inner_norm")
+    read, weights = read_by_attention(x, layer, weights, at)
+    y = normed(narrow + attention(read, layer.mixer, weights, at, marks), "attention_norm")
+    y = normed(y + feedforward(y, layer, weights, at), "feedforward_norm")
+    return normed(x + linear(y, weights, at + "bottleneck.outer"), "bottleneck.outer_norm")
+
+
+def stacked(x, network: StackedFeedForward, weights, at):
+    """The last network on what those before it leave, and what these have changed."""
+    y = x
+    for number in range(network.count - 1):
+        y = norm(
+            y + plain_network(y, network.network, weights, f"{at}earlier.{number}."),
+            network.norm,
+            weights,
+            f"{at}earlier.{number}.norm",
+        )
+    return plain_network(y, network.network, weights, at) + y - x
+
+
+def plain_network(x, network: PlainFeedForward, weights, at):
+    inner = ACTIVATIONS[network.activation](grouped(x, weights, at + "inner", network.groups))
+    return grouped(inner, weights, at + "outer", network.groups)
+
+
 def after_layer(x, layer: Layer, weights, at, marks):
+    if layer.bottleneck:
+        return through_bottleneck(x, layer, weights, at, marks)
+
     def normed(y, name):
         return norm(y, layer.norm, weights, f"{at}{name}_norm")
 
@@ -104,6 +169,8 @@ def norm(x, kind, weights, name):
     scale = weights[name + ".weight"] + (1 if getattr(kind, "one_plus", False) else 0)
     if isinstance(kind, LayerNorm):
         x = x - x.mean(-1, keepdims=True)
+    if isinstance(kind, NoNorm):
+        return x * scale + weights[name + ".bias"]
     x = x / np.sqrt((x * x).mean(-1, keepdims=True) + kind.eps)
     return x * scale + weights.get(name + ".bias", 0.0)
 
@@ -111,6 +178,8 @@ def norm(x, kind, weights, name):
 def feedforward(x, layer: Layer, weights, at):
     if isinstance(layer.feedforward, ExpertFeedForward):
         return experts(x, layer.feedforward, weights, at + "feedforward.")
+    if isinstance(layer.feedforward, StackedFeedForward):
+        return stacked(x, layer.feedforward, weights, at + "feedforward.")
     groups = getattr(layer.feedforward, "groups", 1)
     inner = grouped(x, weights, at + "feedforward.inner", groups)
     activation = ACTIVATIONS[layer.feedforward.activation]

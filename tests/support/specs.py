@@ -8,6 +8,7 @@ from unmask.encoder.encoder import Encoder
 from unmask.spec import (
     Alibi,
     BlockSparse,
+    Bottleneck,
     CausalAttention,
     CheckpointOutput,
     ClampedGate,
@@ -22,6 +23,7 @@ from unmask.spec import (
     LayerNorm,
     LearnedPositions,
     LinearAttention,
+    NoNorm,
     NoPosition,
     PlainFeedForward,
     Pooler,
@@ -34,6 +36,7 @@ from unmask.spec import (
     SlidingWindowGlobal,
     SoftmaxAttention,
     SpanConvolution,
+    StackedFeedForward,
     TokenDropout,
     Yarn,
 )
@@ -474,6 +477,34 @@ SINKS = EncoderSpec(
 """openai/privacy-filter's parts: attention sinks, experts with clamped gates and biases; sinks with ALiBi."""
 
 SPECS["sinks"] = SINKS
+
+NARROW = EncoderSpec(
+    width=24,
+    embedding=Embedding(
+        VOCABULARY,
+        width=10,
+        positions=LearnedPositions(64),
+        segments=2,
+        norm=NoNorm(),
+        projection=Projection(before_norm=True, words_alone=True, neighbors=1),
+    ),
+    layers=tuple(
+        Layer(
+            mixer=SoftmaxAttention(3, 4),
+            feedforward=network,
+            norm=norm,
+            bottleneck=Bottleneck(12, attention),
+        )
+        for attention, network, norm in (
+            ("shared", StackedFeedForward(PlainFeedForward(18, "relu"), 3, NoNorm()), NoNorm()),
+            ("narrow", PlainFeedForward(18, "relu"), LayerNorm(1e-5)),
+            ("input", StackedFeedForward(PlainFeedForward(14, "gelu"), 2, LayerNorm(1e-5)), NoNorm()),
+        )
+    ),
+)
+"""MobileBERT's parts: bottlenecks of each kind, stacks of networks, NoNorm, neighbors in the embedding."""
+
+SPECS["narrow"] = NARROW
 
 
 def global_tokens(length: int) -> list[int]:

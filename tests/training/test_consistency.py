@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from tests.support.specs import POST_NORM, SPECS, random_encoder
 from unmask.errors import InvalidRequest
-from unmask.spec import ROLES, Classifier
+from unmask.spec import ROLES, Classifier, NoNorm
 from unmask.training.data.labeled import IGNORED, LabeledSequence
 from unmask.training.objectives.consistency import (
     class_divergence,
@@ -216,7 +216,9 @@ def cross_entropies(one, other):
     return -(p.exp().detach() * q).sum() - (q.exp().detach() * p).sum()
 
 
-@pytest.mark.parametrize("name", [name for name, spec in SPECS.items() if spec.embedding.norm is not None])
+@pytest.mark.parametrize(
+    "name", [name for name, spec in SPECS.items() if spec.embedding.norm not in (None, NoNorm())]
+)
 def test_sift_is_the_code_of_deberta(name):
     """Value of the step and gradient of every weight, of every kind of encoder."""
     objective, example = built("classification", SPECS[name], sift=SIFT)

@@ -40,6 +40,8 @@ SIZES = {
     "block_size": 2,
     "num_random_blocks": 1,
     "nb_features": 7,
+    "intra_bottleneck_size": 4,
+    "true_hidden_size": 4,
 }
 WITHOUT_CLASS = {"performer": "bert", "linear": "bert"}
 """Whose published sizes are taken for a family that has published none."""
@@ -66,7 +68,7 @@ OBJECTIVES = {
 NAMES = [family.name for family in FAMILIES]
 QUESTIONS = {
     "next_sentence": {
-        *("bert", "ernie", "megatron_bert", "bigbird", "jinabert", "jinabert-code"),
+        *("bert", "ernie", "megatron_bert", "mobilebert", "bigbird", "jinabert", "jinabert-code"),
         *("performer", "linear", "unmask"),
     },
     "sentence_order": {"albert", "unmask"},
@@ -111,7 +113,7 @@ def config_of(family, objective):
     found = next(one for one in FAMILIES if one.name == WITHOUT_CLASS.get(family, family))
     config = published_config(found.published[0].name)
     config = {key: SIZES.get(key, value) for key, value in config.items() if key != "embedding_size"}
-    if family in ("albert", "electra", "convbert"):
+    if family in ("albert", "electra", "convbert", "mobilebert"):
         config["embedding_size"] = SIZES["embedding_size"]
     if family == "convbert":  # the other of this name is DeBERTa's, without a convolution
         config["conv_kernel_size"] = 5

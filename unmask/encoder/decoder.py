@@ -128,16 +128,11 @@ def run_again(  # noqa: PLR0917
     """
     mixer = block.attention
     assert isinstance(mixer, SoftmaxMixer)
-
-    def read(x: Tensor) -> Tensor:
-        normed: Tensor = block.attention_norm(x) if block.norm_first else x
-        return normed
-
-    _, k_THK, v_THK = mixer.project(read(x_TD), plan.rotation)
+    _, k_THK, v_THK = mixer.project(block.read_by_attention(x_TD), plan.rotation)
     bias = mixer.bias_of(plan)
     turned = plan.rotation and RotaryTable(*(wave[selected_M] for wave in plan.rotation))
     for number in range(PASSES):
-        q_MHK, _, _ = mixer.project(read(query_MD), turned)
+        q_MHK, _, _ = mixer.project(block.read_by_attention(query_MD), turned)
         q_THK = torch.zeros_like(k_THK).index_copy(0, selected_M, q_MHK)
         o_MHK = mixer.mix(q_THK, k_THK, v_THK, plan, bias)[selected_M]
         if hook is not None:

@@ -222,14 +222,15 @@ class Encoder(nn.Module):
             )
         if layout.unattended_T is not None and (
             self.convolution is not None
+            or self.spec.embedding.reads_neighbors
             or any(
                 isinstance(layer.mixer, LinearAttention) or layer.mixer.span_convolution is not None
                 for layer in self.spec.layers
             )
         ):
             raise InvalidRequest(
-                "a layer without a mask of keys (linear attention or a convolution) reads every token, and "
-                "some tokens are not to be attended to; use another checkpoint"
+                "a part without a mask of keys (linear attention, a convolution or neighbors' vectors) "
+                "reads every token, and some tokens are not to be attended to; use another checkpoint"
             )
 
 

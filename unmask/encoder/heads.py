@@ -317,7 +317,10 @@ class MaskedLMHead(nn.Module):
         elif transform is not None:
             self.transform = TransformLayer(transform, encoder.width)
         width = transform.width if transform else encoder.width
-        self.decoder = None if spec.tied else nn.Linear(width, words.vocabulary, bias=spec.own_bias)
+        stored = width - spec.beside
+        self.decoder = None if spec.tied else nn.Linear(stored, words.vocabulary, bias=spec.own_bias)
+        self.beside = nn.Linear(words.vocabulary, spec.beside, bias=False) if spec.beside else None
+        """Holds the transpose of its part of the matrix, as checkpoints do; it is never called."""
         self.bias = nn.Parameter(torch.zeros(words.vocabulary)) if spec.bias else None
 
     def forward(self, x_MD: Tensor, words_VE: Tensor) -> Tensor:
@@ -327,10 +330,11 @@ class MaskedLMHead(nn.Module):
     def factors(self, x_MD: Tensor, words_VE: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """The factors of the logits: states (M, E), a vector per word (V, E), and a bias (V,) or None."""
         x_ME = x_MD if self.transform is None else self.transform(x_MD)
-        if self.decoder is None:
-            return x_ME, words_VE, self.bias
-        own_bias = self.spec.own_bias
-        return x_ME, self.decoder.weight, self.decoder.bias if own_bias else self.bias
+        weight_VE = words_VE if self.decoder is None else self.decoder.weight
+        if self.beside is not None:
+            weight_VE = torch.cat((weight_VE, self.beside.weight.T), dim=1)
+        own_bias = None if self.decoder is None or not self.spec.own_bias else self.decoder.bias
+        return x_ME, weight_VE, self.bias if own_bias is None else own_bias
 
 
 class ClassificationHead(nn.Module):

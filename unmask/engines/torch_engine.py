@@ -11,8 +11,7 @@ from unmask.encoder import heads
 from unmask.encoder.decoder import predicts_by_decoder, word_states
 from unmask.encoder.encoder import Encoder
 from unmask.encoder.hooks import HookPoint
-from unmask.engines.computed import SequenceRows
-from unmask.engines.engine import OUTPUTS, Floats, Layers
+from unmask.engines.engine import OUTPUTS, Floats, Layers, SequenceRows
 from unmask.engines.inference import QuantizedLinear
 from unmask.errors import InvalidRequest
 from unmask.spec import EncoderSpec, MaskedLM, MultiVector, PooledVector, SparseVector

@@ -22,6 +22,7 @@ from unmask.families.gte import GTE
 from unmask.families.jinabert import JINABERT, JINABERT_CODE
 from unmask.families.linear import LINEAR, PERFORMER
 from unmask.families.longformer import LONGFORMER
+from unmask.families.mobilebert import MOBILEBERT
 from unmask.families.modernbert import MODERNBERT
 from unmask.families.mosaicbert import MOSAICBERT
 from unmask.families.mpnet import MPNET
@@ -53,6 +54,7 @@ FAMILIES: tuple[Family, ...] = (
     BIGBIRD,
     T5,
     DEBERTA,
+    MOBILEBERT,
     CONVBERT,
     DEBERTA_V2,
     REMBERT,

@@ -146,11 +146,11 @@ class ActivationCache:
         return torch.promote_types(self.states[0].dtype, torch.float32)
 
     def read_by_attention(self, layer: int, rows: slice = WHOLE) -> Tensor:
-        """The input of a layer's attention for some tokens, normalized in pre-norm layers; (rows, D)."""
+        """The input of a layer's attention for some tokens, normalized in pre-norm layers; (rows, D), or as
+        wide as the narrow states that it reads in a layer with a bottleneck."""
         block, x_ND = self.block(layer), self.states[layer][rows]
         with torch.no_grad():
-            read_ND: Tensor = block.attention_norm(x_ND) if block.norm_first else x_ND
-        return read_ND
+            return block.read_by_attention(x_ND)
 
     def projected(self, layer: int, rows: slice = WHOLE) -> Projected:
         """Queries and keys (after rotary embedding, if any) and values of some tokens of a layer."""

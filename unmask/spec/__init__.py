@@ -39,13 +39,9 @@ from unmask.spec.embedding_head import (
 )
 from unmask.spec.encoder import (
     Convolution,
-    Embedding,
     EncoderSpec,
     Layer,
-    LearnedPositions,
     Pooler,
-    Projection,
-    TokenDropout,
     check_shared_query,
 )
 from unmask.spec.heads import (
@@ -61,14 +57,21 @@ from unmask.spec.heads import (
 )
 from unmask.spec.parts import (
     Activation,
+    Bottleneck,
     ClampedGate,
+    Embedding,
     ExpertFeedForward,
     FeedForward,
     GatedFeedForward,
     LayerNorm,
+    LearnedPositions,
+    NoNorm,
     Norm,
     PlainFeedForward,
+    Projection,
     RMSNorm,
+    StackedFeedForward,
+    TokenDropout,
 )
 from unmask.spec.roles import ROLES, ClassifierRole, LabeledRole, Role
 
@@ -82,6 +85,7 @@ __all__ = [
     "AttentionPattern",
     "AttentionPosition",
     "BlockSparse",
+    "Bottleneck",
     "CausalAttention",
     "CheckpointOutput",
     "ClampedGate",
@@ -106,6 +110,7 @@ __all__ = [
     "MaskedLM",
     "Mixer",
     "MultiVector",
+    "NoNorm",
     "NoPosition",
     "Norm",
     "OutputLayer",
@@ -129,6 +134,7 @@ __all__ = [
     "SoftmaxAttention",
     "SpanConvolution",
     "SparseVector",
+    "StackedFeedForward",
     "TextKind",
     "TokenDropout",
     "Transform",

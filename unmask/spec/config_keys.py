@@ -57,7 +57,7 @@ FIELDS: Mapping[str, Field] = {
     "dropout": Field(lambda encoder: encoder.layers[0].dropout, require_share),
     "embedding_dropout": Field(lambda encoder: encoder.embedding.dropout, require_share),
     "embedding_width": Field(lambda encoder: encoder.embedding.width, require_size),
-    "eps": Field(lambda encoder: encoder.layers[0].norm.eps, require_eps),
+    "eps": Field(lambda encoder: getattr(encoder.layers[0].norm, "eps", None), require_eps),
     "feedforward": Field(lambda encoder: encoder.layers[0].feedforward.width, require_size),
     "head_width": Field(lambda encoder: encoder.layers[0].mixer.head_width, require_size),
     "heads": Field(lambda encoder: encoder.layers[0].mixer.heads, require_size),

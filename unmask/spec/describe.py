@@ -29,6 +29,7 @@ from unmask.spec import (
     MaskedLM,
     Mixer,
     MultiVector,
+    NoNorm,
     NoPosition,
     Norm,
     OutputLayer,
@@ -40,9 +41,11 @@ from unmask.spec import (
     SlidingWindowGlobal,
     SoftmaxAttention,
     SparseVector,
+    StackedFeedForward,
     UnitLength,
     UnknownOutput,
 )
+from unmask.spec.parts import AttentionInput
 
 ACTIVATIONS = {
     "gelu": "GELU",
@@ -139,7 +142,8 @@ def _layers(layers: tuple[OutputLayer, ...]) -> Iterator[str]:
 def _embedding(spec: Embedding, width: int) -> str:
     parts = [f"{spec.vocabulary:,} tokens, width {spec.width:,}"]
     if spec.projection is not None:
-        parts.append(f"projected to {width:,}")
+        beside = f" with neighbors up to distance {spec.projection.neighbors}" if spec.reads_neighbors else ""
+        parts.append(f"projected to {width:,}{beside}")
     if spec.positions is not None:
         use = "learned positions" if spec.positions.added else "positions for the mask decoder"
         parts.append(f"{spec.positions.rows:,} {use}")
@@ -159,8 +163,23 @@ def _layer(spec: Layer) -> str:
     first = "" if spec.attention_norm else " (none before attention)"
     first += ", also of what each part adds" if spec.output_norms else ""
     first += ", first of attention with its input" if spec.attention_sum_norm else ""
+    first += _bottleneck(spec)
     first += "" if spec.output_scale == 1 else f"; what each part adds times {spec.output_scale:g}"
     return f"{_mixer(spec.mixer)}; feed-forward {describe_feedforward(spec.feedforward)}; {norm}{first}"
+
+
+def _bottleneck(spec: Layer) -> str:
+    if spec.bottleneck is None:
+        return ""
+    return f"; a bottleneck of {spec.bottleneck.width:,}, {ATTENTION_INPUT[spec.bottleneck.attention]}"
+
+
+ATTENTION_INPUT: dict[AttentionInput, str] = {
+    "narrow": "which attention reads",
+    "shared": "another one for queries and keys",
+    "input": "which attention does not read",
+}
+"""What attention reads in a layer with a bottleneck."""
 
 
 def _mixer(spec: Mixer) -> str:
@@ -236,6 +255,8 @@ def describe_feedforward(spec: FeedForward) -> str:
     if isinstance(spec, GatedFeedForward):
         gated = GATED.get(spec.activation, f"gated {ACTIVATIONS[spec.activation]}")
         return f"{spec.width:,} {gated}"
+    if isinstance(spec, StackedFeedForward):
+        return f"{describe_feedforward(spec.network)}, {spec.count} one after the other"
     if isinstance(spec, ExpertFeedForward):
         gate = "" if spec.gate is None else f" gate clamped at {spec.gate.limit:g}"
         return f"{spec.width:,} {ACTIVATIONS[spec.activation]}{gate}, {spec.chosen} of {spec.experts} experts"
@@ -247,6 +268,8 @@ def describe_norm(norm: Norm | None) -> str:
     """A norm with its eps, and whether it has no bias."""
     if norm is None:
         return "no norm"
+    if isinstance(norm, NoNorm):
+        return "scale and shift (NoNorm)"
     if isinstance(norm, LayerNorm):
         return f"LayerNorm (eps {norm.eps:g}{'' if norm.bias else ', no bias'})"
     return f"RMSNorm (eps {norm.eps:g}{', scale 1 + weight' if norm.one_plus else ''})"
@@ -257,7 +280,8 @@ def describe_head(head: Head, *, causal: bool) -> str:
     if isinstance(head, MaskedLM):
         kind = "causal" if causal else "masked"
         kind += " language modeling" + (" through an enhanced mask decoder" if head.enhanced else "")
-        return f"{kind} ({'tied to the embedding' if head.tied else 'separate matrix'})"
+        beside = f" and {head.beside:,} features of its own" if head.beside else ""
+        return f"{kind} ({'tied to the embedding' if head.tied else 'separate matrix'}{beside})"
     assert isinstance(head, Classifier)
     return f"{ROLES[head.role].predicts} ({head.classes} {'classes' if head.classes > 1 else 'logit'})"
 

@@ -17,85 +17,15 @@ from unmask.spec.attention import (
 )
 from unmask.spec.check import require_at_least, require_positive, require_share, require_size
 from unmask.spec.heads import Classifier, Head, MaskedLM, role_of
-from unmask.spec.parts import Activation, FeedForward, Norm, PlainFeedForward
-
-
-@dataclass(frozen=True)
-class LearnedPositions:
-    """A trained vector per position. The first token uses row ``offset`` of the table of ``rows``
-    (RoBERTa starts at 2, the row after that of its padding id). With ``added=False`` the table is
-    kept for a decoder that needs absolute positions, and the embedding does not add it (DeBERTa v2 and v3).
-    """
-
-    rows: int
-    offset: int = 0
-    added: bool = True
-
-    def __post_init__(self) -> None:
-        require_size("LearnedPositions.rows", self.rows, self.offset + 1)
-
-    @property
-    def left_out(self) -> int | None:
-        """The padding id where positions begin after its row; tokens of that id have this row and are not
-        counted, wherever they stand (Liu et al. 2019, in their code). None: every token is counted.
-        """
-        return self.offset - 1 if self.offset else None
-
-
-@dataclass(frozen=True)
-class Projection:
-    """A linear map from the embedding width E to the encoder width D (ALBERT, ELECTRA)."""
-
-    bias: bool = True
-    before_norm: bool = False
-    """DeBERTa projects first and normalizes at D; ALBERT and ELECTRA normalize at E."""
-
-
-@dataclass(frozen=True)
-class TokenDropout:
-    """Mask tokens as dropped inputs (Lin et al. 2023, ESM-2): their word vectors are zero, and the others of
-    a sequence are multiplied by ``(1 - rate) / (1 - share)``; the share is that of mask tokens in it.
-
-    A word vector then has the magnitude that it had in training on average, however many tokens are masked.
-    """
-
-    mask_id: int
-    rate: float = 0.12
-    """The share of mask tokens in training: 80 % of 15 %."""
-
-    def __post_init__(self) -> None:
-        require_at_least("TokenDropout.mask_id", self.mask_id, 0)
-        require_share("TokenDropout.rate", self.rate)
-
-
-@dataclass(frozen=True)
-class Embedding:
-    """Word (+ position) (+ token type) (+ task) vectors, summed, normalized, with dropout."""
-
-    vocabulary: int
-    width: int
-    """E; differs from the encoder's D only with a ``projection``."""
-    positions: LearnedPositions | None = None
-    segments: int = 0
-    """Rows of the token type table; 0 for none."""
-    norm: Norm | None = None
-    projection: Projection | None = None
-    dropout: float = 0.0
-    padding_id: int | None = None
-    """The padding id of other libraries; never used here, kept for them."""
-    token_dropout: TokenDropout | None = None
-    scale: float = 1.0
-    """The factor of word vectors (Gemma); an MLM head that shares their matrix reads it without."""
-    tasks: int = 0
-    """Rows of the task table (ERNIE, Sun et al. 2020), of which every token has row 0; 0 for none."""
-
-    def __post_init__(self) -> None:
-        require_positive("embedding scale", self.scale)
-        require_size("vocabulary", self.vocabulary)
-        require_size("embedding width", self.width)
-        require_size("segments", self.segments, 0)
-        require_size("tasks", self.tasks, 0)
-        require_share("embedding dropout", self.dropout)
+from unmask.spec.parts import (
+    Activation,
+    Bottleneck,
+    Embedding,
+    FeedForward,
+    Norm,
+    PlainFeedForward,
+    StackedFeedForward,
+)
 
 
 @dataclass(frozen=True)
@@ -122,6 +52,9 @@ class Layer:
     counts twice (JinaBERT v2 for code)."""
     output_scale: float = 1.0
     """In a pre-norm layer: the factor of what each part adds."""
+    bottleneck: Bottleneck | None = None
+    """In a post-norm layer: its parts add to narrow states. Then ``dropout`` is that of what the layer maps
+    back, and of no part."""
 
     def __post_init__(self) -> None:
         require_share("layer dropout", self.dropout)
@@ -137,6 +70,48 @@ class Layer:
             raise InvalidRequest("attention_sum_norm=True has a meaning only with norm_first=False")
         if not self.norm_first and not self.attention_norm:
             raise InvalidRequest("attention_norm=False has a meaning only with norm_first=True")
+        self._check_networks()
+        if self.bottleneck is not None:
+            self._check_bottleneck(self.bottleneck)
+
+    def inner_width(self, width: int) -> int:
+        """The width of the states that its parts add to, in an encoder of this width."""
+        return width if self.bottleneck is None else self.bottleneck.width
+
+    def attention_width(self, width: int) -> int:
+        """The width of what attention reads, in an encoder of this width."""
+        narrow = self.bottleneck is not None and self.bottleneck.attention == "narrow"
+        return self.inner_width(width) if narrow else width
+
+    def _check_networks(self) -> None:
+        stacked = isinstance(self.feedforward, StackedFeedForward)
+        if stacked and self.norm_first:
+            raise InvalidRequest("several feed-forward networks are built for norm_first=False only")
+        if stacked and self.dropout and self.bottleneck is None:
+            raise InvalidRequest(
+                f"layer dropout is {self.dropout}; with several feed-forward networks it is built for layers "
+                "with a bottleneck only"
+            )
+
+    def _check_bottleneck(self, bottleneck: Bottleneck) -> None:
+        mixer = self.mixer
+        if self.norm_first or self.attention_sum_norm:
+            raise InvalidRequest(
+                "a bottleneck is built for norm_first=False and attention_sum_norm=False only"
+            )
+        if not isinstance(mixer, SoftmaxAttention):
+            raise InvalidRequest("a bottleneck is built for softmax attention only")
+        own_globals = isinstance(mixer.pattern, SlidingWindowGlobal) and mixer.pattern.own_projections
+        parts = {
+            "disentangled positions": isinstance(mixer.position, Disentangled),
+            "convolutions beside attention": mixer.span_convolution is not None,
+            "own projections of global tokens": own_globals,
+            "biases of some of queries, keys and values": bottleneck.attention == "shared"
+            and not mixer.query_bias == mixer.key_bias == mixer.value_bias,
+        }
+        for part, holds in parts.items():
+            if holds:
+                raise InvalidRequest(f"a layer with a bottleneck is built without {part}")
 
 
 @dataclass(frozen=True)
@@ -204,10 +179,12 @@ class EncoderSpec:
             raise InvalidRequest(
                 f"the convolution has {self.convolution.groups} groups; they must divide width {self.width}"
             )
-        for network in {layer.feedforward for layer in self.layers}:
-            if isinstance(network, PlainFeedForward) and self.width % network.groups:
+        for layer in set(self.layers):
+            network, width = layer.feedforward, layer.inner_width(self.width)
+            network = network.network if isinstance(network, StackedFeedForward) else network
+            if isinstance(network, PlainFeedForward) and width % network.groups:
                 raise InvalidRequest(
-                    f"feed-forward networks have {network.groups} groups; they must divide width {self.width}"
+                    f"feed-forward networks have {network.groups} groups; they must divide width {width}"
                 )
         self._check_heads()
         if self.sharing is not None:
@@ -230,7 +207,7 @@ class EncoderSpec:
             raise InvalidRequest("a head reads the pooler, and the encoder has none")
         for head in self.heads:
             if isinstance(head, MaskedLM) and head.tied:
-                width = self.width if head.transform is None else head.transform.width
+                width = (self.width if head.transform is None else head.transform.width) - head.beside
                 if width != self.embedding.width:
                     raise InvalidRequest(
                         f"an MLM head makes states of width {width} and shares its matrix with the "
@@ -253,6 +230,7 @@ class EncoderSpec:
         return (
             bool(self.layers)
             and self.convolution is None
+            and not self.embedding.reads_neighbors
             and all(
                 isinstance(mixer, SoftmaxAttention) and isinstance(mixer.pattern, CausalAttention)
                 for mixer in mixers
@@ -410,6 +388,11 @@ def check_shared_query(spec: EncoderSpec) -> None:
         raise InvalidRequest(
             "a shared query is not built for encoders with a convolution, which reads across the query's "
             "border; use another encoder"
+        )
+    if spec.embedding.reads_neighbors:
+        raise InvalidRequest(
+            "a shared query is not built for encoders whose embedding reads the tokens beside each, across "
+            "the query's border; use another encoder"
         )
     if spec.embedding.token_dropout is not None:
         raise InvalidRequest(

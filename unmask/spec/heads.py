@@ -66,6 +66,8 @@ class MaskedLM:
     ``tied=False``: a separate matrix. ``bias``: one number per word. ``own_bias``: the separate matrix has
     its own bias, which is the one added; the other is kept and saved again, as in most classes of
     `transformers`.
+    ``beside``: the last so many columns of the matrix, beside those of the word embedding or of the separate
+    matrix, are stored apart (MobileBERT, whose embedding is narrower than its states).
     ``enhanced``: trained on the states of a decoder with absolute positions (He et al. 2021,
     `unmask.encoder.decoder`); this head has its own role.
     """
@@ -75,8 +77,10 @@ class MaskedLM:
     bias: bool = True
     enhanced: bool = False
     own_bias: bool = False
+    beside: int = 0
 
     def __post_init__(self) -> None:
+        require_size("MaskedLM.beside", self.beside, 0)
         if self.own_bias and self.tied:
             raise UnknownArchitecture("an MLM head has a bias of its own matrix, and no such matrix")
 

@@ -18,10 +18,12 @@ from unmask.spec import (
     LinearAttention,
     MaskedLM,
     Mixer,
+    NoNorm,
     Norm,
     ResidualTransform,
     SlidingWindowGlobal,
     SoftmaxAttention,
+    StackedFeedForward,
     Transform,
     role_of,
 )
@@ -83,27 +85,34 @@ def _linear(inputs: int, outputs: int, bias: bool = True) -> Shapes:
 def _norm(norm: Norm | None, width: int) -> Shapes:
     if norm is not None:
         yield "weight", (width,)
-    if isinstance(norm, LayerNorm) and norm.bias:
+    if isinstance(norm, NoNorm) or (isinstance(norm, LayerNorm) and norm.bias):
         yield "bias", (width,)
 
 
 def _embedding(spec: Embedding, width: int) -> Shapes:
     yield "words.weight", (spec.vocabulary, spec.width)
     if spec.positions is not None:
-        yield "positions.weight", (spec.positions.rows, spec.width)
+        yield "positions.weight", (spec.positions.rows, spec.added_width(width))
     if spec.segments:
-        yield "segments.weight", (spec.segments, spec.width)
+        yield "segments.weight", (spec.segments, spec.added_width(width))
     if spec.tasks:
-        yield "tasks.weight", (spec.tasks, spec.width)
+        yield "tasks.weight", (spec.tasks, spec.added_width(width))
     normalized = spec.width
     if spec.projection is not None:
-        yield from _under("projection", _linear(spec.width, width, spec.projection.bias))
+        yield from _under(
+            "projection", _linear(spec.projection.tokens * spec.width, width, spec.projection.bias)
+        )
         normalized = width if spec.projection.before_norm else spec.width
     yield from _under("norm", _norm(spec.norm, normalized))
 
 
-def _layer(spec: Layer, width: int) -> Shapes:
-    yield from _under("attention", _mixer(spec.mixer, width))
+def _layer(spec: Layer, outer: int) -> Shapes:
+    width = spec.inner_width(outer)
+    if spec.bottleneck is not None:
+        for name, sizes in (("inner", (outer, width)), ("outer", (width, outer))):
+            yield from _under(f"bottleneck.{name}", _linear(*sizes))
+            yield from _under(f"bottleneck.{name}_norm", _norm(spec.norm, sizes[1]))
+    yield from _under("attention", _mixer(spec, spec.attention_width(outer), width))
     yield from _under("attention_norm", _norm(spec.norm if spec.attention_norm else None, width))
     yield from _under("feedforward", _feedforward(spec.feedforward, width))
     yield from _under("feedforward_norm", _norm(spec.norm, width))
@@ -113,10 +122,12 @@ def _layer(spec: Layer, width: int) -> Shapes:
         yield from _under("feedforward_output_norm", _norm(spec.norm, width))
 
 
-def _mixer(spec: Mixer, width: int) -> Shapes:
+def _mixer(layer: Layer, width: int, outputs: int) -> Shapes:
+    spec: Mixer = layer.mixer
     match spec:
         case SoftmaxAttention():
-            yield from _softmax(spec, width)
+            shared = layer.bottleneck is not None and layer.bottleneck.attention == "shared"
+            yield from _softmax(spec, width, outputs, layer.norm if shared else None)
         case LinearAttention(heads=heads, head_width=head_width):
             if spec.random_features:
                 yield "projection", (spec.random_features, head_width)
@@ -126,7 +137,7 @@ def _mixer(spec: Mixer, width: int) -> Shapes:
             assert_never(spec)
 
 
-def _softmax(spec: SoftmaxAttention, width: int) -> Shapes:
+def _softmax(spec: SoftmaxAttention, width: int, outputs: int, shared_norm: Norm | None) -> Shapes:
     spec.check_is_built()
     inner = spec.heads * spec.head_width
     biased = {"query_bias": spec.query_bias, "key_bias": spec.key_bias, "value_bias": spec.value_bias}
@@ -140,8 +151,15 @@ def _softmax(spec: SoftmaxAttention, width: int) -> Shapes:
             yield from _under("distances.key", _linear(width, inner, spec.position.position_key_bias))
         if spec.position.position_to_content:
             yield from _under("distances.query", _linear(width, inner))
-    yield from _under("qkv", _linear(width, sum(spec.qkv_widths), all(biased.values())))
-    yield from _under("out", _linear(spec.mixed_width, width, spec.out_bias))
+    if shared_norm is None:
+        yield from _under("qkv", _linear(width, sum(spec.qkv_widths), all(biased.values())))
+    else:
+        queries, keys, values = spec.qkv_widths
+        yield from _under("qkv.shared", _linear(width, outputs))
+        yield from _under("qkv.shared_norm", _norm(shared_norm, outputs))
+        yield from _under("qkv.queries_keys", _linear(outputs, queries + keys, all(biased.values())))
+        yield from _under("qkv.values", _linear(width, values, all(biased.values())))
+    yield from _under("out", _linear(spec.mixed_width, outputs, spec.out_bias))
     if spec.span_convolution is not None:
         yield from _under("spans", _spans(spec, spec.span_convolution.kernel, width))
     if spec.query_key_norm is not None:
@@ -162,7 +180,12 @@ def _spans(spec: SoftmaxAttention, kernel: int, width: int) -> Shapes:
 
 
 def _feedforward(spec: FeedForward, width: int) -> Shapes:
-    if isinstance(spec, ExpertFeedForward):
+    if isinstance(spec, StackedFeedForward):
+        for number in range(spec.count - 1):
+            yield from _under(f"earlier.{number}", _feedforward(spec.network, width))
+            yield from _under(f"earlier.{number}.norm", _norm(spec.norm, width))
+        yield from _feedforward(spec.network, width)
+    elif isinstance(spec, ExpertFeedForward):
         yield from _under("router", _linear(width, spec.experts, spec.router_bias))
         yield "experts.inner", (spec.experts * spec.inner_width, width)
         yield "experts.outer", (spec.experts * spec.width, width)
@@ -193,7 +216,9 @@ def _head(head: Head, spec: EncoderSpec) -> Shapes:
             yield "bias", (vocabulary,)
         yield from _under("transform", _transform(transform, width))
         if not head.tied:
-            yield from _under("decoder", _linear(after, vocabulary, head.own_bias))
+            yield from _under("decoder", _linear(after - head.beside, vocabulary, head.own_bias))
+        if head.beside:
+            yield from _under("beside", _linear(vocabulary, head.beside, bias=False))
     else:
         yield from _under("norm", _norm(head.input_norm, width))
         yield from _under("transform", _transform(transform, width))

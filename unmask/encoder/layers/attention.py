@@ -27,6 +27,7 @@ from unmask.spec import (
     AttentionPattern,
     Disentangled,
     NoPosition,
+    Norm,
     RelativePositionBias,
     Rotary,
     SlidingWindowGlobal,
@@ -79,6 +80,28 @@ def record_distances(bias: DistanceBias, layer: int, hook: Hook) -> None:
             hook(place, layer, table_PHK)
 
 
+class SharedProjection(nn.Module):
+    """Queries and keys of a map and a norm that both share, values of the input (Sun et al. 2020).
+
+    Args:
+        spec: the attention, with all three biases or none.
+        width: of what it reads.
+        narrow: the width that queries and keys read.
+        norm: after the shared map.
+    """
+
+    def __init__(self, spec: SoftmaxAttention, width: int, narrow: int, norm: Norm) -> None:
+        super().__init__()
+        queries, keys, values = spec.qkv_widths
+        self.shared, self.shared_norm = nn.Linear(width, narrow), build_norm(norm, narrow)
+        self.queries_keys = nn.Linear(narrow, queries + keys, bias=spec.query_bias)
+        self.values = nn.Linear(width, values, bias=spec.value_bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Queries, keys and values side by side, from (..., D)."""
+        return torch.cat((self.queries_keys(self.shared_norm(self.shared(x))), self.values(x)), dim=-1)
+
+
 class SoftmaxMixer(nn.Module):
     """Multi-head attention over packed tokens (Vaswani et al. 2017); the kernel is chosen per batch.
 
@@ -86,6 +109,13 @@ class SoftmaxMixer(nn.Module):
     one vector if all three have a bias; otherwise each is a separate tensor. Where keys and values have fewer
     heads than queries, each is repeated for the heads that share it, so kernels and hooks see H of each.
     Kernels know nothing of attention sinks, which scale what they mix by a share of its log-sum-exp.
+
+    Args:
+        spec: the attention.
+        width: of what it reads.
+        outputs: of what it adds; None: as wide.
+        shared_norm: queries and keys read another map of ``outputs`` features, see `SharedProjection`, with
+            this norm; None: they read what values read.
     """
 
     query_bias: Tensor | None
@@ -95,9 +125,17 @@ class SoftmaxMixer(nn.Module):
     training_kernel: Kernel | None = None
     """A kernel that comes before all others in training steps for which it is preferred."""
 
-    def __init__(self, spec: SoftmaxAttention, width: int) -> None:
+    def __init__(
+        self,
+        spec: SoftmaxAttention,
+        width: int,
+        outputs: int | None = None,
+        *,
+        shared_norm: Norm | None = None,
+    ) -> None:
         super().__init__()
         spec.check_is_built()
+        outputs = width if outputs is None else outputs
         self.spec = spec
         self.bias = AttentionBias()
         self.distances: DistanceProjections | RelativeBiasTerms | None = None
@@ -109,12 +147,16 @@ class SoftmaxMixer(nn.Module):
             self.bias = AttentionBias.of(spec.position, spec.heads)
         biased = {"query_bias": spec.query_bias, "key_bias": spec.key_bias, "value_bias": spec.value_bias}
         every = all(biased.values())
-        self.qkv = nn.Linear(width, sum(spec.qkv_widths), bias=every)
+        self.qkv: nn.Linear | SharedProjection = (
+            nn.Linear(width, sum(spec.qkv_widths), bias=every)
+            if shared_norm is None
+            else SharedProjection(spec, width, outputs, shared_norm)
+        )
         for (name, has), features in zip(biased.items(), spec.qkv_widths, strict=True):
             bias = nn.Parameter(torch.zeros(features)) if has and not every else None
             self.register_parameter(name, bias)
         self.register_parameter("sinks", nn.Parameter(torch.zeros(spec.heads)) if spec.sinks else None)
-        self.out = nn.Linear(spec.mixed_width, width, bias=spec.out_bias)
+        self.out = nn.Linear(spec.mixed_width, outputs, bias=spec.out_bias)
         self.spans: SpanConvolutions | None = None
         if spec.span_convolution is not None:
             self.spans = SpanConvolutions(spec, spec.span_convolution.kernel, width)

@@ -11,21 +11,48 @@ from unmask.encoder.layers.attention import AttentionPlan, SoftmaxMixer
 from unmask.encoder.layers.linear_attention import LinearMixer, LinearPlan
 from unmask.encoder.layers.parts import build_feedforward, build_norm
 from unmask.kernels.dropout import Dropout
-from unmask.spec import Layer, LinearAttention, Mixer, SoftmaxAttention
+from unmask.spec import Layer, LinearAttention, SoftmaxAttention
 
 Plan = AttentionPlan | LinearPlan
 """A mixer's preparation for a batch, made once and shared by layers with equal needs."""
 
 
-def build_mixer(spec: Mixer, width: int) -> SoftmaxMixer | LinearMixer:
-    """The mixer that ``spec`` describes."""
-    match spec:
+def build_mixer(spec: Layer, width: int) -> SoftmaxMixer | LinearMixer:
+    """The mixer of the layer that ``spec`` describes, in an encoder of this width."""
+    match spec.mixer:
         case SoftmaxAttention():
-            return SoftmaxMixer(spec, width)
+            shared = spec.bottleneck is not None and spec.bottleneck.attention == "shared"
+            return SoftmaxMixer(
+                spec.mixer,
+                spec.attention_width(width),
+                spec.inner_width(width),
+                shared_norm=spec.norm if shared else None,
+            )
         case LinearAttention():
-            return LinearMixer(spec, width)
+            return LinearMixer(spec.mixer, width)
         case _:
-            assert_never(spec)
+            assert_never(spec.mixer)
+
+
+class BottleneckMaps(nn.Module):
+    """The maps into the narrow states of a layer and back, see `Bottleneck`."""
+
+    def __init__(self, spec: Layer, width: int) -> None:
+        super().__init__()
+        narrow = spec.inner_width(width)
+        self.inner, self.inner_norm = nn.Linear(width, narrow), build_norm(spec.norm, narrow)
+        self.outer, self.outer_norm = nn.Linear(narrow, width), build_norm(spec.norm, width)
+        self.dropout = Dropout(spec.dropout)
+
+    def into(self, x: Tensor) -> Tensor:
+        """The narrow states of a layer's input, (..., D) to (..., width)."""
+        y: Tensor = self.inner_norm(self.inner(x))
+        return y
+
+    def back(self, y: Tensor, x: Tensor) -> Tensor:
+        """The layer's output from its last narrow states and its input, (..., D)."""
+        out: Tensor = self.outer_norm(x + self.dropout(self.outer(y)))
+        return out
 
 
 class Block(nn.Module):
@@ -39,34 +66,54 @@ class Block(nn.Module):
                       └─────────────────────┘  └────────────────────────┘
 
     With output norms, pre-norm layers also normalize what attention and feed-forward add; with an output
-    scale they multiply it.
+    scale they multiply it. With a bottleneck, a post-norm layer maps its input to narrow states, which its
+    parts add to, and adds what it maps back to its input; N features are those of the narrow states, or D.
     """
 
     fused_add_norm: Callable[[Tensor, Tensor, nn.Module, float], Tensor | None] | None = None
     """What computes `normalized_sum` in training steps, for a rate of dropout, or returns None."""
 
+    bottleneck: BottleneckMaps | None
+
     def __init__(self, spec: Layer, width: int) -> None:
         super().__init__()
         self.norm_first = spec.norm_first
+        self.attends_narrow = spec.bottleneck is not None and spec.bottleneck.attention == "narrow"
+        self.register_module("bottleneck", BottleneckMaps(spec, width) if spec.bottleneck else None)
         self.output_norms = spec.output_norms
         self.output_scale = spec.output_scale
         self.attention_sum_norm = spec.attention_sum_norm
-        self.attention = build_mixer(spec.mixer, width)
+        self.attention = build_mixer(spec, width)
+        width = spec.inner_width(width)
         self.attention_norm = build_norm(spec.norm if spec.attention_norm else None, width)
         self.feedforward = build_feedforward(spec.feedforward, width)
         self.feedforward_norm = build_norm(spec.norm, width)
         after = spec.norm if spec.output_norms else None
         self.attention_output_norm = build_norm(spec.norm if spec.attention_sum_norm else after, width)
         self.feedforward_output_norm = build_norm(after, width)
-        self.dropout = Dropout(spec.dropout)
+        self.dropout = Dropout(0.0 if spec.bottleneck else spec.dropout)
 
     def forward(self, x_TD: Tensor, plan: Plan, layer: int, hook: Hook | None) -> Tensor:
         """Shape (T, D) in and out."""
-        read_TD = self.attention_norm(x_TD) if self.norm_first else x_TD
-        mixed_TD = self.attention(read_TD, plan, layer, hook)
+        mixed_TD = self.attention(self.read_by_attention(x_TD), plan, layer, hook)
         if hook is None or "after_attention" in self.__dict__:  # compiled, as one graph without hooks
             return self.after_attention(x_TD, mixed_TD)
         return self.after_attention(x_TD, mixed_TD, partial(hooked, hook, HookPoint.FEEDFORWARD, layer))
+
+    def read_by_attention(self, x: Tensor) -> Tensor:
+        """What attention reads of the layer's input, (..., D), or (..., N) of narrow states."""
+        if self.attends_narrow:
+            return self.narrowed(x)
+        read: Tensor = self.attention_norm(x) if self.norm_first else x
+        return read
+
+    def narrowed(self, x: Tensor) -> Tensor:
+        """What the parts of the layer add to, from its input: (..., D) to (..., N)."""
+        return x if self.bottleneck is None else self.bottleneck.into(x)
+
+    def widened(self, y: Tensor, x: Tensor) -> Tensor:
+        """The layer's output from what its parts have added to, (..., N), and its input, (..., D)."""
+        return y if self.bottleneck is None else self.bottleneck.back(y, x)
 
     def after_attention(
         self, x_TD: Tensor, mixed_TD: Tensor, replaced: Callable[[Tensor], Tensor] | None = None
@@ -81,12 +128,13 @@ class Block(nn.Module):
             y_TD = y_TD if replaced is None else replaced(y_TD)
             x_TD = x_TD + self.scaled(self.dropout(self.feedforward_output_norm(y_TD)))
             return x_TD
+        s_TN = self.narrowed(x_TD)
         if self.attention_sum_norm:
-            mixed_TD = self.normalized_sum(x_TD, mixed_TD, self.attention_output_norm)
-        x_TD = self.normalized_sum(x_TD, mixed_TD, self.attention_norm)
-        y_TD = self.feedforward(x_TD)
-        y_TD = y_TD if replaced is None else replaced(y_TD)
-        return self.normalized_sum(x_TD, y_TD, self.feedforward_norm)
+            mixed_TD = self.normalized_sum(s_TN, mixed_TD, self.attention_output_norm)
+        s_TN = self.normalized_sum(s_TN, mixed_TD, self.attention_norm)
+        y_TN = self.feedforward(s_TN)
+        y_TN = y_TN if replaced is None else replaced(y_TN)
+        return self.widened(self.normalized_sum(s_TN, y_TN, self.feedforward_norm), x_TD)
 
     def scaled(self, added_TD: Tensor) -> Tensor:
         """What a part adds, from its output."""

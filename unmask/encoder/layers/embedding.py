@@ -1,9 +1,15 @@
-"""The embedding: ids to the first layer's input."""
+"""The embedding: ids to the first layer's input.
+
+Axes: X places, see `SetApart`.
+"""
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-from unmask.encoder.layers.parts import build_norm
+from unmask.encoder.layers.parts import SetApart, build_norm
 from unmask.kernels.dropout import Dropout
 from unmask.spec import Embedding
 from unmask.text.batch import SequenceLayout
@@ -20,13 +26,16 @@ class EmbeddingLayer(nn.Module):
         self.spec = spec
         self.words = nn.Embedding(spec.vocabulary, spec.width)
         positions = spec.positions
-        self.positions = nn.Embedding(positions.rows, spec.width) if positions else None
-        self.segments = nn.Embedding(spec.segments, spec.width) if spec.segments else None
-        self.tasks = nn.Embedding(spec.tasks, spec.width) if spec.tasks else None
-        projection = spec.projection
-        self.projection = nn.Linear(spec.width, width, bias=projection.bias) if projection else None
-        self.project_first = projection is not None and projection.before_norm
-        self.norm = build_norm(spec.norm, width if self.project_first else spec.width)
+        added, projection = spec.added_width(width), spec.projection
+        self.positions = nn.Embedding(positions.rows, added) if positions else None
+        self.segments = nn.Embedding(spec.segments, added) if spec.segments else None
+        self.tasks = nn.Embedding(spec.tasks, added) if spec.tasks else None
+        self.projection = (
+            nn.Linear(projection.tokens * spec.width, width, bias=projection.bias) if projection else None
+        )
+        self.project_words = projection is not None and projection.words_alone
+        self.project_first = projection is not None and projection.before_norm and not self.project_words
+        self.norm = build_norm(spec.norm, width if self.project_first or self.project_words else spec.width)
         self.dropout = Dropout(spec.dropout)
 
     def forward(self, ids_T: Tensor, segments_T: Tensor, layout: SequenceLayout) -> Tensor:
@@ -43,7 +52,33 @@ class EmbeddingLayer(nn.Module):
                 for counted_T in (read_T, read_T * kept_T)
             )
             scale_T1 = self.word_scale(kept_T, kept_S[sequence_T], tokens_S[sequence_T])
-        return self.at(ids_T, segments_T, self.places(ids_T, layout), scale_T1)
+        return self.at(ids_T, segments_T, self.places(ids_T, layout), scale_T1, self.around(layout))
+
+    def around(self, layout: SequenceLayout) -> Callable[[Tensor], Tensor] | None:
+        """What gives the word vectors of packed tokens those of their neighbors, see `Projection.neighbors`:
+        (T, E) to (T, tokens E). None where no token reads another.
+        """
+        if self.spec.projection is None or not self.spec.reads_neighbors:
+            return None
+        apart = SetApart.of(layout, self.spec.projection.neighbors, self.words.weight.device)
+
+        def beside(x_TE: Tensor) -> Tensor:
+            x_XE = apart.spread(x_TE)
+            return torch.cat([x_XE[apart.places_T + at] for at in reversed(range(apart.span))], dim=-1)
+
+        return beside
+
+    def around_padded(self, present_BN: Tensor) -> Callable[[Tensor], Tensor] | None:
+        """`around` for padded texts, (B, N, E) to (B, N, tokens E); padding counts as zeros."""
+        if self.spec.projection is None or not self.spec.reads_neighbors:
+            return None
+        far, length = self.spec.projection.neighbors, present_BN.shape[1]
+
+        def beside(x_BNE: Tensor) -> Tensor:
+            x_BXE = functional.pad(x_BNE * present_BN[..., None], (0, 0, far, far))
+            return torch.cat([x_BXE[:, at : at + length] for at in reversed(range(2 * far + 1))], dim=-1)
+
+        return beside
 
     def word_scale(self, kept: Tensor, kept_tokens: Tensor, tokens: Tensor) -> Tensor:
         """What multiplies the word vectors of an embedding with `TokenDropout`, (..., 1).
@@ -68,16 +103,25 @@ class EmbeddingLayer(nn.Module):
             places_T = layout.positions_without(ids_T.numpy(force=True), learned.left_out)
         return torch.from_numpy(places_T).to(ids_T.device)
 
-    def at(self, ids: Tensor, segments: Tensor, places: Tensor | None, scale: Tensor | None = None) -> Tensor:
+    def at(
+        self,
+        ids: Tensor,
+        segments: Tensor,
+        places: Tensor | None,
+        scale: Tensor | None = None,
+        around: Callable[[Tensor], Tensor] | None = None,
+    ) -> Tensor:
         """`forward` for ids of any shape (...), at these places of their texts; (..., D).
 
-        ``scale`` is that of `word_scale`, where there is one.
+        ``scale`` is that of `word_scale` and ``around`` that of `around`, where there is one.
         """
         x_E: Tensor = self.words(ids)
         if scale is not None:
             x_E = x_E * scale
         if self.spec.scale != 1:
             x_E = x_E * self.spec.scale
+        if self.projection is not None and self.project_words:
+            x_E = self.projection(x_E if around is None else around(x_E))
         if self.segments is not None:
             x_E = x_E + self.segments(segments)
         if self.tasks is not None:
@@ -88,6 +132,6 @@ class EmbeddingLayer(nn.Module):
         if self.projection is not None and self.project_first:
             x_E = self.projection(x_E)
         x: Tensor = self.dropout(self.norm(x_E))
-        if self.projection is not None and not self.project_first:
+        if self.projection is not None and not (self.project_first or self.project_words):
             x = self.projection(x)
         return x

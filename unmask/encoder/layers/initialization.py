@@ -7,7 +7,7 @@ from typing import get_args
 from torch import Tensor, nn
 
 from unmask.encoder.layers.block import Block
-from unmask.encoder.layers.parts import Experts, GroupedLinear
+from unmask.encoder.layers.parts import Experts, GroupedLinear, StackedNetwork
 from unmask.errors import InvalidRequest
 from unmask.spec.encoder import Initialization
 
@@ -54,10 +54,16 @@ def _initialize(weight: Tensor, std: float, layers: int, how: Initialization, is
 
 
 def output_projections(encoder: nn.Module) -> Iterator[nn.Linear | GroupedLinear]:
-    """The linear layers whose products are added to the residual stream; matrices of experts are not among
-    them."""
+    """The linear layers whose products are added to the residual stream or to narrow states; matrices of
+    experts are not among them."""
     for module in encoder.modules():
         if isinstance(module, Block):
-            for matrix in (module.attention.out, getattr(module.feedforward, "outer", None)):
+            network = module.feedforward
+            added = [module.attention.out, getattr(network, "outer", None)]
+            if isinstance(network, StackedNetwork):
+                added += [earlier.outer for earlier in network.earlier]
+            if module.bottleneck is not None:
+                added.append(module.bottleneck.outer)
+            for matrix in added:
                 if isinstance(matrix, nn.Linear | GroupedLinear):
                     yield matrix

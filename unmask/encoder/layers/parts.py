@@ -22,10 +22,12 @@ from unmask.spec import (
     FeedForward,
     GatedFeedForward,
     LayerNorm,
+    NoNorm,
     Norm,
     PlainFeedForward,
     RMSNorm,
     SoftmaxAttention,
+    StackedFeedForward,
 )
 from unmask.text.batch import SequenceLayout
 
@@ -49,6 +51,19 @@ class OnePlusRMSNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Shape (..., width) in and out."""
         return functional.rms_norm(x, self.weight.shape, 1 + self.weight, self.eps)
+
+
+class ScaleAndShift(nn.Module):
+    """``weight * x + bias``, see `NoNorm`."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.bias = nn.Parameter(torch.zeros(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Shape (..., width) in and out."""
+        return torch.addcmul(self.bias, x, self.weight)
 
 
 class AutocastLayerNorm(nn.LayerNorm):
@@ -93,6 +108,8 @@ def build_norm(norm: Norm | None, width: int) -> nn.Module:
             return AutocastLayerNorm(width, eps=eps, bias=bias)
         case RMSNorm(eps=eps, one_plus=one_plus):
             return OnePlusRMSNorm(width, eps) if one_plus else nn.RMSNorm(width, eps=eps)
+        case NoNorm():
+            return ScaleAndShift(width)
         case None:
             return nn.Identity()
         case _:
@@ -140,6 +157,39 @@ class PlainNetwork(nn.Module):
         """Shape (T, D) in and out."""
         y_TD: Tensor = self.outer(self.activation(self.inner(x_TD)))
         return y_TD
+
+
+class EarlierNetwork(PlainNetwork):
+    """A network that another follows, with its residual and norm, (T, D) to (T, D)."""
+
+    def __init__(self, spec: PlainFeedForward, norm: Norm, width: int) -> None:
+        super().__init__(spec, width)
+        self.norm = build_norm(norm, width)
+
+    def forward(self, x_TD: Tensor) -> Tensor:
+        """Shape (T, D) in and out."""
+        y_TD: Tensor = self.norm(x_TD + super().forward(x_TD))
+        return y_TD
+
+
+class StackedNetwork(nn.Module):
+    """Several networks, (T, D) to (T, D), see `StackedFeedForward`."""
+
+    def __init__(self, spec: StackedFeedForward, width: int) -> None:
+        super().__init__()
+        self.spec = spec
+        self.earlier = nn.Sequential(
+            *(EarlierNetwork(spec.network, spec.norm, width) for _ in range(spec.count - 1))
+        )
+        last = spec.network
+        self.inner, self.outer = _linear(width, last.width, last), _linear(last.width, width, last)
+        self.activation = ACTIVATIONS[spec.activation]
+
+    def forward(self, x_TD: Tensor) -> Tensor:
+        """Shape (T, D) in and out."""
+        s_TD: Tensor = self.earlier(x_TD)
+        y_TD: Tensor = self.outer(self.activation(self.inner(s_TD)))
+        return y_TD + (s_TD - x_TD)
 
 
 class GatedNetwork(nn.Module):
@@ -265,6 +315,8 @@ def build_feedforward(spec: FeedForward, width: int) -> nn.Module:
             return GatedNetwork(spec, width)
         case ExpertFeedForward():
             return ExpertNetwork(spec, width)
+        case StackedFeedForward():
+            return StackedNetwork(spec, width)
         case _:
             assert_never(spec)
 
@@ -280,6 +332,11 @@ class SetApart:
     radius: int
     length: int
     """X."""
+
+    @property
+    def span(self) -> int:
+        """The number of places that the kernel of a token reads."""
+        return 2 * self.radius + 1
 
     @classmethod
     def of(cls, layout: SequenceLayout, radius: int, device: torch.device) -> "SetApart":

@@ -191,12 +191,13 @@ class PaddedEncoder(nn.Module):
                 marks_BN.long().sum(1, keepdim=True) for marks_BN in (kept_BN & present_BN, present_BN)
             )
             scale_BN1 = encoder.embedding.word_scale(kept_BN, kept_B1, tokens_B1)
-        embedded_BND = x_BND = encoder.embedding.at(ids_BN, segments_BN, places, scale_BN1)
+        around = encoder.embedding.around_padded(present_BN)
+        embedded_BND = x_BND = encoder.embedding.at(ids_BN, segments_BN, places, scale_BN1, around)
         table_PD = None if encoder.distances is None else encoder.distances()
         for layer, mixer in enumerate(self.mixers):
             block = encoder.block(layer)
-            read_BND = block.attention_norm(x_BND) if block.norm_first else x_BND
-            x_BND = block.after_attention(x_BND, mixer(read_BND, present_BN, table_PD))
+            mixed_BND = mixer(block.read_by_attention(x_BND), present_BN, table_PD)
+            x_BND = block.after_attention(x_BND, mixed_BND)
             if layer == 0 and encoder.convolution is not None:
                 convolution = encoder.convolution
                 inside_BDN = (embedded_BND * present_BN[..., None]).mT

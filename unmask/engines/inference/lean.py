@@ -16,7 +16,7 @@ from torch.nn.functional import rms_norm, scaled_dot_product_attention
 from unmask.encoder.layers.attention import AttentionPlan, SoftmaxMixer
 from unmask.encoder.layers.block import Block
 from unmask.encoder.layers.embedding import EmbeddingLayer
-from unmask.encoder.layers.parts import ExpertNetwork, GatedNetwork, PlainNetwork
+from unmask.encoder.layers.parts import ExpertNetwork, GatedNetwork, PlainNetwork, StackedNetwork
 from unmask.encoder.layers.positions import RotaryTable, apply_rotary
 from unmask.engines.inference.linear import FusedGatedNetwork, FusedNetwork, PackedLinear, QuantizedLinear
 from unmask.kernels.sdpa import SdpaKernel
@@ -36,6 +36,8 @@ def layer_reason(block: nn.Module) -> str | None:
         return "linear attention is computed by its own module"
     if block.attention.spans is not None:
         return "convolution beside attention is computed by its own module"
+    if block.bottleneck is not None or isinstance(block.feedforward, StackedNetwork):
+        return "a bottleneck or a stack of networks is computed by its own module"
     if isinstance(block.feedforward, PlainNetwork) and block.feedforward.spec.groups > 1:
         return "a network in groups is computed by its own module"
     return None

@@ -1,15 +1,15 @@
 """Optimize an encoder for inference by replacing its modules with faster ones of the same interface."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor, nn
 
 from unmask.encoder.encoder import Encoder
-from unmask.encoder.layers.attention import SoftmaxMixer
+from unmask.encoder.layers.attention import SharedProjection, SoftmaxMixer
 from unmask.encoder.layers.block import Block
 from unmask.encoder.layers.linear_attention import LinearMixer
-from unmask.encoder.layers.parts import ExpertNetwork, GatedNetwork, PlainNetwork
+from unmask.encoder.layers.parts import ExpertNetwork, GatedNetwork, PlainNetwork, StackedNetwork
 from unmask.encoder.layers.positions import DistanceProjections
 from unmask.engines.inference.encoder import InferenceEncoder
 from unmask.engines.inference.linear import (
@@ -21,6 +21,7 @@ from unmask.engines.inference.linear import (
 )
 from unmask.errors import InvalidRequest
 from unmask.kernels import AttentionBias, DistanceBias
+from unmask.spec import PlainFeedForward
 
 Pack = Callable[[Tensor, Tensor | None], nn.Module]
 """Makes a linear layer from a weight and its bias."""
@@ -52,11 +53,17 @@ def optimize_for_inference(encoder: Encoder, dtype: str) -> Encoder:
             assert isinstance(block, Block)
             _rewrite_mixer(block.attention, table_PD, pack)
             block.feedforward = _rewrite_network(block.feedforward, pack)
+            if block.bottleneck is not None:
+                _pack_each(block.bottleneck, ("inner", "outer"), pack)
     return InferenceEncoder(encoder.to(between) if dtype == "int8" else encoder)
 
 
 def _rewrite_mixer(mixer: SoftmaxMixer | LinearMixer, table_PD: Tensor | None, pack: Pack) -> None:
     qkv, out = mixer.qkv, mixer.out
+    mixer.register_module("out", pack(out.weight, out.bias))
+    if isinstance(qkv, SharedProjection):
+        _pack_each(qkv, ("shared", "queries_keys", "values"), pack)
+        return
     bias: Tensor | None = qkv.bias
     if isinstance(mixer, SoftmaxMixer):
         if isinstance(mixer.distances, DistanceProjections) and table_PD is not None:
@@ -69,11 +76,23 @@ def _rewrite_mixer(mixer: SoftmaxMixer | LinearMixer, table_PD: Tensor | None, p
             )
             mixer.query_bias = mixer.key_bias = mixer.value_bias = None
     mixer.register_module("qkv", pack(qkv.weight, bias))
-    mixer.register_module("out", pack(out.weight, out.bias))
+
+
+def _pack_each(module: nn.Module, names: Iterable[str], pack: Pack) -> None:
+    """Pack linear layers of a module, which calls them as before."""
+    for name in names:
+        linear = module.get_submodule(name)
+        assert isinstance(linear, nn.Linear)
+        module.register_module(name, pack(linear.weight, linear.bias))
 
 
 def _rewrite_network(network: nn.Module, pack: Pack) -> nn.Module:
-    in_groups = isinstance(network, PlainNetwork) and network.spec.groups > 1
+    if isinstance(network, StackedNetwork) and network.spec.network.groups == 1:
+        for part in (*network.earlier, network):
+            _pack_each(part, ("inner", "outer"), pack)
+        return network
+    plain = network.spec.network if isinstance(network, StackedNetwork) else network.spec
+    in_groups = isinstance(plain, PlainFeedForward) and plain.groups > 1
     if in_groups or isinstance(network, ExpertNetwork):
         if pack is not PackedLinear:
             kind = "a network in groups" if in_groups else "a mixture of experts"

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.base.optional import require_torch
-from unmask.engines.computed import ComputedStates, LastStates
-from unmask.engines.engine import OUTPUTS, Floats, Layers
+from unmask.engines.engine import OUTPUTS, ComputedStates, Floats, LastStates, Layers
 from unmask.engines.native.heads import Heads
 from unmask.engines.native.library import connected, library_reason
 from unmask.engines.native.parts import Float32s, Weights

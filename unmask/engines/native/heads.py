@@ -182,7 +182,10 @@ class Heads:
 
     def _word_logits(self, head: MaskedLM, name: str, x_MD: Float32s) -> Float32s:
         x_ME = self._transformed(head.transform, f"{name}.transform", x_MD)
-        logits_MV = self._products(x_ME, _words(head))
+        stored = x_ME.shape[1] - head.beside
+        logits_MV = self._products(x_ME[:, :stored], _words(head))
+        if head.beside:
+            logits_MV += x_ME[:, stored:] @ self._weights[f"{name}.beside.weight"]
         if head.bias or head.own_bias:
             logits_MV += self._weights[f"{name}.decoder.bias" if head.own_bias else f"{name}.bias"]
         return logits_MV

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.polynomial import Chebyshev, Polynomial
 from numpy.typing import NDArray
 
-from unmask.spec import Activation, LayerNorm, Norm, PoolingMode, RMSNorm
+from unmask.spec import Activation, LayerNorm, NoNorm, Norm, PoolingMode, RMSNorm
 from unmask.text.batch import SequenceLayout
 
 Float32s = NDArray[np.float32]
@@ -40,6 +40,8 @@ def normalized(norm: Norm | None, name: str, x_NK: Float32s, weights: Weights) -
     """Each row after a norm, which is computed in float64; ``name`` begins the names of its tensors."""
     if norm is None:
         return x_NK
+    if isinstance(norm, NoNorm):
+        return x_NK * weights[f"{name}.weight"] + weights[f"{name}.bias"]
     centered = x_NK.astype(np.float64)
     if isinstance(norm, LayerNorm):
         centered -= centered.mean(1, keepdims=True)

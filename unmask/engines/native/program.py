@@ -22,6 +22,7 @@ from unmask.spec import (
     GatedFeedForward,
     Layer,
     LayerNorm,
+    NoNorm,
     Norm,
     PlainFeedForward,
     RelativePositionBias,
@@ -29,6 +30,7 @@ from unmask.spec import (
     SlidingWindow,
     SlidingWindowGlobal,
     SoftmaxAttention,
+    StackedFeedForward,
 )
 from unmask.spec.attention import simplify
 from unmask.text.batch import PackedBatch, SequenceLayout
@@ -46,10 +48,15 @@ ALL, BEFORE = -1, -2
 """In place of a radius: every key of the sequence; those up to the query."""
 
 
+WITHOUT_STATISTICS = "a norm without statistics is computed by its own module"
+
+
 def unsupported_encoder(spec: EncoderSpec) -> str | None:
     """Why an encoder's layers run in torch, as the end of "... because"; None if they can run natively."""
     if spec.convolution is not None:
         return "the convolution after the first layer is computed by its own module"
+    if isinstance(spec.final_norm, NoNorm):
+        return WITHOUT_STATISTICS
     reasons = (_unsupported_embedding(spec.embedding), *map(_unsupported_layer, spec.layers))
     return next((reason for reason in reasons if reason is not None), None)
 
@@ -57,6 +64,10 @@ def unsupported_encoder(spec: EncoderSpec) -> str | None:
 def _unsupported_embedding(embedding: Embedding) -> str | None:
     if embedding.token_dropout is not None:
         return "word vectors are scaled by a text's share of mask tokens (token_dropout)"
+    if embedding.projection is not None and embedding.projection.words_alone:
+        return "word vectors alone are projected"
+    if isinstance(embedding.norm, NoNorm):
+        return WITHOUT_STATISTICS
     if embedding.tasks and not embedding.segments:
         return "task vectors are added to token types, and there are none"
     return None
@@ -65,7 +76,10 @@ def _unsupported_embedding(embedding: Embedding) -> str | None:
 def _unsupported_layer(layer: Layer) -> str | None:
     mixer, network = layer.mixer, layer.feedforward
     own_module = {
+        "a bottleneck": layer.bottleneck is not None,
         "a mixture of experts": isinstance(network, ExpertFeedForward),
+        "a stack of feed-forward networks": isinstance(network, StackedFeedForward),
+        "a norm without statistics": isinstance(layer.norm, NoNorm),
         "a network in groups": isinstance(network, PlainFeedForward) and network.groups > 1,
         "linear attention": not isinstance(mixer, SoftmaxAttention),
         "convolution beside attention": isinstance(mixer, SoftmaxAttention)
@@ -332,6 +346,7 @@ class NativeLayers:
         if norm is None:
             return interface.Norm()
         weight = _address(norm_scale(norm, name, self._weights), alive)
+        assert not isinstance(norm, NoNorm)
         if not isinstance(norm, LayerNorm):
             return interface.Norm(2, norm.eps, weight, None)
         return interface.Norm(

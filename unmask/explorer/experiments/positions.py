@@ -309,9 +309,14 @@ def _compared(encoder: Encoder, encoding: Encoding, order: NDArray[np.int64]) ->
 
 
 def is_unordered(spec: EncoderSpec) -> bool:
-    """Whether the encoder is independent of word order: no positions, no windows, no convolution."""
+    """Whether the encoder is independent of word order: no positions, no windows, no convolution,
+    no neighbors in the embedding."""
     positions = spec.embedding.positions
-    if spec.convolution is not None or (positions is not None and positions.added):
+    if (
+        spec.convolution is not None
+        or spec.embedding.reads_neighbors
+        or (positions is not None and positions.added)
+    ):
         return False
     mixers = [layer.mixer for layer in spec.layers]
     return all(

@@ -81,7 +81,9 @@ def fields(encoder: Encoder, count: int, global_tokens: tuple[int, ...] = ()) ->
     first."""
     marks = np.zeros(count, dtype=np.bool_)
     marks[list(global_tokens)] = True
-    reached = [np.eye(count, dtype=np.bool_)]
+    projection = encoder.spec.embedding.projection
+    apart_NN = np.abs(np.subtract.outer(np.arange(count), np.arange(count)))
+    reached = [apart_NN <= (0 if projection is None else projection.neighbors)]
     for number, layer in enumerate(encoder.spec.layers):
         attended_NN = np.ones((count, count), dtype=np.bool_)
         if isinstance(layer.mixer, SoftmaxAttention):
@@ -91,9 +93,8 @@ def fields(encoder: Encoder, count: int, global_tokens: tuple[int, ...] = ()) ->
                 attended_NN = tile.numpy() if tile.dim() == 2 else tile.any(0).numpy()
         influences = _through(attended_NN | np.eye(count, dtype=np.bool_), reached[-1])
         if number == 0 and encoder.spec.convolution is not None:
-            near = np.abs(np.subtract.outer(np.arange(count), np.arange(count)))
-            # The convolution reads embeddings, which depend only on their own token.
-            influences |= near <= encoder.spec.convolution.kernel // 2
+            near_NN = apart_NN <= encoder.spec.convolution.kernel // 2
+            influences |= _through(near_NN, reached[0])  # it reads embeddings
         reached.append(influences)
     return reached
 

@@ -115,7 +115,7 @@ class RecordedText:
         return torch.ones(shape, dtype=torch.bool) if mask is None else mask.expand(shape)
 
     def probabilities(self, layer: int) -> Tensor:
-        """Attention weights, (H, N, N); rows sum to 1."""
+        """Attention weights, (H, N, N); rows sum to 1, or to less with attention sinks."""
         mixer = self.mixer(layer)
         p_HNN, _ = tile_probabilities(
             Tile.whole(len(self)),
@@ -136,8 +136,11 @@ class RecordedText:
         device = self.encoder.device
         x_ND, q_NHK = (x.to(device, self.dtype) for x in (self.states[layer], self.queries[layer]))
         with torch.no_grad():
-            read_ND = block.attention_norm(x_ND) if block.norm_first else x_ND
-            o_NHK = spans(read_ND, q_NHK, SetApart.of(self.batch.layout, spans.kernel // 2, device))
+            o_NHK = spans(
+                block.read_by_attention(x_ND),
+                q_NHK,
+                SetApart.of(self.batch.layout, spans.kernel // 2, device),
+            )
         return torch.as_tensor(o_NHK.flatten(-2)).to("cpu", torch.float64)
 
     def mixed(self, layer: int, p_HNN: Tensor) -> Tensor:

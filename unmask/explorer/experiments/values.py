@@ -3,6 +3,7 @@
 Axes: I features that the output projection reads.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -62,7 +63,8 @@ class Values:
 
 @dataclass(frozen=True)
 class _Update:
-    """One layer's two additions to the residual stream of one token; vectors (D,)."""
+    """One layer's two additions to the residual stream of one token; vectors (D,), or as wide as the narrow
+    states in a layer with a bottleneck, whose parts add to these; ``after`` is always (D,)."""
 
     before: Tensor
     attention: Tensor
@@ -154,19 +156,23 @@ def _heads(recorded: RecordedText, layer: int, query: int) -> tuple[Tensor, Tens
     return mixed_HD * factor_D, bias_D * factor_D
 
 
-def _by(recorded: RecordedText, module: torch.nn.Module, x_D: Tensor) -> Tensor:
+def _by(recorded: RecordedText, module: Callable[[Tensor], Tensor], x_D: Tensor) -> Tensor:
     with torch.no_grad():
-        y_1D: Tensor = module(x_D[None].to(recorded.encoder.device, recorded.dtype))
-    return y_1D[0].to("cpu", torch.float64)
+        return module(_as_read(recorded, x_D))[0].to("cpu", torch.float64)
+
+
+def _as_read(recorded: RecordedText, x_D: Tensor) -> Tensor:
+    """A vector as the encoder's modules read it, (1, D)."""
+    return x_D[None].to(recorded.encoder.device, recorded.dtype)
 
 
 def _update(recorded: RecordedText, layer: int, query: int) -> _Update:
     recorded.mixer(layer)
     block = recorded.encoder.block(layer)
     mixed_HD, bias_D = _heads(recorded, layer, query)
-    before, attention = recorded.states[layer][query], mixed_HD.sum(0) + bias_D
-
     by = partial(_by, recorded)
+    read, attention = recorded.states[layer][query], mixed_HD.sum(0) + bias_D
+    before = read if block.bottleneck is None else by(block.narrowed, read)
     between = before + attention
     if block.norm_first:
         feedforward = by(block.feedforward, by(block.feedforward_norm, between))
@@ -177,7 +183,10 @@ def _update(recorded: RecordedText, layer: int, query: int) -> _Update:
         between = before + attention
     between = by(block.attention_norm, between)
     feedforward = by(block.feedforward, between)
-    return _Update(before, attention, between, feedforward, by(block.feedforward_norm, between + feedforward))
+    after = by(block.feedforward_norm, between + feedforward)
+    if block.bottleneck is not None:
+        after = by(partial(block.widened, x=_as_read(recorded, read)), after)
+    return _Update(before, attention, between, feedforward, after)
 
 
 def _square(x_D: Tensor) -> Tensor:

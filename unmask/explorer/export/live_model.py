@@ -32,6 +32,7 @@ from unmask.spec import (
     GatedFeedForward,
     Layer,
     LayerNorm,
+    NoNorm,
     Norm,
     RelativePositionBias,
     RMSNorm,
@@ -260,6 +261,7 @@ def _layer(layer: Layer, weights: int, distances: int) -> dict[str, Any]:
 
 
 def _norm(norm: Norm | None) -> dict[str, Any] | None:
+    assert not isinstance(norm, NoNorm)
     return None if norm is None else {"centered": isinstance(norm, LayerNorm), "eps": norm.eps}
 
 

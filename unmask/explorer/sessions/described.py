@@ -285,9 +285,14 @@ def _word(grouped: Words, word: int) -> Word:
 
 
 def _kind(mixer: object) -> str:
-    """The attention pattern of a layer, in a few words."""
+    """The attention pattern of a layer, in a few words, and whether its rows sum to less than 1."""
     if not isinstance(mixer, SoftmaxAttention):
         return "linear"
+    kind = _pattern(mixer)
+    return f"{kind}, rows sum to less than 1 (attention sinks)" if mixer.sinks else kind
+
+
+def _pattern(mixer: SoftmaxAttention) -> str:
     match mixer.pattern:
         case FullAttention():
             beside = ", beside convolutions, which are no attention"

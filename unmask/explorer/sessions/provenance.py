@@ -92,7 +92,9 @@ def _kernels(model: AnyModel) -> str:
     if all(softmax):
         spans = any(getattr(layer.mixer, "span_convolution", None) is not None for layer in model.spec.layers)
         beside = "; convolutions beside it, which are no attention, are not shown"
-        return f"softmax, exact{beside if spans else ''}"
+        sinks = any(getattr(layer.mixer, "sinks", False) for layer in model.spec.layers)
+        less = "; rows sum to less than 1, and the rest is that of attention sinks"
+        return f"softmax, exact{beside if spans else ''}{less if sinks else ''}"
     implied = "implied weights of linear attention (kernel)"
     return f"{implied}, and softmax" if any(softmax) else implied
 

@@ -16,10 +16,17 @@ from torch import Tensor, nn
 from unmask.base.intervals import NORMAL_95
 from unmask.base.progress import Watch, unwatched
 from unmask.encoder.encoder import Encoder
-from unmask.encoder.layers.attention import SoftmaxMixer
+from unmask.encoder.layers.attention import SharedProjection, SoftmaxMixer
 from unmask.encoder.layers.block import Block
+from unmask.encoder.layers.linear_attention import LinearMixer
 from unmask.encoder.layers.lora import weight_of
-from unmask.encoder.layers.parts import ExpertNetwork, GatedNetwork, GroupedLinear, PlainNetwork
+from unmask.encoder.layers.parts import (
+    ExpertNetwork,
+    GatedNetwork,
+    GroupedLinear,
+    PlainNetwork,
+    StackedNetwork,
+)
 from unmask.encoder.layers.positions import DistanceProjections
 from unmask.errors import InvalidRequest
 from unmask.interpret.geometry.values import (
@@ -249,9 +256,10 @@ def weight_similarity(encoder: Encoder) -> tuple[WeightSimilarity, ...]:
         InvalidRequest: the encoder is optimized for inference or narrower than four, no two layers have a
             matrix of the same shape, or a matrix is zero or orthogonal.
     """
-    if encoder.spec.width < FEWEST_DIMENSIONS:
+    narrowest = min(layer.inner_width(encoder.spec.width) for layer in encoder.spec.layers)
+    if narrowest < FEWEST_DIMENSIONS:
         raise InvalidRequest(
-            f"the encoder's width is {encoder.spec.width}; weights are compared from {FEWEST_DIMENSIONS} on"
+            f"the encoder's width is {narrowest}; weights are compared from {FEWEST_DIMENSIONS} on"
         )
     weights_of = encoder.spec.weights_of_layer
     found: dict[tuple[str, torch.Size], dict[int, Tensor]] = {}
@@ -282,17 +290,31 @@ def weight_similarity(encoder: Encoder) -> tuple[WeightSimilarity, ...]:
 
 
 def _matrices(block: Block) -> Iterator[tuple[str, Tensor]]:
-    """The matrices of a layer by name, each (F, D) with the residual stream last."""
-    mixer, network = block.attention, block.feedforward
-    if not isinstance(mixer.qkv, nn.Linear):
+    """The matrices of a layer by name, each (F, D) with the residual stream, or narrow states, last."""
+    mixer = block.attention
+    if not isinstance(mixer.out, nn.Linear):
         raise InvalidRequest(
             "this module is optimized for inference, and its weights have another layout; give "
             "model.trainable_encoder(replace=False)"
         )
+    if block.bottleneck is not None:
+        yield "bottleneck in", weight_of(block.bottleneck.inner)
+        yield "bottleneck out", weight_of(block.bottleneck.outer).T
+    yield from _attention_matrices(mixer)
+    yield from _network_matrices(block.feedforward)
+
+
+def _attention_matrices(mixer: SoftmaxMixer | LinearMixer) -> Iterator[tuple[str, Tensor]]:
     every = (mixer.spec.heads * mixer.spec.head_width,) * 3
     own = mixer.spec.qkv_widths if isinstance(mixer, SoftmaxMixer) else every
     names = ("query", "key", "value")
-    yield from zip(names, torch.split(weight_of(mixer.qkv), list(own)), strict=True)
+    if isinstance(mixer.qkv, SharedProjection):
+        narrow = torch.split(weight_of(mixer.qkv.queries_keys), list(own)[:2])
+        read = (*narrow, weight_of(mixer.qkv.values))
+        yield "bottleneck of queries and keys", weight_of(mixer.qkv.shared)
+    else:
+        read = torch.split(weight_of(mixer.qkv), list(own))
+    yield from zip(names, read, strict=True)
     yield "attention out", weight_of(mixer.out).T
     if isinstance(mixer, SoftmaxMixer):
         if mixer.globals is not None:
@@ -303,10 +325,17 @@ def _matrices(block: Block) -> Iterator[tuple[str, Tensor]]:
                 projection = getattr(mixer.distances, name)
                 if projection is not None:
                     yield f"distance {name}", weight_of(projection)
+
+
+def _network_matrices(network: nn.Module) -> Iterator[tuple[str, Tensor]]:
     match network:
         case PlainNetwork():
             yield "feed-forward in", _whole(network.inner)
             yield "feed-forward out", _whole(network.outer).T
+        case StackedNetwork():
+            for number, part in enumerate((*network.earlier, network)):
+                yield f"feed-forward {number} in", _whole(part.inner)
+                yield f"feed-forward {number} out", _whole(part.outer).T
         case GatedNetwork():
             yield from zip(
                 ("feed-forward gate", "feed-forward in"), weight_of(network.inner).chunk(2), strict=True

@@ -142,8 +142,13 @@ def causal_twin(encoder: Encoder) -> Encoder:
     what they compute without later tokens, and not what a causal model would have learned.
 
     Raises:
-        InvalidRequest: a layer has linear attention, or global tokens with projections of their own.
+        InvalidRequest: a layer has linear attention, or global tokens with projections of their own, or the
+            embedding reads the tokens beside each.
     """
+    if encoder.spec.embedding.reads_neighbors:
+        raise InvalidRequest(
+            "later tokens cannot be hidden in this model, whose embedding reads the tokens beside each"
+        )
     twin, blocks = _shallow(encoder), nn.ModuleList()
     for block in encoder.layers:
         mixer = _shallow(cast("nn.Module", block.attention))

@@ -19,6 +19,7 @@ from unmask.spec import (
     MaskedLM,
     Mixer,
     MultiVector,
+    NoNorm,
     Norm,
     PairScore,
     PlainFeedForward,
@@ -30,6 +31,7 @@ from unmask.spec import (
     SlidingWindowGlobal,
     SoftmaxAttention,
     SparseVector,
+    StackedFeedForward,
     Transform,
     UnknownOutput,
 )
@@ -37,6 +39,7 @@ from unmask.spec.describe import (
     ACTIVATIONS,
     describe_feedforward,
     describe_head,
+    describe_norm,
     describe_output,
     describe_pattern,
     describe_position,
@@ -137,14 +140,18 @@ def _summed(spec: EncoderSpec) -> Iterator[Part]:
     embedding = spec.embedding
     dropped = () if embedding.token_dropout is None else ("mask tokens are zero",)
     size = f"{embedding.vocabulary:,} × {embedding.width:,}"
+    projection, added = embedding.projection, embedding.added_width(spec.width)
+    if projection is not None and projection.words_alone:
+        beside = f", with neighbors up to distance {projection.neighbors}" if projection.neighbors else ""
+        size = f"{size}, projected to {spec.width:,}{beside}"
     yield Part("Token embedding", (size, *dropped), "embedding")
     positions = embedding.positions
     if positions is not None and positions.added:
-        yield Part("Learned positions", (f"{positions.rows:,} × {embedding.width:,}",), "embedding")
+        yield Part("Learned positions", (f"{positions.rows:,} × {added:,}",), "embedding")
     if embedding.segments:
-        yield Part("Token types", (f"{embedding.segments} × {embedding.width:,}",), "embedding")
+        yield Part("Token types", (f"{embedding.segments} × {added:,}",), "embedding")
     if embedding.tasks:
-        yield Part("Task 0", (f"{embedding.tasks} × {embedding.width:,}",), "embedding")
+        yield Part("Task 0", (f"{embedding.tasks} × {added:,}",), "embedding")
 
 
 def _before(spec: EncoderSpec) -> Iterator[Part]:
@@ -152,7 +159,7 @@ def _before(spec: EncoderSpec) -> Iterator[Part]:
     if embedding.scale != 1:
         yield Part("Scale", (f"word vectors times {embedding.scale:g}",), "embedding")
     norm = [] if embedding.norm is None else [_norm("Norm", embedding.norm)]
-    if embedding.projection is None:
+    if embedding.projection is None or embedding.projection.words_alone:
         yield from norm
         return
     bias = "with bias" if embedding.projection.bias else "no bias"
@@ -161,6 +168,8 @@ def _before(spec: EncoderSpec) -> Iterator[Part]:
 
 
 def _norm(title: str, norm: Norm, notes: tuple[str, ...] = ()) -> Part:
+    if isinstance(norm, NoNorm):
+        return Part(title, (describe_norm(norm), *notes), "norm")
     bias = ", no bias" if isinstance(norm, LayerNorm) and not norm.bias else ""
     if isinstance(norm, RMSNorm) and norm.one_plus:
         bias = ", scale 1 + weight"
@@ -190,6 +199,13 @@ def _notes(spec: EncoderSpec, numbers: tuple[int, ...]) -> Iterator[str]:
         yield "attention adds the norm of its output plus its input"
     if spec.layers[numbers[0]].output_scale != 1:
         yield f"what each part adds is multiplied by {spec.layers[numbers[0]].output_scale:g}"
+    bottleneck = spec.layers[numbers[0]].bottleneck
+    if bottleneck is not None:
+        yield f"in narrow states: {spec.width:,} to {bottleneck.width:,} and back, with a residual and norms"
+        if bottleneck.attention != "narrow":
+            shared = bottleneck.attention == "shared"
+            others = "queries and keys another map of it" if shared else "as queries and keys do"
+            yield f"values read the layer's input, {others}"
     if spec.sharing is not None:
         sets = max(spec.sharing) + 1
         yield "all layers share one set of weights" if sets == 1 else f"layers share {sets} sets of weights"
@@ -259,8 +275,9 @@ def _variant(spec: EncoderSpec, mixer: Mixer, common: tuple[str, ...]) -> Iterat
 
 
 def _feedforward(spec: EncoderSpec, layer: Layer) -> Part:
-    feedforward = layer.feedforward
-    match feedforward:
+    feedforward, width = layer.feedforward, layer.inner_width(spec.width)
+    plain = feedforward.network if isinstance(feedforward, StackedFeedForward) else feedforward
+    match plain:
         case PlainFeedForward(bias=bias):  # groups are among the words
             biases = "biases" if bias else "no biases"
         case ExpertFeedForward(bias=bias, expert_biases=own):
@@ -270,11 +287,11 @@ def _feedforward(spec: EncoderSpec, layer: Layer) -> Part:
                 (into, out), "bias of the output only" if out else "bias of the input only"
             )
         case _:
-            assert_never(feedforward)
+            assert_never(plain)
     words = describe_feedforward(feedforward).removeprefix(f"{feedforward.width:,} ")
     return Part(
         "Feed-forward",
-        (f"{spec.width:,} to {feedforward.width:,} to {spec.width:,}", f"{words}, {biases}"),
+        (f"{width:,} to {feedforward.width:,} to {width:,}", f"{words}, {biases}"),
         "feedforward",
     )
 

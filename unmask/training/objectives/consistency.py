@@ -94,7 +94,8 @@ class Sift:
         self.spec = spec
         if not isinstance(self.norm, nn.LayerNorm | nn.RMSNorm):
             raise InvalidRequest(
-                "sift perturbs normalized embeddings, and this encoder has no norm there; leave sift out, or "
+                "sift perturbs normalized embeddings, and this encoder has no norm there, or one without "
+                "statistics; leave sift out, or "
                 "start from another checkpoint"
             )
 

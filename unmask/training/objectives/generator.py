@@ -23,13 +23,18 @@ from unmask.spec import (
     Classifier,
     Disentangled,
     EncoderSpec,
+    ExpertFeedForward,
     FeedForward,
+    GatedFeedForward,
     Layer,
+    LayerNorm,
     MaskedLM,
     Mixer,
+    NoNorm,
     PlainFeedForward,
     Projection,
     SoftmaxAttention,
+    StackedFeedForward,
     Transform,
 )
 from unmask.weights.build import on_meta
@@ -78,7 +83,9 @@ def generator_spec(
         discriminator,
         width=width,
         embedding=replace(
-            discriminator.embedding, width=e, projection=_projection(discriminator) if e != width else None
+            discriminator.embedding,
+            width=e,
+            projection=_projection(discriminator) if e != width or _words_alone(discriminator) else None,
         ),
         layers=tuple(_narrow(layer, discriminator.width, width) for layer in discriminator.layers[:layers]),
         sharing=None if discriminator.sharing is None else tuple(numbers[group] for group in used),
@@ -158,13 +165,28 @@ def _narrow(layer: Layer, before: int, width: int) -> Layer:
         mixer = replace(layer.mixer, heads=heads, key_value_heads=shared)
     else:
         mixer = replace(layer.mixer, heads=heads)
-    groups = _groups(layer.feedforward)
-    inner = groups * _scaled(layer.feedforward.width // groups, before, width)
-    feedforward: FeedForward = replace(layer.feedforward, width=inner)
-    return replace(layer, mixer=mixer, feedforward=feedforward)
+    feedforward: FeedForward
+    if isinstance(layer.feedforward, StackedFeedForward):
+        each = _narrow_network(layer.feedforward.network, before, width)
+        assert isinstance(each, PlainFeedForward)
+        feedforward = replace(layer.feedforward, network=each)
+    else:
+        feedforward = _narrow_network(layer.feedforward, before, width)
+    bottleneck = layer.bottleneck
+    if bottleneck is not None:  # as much narrower as all heads together
+        bottleneck = replace(bottleneck, width=max(1, bottleneck.width * heads // layer.mixer.heads))
+    return replace(layer, mixer=mixer, feedforward=feedforward, bottleneck=bottleneck)
+
+
+def _narrow_network(
+    network: PlainFeedForward | GatedFeedForward | ExpertFeedForward, before: int, width: int
+) -> PlainFeedForward | GatedFeedForward | ExpertFeedForward:
+    groups = _groups(network)
+    return replace(network, width=groups * _scaled(network.width // groups, before, width))
 
 
 def _groups(network: FeedForward) -> int:
+    network = network.network if isinstance(network, StackedFeedForward) else network
     return network.groups if isinstance(network, PlainFeedForward) else 1
 
 
@@ -185,13 +207,18 @@ def _projection(spec: EncoderSpec) -> Projection:
     return Projection(bias=not unnormed, before_norm=unnormed)
 
 
+def _words_alone(spec: EncoderSpec) -> bool:
+    return spec.embedding.projection is not None and spec.embedding.projection.words_alone
+
+
 def _predictor(spec: EncoderSpec, width: int) -> MaskedLM:
     head = next((head for head in spec.heads if isinstance(head, MaskedLM)), None)
-    if head is None or head.transform is None:
-        return MaskedLM(
-            Transform(width, "gelu", spec.final_norm or spec.layers[0].norm), bias=head is None or head.bias
-        )
-    return MaskedLM(replace(head.transform, width=width), bias=head.bias)
+    if head is not None and head.transform is not None:
+        return MaskedLM(replace(head.transform, width=width), bias=head.bias)
+    norm = spec.final_norm or spec.layers[0].norm
+    if isinstance(norm, NoNorm):  # as in MobileBERT's own head
+        norm = LayerNorm(1e-12)
+    return MaskedLM(Transform(width, "gelu", norm), bias=head is None or head.bias)
 
 
 Sharing = Literal["none", "tied", "gradient_disentangled"]
@@ -223,8 +250,9 @@ class ShiftedTable(nn.Module):
 def shared_parts(discriminator: EncoderSpec, generator: EncoderSpec, sharing: Sharing) -> tuple[str, ...]:
     """The names of the embedding parts that two encoders share.
 
-    Words are always shared, and positions if both number and add them in the same way. ``tied`` also shares
-    token types and the norm, as in ELECTRA's code; ``gradient_disentangled`` does not, as in DeBERTa v3's.
+    Words are always shared, and positions if both number and add them in the same way and width. ``tied``
+    also shares token types and the norm, as in ELECTRA's code; ``gradient_disentangled`` does not, as in
+    DeBERTa v3's.
 
     Raises:
         InvalidRequest: their word tables differ in shape, or there is no such way of sharing.
@@ -240,10 +268,11 @@ def shared_parts(discriminator: EncoderSpec, generator: EncoderSpec, sharing: Sh
             f'{theirs.vocabulary} x {theirs.width}; give them one shape, or sharing="none"'
         )
     parts = ["words"]
-    if ours.positions is not None and ours.positions == theirs.positions:
+    equal = ours.added_width(discriminator.width) == theirs.added_width(generator.width)
+    if equal and ours.positions is not None and ours.positions == theirs.positions:
         parts.append("positions")
     if sharing == "tied":
-        if ours.segments and ours.segments == theirs.segments:
+        if equal and ours.segments and ours.segments == theirs.segments:
             parts.append("segments")
         norms = ((spec.embedding.norm, _norm_width(spec)) for spec in (discriminator, generator))
         if ours.norm is not None and len(set(norms)) == 1:

@@ -16,8 +16,10 @@ from unmask.spec import (
     LayerNorm,
     LinearAttention,
     Mixer,
+    NoNorm,
     Norm,
     SoftmaxAttention,
+    StackedFeedForward,
     UnknownOutput,
 )
 from unmask.spec.config_keys import Compat
@@ -231,7 +233,7 @@ def _biases(spec: EncoderSpec) -> str:
     has = {
         "attention": [bias for mixer in mixers for bias in _attention_biases(mixer)],
         "feed-forward": [bias for network in feedforwards for bias in _feedforward_biases(network)],
-        "norms": [isinstance(norm, LayerNorm) and norm.bias for norm in norms],
+        "norms": [isinstance(norm, NoNorm) or (isinstance(norm, LayerNorm) and norm.bias) for norm in norms],
     }
     words = {True: "all", False: "none"}
     return ", ".join(
@@ -251,6 +253,8 @@ def _feedforward_biases(network: FeedForward) -> tuple[bool, ...]:
             return network.in_bias, network.out_bias
         case ExpertFeedForward():
             return (network.bias or network.expert_biases,)
+        case StackedFeedForward():
+            return (network.network.bias,)
         case _:
             return (network.bias,)
 

@@ -30,11 +30,14 @@ from unmask.weights.write.save import their_tensors
 TargetModules = Literal["all-linear", "attention", "feedforward"]
 """Which linear layers of each block are updated."""
 
+_ATTENTION = "attention.qkv", "attention.out"
+_FEEDFORWARD = "feedforward.inner", "feedforward.outer", "feedforward.earlier"
 _TARGETS: Mapping[TargetModules, tuple[str, ...]] = {
-    "attention": ("attention.qkv", "attention.out"),
-    "feedforward": ("feedforward.inner", "feedforward.outer"),
-    "all-linear": ("attention.qkv", "attention.out", "feedforward.inner", "feedforward.outer"),
+    "attention": _ATTENTION,
+    "feedforward": _FEEDFORWARD,
+    "all-linear": (*_ATTENTION, *_FEEDFORWARD, "bottleneck"),
 }
+"""Modules of a block that are linear layers to update, or whose linear layers are."""
 
 
 @dataclass(frozen=True)
@@ -82,10 +85,14 @@ def add_low_rank(encoder: Encoder, family: Family, how: LowRank) -> int:
 
 def _targets(encoder: Encoder, family: Family, kind: TargetModules) -> dict[str, TensorMove]:
     """Names of linear layers, and how the family stores their weights."""
-    layers = range(len(encoder.layers))
-    targets = [f"layers.{layer}.{name}" for layer in layers for name in _TARGETS[kind]]
-    modules = dict(encoder.named_modules())
-    names = [f"{name}.weight" for name in targets if isinstance(modules.get(name), nn.Linear)]
+    names = [
+        f"layers.{number}.{part}.{inside}".removesuffix(".") + ".weight"
+        for number, block in enumerate(encoder.layers)
+        for part in _TARGETS[kind]
+        if part in dict(block.named_modules())
+        for inside, module in block.get_submodule(part).named_modules()
+        if isinstance(module, nn.Linear)
+    ]
     tensor_moves = moves(family.module_map_of(encoder.spec), names, partial(family.layer_name, encoder.spec))
     return {move.ours.removesuffix(".weight"): move for move in tensor_moves}
 
