@@ -5,9 +5,8 @@ from typing import Any, get_args
 
 from unmask.search.options import Fusion, Mode, Unit
 from unmask.search.values import Hit
-from unmask.serve.fields import Choice, Text, TextList, Whole
+from unmask.serve.fields import BOOLEAN, INTEGER, TEXT, Choice, Text, TextList, Whole, record, rows, schema_of
 from unmask.serve.routes.route import TRUNCATE, PostRoute, Values, truncation_of
-from unmask.serve.schemas import BOOLEAN, INTEGER, TEXT, record, rows, schema_of
 from unmask.serve.searching import search
 from unmask.serve.service import Call, Service
 
