@@ -259,40 +259,37 @@ def _joined(
     if passages is not None:
         indexed_R = np.round(passages.cosines, DECIMALS) >= threshold
     for start in range(0, count, ROWS_PER_BLOCK):
-        rows_RE = np.asarray(vectors_SE[start : start + ROWS_PER_BLOCK])
         for first in range(start, count, ROWS_PER_BLOCK):
-            columns_RE = np.asarray(vectors_SE[first : first + ROWS_PER_BLOCK])
-            block = rows_RE @ columns_RE.T
-            block[indexed_R[start : start + len(rows_RE)]] = -np.inf
-            block[:, indexed_R[first : first + len(columns_RE)]] = -np.inf
-            if first == start:
-                block[np.tril_indices(len(rows_RE))] = -np.inf
-            _reject(block, rows_RE, columns_RE, threshold)
-            rows, columns = np.nonzero(block >= threshold - ROUNDING)
-            if len(rows):
-                _unite(root_R, rows + start, columns + first)
-                block[block < threshold - ROUNDING] = -np.inf
-                for axis, begin, other in ((1, start, first), (0, first, start)):
-                    _improve(block, axis, best_R[begin:], nearest_R[begin:], other)
+            a, b, values = _pairs(vectors_SE, start, first, threshold)
+            eligible = ~(indexed_R[a] | indexed_R[b])
+            a, b, values = a[eligible], b[eligible], values[eligible]
+            _unite(root_R, a, b)
+            for here, there in ((a, b), (b, a)):
+                order = np.lexsort((there, -values, here))
+                rows, firsts = np.unique(here[order], return_index=True)
+                highest, others = values[order][firsts], there[order][firsts]
+                better = highest > best_R[rows]
+                best_R[rows[better]], nearest_R[rows[better]] = highest[better], others[better]
         if progress is not None:
             progress(count + min(count, start + ROWS_PER_BLOCK), 2 * count)
     return _Joined(root_R, nearest_R, indexed_R)
 
 
-def _reject(block: Floats, rows_RE: Floats, columns_RE: Floats, threshold: float) -> None:
-    """Rule out pairs whose float32 cosine is near the threshold and whose exact one is below it."""
-    rows, columns = np.nonzero(np.abs(block - threshold) <= ROUNDING)
-    for begin in range(0, len(rows), ROWS_PER_BLOCK):
-        some = slice(begin, begin + ROWS_PER_BLOCK)
-        below = cosines(rows_RE[rows[some]], columns_RE[columns[some]]) < threshold
-        block[rows[some][below], columns[some][below]] = -np.inf
-
-
-def _improve(block: Floats, axis: int, best_R: Floats, nearest_R: Places, offset: int) -> None:
-    """Take over the highest cosine of each row (or column) of a block, of equal ones the first."""
-    highest = block.max(axis=axis)
-    better = np.flatnonzero(highest > best_R[: len(highest)])
-    best_R[better], nearest_R[better] = highest[better], block.argmax(axis=axis)[better] + offset
+def _pairs(vectors_SE: Floats, start: int, first: int, threshold: float) -> tuple[Places, Places, Floats]:
+    """The pairs of one block at or above the threshold, the earlier vector first, and their cosines."""
+    rows_RE = np.asarray(vectors_SE[start : start + ROWS_PER_BLOCK])
+    columns_RE = np.asarray(vectors_SE[first : first + ROWS_PER_BLOCK])
+    products = rows_RE @ columns_RE.T
+    a, b = np.divmod(np.flatnonzero(products >= threshold - ROUNDING), len(columns_RE))
+    if first == start:
+        a, b = a[a < b], b[a < b]
+    values = products[a, b]
+    close = np.flatnonzero(values <= threshold + ROUNDING)
+    keep = np.ones(len(values), dtype=np.bool_)
+    for begin in range(0, len(close), ROWS_PER_BLOCK):
+        some = close[begin : begin + ROWS_PER_BLOCK]
+        keep[some] = cosines(rows_RE[a[some]], columns_RE[b[some]]) >= threshold
+    return a[keep] + start, b[keep] + first, values[keep]
 
 
 def _unite(root_R: Places, a: Places, b: Places) -> None:
