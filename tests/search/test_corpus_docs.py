@@ -11,32 +11,7 @@ from tests.support.places import REPOSITORY
 
 PAGE = (REPOSITORY / "docs" / "duplicates-and-topics.md").read_text(encoding="utf-8")
 SUBJECTS = ("The river is deep and fish swim in it, said {}.", "The bank lends money for a month to {}.")
-NAMES = [
-    "Ann",
-    "Bob",
-    "Carl",
-    "Dora",
-    "Emil",
-    "Fay",
-    "Gus",
-    "Hal",
-    "Ida",
-    "Jon",
-    "Kim",
-    "Lea",
-    "Max",
-    "Nan",
-    "Olaf",
-    "Pat",
-    "Quin",
-    "Ron",
-    "Sue",
-    "Tom",
-    "Uma",
-    "Val",
-    "Wim",
-    "Xia",
-]
+NAMES = ("Ann", "Bob", "Carl", "Dora", "Emil", "Fay", "Gus", "Hal", "Ida", "Jon", "Kim", "Lea", "Max", "Nan")
 TEXTS = [subject.format(name) for name in NAMES for subject in SUBJECTS]
 
 

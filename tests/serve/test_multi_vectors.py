@@ -81,3 +81,19 @@ def test_errors_name_the_field(late, client, monkeypatch):
     too_many = post(late, "/v1/multi_vectors", 413, input="a text of a river")["error"]["message"]
     assert "at most are answered" in too_many
     assert route.MOST_NUMBERS > 20
+
+
+def test_search_takes_no_late_interaction_as_reranker(colbert, tmp_path):  # noqa: F811
+    from starlette.testclient import TestClient
+
+    from unmask.search.index import Index
+    from unmask.serve import make_app
+
+    index = Index.create(tmp_path / "index", [])
+    index.add(TEXTS)
+    app = make_app({"late": colbert}, indexes={"notes": index})
+    with TestClient(app, base_url="http://127.0.0.1:8080") as client:
+        assert post(client, "/v1/search", query="river")["hits"]
+        error = post(client, "/v1/search", 400, query="river", reranker="late")["error"]
+    app.state.service.close()
+    assert "late ranks by late interaction, and hits are scored again by a cross-encoder" in error["message"]
