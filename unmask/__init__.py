@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from unmask.models.elmo import ElmoModel
     from unmask.models.load import Model, load, save
     from unmask.search.documents import Document, read_documents
+    from unmask.search.duplicates import deduplicate
     from unmask.search.index import Index
+    from unmask.search.topics import find_topics
     from unmask.spec import CheckpointOutput, EncoderSpec, PooledVector
     from unmask.tasks.values import Logits
     from unmask.text import Encoding, PackedBatch, SequenceLayout, Tokenizer
@@ -46,6 +48,8 @@ _HOMES = {
     "Encoding": "unmask.text",
     "Engine": "unmask.engines.engine",
     "Index": "unmask.search.index",
+    "deduplicate": "unmask.search.duplicates",
+    "find_topics": "unmask.search.topics",
     "Logits": "unmask.tasks.values",
     "Model": "unmask.models.load",
     "PackedBatch": "unmask.text",
@@ -89,11 +93,13 @@ __all__ = [
     "SequenceLayout",
     "Tokenizer",
     "UnmaskError",
+    "deduplicate",
     "distill_static",
     "errors",
     "evaluate",
     "explore",
     "families",
+    "find_topics",
     "finetune",
     "interpret",
     "load",

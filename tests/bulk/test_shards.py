@@ -20,8 +20,8 @@ from tests.bulk.conftest import in_this_process
 from tests.support.command import assert_one_sentence, environment, run_here
 from unmask.bulk import BatchClassifier, BatchEmbedder, BatchTagger, run_shards
 from unmask.bulk import run as bulk_run
-from unmask.bulk.engines import with_processes, with_ray
 from unmask.bulk.folder import Folder
+from unmask.bulk.run import with_processes, with_ray
 from unmask.bulk.shards import ShardWriter
 from unmask.bulk.sources import plan
 from unmask.errors import InvalidRequest, OutputError, ProcessLost, TextError
@@ -255,7 +255,7 @@ def test_options_of_loading_reach_the_workers(quick, lines, tmp_path, monkeypatc
 
 KILLED = """
 import sys, time
-from unmask.bulk import engines
+from unmask.bulk import run
 from unmask.bulk import BatchEmbedder
 class Slow:
     task = BatchEmbedder("unmask-mini")
@@ -263,7 +263,7 @@ class Slow:
         print(__import__("os").getpid(), flush=True)
         time.sleep(600)
 if __name__ == "__main__":
-    list(engines.with_processes(Slow(), [1, 2], 2))
+    list(run.with_processes(Slow(), [1, 2], 2))
 """
 
 

@@ -10,8 +10,7 @@ from unmask.errors import InvalidRequest, NonFiniteResult
 from unmask.http.errors import Refused
 from unmask.serve.errors import BackendError, Busy
 from unmask.serve.metrics import Metrics
-from unmask.serve.scheduler import Scheduler, Work
-from unmask.serve.settings import Limits
+from unmask.serve.scheduler import Limits, Scheduler, Work
 
 LATER = 1e12
 SECONDS = 20

@@ -15,8 +15,7 @@ from tests.support.tiny import tiny_bert, write_checkpoint
 from unmask.serve.fields import Inputs
 from unmask.serve.metrics import Metrics
 from unmask.serve.models import Models, a_text
-from unmask.serve.scheduler import Scheduler, Work
-from unmask.serve.settings import Limits
+from unmask.serve.scheduler import Limits, Scheduler, Work
 from unmask.serve.workers import Workers
 from unmask.spec import MaskedLM, MultiVector, PairScore, SparseVector
 from unmask.tasks import (

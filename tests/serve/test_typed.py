@@ -19,7 +19,7 @@ from unmask.search.index import Index
 from unmask.serve import make_app
 from unmask.serve.errors import BadField
 from unmask.serve.models import ServedModel
-from unmask.serve.settings import Limits
+from unmask.serve.scheduler import Limits
 from unmask.text.windows import windows
 
 TEXTS = ["the river bank was muddy", "another text", "a bank.", "muddy, the river was"]

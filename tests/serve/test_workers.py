@@ -14,8 +14,7 @@ from unmask.errors import NonFiniteResult
 from unmask.serve import workers as module
 from unmask.serve.errors import Busy
 from unmask.serve.metrics import Metrics
-from unmask.serve.scheduler import Scheduler, Work
-from unmask.serve.settings import Limits
+from unmask.serve.scheduler import Limits, Scheduler, Work
 from unmask.serve.workers import WorkerDied, Workers
 
 LATER = 1e12

@@ -12,7 +12,7 @@ from unmask.training.objectives.language_modeling import MaskedLanguageModel
 from unmask.training.objectives.masking import MaskingSpec
 from unmask.training.objectives.replaced import ReplacedSpec, ReplacedTokenDetection
 from unmask.training.optim import Ema, build_optimizer
-from unmask.training.optim.dtensor import full_tensors
+from unmask.training.optim.updates import full_tensors
 from unmask.training.pretrain.run import recompute_layers
 from unmask.training.run.distributed import is_sharded, shard, unsharded
 from unmask.training.run.loop import Loop, MetricAccumulator

@@ -37,11 +37,13 @@ def test_public_names():
         "SequenceLayout",
         "Tokenizer",
         "UnmaskError",
+        "deduplicate",
         "distill_static",
         "errors",
         "evaluate",
         "explore",
         "families",
+        "find_topics",
         "finetune",
         "interpret",
         "load",
@@ -87,6 +89,7 @@ RESULT = ["output", "json"]
 SCORING = [*RESULT, *RUN, "model", "max_tokens", "overlap_tokens"]
 TRAINING = ["protocol", "train", "dev", "seeds", "runs"]
 INPUT = ["file", "format", "field", "blank"]
+TEXT_OPTIONS = ["format", "field", "blank", "truncation", "pooling"]
 FILE = ["output", "overwrite", "restart"]
 BULK = ("engine", "workers", "rows_per_shard")
 
@@ -191,6 +194,14 @@ def test_commands_and_their_options():
             "log_requests", "otlp_endpoint", "json",
         ],
         "finetune": ["run", "test", "json"],
+        "dedup": [
+            *("files", "model", "threshold", "representative", "against", "output", *TEXT_OPTIONS),
+            *(*RUN, "json"),
+        ],
+        "topics": [
+            *("files", "model", "method", "number", "min_size", "words", "resamples", "seed", *TEXT_OPTIONS),
+            *(*RUN, *RESULT),
+        ],
         "mine": [
             "pairs", "output", "model", "corpus", "num_negatives", "range_min", "range_max", "max_score",
             "absolute_margin", "relative_margin", "sampling_strategy", "seed", "pooling", *RUN, "json",

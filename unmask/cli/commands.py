@@ -161,6 +161,16 @@ PANELS: dict[str, tuple[Command, ...]] = {
             "Write the passages of an index and their vectors for another vector store.",
         ),
         Command(
+            "dedup",
+            "search.corpus:dedup",
+            "Find duplicate texts of files: equal ones, and those whose vectors are nearly the same.",
+        ),
+        Command(
+            "topics",
+            "search.corpus:topics",
+            "Group the texts of files into topics, with names, examples and the stability of each.",
+        ),
+        Command(
             "mine",
             "train.finetune:mine",
             "Find documents near each query that probably do not answer it, as negatives for training.",

@@ -127,6 +127,12 @@ class Inputs:
             with _readable(source.shown), source.open() as stream:
                 yield from self._read(stream, source.shown)
 
+    def streams(self) -> Iterator[tuple[str, BinaryIO]]:
+        """The name and the decompressed bytes of each input, if the inputs can be read again."""
+        for source in self._sources:
+            with _readable(source.shown), source.open() as stream:
+                yield source.shown, stream
+
     def __enter__(self) -> "Inputs":
         return self
 

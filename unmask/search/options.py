@@ -36,3 +36,11 @@ Rules = Literal["unicode", "words"]
 
 StoreFormat = Literal["parquet", "qdrant", "pgvector", "opensearch"]
 """Where `Index.export` writes passages and their vectors."""
+
+Representative = Literal["longest", "first"]
+"""Which text of a group of duplicates stays: the one of most characters, of equal ones the first; or the
+first."""
+
+ClusterMethod = Literal["kmeans", "hdbscan"]
+"""How topics are made: k-means, which puts every text into one of a number of clusters, or HDBSCAN (Campello
+et al. 2013), which finds their number and leaves out texts of sparse regions."""

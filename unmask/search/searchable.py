@@ -2,7 +2,10 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import get_args, overload
+from typing import NamedTuple, get_args, overload
+
+import numpy as np
+from numpy.typing import NDArray
 
 from unmask.base.arguments import check_choice, check_flag, listed
 from unmask.errors import InvalidRequest, quoted
@@ -20,6 +23,19 @@ from unmask.search.values import Explanation, Hit, Span
 from unmask.spec import PairScore
 from unmask.tasks.pair_scores import activated
 from unmask.text import Truncation
+
+PASSAGES_AT_ONCE = 2048
+"""Passages, and vectors compared with them, of one block of products, which takes 16 MB."""
+
+
+class NearestPassages(NamedTuple):
+    """For each of some vectors the nearest passage of an index."""
+
+    cosines: NDArray[np.float64]
+    """(S,), products in float32."""
+    documents: Sequence[str]
+    """The id of each passage's document."""
+    texts: Sequence[str]
 
 
 class SearchableIndex:
@@ -308,6 +324,36 @@ class SearchableIndex:
             why,
             before,
         )
+
+    def nearest_passages(self, vectors_SE: NDArray[np.float32]) -> NearestPassages:
+        """The passage with the highest cosine for each of some vectors of length 1.
+
+        Args:
+            vectors_SE: vectors of the model of the dense view, (S, E); they are multiplied in blocks.
+
+        Raises:
+            InvalidRequest: the index has no dense view or no passage.
+        """
+        if "dense" not in self.settings.models or not self._contents.passage_count:
+            raise InvalidRequest(f"the index {self.path} has no passage with one vector; add documents to it")
+        best_S = np.full(len(vectors_SE), -np.inf)
+        passages_S = np.zeros(len(vectors_SE), np.int64)
+        first = 0
+        for segment, live_P in zip(self._contents.segments, self._contents.live_parts(), strict=True):
+            rows = np.flatnonzero(live_P)
+            for begin in range(0, len(rows), PASSAGES_AT_ONCE):
+                chosen = rows[begin : begin + PASSAGES_AT_ONCE]
+                block_PE = np.asarray(segment.arrays["dense/vectors"][chosen], np.float32)
+                for start in range(0, len(vectors_SE), PASSAGES_AT_ONCE):
+                    part = slice(start, start + PASSAGES_AT_ONCE)
+                    products_SP = np.asarray(vectors_SE[part]) @ block_PE.T
+                    highest = products_SP.max(axis=1)
+                    better = start + np.flatnonzero(highest > best_S[part])
+                    best_S[better] = highest[better - start]
+                    passages_S[better] = first + chosen[products_SP.argmax(axis=1)[better - start]]
+            first += len(live_P)
+        ids = [self._contents.ids[self._contents.place(int(passage)).document] for passage in passages_S]
+        return NearestPassages(best_S, ids, [self._text(int(passage)) for passage in passages_S])
 
     def mode(self, mode: Mode | None) -> Mode:
         """The mode of a search for which this one is given; None is ``"hybrid"`` if there are several views.

@@ -4,7 +4,7 @@
 the ``serve`` extra (orjson, starlette, uvicorn), imported when they are first called.
 """
 
+from unmask.serve.scheduler import Limits
 from unmask.serve.server import make_app, serve
-from unmask.serve.settings import Limits
 
 __all__ = ["Limits", "make_app", "serve"]

@@ -1,10 +1,13 @@
-"""The models of a server: what each can do, and the work that its passes do."""
+"""The models of a server: what each can do, and the work that its passes do.
+
+Axes: Q vectors of a query.
+"""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,13 +20,15 @@ from unmask.models.load import Model
 from unmask.serve.errors import BadField
 from unmask.serve.fields import Inputs
 from unmask.serve.ids import encodings_of_ids
-from unmask.serve.scheduler import Part, Work, check_fits
-from unmask.serve.settings import Limits
-from unmask.spec import ROLES, Classifier, PairScore, PooledVector, SparseVector
+from unmask.serve.scheduler import Limits, Part, Work, check_fits
+from unmask.spec import ROLES, Classifier, MultiVector, PairScore, PooledVector, SparseVector, TextKind
 from unmask.spec.encoder import masked_lm_role
 from unmask.spec.global_tokens import has_global_tokens, pack
-from unmask.tasks import classify, embed, pair_scores, sparse_vectors
+from unmask.tasks import classify, embed, late_interaction, multi_vectors, pair_scores, sparse_vectors
 from unmask.tasks.classify import classifier_of
+from unmask.tasks.late_interaction import Matches
+from unmask.tasks.multi_vectors import TokenVectors
+from unmask.tasks.pair_scores import activated
 from unmask.tasks.prompts import chosen_prompt
 from unmask.tasks.reader import Reader, Ready, several
 from unmask.tasks.sparse_vectors import WordWeights
@@ -69,6 +74,10 @@ def _scores_pairs(model: Model) -> bool:
     return isinstance(head, PairScore) and head.labels == 1
 
 
+def _gives_many_vectors(model: Model) -> bool:
+    return isinstance(model.checkpoint.head, MultiVector)
+
+
 def _predicts_words(model: Model) -> bool:
     """Whether it has a head for masked words, and its tokenizer a mask."""
     try:
@@ -76,6 +85,30 @@ def _predicts_words(model: Model) -> bool:
     except InvalidRequest:
         return False
     return model.tokenizer.mask_id is not None
+
+
+class Relevance(NamedTuple):
+    """The relevance of each text for a query."""
+
+    raw: list[float]
+    """By which answers are ordered: logits, since scores near 1 are equal; or sums of late interaction."""
+    shown: list[float]
+    """Sigmoids of the logits; of late interaction the mean share of a query's vector, a cosine where vectors
+    have length 1."""
+
+
+def _of_logits(logits: NDArray[np.float32]) -> Relevance:
+    return Relevance(logits.tolist(), activated(logits, "sigmoid").tolist())
+
+
+def _of_matches(found: Sequence[Matches]) -> Relevance:
+    sums = [float(match.shares_Q.astype(np.float64).sum()) for match in found]
+    return Relevance(sums, [total / len(match.shares_Q) for total, match in zip(sums, found, strict=True)])
+
+
+def _finished(ready: Ready[Any], further: Callable[[Any], Relevance]) -> Ready[Relevance]:
+    """A task whose result is that of another one, read as relevance."""
+    return replace(ready, finish=lambda results: further(ready.finish(results)))
 
 
 @dataclass(frozen=True)
@@ -97,7 +130,7 @@ TASKS: Mapping[str, Task] = {
     ),
     "rerank": Task(
         "scores pairs of a query and a text",
-        _scores_pairs,
+        lambda model: _scores_pairs(model) or _gives_many_vectors(model),
         lambda served: served.rerank("a text", ["a text"], truncation="end", pair_name=a_text),
     ),
     "predict": Task(
@@ -105,6 +138,7 @@ TASKS: Mapping[str, Task] = {
         _classifies,
         lambda served: classify.prepare(served.texts, "a text"),
     ),
+    "multi_vectors": Task("gives vectors of tokens for late interaction", _gives_many_vectors),
     "embed_sparse": Task(
         "gives weights of words",
         lambda model: isinstance(model.checkpoint.head, SparseVector),
@@ -287,13 +321,35 @@ class ServedModel:
             return sparse_vectors.of_encodings(self.texts, encodings)
         return sparse_vectors.prepare(self.texts, inputs.texts, truncation=truncation, name=name)
 
+    def multi_vectors(
+        self, texts: Sequence[str], kind: TextKind, *, truncation: Truncation, name: Name
+    ) -> Ready[list[TokenVectors]]:
+        """Texts whose results are one vector for each token."""
+        return multi_vectors.prepare(self.texts, texts, kind, truncation=truncation, name=name)
+
+    @property
+    def reads_pairs(self) -> bool:
+        """Whether `rerank` reads the query with each text, and not once."""
+        return not _gives_many_vectors(self.model)
+
     def rerank(
         self, query: str, texts: Sequence[str], *, truncation: Truncation, pair_name: Name
-    ) -> Ready[NDArray[np.float32]]:
-        """Pairs whose results are logits: answers are ordered by them, since scores near 1 are equal."""
-        return pair_scores.prepare(
-            self.texts, query, texts, activation="identity", truncation=truncation, document_name=pair_name
+    ) -> Ready[Relevance]:
+        """The relevance of texts for a query: of a cross-encoder, or by late interaction (MaxSim)."""
+        if self.reads_pairs:
+            pairs = pair_scores.prepare(
+                self.texts,
+                query,
+                texts,
+                activation="identity",
+                truncation=truncation,
+                document_name=pair_name,
+            )
+            return _finished(pairs, _of_logits)
+        vectors = late_interaction.prepare(
+            self.texts, query, texts, truncation=truncation, document_name=pair_name
         )
+        return _finished(vectors, _of_matches)
 
     def warm(self) -> None:
         """Run tasks once, so that the first request finds everything compiled and in memory."""

@@ -4,11 +4,10 @@ from typing import Any
 
 from unmask import __version__
 from unmask.serve.errors import Surface, error_schema
-from unmask.serve.fields import Schema, object_schema
+from unmask.serve.fields import Schema, first_sentence, object_schema
 from unmask.serve.routes import GETS, ROUTES
 from unmask.serve.routes.route import GetRoute, PostRoute
-from unmask.serve.schemas import first_sentence
-from unmask.serve.settings import Limits
+from unmask.serve.scheduler import Limits
 
 PLAIN_GETS = {
     "/": "Whether the server works.",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from unmask.base import optional
 from unmask.base.arguments import whole_number
 from unmask.errors import InvalidRequest, quoted
-from unmask.serve.settings import Limits
+from unmask.serve.scheduler import Limits
 from unmask.serve.tracing import check_tracing
 
 if TYPE_CHECKING:

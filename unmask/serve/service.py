@@ -18,9 +18,8 @@ from unmask.search.index import Index
 from unmask.serve.errors import BadField, Busy
 from unmask.serve.metrics import Metrics
 from unmask.serve.models import Models, ServedModel
-from unmask.serve.scheduler import Scheduler, Submission, Work, expired
+from unmask.serve.scheduler import Limits, Scheduler, Submission, Work, expired
 from unmask.serve.searching import Indexes, ServedIndex
-from unmask.serve.settings import Limits
 from unmask.serve.tracing import Traces, otlp_exporter
 from unmask.serve.workers import Workers
 from unmask.tasks.reader import Ready

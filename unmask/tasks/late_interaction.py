@@ -6,13 +6,17 @@ Khattab & Zaharia 2020). Products are float32; each is computed in a tile and ne
 Axes: Q tokens of a query.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
+from unmask.tasks import multi_vectors
 from unmask.tasks.multi_vectors import TokenVectors
+from unmask.tasks.reader import Name, Reader, Ready
+from unmask.text import Truncation
 
 Vectors = TokenVectors | NDArray[np.float32]
 
@@ -27,6 +31,45 @@ class Matches(NamedTuple):
     """The largest product of each query token with a document token."""
     tokens_Q: NDArray[np.int64]
     """The document token of that product; the first of equals."""
+
+
+def prepare(
+    reader: Reader,
+    query: str,
+    documents: Sequence[str],
+    *,
+    truncation: Truncation = "error",
+    document_name: Name | None = None,
+) -> Ready[list[Matches]]:
+    """What each vector of one query found in each document; their shares add up to the document's score.
+
+    ``document_name`` is how error messages name the document at an index.
+
+    Raises:
+        InvalidRequest: the model does not give one vector per token.
+        TextError: a text is blank or too long.
+    """
+    queries = multi_vectors.prepare(
+        reader, [query], "query", truncation=truncation, name=lambda _: "the query"
+    )
+    texts = multi_vectors.prepare(
+        reader,
+        documents,
+        truncation=truncation,
+        name=document_name or (lambda index: f"document {index + 1}"),
+    )
+
+    def finish(vectors: Sequence[TokenVectors]) -> list[Matches]:
+        return [matches(vectors[0], document) for document in vectors[1:]]
+
+    return Ready(
+        [*queries.encodings, *texts.encodings],
+        texts.run,
+        finish,
+        texts.key,
+        lambda index: texts.name(index - 1) if index else "the query",
+        reads_last_states=False,
+    )
 
 
 def late_interaction(query: Vectors, document: Vectors, *, mean: bool = False) -> float:

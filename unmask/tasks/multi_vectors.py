@@ -53,8 +53,12 @@ def prepare(
     *,
     max_tokens: int | None = None,
     truncation: Truncation = "error",
+    name: Callable[[int], str] | None = None,
 ) -> Ready[list[TokenVectors]]:
-    """One vector per token; arguments as of `unmask.models.model.Model.multi_vectors`."""
+    """One vector per token; arguments as of `unmask.models.model.Model.multi_vectors`.
+
+    ``name`` is how error messages name the text at an index.
+    """
     output = reader.output
     if not isinstance(output, MultiVector):
         raise InvalidRequest(
@@ -64,7 +68,7 @@ def prepare(
     check_choice("truncation", truncation, get_args(Truncation))
     if max_tokens is not None:
         whole_number("max_tokens", max_tokens, 1)
-    name = called(texts, numbered)
+    name = name or called(texts, numbered)
     late_texts = read_texts(
         reader.late_tokenizer,
         output,

@@ -4,14 +4,27 @@ import uuid
 from typing import Any
 
 from unmask.serve.errors import BadField
-from unmask.serve.fields import Choice, Choices, Documents, Flag, Inputs, Text, TextList, Whole
+from unmask.serve.fields import (
+    INTEGER,
+    NUMBER,
+    TEXT,
+    VECTOR,
+    Choice,
+    Choices,
+    Documents,
+    Flag,
+    Inputs,
+    Text,
+    TextList,
+    Whole,
+    record,
+    rows,
+)
 from unmask.serve.models import ServedModel
 from unmask.serve.routes.openai import in_base64
 from unmask.serve.routes.route import DIMENSIONS, MODEL, TRUNCATE, PostRoute, Values, named, truncation_of
-from unmask.serve.schemas import INTEGER, NUMBER, TEXT, VECTOR, record, rows
 from unmask.serve.service import Call, Service
 from unmask.spec import PooledVector
-from unmask.tasks.pair_scores import activated
 from unmask.tasks.prompts import prompt_of
 from unmask.tasks.quantize import quantize
 
@@ -66,8 +79,9 @@ async def rerank(service: Service, call: Call, values: Values) -> Any:
     served = service.models.named(values["model"], "rerank")
     texts = values["documents"]
     _refuse(values, "max_tokens_per_doc")
-    service.repeat(call, "query", values["query"], len(texts))
-    logits = await service.run(
+    if served.reads_pairs:
+        service.repeat(call, "query", values["query"], len(texts))
+    relevance = await service.run(
         call,
         served,
         lambda: served.rerank(
@@ -77,10 +91,9 @@ async def rerank(service: Service, call: Call, values: Values) -> Any:
             pair_name=named("documents", False),
         ),
     )
-    scores = activated(logits, "sigmoid")
-    order = sorted(range(len(logits)), key=lambda index: -logits[index])[: values["top_n"]]
+    order = sorted(range(len(texts)), key=lambda index: -relevance.raw[index])[: values["top_n"]]
     results: list[dict[str, Any]] = [
-        {"index": index, "relevance_score": float(scores[index])} for index in order
+        {"index": index, "relevance_score": relevance.shown[index]} for index in order
     ]
     if values["return_documents"]:
         for result in results:

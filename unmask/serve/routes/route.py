@@ -38,6 +38,9 @@ class GetRoute:
     schema: Schema
 
 
+MOST_NUMBERS = 1 << 22
+"""How many numbers an answer with a vector for each token has: as JSON, each takes up to 13 bytes."""
+
 MODEL = Text(about="the name of the model; the first that can do the task if it is missing")
 DIMENSIONS = Whole(low=1, high=1 << 20, about="keep only so many numbers of each vector")
 TRUNCATE = Flag(about="drop the end of texts that are too long, which are otherwise refused")

@@ -5,9 +5,9 @@ from typing import Any, get_args
 
 from unmask.search.options import Fusion, Mode, Unit
 from unmask.search.values import Hit
-from unmask.serve.fields import Choice, Text, TextList, Whole
+from unmask.serve.errors import BadField
+from unmask.serve.fields import BOOLEAN, INTEGER, TEXT, Choice, Text, TextList, Whole, record, rows, schema_of
 from unmask.serve.routes.route import TRUNCATE, PostRoute, Values, truncation_of
-from unmask.serve.schemas import BOOLEAN, INTEGER, TEXT, record, rows, schema_of
 from unmask.serve.searching import search
 from unmask.serve.service import Call, Service
 
@@ -16,6 +16,12 @@ async def passages(service: Service, call: Call, values: Values) -> Any:
     """The best passages of an index for a query, with the document and the characters of each."""
     served = service.indexes.named(values["index"])
     reranker = None if values["reranker"] is None else service.models.named(values["reranker"], "rerank")
+    if reranker is not None and not reranker.reads_pairs:
+        raise BadField(
+            "reranker",
+            f"{reranker.name} ranks by late interaction, and hits are scored again by a cross-encoder; name "
+            "one, or search an index of many vectors",
+        )
     explained = {"none": False, "shares": "shares", "attribution": True}[values["explain"]]
     (hits,) = await service.run(
         call,

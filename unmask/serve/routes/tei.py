@@ -4,11 +4,26 @@ from typing import Any, cast
 
 from unmask.engines.engine import Floats
 from unmask.serve.errors import BadField
-from unmask.serve.fields import Choice, Flag, Inner, Inputs, Text, TextList, Whole
+from unmask.serve.fields import (
+    INTEGER,
+    NUMBER,
+    TEXT,
+    VECTOR,
+    Choice,
+    Flag,
+    Inner,
+    Inputs,
+    Text,
+    TextList,
+    Whole,
+    record,
+    rows,
+)
 from unmask.serve.ids import TextsOrIds, TextsOrPairs
 from unmask.serve.routes.route import (
     DIMENSIONS,
     MODEL,
+    MOST_NUMBERS,
     PROMPT_NAME,
     TRUNCATE,
     PostRoute,
@@ -16,12 +31,10 @@ from unmask.serve.routes.route import (
     named,
     truncation_of,
 )
-from unmask.serve.schemas import INTEGER, NUMBER, TEXT, VECTOR, record, rows
 from unmask.serve.service import Call, Service
 from unmask.spec import PooledVector
 from unmask.tasks import classify, hidden_states
 from unmask.tasks.classify import Classification
-from unmask.tasks.pair_scores import activated
 from unmask.tasks.prompts import chosen_prompt
 from unmask.tasks.reader import Ready
 from unmask.tasks.similarity import similarity
@@ -33,9 +46,6 @@ CUT = {
         options=("right", "left", "Right", "Left"), default="right", about="left is refused with truncate"
     ),
 }
-MOST_NUMBERS = 1 << 22
-"""How many numbers an answer with a vector for each token has: as JSON, each takes up to 13 bytes."""
-
 INPUTS = TextsOrIds(required=True, about="texts, or token ids as /tokenize gives them")
 
 
@@ -115,8 +125,9 @@ async def rerank(service: Service, call: Call, values: Values) -> Any:
     """The texts by their relevance for the query, best first."""
     served = service.models.named(values["model"], "rerank")
     texts, truncation = values["texts"], _truncation(service, values)
-    service.repeat(call, "query", values["query"], len(texts))
-    logits = await service.run(
+    if served.reads_pairs:
+        service.repeat(call, "query", values["query"], len(texts))
+    relevance = await service.run(
         call,
         served,
         lambda: served.rerank(
@@ -126,11 +137,10 @@ async def rerank(service: Service, call: Call, values: Values) -> Any:
             pair_name=named("texts", False),
         ),
     )
-    order = sorted(range(len(logits)), key=lambda index: -logits[index])
-    scores = activated(logits, "identity" if values["raw_scores"] else "sigmoid")
+    order = sorted(range(len(texts)), key=lambda index: -relevance.raw[index])
+    scores = relevance.raw if values["raw_scores"] else relevance.shown
     return [
-        {"index": index, "score": float(scores[index])}
-        | ({"text": texts[index]} if values["return_text"] else {})
+        {"index": index, "score": scores[index]} | ({"text": texts[index]} if values["return_text"] else {})
         for index in order
     ]
 

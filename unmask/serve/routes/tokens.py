@@ -4,11 +4,10 @@ from typing import Any
 
 from unmask import __version__
 from unmask.serve.errors import BadField
-from unmask.serve.fields import Flag, Inputs, Texts
+from unmask.serve.fields import BOOLEAN, INTEGER, TEXT, Flag, Inputs, Texts, record, rows
 from unmask.serve.ids import Ids
 from unmask.serve.models import ServedModel
 from unmask.serve.routes.route import MODEL, PROMPT_NAME, GetRoute, PostRoute, Values, named
-from unmask.serve.schemas import BOOLEAN, INTEGER, TEXT, record, rows
 from unmask.serve.service import Call, Service
 from unmask.spec import PooledVector
 from unmask.tasks.prompts import chosen_prompt

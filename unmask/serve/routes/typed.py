@@ -7,11 +7,23 @@ from typing import Any
 from unmask.interpret.attention.layer_statistics import HeadSummary
 from unmask.serve import fields
 from unmask.serve.errors import BadField
-from unmask.serve.fields import Flag, Inputs, Schema, Share, Text, TextList, Texts, Whole
+from unmask.serve.fields import (
+    TEXT,
+    Flag,
+    Inputs,
+    Schema,
+    Share,
+    Text,
+    TextList,
+    Texts,
+    Whole,
+    record,
+    rows,
+    schema_of,
+)
 from unmask.serve.ids import TextsOrPairs
 from unmask.serve.routes.openai import USAGE, usage
 from unmask.serve.routes.route import MODEL, TRUNCATE, PostRoute, Values, named, truncation_of
-from unmask.serve.schemas import TEXT, record, rows, schema_of
 from unmask.serve.service import Call, Service
 from unmask.tasks import answer, choose, fill, follows, tag
 from unmask.tasks.answer import MAX_ANSWER_TOKENS, Answers

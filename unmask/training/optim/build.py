@@ -19,9 +19,16 @@ from unmask.encoder.layers.global_attention import GlobalAttention
 from unmask.encoder.layers.linear_attention import LinearMixer
 from unmask.encoder.layers.parts import GatedNetwork
 from unmask.errors import InvalidRequest
-from unmask.training.optim.dtensor import full_tensors, is_dtensor, local_tensors
 from unmask.training.optim.spec import OptimizerSpec
-from unmask.training.optim.updates import adamw, lamb, muon, stable_adamw
+from unmask.training.optim.updates import (
+    adamw,
+    full_tensors,
+    is_dtensor,
+    lamb,
+    local_tensors,
+    muon,
+    stable_adamw,
+)
 
 HIDDEN = (Block, TransformLayer, DoubleTransformLayer, ResidualTransformLayer, PoolerLayer)
 """Modules whose linear layers map hidden states to hidden states; excludes embeddings and output layers."""

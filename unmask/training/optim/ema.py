@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from unmask.errors import InvalidRequest
-from unmask.training.optim.dtensor import local_tensors
+from unmask.training.optim.updates import local_tensors
 
 
 class Ema:

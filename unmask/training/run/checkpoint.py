@@ -29,7 +29,7 @@ from torch import Tensor
 from unmask.base.files import settle, unwritable, whole_file
 from unmask.base.system import sync
 from unmask.errors import CorruptCheckpoint, OutputError
-from unmask.training.optim.dtensor import distribute_like, is_dtensor
+from unmask.training.optim.updates import distribute_like, is_dtensor
 from unmask.training.run.loop import Loop
 from unmask.training.run.ranks import Ranks, first_line
 

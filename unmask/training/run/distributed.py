@@ -24,7 +24,7 @@ from unmask.encoder.decoder import why_no_decoder
 from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest
 from unmask.training.objectives.interface import LossOutput
-from unmask.training.optim.dtensor import full_tensors, is_dtensor
+from unmask.training.optim.updates import full_tensors, is_dtensor
 from unmask.training.run.ranks import Ranks
 from unmask.training.run.settings import RunSettings
 
