@@ -202,4 +202,7 @@ def _explained(explanation: "Explanation") -> Text:
         line.append(f"  {len(explanation.shares) - SHOWN_SHARES} others {rest:+.3f}")
     if explanation.special:
         line.append(f"  special tokens {explanation.special:+.3f}")
+    if explanation.uncompressed_score is not None:
+        difference = explanation.score - explanation.uncompressed_score
+        line.append(f"  compression {difference:+.4f} (without: {explanation.uncompressed_score:.4f})")
     return line
