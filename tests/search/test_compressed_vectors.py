@@ -35,10 +35,8 @@ def near(centers, count, spread, seed=1):
     return (drawn / np.linalg.norm(drawn, axis=1, keepdims=True)).astype(np.float16)
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
+def write_many_vectors(place):
     """A model of many vectors, 7 numbers each, so that the last byte of a residual is not full."""
-    place = tmp_path_factory.mktemp("many")
     checkpoint = unmask.load(write_reader(place / "tiny")).checkpoint
     many = replace(
         checkpoint,
@@ -47,7 +45,12 @@ def model(tmp_path_factory):
         sentence_files={},
     )
     save(new_encoder(many, seed=0), many, place / "model")
-    return unmask.load(place / "model")
+    return place / "model"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return unmask.load(write_many_vectors(tmp_path_factory.mktemp("many")))
 
 
 @pytest.mark.parametrize("bits", [1, 2, 4])
