@@ -188,8 +188,8 @@ class SearchableIndex:
                 )
         elif mode != "dense" or filtered:
             raise InvalidRequest(
-                f"approximate search is for mode dense without a filter, and mode is {mode}"
-                f"{' with a filter' if filtered else ''}; leave approximate out"
+                f"approximate search is for mode dense without a filter, or multi_vector with vector_bits, "
+                f"and mode is {mode}{' with a filter' if filtered else ''}; leave approximate out"
             )
 
     def rank_documents(

@@ -58,7 +58,11 @@ class RankingOptions:
     ] = None
     approximate: Annotated[
         bool,
-        Parameter(negative="", help="with --mode dense: score what a graph of neighbors proposes (HNSW)"),
+        Parameter(
+            negative="",
+            help="with --mode dense: score what a graph of neighbors proposes (HNSW); with --mode multi_vector: "
+            "what the centroids of an index with --vector-bits propose",
+        ),
     ] = False
 
     def arguments(self, run: RunOptions) -> dict[str, Any]:
