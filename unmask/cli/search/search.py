@@ -60,8 +60,8 @@ class RankingOptions:
         bool,
         Parameter(
             negative="",
-            help="with --mode dense: score what a graph of neighbors proposes (HNSW); with --mode multi_vector: "
-            "what the centroids of an index with --vector-bits propose",
+            help="with --mode dense: score what a graph of neighbors proposes (HNSW); with --mode "
+            "multi_vector: what the centroids of an index with --vector-bits propose",
         ),
     ] = False
 
