@@ -164,6 +164,8 @@ def test_pooling_joins_similar_vectors_and_keeps_the_first():
     for vector, id in zip(found.vectors_NE[1:], found.ids_N[1:], strict=True):
         mean = vectors[1:][which[1:] == which[id]].mean(axis=0)
         np.testing.assert_allclose(vector, mean / np.linalg.norm(mean), atol=1e-6)
+        members = np.flatnonzero(which[1:] == which[id]) + 1
+        assert id == members[(vectors[members] @ vector).argmax()]
     assert np.array_equal(found.spans_N2, spans[found.ids_N])
     assert len(pooled(TokenVectors(vectors[:2], np.arange(2), spans[:2]), 4)) == 2
 
