@@ -7,9 +7,12 @@ import pytest
 
 import unmask
 from tests.search.faulty import Stopped, disk_with, interrupted_at, refused_at, stop
+from tests.search.test_compressed_vectors import write_many_vectors
 from tests.search.test_index import write_reader
 from unmask.errors import OutputError
 from unmask.search.index import Index
+from unmask.search.settings import view_of
+from unmask.tasks.late_interaction import late_interaction
 
 FIRST = {"a": "alpha rivers", "b": "beta banks", "c": "gamma loans and money"}
 UPDATE = {"b": "delta fish swim", "d": "epsilon stone bridges"}
@@ -34,9 +37,13 @@ CHANGES = (
 )
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return unmask.load(write_reader(tmp_path_factory.mktemp("reader") / "tiny"))
+@pytest.fixture(scope="module", params=["dense", "multi_vector"])
+def model(request, tmp_path_factory):
+    """A model of one vector, or one of many, which the index compresses."""
+    place = tmp_path_factory.mktemp("reader")
+    if request.param == "dense":
+        return unmask.load(write_reader(place / "tiny"))
+    return unmask.load(write_many_vectors(place))
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +51,7 @@ def before(tmp_path_factory, model):
     """The index before each change, and the operations of the change."""
     place = tmp_path_factory.mktemp("life")
     path = place / "index"
-    Index.create(path, model)
+    Index.create(path, model, vector_bits=2 if view_of(model) == "multi_vector" else None)
     found = []
     for number, change in enumerate(CHANGES):
         copied = shutil.copytree(path, place / f"before-{number}")
@@ -60,15 +67,23 @@ def check(path, model, allowed):
     index = Index.open(path, model)
     held = {id: index.document(id).text for id in index.ids}
     assert held in allowed
-    vectors = model.embed(list(held.values()), normalize=True) if held else []
-    for (id, text), vector in zip(held.items(), vectors, strict=True):
+    for id, text in held.items():
         (hit,) = index.search(text.split()[0], mode="bm25")
         assert (hit.document, hit.text) == (id, text)
-        hits = index.search(text, k=9, mode="dense")
+        hits = index.search(text, k=9, mode=view_of(model))
         assert len(hits) == len(held)
         scores = {hit.document: hit.score for hit in hits}
-        wanted = np.dot(model.embed(text, normalize=True), vector)
-        assert scores[id] == pytest.approx(float(wanted), abs=1e-5)
+        assert scores[id] == pytest.approx(own_score(index, model, text), abs=2e-5)
+
+
+def own_score(index, model, text):
+    """The score of a text for itself as the index's view computes it."""
+    if view_of(model) == "dense":
+        vector = model.embed(text, normalize=True)
+        return float(vector @ vector)
+    codec, vectors = index._contents.codec, model.multi_vectors(text, "document").vectors_NE
+    query = model.multi_vectors(text, "query").vectors_NE
+    return late_interaction(query, codec.decode(*codec.encode(vectors.astype(np.float16))))
 
 
 @pytest.mark.parametrize("change", range(len(CHANGES)))

@@ -84,6 +84,7 @@ EXTRAS: dict[str, Extra] = {
             "ir_measures": "ir_measures",
             "pypdfium2": "pypdfium2",
             "pytrec_eval": "pytrec_eval-terrier",
+            "scipy": "scipy",
             "selectolax": "selectolax",
         },
         "indexing and searching documents",

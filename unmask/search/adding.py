@@ -28,6 +28,7 @@ from unmask.search.passages import (
 )
 from unmask.search.settings import IndexSettings, tokens_of_prompt
 from unmask.search.views.bm25 import Bm25Builder
+from unmask.search.views.compression import Codec, pooled
 from unmask.search.views.sparse import SparseBuilder
 from unmask.search.views.vectors import VectorsBuilder
 from unmask.spec import MultiVector, PooledVector
@@ -219,6 +220,7 @@ class SegmentBuilder:
         if "multi_vector" in self._models:
             vectors = self._models["multi_vector"].multi_vectors(texts, "document", truncation="end")
             cut = _with_dropped(cut, [vector.truncated_tokens for vector in vectors])
+            vectors = [pooled(vector, self._settings.vectors.pooling) for vector in vectors]
         return ComputedDocuments(cut, skipped, terms, dense_PE, sparse, vectors)
 
     def add(self, computed: ComputedDocuments) -> None:
@@ -244,8 +246,26 @@ class SegmentBuilder:
             self._contents.add(document.document, document.passages, document.counts)
             self.bytes += 4 * len(document.document.text)
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """The arrays of the segment."""
+    def codec(self) -> Codec:
+        """A codec of vectors of tokens that is learned from those collected."""
+        assert self._settings.vectors.bits is not None
+        return Codec.learn(self._token_vectors(), self._settings.vectors.bits)
+
+    def facts(self, arrays: Mapping[str, NDArray[Any]], codec: Codec | None = None) -> dict[str, Any]:
+        """What else belongs to the segment: its number of passages, and how well vectors are encoded."""
+        facts: dict[str, Any] = {"passages": self.passages}
+        if codec is not None:
+            codes_N, packed_NB = arrays["vectors/codes"], arrays["vectors/residuals"]
+            error = codec.error(self._token_vectors(), codes_N, packed_NB)
+            facts |= {"vectors": len(codes_N), "error": error}
+        return facts
+
+    def _token_vectors(self) -> NDArray[np.float16]:
+        model = self._models["multi_vector"]
+        return self._vectors.values(model.checkpoint.head.width(model.spec))
+
+    def arrays(self, codec: Codec | None = None) -> dict[str, NDArray[Any]]:
+        """The arrays of the segment; vectors of tokens are encoded by the codec, if there is one."""
         arrays = self._contents.arrays()
         if self._settings.analyzer is not None:
             arrays |= self._bm25.arrays()
@@ -254,7 +274,7 @@ class SegmentBuilder:
         if "sparse" in self._models:
             arrays |= self._sparse.arrays()
         if (model := self._models.get("multi_vector")) is not None:
-            arrays |= self._vectors.arrays(model.checkpoint.head.width(model.spec))
+            arrays |= self._vectors.arrays(model.checkpoint.head.width(model.spec), codec)
         return arrays
 
     def _cut(self, documents: Sequence[Document]) -> tuple[list[CutDocument], list[tuple[str, str]]]:

@@ -3,7 +3,7 @@
 import hashlib
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from itertools import islice
 from typing import Any
 
@@ -19,7 +19,7 @@ from unmask.search.documents.values import Document, Skipped, require_json, requ
 from unmask.search.options import View
 from unmask.search.passages import TokensIndexed
 from unmask.search.settings import IndexSettings
-from unmask.search.store import Generation, Writer
+from unmask.search.store import Generation, Segment, Writer
 from unmask.search.values import Added
 from unmask.search.views.merge import merged
 from unmask.tasks import Progress
@@ -188,6 +188,8 @@ class Addition:
         self._replaced: set[int] = set()
         self._deleted = 0
         self._segments: list[str] = []
+        self._codec = self._before.codec
+        self._codec_names = codec_names(self._before)
         self._counts = dict.fromkeys(("added", "updated", "unchanged"), 0)
         self._counted = TokensIndexed()
         self._passages = 0
@@ -269,24 +271,37 @@ class Addition:
     def _commit(self, builder: SegmentBuilder) -> None:
         """Write what was collected as a segment, and delete what it replaces, in one step."""
         if len(builder):
-            arrays = builder.arrays()
-            facts = {"passages": builder.passages}
+            if self._settings.vectors.bits is not None and self._codec is None:
+                self._codec = builder.codec()
+            arrays = builder.arrays(self._codec)
+            facts = builder.facts(arrays, self._codec)
+            if self._codec is not None and not self._codec_names:
+                # Its own error is that of the vectors that it was learned from, which later ones are
+                # compared with.
+                shared = {"vectors": facts["vectors"], "error": facts["error"]}
+                self._codec_names.append(self._writer.add_segment(0, self._codec.arrays(), shared))
             self._segments.append(self._writer.add_segment(len(builder), arrays, facts))
         deleted = deleted_with(self._before, self._replaced)
         none = np.empty(0, dtype=np.int64)
-        self.generation = self._writer.commit(deleted | dict.fromkeys(self._segments, none))
+        shared = dict.fromkeys(self._codec_names, none)
+        self.generation = self._writer.commit(shared | deleted | dict.fromkeys(self._segments, none))
         self._deleted = len(self._replaced)
 
 
 def deleted_with(contents: Contents, numbers: Set[int]) -> dict[str, NDArray[np.int64]]:
     """The segments of a generation, each with its deleted rows and with those of further documents."""
-    deleted = {}
+    deleted = dict.fromkeys(codec_names(contents), np.empty(0, dtype=np.int64))
     first = 0
     for segment in contents.segments:
         rows = [number - first for number in numbers if first <= number < first + segment.rows]
         deleted[segment.name] = np.union1d(segment.deleted, np.array(rows, dtype=np.int64)).astype(np.int64)
         first += segment.rows
     return deleted
+
+
+def codec_names(contents: Contents) -> list[str]:
+    """The segment of the codec of vectors, if there is one; every commit names it again."""
+    return [] if contents.codec_segment is None else [contents.codec_segment.name]
 
 
 def compact(writer: Writer) -> Generation:
@@ -301,6 +316,15 @@ def compact(writer: Writer) -> Generation:
     documents = np.split(contents.live_D, ends)
     passages = contents.live_parts()
     arrays = merged([segment.arrays for segment in segments], documents, passages)
-    facts = {"passages": contents.passage_count}
+    facts: dict[str, Any] = {"passages": contents.passage_count}
+    if contents.codec is not None:
+        facts |= compression_facts(segments)
     name = writer.add_segment(contents.document_count, arrays, facts)
-    return writer.commit({name: np.empty(0, dtype=np.int64)})
+    return writer.commit(dict.fromkeys([*codec_names(contents), name], np.empty(0, dtype=np.int64)))
+
+
+def compression_facts(segments: Sequence[Segment]) -> dict[str, Any]:
+    """The vectors of segments, deleted ones too, and the mean error of their encoding."""
+    counts = [segment.facts["vectors"] for segment in segments]
+    total = sum(count * segment.facts["error"] for count, segment in zip(counts, segments, strict=True))
+    return {"vectors": sum(counts), "error": total / max(1, sum(counts))}

@@ -73,13 +73,16 @@ class ApproximateSearch:
     ) -> None:
         require("ann")
         check_choice("metric", metric, ("cosine", "dot"))
-        excluded = [segment.deleted for segment in generation.segments] if deleted is None else deleted
+        segments = [
+            segment for segment in generation.segments if segment.rows or array_name in segment.arrays
+        ]
+        excluded = [segment.deleted for segment in segments] if deleted is None else deleted
         self._parts: list[_Part] = []
         self._cosine = metric == "cosine"
         self.width: int | None = None
         """The length of the vectors; None without segments."""
         first = 0
-        for segment, rows in zip(generation.segments, excluded, strict=True):
+        for segment, rows in zip(segments, excluded, strict=True):
             vectors = _vectors(segment, array_name, self.width)
             self.width = vectors.shape[1]
             if deleted is None and len(vectors) != segment.rows:

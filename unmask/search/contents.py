@@ -20,6 +20,7 @@ from unmask.search.documents.values import Document
 from unmask.search.passages import Passage, TokensIndexed
 from unmask.search.store import Generation, Segment
 from unmask.search.store.arrays import all_strings, encode_strings, string_at
+from unmask.search.views.compression import Codec
 
 
 class Place(NamedTuple):
@@ -35,11 +36,26 @@ class Contents:
 
     def __init__(self, generation: Generation) -> None:
         self.generation = generation
-        self.segments = generation.segments
+        self.segments = tuple(segment for segment in generation.segments if segment.rows)
+        """Those with documents. One without holds the codec of vectors, which all others share."""
         self._first_document = np.cumsum([0, *(segment.rows for segment in self.segments)]).tolist()
         sizes = [len(segment.arrays["passage/document"]) for segment in self.segments]
         self._first_passage = np.cumsum([0, *sizes]).tolist()
         self.passage_sizes: tuple[int, ...] = tuple(sizes)
+
+    @cached_property
+    def codec_segment(self) -> Segment | None:
+        """What encodes vectors of tokens; None if they are not encoded, or none is stored yet."""
+        for segment in self.generation.segments:
+            if not segment.rows and segment.facts["vectors"]:
+                return segment
+        return None
+
+    @cached_property
+    def codec(self) -> Codec | None:
+        """See `codec_segment`."""
+        segment = self.codec_segment
+        return None if segment is None else Codec.of_arrays(segment.arrays)
 
     @property
     def document_count(self) -> int:

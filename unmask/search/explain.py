@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from unmask.search.analysis import Analyzer
 from unmask.search.contents import Place
 from unmask.search.options import View
-from unmask.search.queries import Query
 from unmask.search.ranking import Ranking
-from unmask.search.searcher import Searcher
+from unmask.search.searcher import Query, Searcher
 from unmask.search.values import Explanation, Share, Span
+from unmask.tasks.late_interaction import late_interaction
 from unmask.tasks.prompts import prompt_of, spans_after, unpooled_tokens
 
 
@@ -30,6 +30,7 @@ class Explainer:
         rankings: the ranking of each view.
         analyzer: the terms of BM25.
         attributes: whether to compute gradient attribution, too.
+        compressed: whether vectors of tokens are; then their score without compression is stated.
     """
 
     searcher: Searcher
@@ -37,6 +38,7 @@ class Explainer:
     rankings: Mapping[View, Ranking]
     analyzer: Analyzer
     attributes: bool = True
+    compressed: bool = False
 
     def explain(self, passage: int) -> tuple[Explanation, ...]:
         """An explanation by each view whose ranking has the passage."""
@@ -93,7 +95,18 @@ class Explainer:
             if not lone
         )
         rest = sum(match.score for match, lone in zip(matches, tokens.special, strict=True) if lone)
-        return Explanation("multi_vector", _total(shares) + rest, rank, shares, rest)
+        uncompressed = self._uncompressed(passage) if self.compressed else None
+        return Explanation(
+            "multi_vector", _total(shares) + rest, rank, shares, rest, uncompressed_score=uncompressed
+        )
+
+    def _uncompressed(self, passage: int) -> float:
+        """The score of a passage whose vectors are those of its model."""
+        place = self.searcher.contents.place(passage)
+        text = self.searcher.contents.text(place.document)[place.start : place.end]
+        model = self.searcher.model_of("multi_vector")
+        (vectors,) = model.multi_vectors([text], "document", truncation="end")
+        return late_interaction(self.query.tokens.vectors_QE, vectors)
 
     def _dense(self, passage: int, rank: int, text: str, start: int) -> Explanation:
         """Shares of the passage's tokens if its vector is the mean of theirs, and the gradient attribution.

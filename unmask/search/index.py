@@ -7,26 +7,27 @@ from pathlib import Path
 from unmask.base.arguments import check_callable, check_flag, listed, whole_number
 from unmask.errors import InvalidRequest, UnmaskError
 from unmask.models.load import Model
-from unmask.search.additions import Addition, Given, compact, deleted_with
+from unmask.search.additions import Addition, Given, compact, compression_facts, deleted_with
 from unmask.search.analysis import Analyzer
 from unmask.search.contents import Contents
 from unmask.search.documents.values import Document
 from unmask.search.export.run import Exported, export
 from unmask.search.late_chunks import check_late_chunks
-from unmask.search.options import Chunking, Stemmer, StoreFormat
+from unmask.search.options import Chunking, Stemmer, StoreFormat, VectorBits
 from unmask.search.passages import TokensIndexed
 from unmask.search.searchable import SearchableIndex
 from unmask.search.settings import (
     IndexSettings,
     ModelIdentity,
     PassageSettings,
+    VectorSettings,
     load_again,
     longest_passage,
     models_by_view,
     passage_tokens_of,
 )
 from unmask.search.store import Check, Store, writing
-from unmask.search.values import Added
+from unmask.search.values import Added, VectorCompression
 from unmask.tasks import Progress
 from unmask.text.special import SpecialTokens
 
@@ -58,6 +59,8 @@ class Index(SearchableIndex):
         stemmer: Stemmer = "english",
         sources: Sequence[str] = (),
         special_tokens: SpecialTokens = "text",
+        vector_bits: VectorBits | None = None,
+        token_pooling: int = 1,
     ) -> "Index":
         """Create an empty index in a new folder.
 
@@ -78,6 +81,11 @@ class Index(SearchableIndex):
             sources: what loads each loaded model again; empty for the folders that they were read from.
             special_tokens: what special tokens typed in documents and queries become, such as ``[SEP]``:
                 text, or with ``"parse"`` their ids. Later additions and searches read alike.
+            vector_bits: bits of each number of a token's vector, for models with one vector per token
+                (`unmask.search.views.compression`); None stores float16. Centroids are learned from the
+                documents of the first commit, so that the first addition should be many documents.
+            token_pooling: how many tokens of a passage share a vector on average, for the same models
+                (`unmask.search.views.compression`); 1 keeps every vector. Needs the extra ``search``.
 
         Raises:
             InvalidRequest: two models give the same view, or an argument is not one of those above.
@@ -99,6 +107,8 @@ class Index(SearchableIndex):
                     "such as default, or leave chunking out"
                 )
             check_late_chunks(models["dense"].embedding_head())
+        vectors = VectorSettings(vector_bits, token_pooling)
+        vectors.check_model(models.get("multi_vector"))
         longest = [longest_passage(model, whole=bool(whole_documents)) for model in models.values()]
         limits = [limit for limit in longest if limit is not None]
         settings = IndexSettings(
@@ -115,6 +125,7 @@ class Index(SearchableIndex):
                 chunking,
                 bool(whole_documents),
             ),
+            vectors,
         )
         generation = Store.create(Path(path), settings.stored())
         return cls(Path(path), settings, models, Contents(generation))
@@ -174,6 +185,23 @@ class Index(SearchableIndex):
     def passages(self) -> int:
         """The number of passages."""
         return self._contents.passage_count
+
+    @property
+    def compression(self) -> VectorCompression | None:
+        """How vectors of tokens are encoded; None if they are in float16, or none is stored yet."""
+        contents = self._contents
+        codec, learned = contents.codec, contents.codec_segment
+        if codec is None or learned is None:
+            return None
+        facts = compression_facts(contents.segments)
+        return VectorCompression(
+            codec.bits,
+            len(codec.centroids_KE),
+            codec.vector_bytes,
+            facts["vectors"],
+            facts["error"],
+            learned.facts["error"],
+        )
 
     @property
     def generation(self) -> int:

@@ -7,6 +7,9 @@ View = Literal["bm25", "dense", "sparse", "multi_vector"]
 
 VIEWS: tuple[View, ...] = ("bm25", "dense", "sparse", "multi_vector")
 
+VectorBits = Literal[1, 2, 4]
+"""Bits of each number of a token's vector in a compressed index (see `unmask.search.views.compression`)."""
+
 Mode = Literal["hybrid", "bm25", "dense", "sparse", "multi_vector"]
 """By which view passages are ranked; ``"hybrid"`` fuses the rankings of all views that the index has."""
 

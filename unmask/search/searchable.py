@@ -15,9 +15,8 @@ from unmask.search.contents import Contents
 from unmask.search.explain import Explainer
 from unmask.search.filters import Filter, accepting
 from unmask.search.options import Fusion, Mode, Unit, View, Why
-from unmask.search.queries import Query
 from unmask.search.ranking import FusionSettings, Ranking, in_order
-from unmask.search.searcher import DEFAULT_FUSION, RERANKED, Searcher, SearchRequest, check_candidates
+from unmask.search.searcher import DEFAULT_FUSION, RERANKED, Query, Searcher, SearchRequest, check_candidates
 from unmask.search.settings import IndexSettings, ModelIdentity, load_again, view_of
 from unmask.search.values import Explanation, Hit, Span
 from unmask.spec import PairScore
@@ -160,7 +159,8 @@ class SearchableIndex:
             approximate: with ``mode="dense"`` and no filter, let a graph of neighbors propose which passages
                 are scored (HNSW; needs the extra ``ann``). The graph is made at the first such search and
                 kept in the folder. Worth it beyond some hundred thousand passages; scores are exact, and a
-                few of the best passages can be missing.
+                few of the best passages can be missing. With ``mode="multi_vector"`` in an index with
+                ``vector_bits``, centroids propose the passages; a filter is possible.
             truncation: ``"error"`` refuses a query that is too long for a model, ``"end"`` drops its end.
             why: whether to explain every hit; ``"shares"`` leaves out gradient attribution, which takes most
                 of the time.
@@ -180,11 +180,8 @@ class SearchableIndex:
             among = self._contents.matching(accepting(filter, self._contents.metadata_keys))
         queries = [query] if isinstance(query, str) else listed("query", query)
         chosen = self.mode(mode)
-        if approximate and (chosen != "dense" or filter is not None):
-            raise InvalidRequest(
-                f"approximate search is for mode dense without a filter, and mode is {chosen}"
-                f"{'' if filter is None else ' with a filter'}; leave approximate out"
-            )
+        if approximate:
+            self._check_approximate(chosen, filtered=filter is not None)
         check_candidates(candidates, [chosen], self.settings.views, reranker)
         mixed = self._fusion(chosen, fusion, weights or {})
         request = SearchRequest(k, chosen, unit, among, reranker, candidates, bool(approximate), mixed)
@@ -192,6 +189,24 @@ class SearchableIndex:
             self._search(self._searcher.query(query, truncation), request, why=why) for query in queries
         ]
         return results[0] if isinstance(query, str) else results
+
+    def _check_approximate(self, mode: Mode, *, filtered: bool) -> None:
+        """Refuse approximate search where nothing proposes passages.
+
+        Raises:
+            InvalidRequest: names the mode and what the index lacks.
+        """
+        if mode == "multi_vector":
+            if self.settings.vectors.bits is None:
+                raise InvalidRequest(
+                    "approximate search by many vectors needs the centroids of compressed vectors, and this "
+                    "index has float16; leave approximate out, or index again with vector_bits"
+                )
+        elif mode != "dense" or filtered:
+            raise InvalidRequest(
+                f"approximate search is for mode dense without a filter, or multi_vector with vector_bits, "
+                f"and mode is {mode}{' with a filter' if filtered else ''}; leave approximate out"
+            )
 
     def rank_documents(
         self,
@@ -270,7 +285,14 @@ class SearchableIndex:
             scores = activated(scores, head.activation)
             before = dict(zip(first.passages.tolist(), first.scores.tolist(), strict=True))
         analyzer = self.settings.analyzer or Analyzer()
-        explainer = Explainer(self._searcher, query, views, analyzer, attributes=why != "shares")
+        explainer = Explainer(
+            self._searcher,
+            query,
+            views,
+            analyzer,
+            attributes=why != "shares",
+            compressed=self.settings.vectors.compressed,
+        )
         return tuple(
             self._hit(passage, score, explainer.explain(passage) if why else None, before.get(passage))
             for passage, score in zip(ranking.passages.tolist(), scores.tolist(), strict=True)

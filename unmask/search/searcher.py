@@ -1,4 +1,4 @@
-"""Search over one generation of an index.
+"""A query as each view reads it, and search over one generation of an index.
 
 Axes: P passages; Q vectors of the query.
 """
@@ -12,19 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.base.arguments import whole_number
-from unmask.errors import InvalidRequest, quoted
+from unmask.errors import EmptyText, InvalidRequest, InvalidText, quoted
 from unmask.models.load import Model
 from unmask.search.analysis import Analyzer
 from unmask.search.ann import ApproximateSearch
 from unmask.search.contents import Contents
 from unmask.search.options import Mode, Unit, View
-from unmask.search.queries import Query
 from unmask.search.ranking import FusionSettings, Ranking, fused, ranked
 from unmask.search.settings import IndexSettings
 from unmask.search.views.bm25 import Bm25
 from unmask.search.views.sparse import Sparse
 from unmask.search.views.vectors import Dense, Vectors
-from unmask.spec import PairScore
+from unmask.spec import MultiVector, PairScore
 from unmask.text import Truncation
 
 if TYPE_CHECKING:
@@ -42,11 +41,90 @@ DEFAULT_FUSION = FusionSettings()
 APPROXIMATE_FACTOR = 4
 """In approximate search, how many passages are proposed for each one that is asked for."""
 
+PROPOSED = 512
+"""Passages that centroids propose, at least."""
+
 ROUNDING = 1e-5
 """Relative error of float32 products; passages this close to the last rank are computed again in float64."""
 
 RERANKED = 50
 """Hits of the first stage that a reranker scores."""
+
+
+@dataclass(frozen=True, eq=False)
+class TokenQuery:
+    """The vectors of a query's tokens, and how each is called in an explanation."""
+
+    vectors_QE: Floats
+    labels: tuple[str, ...]
+    special: NDArray[np.bool_]
+    """Which stand for no characters of the query."""
+
+
+class Query:
+    """One query. Each model reads it alone, so that its vector depends on no other query.
+
+    Args:
+        text: what is asked.
+        model_of: loads the model of a view.
+        analyzer: the terms of BM25.
+        truncation: what a model does with a query that it cannot read whole, see `Model.tokenize`.
+
+    Raises:
+        TextError: the query is not text, or blank.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        model_of: Callable[[View], Model],
+        analyzer: Analyzer,
+        truncation: Truncation = "error",
+    ) -> None:
+        if not isinstance(text, str):
+            raise InvalidText(f"the query is {quoted(text)}; give a string")
+        if not text.strip():
+            raise EmptyText("the query is blank; write what to search for")
+        self.text = text
+        self._model_of = model_of
+        self._analyzer = analyzer
+        self._truncation = truncation
+
+    @cached_property
+    def terms(self) -> list[str]:
+        """The terms that BM25 looks for."""
+        return self._analyzer.asked(self.text)
+
+    @cached_property
+    def vector_E(self) -> Floats:
+        """The unit vector of the query, read after the checkpoint's prompt for queries."""
+        return self._model_of("dense").embed_query(self.text, normalize=True, truncation=self._truncation)
+
+    @cached_property
+    def sparse(self) -> tuple[NDArray[np.int64], Floats]:
+        """Ids of words and their weights."""
+        (vector,) = self._model_of("sparse").sparse_vectors([self.text], "query", truncation=self._truncation)
+        return vector.ids, vector.weights
+
+    @cached_property
+    def tokens(self) -> TokenQuery:
+        """The vectors of the query's tokens."""
+        model = self._model_of("multi_vector")
+        (vectors,) = model.multi_vectors([self.text], "query", truncation=self._truncation)
+        special = vectors.spans_N2[:, 0] < 0
+        labels = [
+            str(model.tokenizer.engine.id_to_token(int(id))) if lone else self.text[start:end]
+            for id, lone, (start, end) in zip(vectors.ids_N, special, vectors.spans_N2.tolist(), strict=True)
+        ]
+        head = model.checkpoint.head
+        # The mean over the query's vectors is the sum over vectors of that share of their length.
+        shared = isinstance(head, MultiVector) and head.mean_score
+        vectors_QE = vectors.vectors_NE / np.float32(len(vectors) if shared else 1)
+        return TokenQuery(vectors_QE, tuple(labels), special)
+
+    def word(self, id: int) -> str:
+        """The spelling of a word of the sparse model's vocabulary."""
+        return str(self._model_of("sparse").tokenizer.engine.id_to_token(id))
 
 
 class Searcher:
@@ -91,9 +169,16 @@ class Searcher:
             among: the passages to search; None for all that are not deleted.
             candidates: for many vectors, how many of the best passages of the other views are scored; None
                 scores every passage, or in hybrid search `FUSED_DEPTH` of each other view.
-            approximate: score only those passages by one vector that a graph of neighbors proposes.
+            approximate: score only those passages that a graph of neighbors proposes (by one vector), or
+                that the centroids of an index with compressed vectors propose (by many).
             fusion: how hybrid search makes one ranking of several.
         """
+        if approximate and mode == "multi_vector":
+            eligible_P = self.contents.live_P if among is None else among & self.contents.live_P
+            count = max(PROPOSED, APPROXIMATE_FACTOR * depth)
+            proposed = self.vectors.proposed(query.tokens.vectors_QE, eligible_P, count)
+            ranking = self._view(query, mode, depth, unit, _mask(proposed, len(eligible_P)))
+            return ranking, {mode: ranking}
         if approximate:
             eligible_P = self._proposed(query, depth) & self.contents.live_P
             return (dense_ranking := self._view(query, "dense", depth, unit, eligible_P)), {
@@ -231,7 +316,7 @@ class Searcher:
     @cached_property
     def vectors(self) -> Vectors:
         """The view of a vector per token."""
-        return Vectors([segment.arrays for segment in self.contents.segments])
+        return Vectors([segment.arrays for segment in self.contents.segments], self.contents.codec)
 
 
 def _mask(passages: NDArray[np.int64], count: int) -> Mask:

@@ -2,15 +2,16 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, assert_never, get_args
 
 from unmask.base.arguments import check_choice, whole_number
-from unmask.errors import CorruptIndex, InvalidRequest
+from unmask.base.optional import require
+from unmask.errors import CorruptIndex, InvalidRequest, quoted
 from unmask.models.load import Model, load
 from unmask.search.analysis import Analyzer
-from unmask.search.options import VIEWS, Chunking, Mode, View
+from unmask.search.options import VIEWS, Chunking, Mode, VectorBits, View
 from unmask.spec import MultiVector, PairScore, PooledVector, SparseVector, UnknownOutput
 from unmask.tasks.prompts import prompt_of
 from unmask.text.special import SpecialTokens
@@ -21,9 +22,9 @@ HASHED = (".safetensors", ".json", ".txt", ".model", ".bin")
 SPARE_TOKENS = 4
 """Tokens of a passage that are left free if a prompt stands before it."""
 
-FORMAT = 2
+FORMAT = 3
 """The number of this layout of settings and arrays. In format 1 the analyzer names no
-rules: they are ``words``."""
+rules: they are ``words``. Before format 3 vectors of tokens are in float16."""
 
 UNLIMITED = 2**31 - 1
 """The longest passage of a model that reads any length."""
@@ -205,6 +206,55 @@ class PassageSettings:
 
 
 @dataclass(frozen=True)
+class VectorSettings:
+    """How the vectors of tokens are stored."""
+
+    bits: VectorBits | None = None
+    """Of each number, encoded as `unmask.search.views.compression` describes; None for float16."""
+    pooling: int = 1
+    """How many tokens of a passage share a vector on average, see `unmask.search.views.compression`."""
+
+    def __post_init__(self) -> None:
+        choices: tuple[object, ...] = (*get_args(VectorBits), None)
+        if isinstance(self.bits, bool) or self.bits not in choices:
+            raise InvalidRequest(
+                f"vector_bits is {quoted(self.bits)}; it can be {', '.join(map(str, choices))}"
+            )
+        whole_number("token_pooling", self.pooling, 1, 16)
+        if self.pooling > 1:
+            require("search")
+
+    @property
+    def compressed(self) -> bool:
+        """Whether stored vectors differ from those of the model by more than the rounding of float16."""
+        return self.bits is not None or self.pooling > 1
+
+    def check_model(self, model: Model | None) -> None:
+        """Refuse a model whose vectors cannot be compressed so.
+
+        Args:
+            model: that of many vectors; None if the index has none.
+
+        Raises:
+            InvalidRequest: there is none, or its vectors are not of length 1.
+        """
+        if not self.compressed:
+            return
+        option = "token_pooling" if self.bits is None else "vector_bits"
+        if model is None:
+            raise InvalidRequest(
+                f"{option} is for models with one vector per token, and none is given; leave it out, or give "
+                "such a model"
+            )
+        head = model.checkpoint.head
+        if isinstance(head, MultiVector) and not head.normalize:
+            raise InvalidRequest(
+                f"{option} needs vectors of length 1, and {model.name} does not normalize its vectors; "
+                "leave it out"
+            )
+
+
+@dataclass(frozen=True)
 class IndexSettings:
     """Everything that later additions and searches must do alike."""
 
@@ -213,6 +263,7 @@ class IndexSettings:
     analyzer: Analyzer | None
     """The terms of BM25; None without that view."""
     passages: PassageSettings
+    vectors: VectorSettings = field(default_factory=VectorSettings)
 
     @property
     def views(self) -> tuple[View, ...]:
@@ -233,6 +284,7 @@ class IndexSettings:
             "models": {view: model.settings() for view, model in self.models.items()},
             "analyzer": None if self.analyzer is None else asdict(self.analyzer),
             "passages": asdict(self.passages),
+            "vectors": asdict(self.vectors),
         }
 
     @classmethod
@@ -252,6 +304,7 @@ class IndexSettings:
             {view: ModelIdentity.of_settings(value) for view, value in stored["models"].items()},
             None if analyzer is None else Analyzer(**({"rules": "words"} | analyzer)),
             PassageSettings(**stored["passages"]),
+            VectorSettings(**stored.get("vectors", {})),
         )
 
 

@@ -39,6 +39,9 @@ class Explanation:
     attribution: tuple[Share, ...] = ()
     """Dense: the gradient attribution of the score to the passage's tokens; see `unmask.interpret`. These
     values have the score's unit, and they do not add up to it."""
+    uncompressed_score: float | None = None
+    """Many vectors that are compressed: the score with vectors as the model gives them, for which the passage
+    is encoded again. Shares add up to `score`."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,24 @@ class Hit:
     """An explanation for each view that found it, on request."""
     first_score: float | None = None
     """The score before a reranker replaced it."""
+
+
+@dataclass(frozen=True)
+class VectorCompression:
+    """How the vectors of tokens of an index are encoded, and how well."""
+
+    bits: int
+    """Of each number of a residual."""
+    centroids: int
+    vector_bytes: int
+    """Bytes of one vector; its place in the document takes 8 more, and so it does without compression."""
+    vectors: int
+    """Those stored, deleted ones included until the index is compacted."""
+    error: float
+    """1 minus the cosine of a vector with what is stored of it, the mean over all vectors."""
+    first_error: float
+    """The same of the first commit, whose vectors centroids and buckets were learned from. If `error` is much
+    larger, later documents are of another kind; make the index again."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from unmask.cli.options import RUN, JsonOption, RunOptions
 from unmask.cli.output import console, counted, print_json, progress, safe, table
 from unmask.errors import CorruptIndex, EmptyText, InvalidRequest, UnmaskError
 from unmask.search.documents.values import MAX_DOCUMENT_BYTES
-from unmask.search.options import Chunking, Stemmer, StoreFormat
+from unmask.search.options import Chunking, Stemmer, StoreFormat, VectorBits
 
 if TYPE_CHECKING:
     from unmask.search.index import Index
@@ -55,6 +55,17 @@ class NewIndexOptions:
         Stemmer | None, Parameter(help="language of the words that BM25 reduces to stems; default: english")
     ] = None
 
+    vector_bits: Annotated[
+        VectorBits | None,
+        Parameter(
+            help="bits of each number of a token's vector, for models of many vectors; default: float16"
+        ),
+    ] = None
+    token_pooling: Annotated[
+        int | None,
+        Parameter(help="tokens of a passage that share a vector on average, for models of many vectors"),
+    ] = None
+
     def named(self) -> dict[str, Any]:
         """The options that were given, as arguments of `Index.create`."""
         options = {
@@ -64,6 +75,8 @@ class NewIndexOptions:
             "whole_documents": self.whole_documents or None,
             "stemmer": self.stemmer,
             "bm25": None if self.bm25 else False,
+            "vector_bits": self.vector_bits,
+            "token_pooling": self.token_pooling,
         }
         return {name: value for name, value in options.items() if value is not None}
 
@@ -81,6 +94,8 @@ class NewIndexOptions:
             "whole_documents": passages.whole,
             "stemmer": None if analyzer is None else analyzer.stemmer,
             "bm25": analyzer is not None,
+            "vector_bits": settings.vectors.bits,
+            "token_pooling": settings.vectors.pooling,
         }
         options = [name for name, value in self.named().items() if current[name] != value]
         if self.model == ["none"] and settings.models:
@@ -325,7 +340,15 @@ def _report(opened: "Index", added: "Added | None", deleted: int, *, pruned: boo
         "passages": opened.passages,
     }
     if json:
-        print_json(totals | {"views": opened.settings.views, "deleted": deleted, "added": added})
+        print_json(
+            totals
+            | {
+                "views": opened.settings.views,
+                "compression": opened.compression,
+                "deleted": deleted,
+                "added": added,
+            }
+        )
         return
     if added is not None:
         print(
@@ -346,6 +369,15 @@ def _report(opened: "Index", added: "Added | None", deleted: int, *, pruned: boo
     for name, value in totals.items():
         grid.add_row(name, f"{value:,}" if isinstance(value, int) else safe(str(value)))
     grid.add_row("views", ", ".join(opened.settings.views))
+    if (stored := opened.compression) is not None:
+        grid.add_row(
+            "vectors",
+            f"{stored.vectors:,} of {stored.vector_bytes} bytes, {stored.bits} bits per number, "
+            f"{counted(stored.centroids, 'centroid')}",
+        )
+        grid.add_row(
+            "error", f"{stored.error:.4f} (1 - cosine); of the first commit {stored.first_error:.4f}"
+        )
     console().print(grid)
 
 

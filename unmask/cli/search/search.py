@@ -58,7 +58,11 @@ class RankingOptions:
     ] = None
     approximate: Annotated[
         bool,
-        Parameter(negative="", help="with --mode dense: score what a graph of neighbors proposes (HNSW)"),
+        Parameter(
+            negative="",
+            help="with --mode dense: score what a graph of neighbors proposes (HNSW); with --mode "
+            "multi_vector: what the centroids of an index with --vector-bits propose",
+        ),
     ] = False
 
     def arguments(self, run: RunOptions) -> dict[str, Any]:
@@ -202,4 +206,7 @@ def _explained(explanation: "Explanation") -> Text:
         line.append(f"  {len(explanation.shares) - SHOWN_SHARES} others {rest:+.3f}")
     if explanation.special:
         line.append(f"  special tokens {explanation.special:+.3f}")
+    if explanation.uncompressed_score is not None:
+        difference = explanation.score - explanation.uncompressed_score
+        line.append(f"  compression {difference:+.4f} (without: {explanation.uncompressed_score:.4f})")
     return line

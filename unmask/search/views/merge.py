@@ -39,8 +39,10 @@ def merged(
         arrays_by_name |= _bm25(segments, passages)
     if "sparse/words" in names:
         arrays_by_name |= _sparse(segments, passages)
-    if "vectors/values" in names:
-        arrays_by_name |= _ragged(segments, passages, "vectors/values", "vectors/offsets")
+    if "vectors/offsets" in names:
+        for name in ("vectors/values", "vectors/codes", "vectors/residuals"):
+            if name in names:
+                arrays_by_name |= _ragged(segments, passages, name, "vectors/offsets")
         arrays_by_name["vectors/spans"] = _pieces(segments, passages, "vectors/spans", "vectors/offsets")
     return arrays_by_name
 

@@ -2,14 +2,14 @@
 
 Vectors of tokens are compared by MaxSim (ColBERT, Khattab & Zaharia 2020): the score of a passage is the sum
 over the vectors of the query of the largest dot product with a vector of the passage. These vectors are
-stored in float16 and multiplied in float32.
+stored in float16, or encoded in a few bits (`unmask.search.views.compression`), and multiplied in float32.
 
 Axes: Q vectors of the query; N vectors of passages; E features; P passages.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -17,25 +17,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.search.store.arrays import offsets_of, rows_of
+from unmask.search.views.compression import Codec, as_float32
 
 Floats = NDArray[np.float32]
 
 VECTORS_AT_ONCE = 32768
 """Vectors of passages that are multiplied at once, so that the products of a query need a few megabytes."""
 
+PROBES = 32
+"""Centroids that are looked up for each vector of a query."""
+
 ROWS_AT_ONCE = 65536
 """Vectors of a memory-mapped array that are multiplied at once."""
-
-
-@cache
-def _float16_numbers() -> Floats:
-    """Every number of float16 in float32, in the order of its bits."""
-    return np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
-
-
-def as_float32(values: NDArray[np.float16]) -> Floats:
-    """Numbers of float16 in float32, looked up, which takes half as long as numpy's conversion."""
-    return np.take(_float16_numbers(), np.ascontiguousarray(values).view(np.uint16))
 
 
 class VectorsBuilder:
@@ -50,10 +43,20 @@ class VectorsBuilder:
         self._values.append(vectors_NE.astype(np.float16))
         self._spans.append(spans_N2.astype(np.int32))
 
-    def arrays(self, width: int) -> dict[str, NDArray[Any]]:
-        """The arrays of a segment."""
-        return {
-            "vectors/values": np.concatenate([np.empty((0, width), np.float16), *self._values]),
+    def values(self, width: int) -> NDArray[np.float16]:
+        """All vectors, (N, E)."""
+        return np.concatenate([np.empty((0, width), np.float16), *self._values])
+
+    def arrays(self, width: int, codec: Codec | None = None) -> dict[str, NDArray[Any]]:
+        """The arrays of a segment, with vectors in float16, or encoded by the codec."""
+        values_NE = self.values(width)
+        stored: dict[str, NDArray[Any]]
+        if codec is None:
+            stored = {"vectors/values": values_NE}
+        else:
+            codes_N, packed_NB = codec.encode(values_NE)
+            stored = {"vectors/codes": codes_N, "vectors/residuals": packed_NB}
+        return stored | {
             "vectors/offsets": offsets_of(map(len, self._values)),
             "vectors/spans": np.concatenate([np.empty((0, 2), np.int32), *self._spans]),
         }
@@ -75,10 +78,12 @@ class Vectors:
 
     Args:
         segments: the arrays of each segment, as `VectorsBuilder` made them.
+        codec: what encoded their vectors; None for those in float16.
     """
 
-    def __init__(self, segments: Sequence[Mapping[str, NDArray[Any]]]) -> None:
+    def __init__(self, segments: Sequence[Mapping[str, NDArray[Any]]], codec: Codec | None = None) -> None:
         self._segments = segments
+        self._codec = codec
         self._starts = np.cumsum([0, *(len(segment["vectors/offsets"]) - 1 for segment in segments)])
         self.passages = int(self._starts[-1])
 
@@ -96,13 +101,69 @@ class Vectors:
         ((segment, rows),) = self._split(np.array([passage]))
         arrays = self._segments[segment]
         start, end = arrays["vectors/offsets"][rows[0] : rows[0] + 2]
-        products_QN = query_QE @ arrays["vectors/values"][start:end].astype(np.float32).T
+        products_QN = query_QE @ self._decoded(arrays, slice(start, end)).T
         best_Q = products_QN.argmax(axis=1)
         spans_Q2 = arrays["vectors/spans"][start:end][best_Q]
         return [
             TokenMatch(float(products_QN[q, best]), int(begin), int(until))
             for q, (best, (begin, until)) in enumerate(zip(best_Q, spans_Q2, strict=True))
         ]
+
+    def proposed(self, query_QE: Floats, eligible_P: NDArray[np.bool_], count: int) -> NDArray[np.int64]:
+        """The passages that are most likely the best by MaxSim, in ascending order; at most ``count``.
+
+        For each vector of the query the `PROBES` nearest centroids are looked up. A passage that has a token
+        of one of them gets the product with that centroid, and any other the smallest of these products,
+        which its own does not exceed by much (as in WARP, Scheerer et al. 2025). Passages are ranked by the
+        sum over the query's vectors.
+
+        Args:
+            query_QE: the vectors of the query.
+            eligible_P: which passages may be proposed.
+            count: how many.
+        """
+        if self._codec is None:
+            raise ValueError("vectors in float16 have no centroids to propose passages by")
+        products_QK = query_QE @ self._codec.centroids.T
+        probes = min(PROBES, products_QK.shape[1])
+        nearest_Q = np.argpartition(products_QK, -probes, axis=1)[:, -probes:]
+        totals_P = np.zeros(self.passages)
+        for products_K, probed in zip(products_QK, nearest_Q, strict=True):
+            # From the smallest product to the largest, so that a passage keeps its best.
+            nearest = probed[np.argsort(products_K[probed], kind="stable")]
+            best_P = np.full(self.passages, products_K[nearest[0]])
+            for start, (offsets, passages) in zip(self._starts.tolist(), self._lists, strict=False):
+                for centroid in nearest.tolist():
+                    chosen = passages[offsets[centroid] : offsets[centroid + 1]]
+                    best_P[start + chosen] = products_K[centroid]
+            totals_P += best_P
+        eligible = np.flatnonzero(eligible_P)
+        if len(eligible) > count:
+            order = np.argsort(-totals_P[eligible], kind="stable")
+            eligible = np.sort(eligible[order[:count]])
+        return eligible
+
+    @cached_property
+    def _lists(self) -> list[tuple[NDArray[np.int64], NDArray[np.int32]]]:
+        """For each segment the passages that have a token of each centroid: offsets, and passages."""
+        assert self._codec is not None
+        lists = []
+        for arrays in self._segments:
+            codes_N, offsets = arrays["vectors/codes"], arrays["vectors/offsets"]
+            order = np.argsort(codes_N, kind="stable")
+            passages_N = np.repeat(np.arange(len(offsets) - 1, dtype=np.int32), np.diff(offsets))[order]
+            sorted_N = codes_N[order]
+            first = (np.diff(sorted_N, prepend=0) != 0) | (np.diff(passages_N, prepend=-1) != 0)
+            sorted_N, passages_N = sorted_N[first], passages_N[first]
+            borders = np.searchsorted(sorted_N, np.arange(len(self._codec.centroids) + 1))
+            lists.append((borders.astype(np.int64), passages_N))
+        return lists
+
+    def _decoded(self, arrays: Mapping[str, NDArray[Any]], rows: slice | NDArray[np.int64]) -> Floats:
+        """Some vectors of a segment, float32."""
+        if self._codec is None:
+            return as_float32(arrays["vectors/values"][rows])
+        return self._codec.decode(arrays["vectors/codes"][rows], arrays["vectors/residuals"][rows])
 
     def _split(self, passages: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
         """Each segment with those of the passages that it has, counted from its first."""
@@ -113,7 +174,7 @@ class Vectors:
 
     def _of_segment(self, segment: int, query_QE: Floats, passages: NDArray[np.int64]) -> Floats:
         arrays = self._segments[segment]
-        offsets, values = arrays["vectors/offsets"], arrays["vectors/values"]
+        offsets = arrays["vectors/offsets"]
         lengths = offsets[passages + 1] - offsets[passages]
         scores = np.full(len(passages), -np.inf, dtype=np.float32)
         ends = np.cumsum(lengths)
@@ -124,7 +185,7 @@ class Vectors:
             chosen, sizes = passages[start:end], lengths[start:end]
             filled = np.flatnonzero(sizes)
             if len(filled):
-                products_QN = query_QE @ as_float32(values[rows_of(offsets, chosen)]).T
+                products_QN = query_QE @ self._decoded(arrays, rows_of(offsets, chosen)).T
                 firsts = np.concatenate(([0], np.cumsum(sizes[filled])[:-1]))
                 best_QP = np.maximum.reduceat(products_QN, firsts, axis=1)
                 scores[start + filled] = best_QP.sum(axis=0, dtype=np.float64)

@@ -876,6 +876,7 @@ export interface Explanation {
   shares: Share[];
   special: number;
   attribution: Share[];
+  uncompressed_score: number | null;
 }
 
 /**

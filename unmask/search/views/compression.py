@@ -1,0 +1,255 @@
+"""Compression of the vectors of tokens: fewer of them, and a few bits for each number.
+
+Bits are those of ColBERTv2 (Santhanam et al. 2022). A vector is stored as the number of its nearest
+centroid and, for each of its E numbers, one of ``2 ** bits`` buckets of the residual. Cutoffs of the buckets
+are quantiles of residuals, and a bucket stands for the quantile in its middle. A decoded vector is the
+centroid plus these values, divided by its length.
+
+Two things differ from the paper. Numbers of centroids take 16 bits and not 32, so that there are at most
+65,536. And centroids are learned from the vectors of the first commit of an index, because documents arrive
+as a stream; those of later additions are encoded with the same centroids.
+
+Axes: N vectors; E features; K centroids; B bytes of a residual; C clusters.
+"""
+
+import importlib
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.tasks.multi_vectors import TokenVectors
+
+Floats = NDArray[np.float32]
+Codes = NDArray[np.uint16]
+Packed = NDArray[np.uint8]
+
+MOST_CENTROIDS = 1 << 16
+"""Codes take 16 bits."""
+
+SAMPLE = 16
+"""Vectors per centroid that centroids are learned from, and at least as many as each must stand for."""
+
+HELD_OUT = 50_000
+"""The most vectors that buckets are learned from. They are not among those that centroids were learned from,
+which lie nearer to them than others do."""
+
+ITERATIONS = 4
+"""Iterations of k-means, as in PLAID (Santhanam et al. 2022)."""
+
+PRODUCTS_AT_ONCE = 1 << 22
+"""Products of vectors with centroids that are in memory at once, 16 MB."""
+
+
+def centroid_count(vectors: int) -> int:
+    """How many centroids stand for so many vectors: the power of two below ``16 * sqrt(vectors)`` (PLAID).
+
+    At most 65,536, and at most one for 16 vectors, which decides below 65,536 vectors.
+    """
+    wanted = min(16 * math.sqrt(vectors), vectors / SAMPLE, MOST_CENTROIDS)
+    return 1 << max(0, int(math.log2(max(1.0, wanted))))
+
+
+@cache
+def _float16_numbers() -> Floats:
+    """Every number of float16 in float32, in the order of its bits."""
+    return np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
+
+
+def as_float32(values: NDArray[np.float16]) -> Floats:
+    """Numbers of float16 in float32, looked up, which takes half as long as numpy's conversion."""
+    return np.take(_float16_numbers(), np.ascontiguousarray(values).view(np.uint16))
+
+
+@dataclass(frozen=True, eq=False)
+class Codec:
+    """Centroids and buckets, which encode vectors of length 1 and decode them."""
+
+    centroids_KE: NDArray[np.float16]
+    cutoffs: Floats
+    """Where buckets of a residual end, in ascending order, ``2 ** bits - 1`` of them."""
+    values: Floats
+    """The residual that each bucket stands for."""
+
+    @classmethod
+    def learn(cls, vectors_NE: NDArray[np.float16], bits: int) -> "Codec":
+        """Centroids by k-means on the sphere, and buckets of what they leave, of vectors of length 1.
+
+        Samples are drawn with a fixed seed, so the same vectors give the same codec on one machine.
+
+        Args:
+            vectors_NE: vectors of length 1; a sample of them is used.
+            bits: 1, 2 or 4 for each number.
+        """
+        count = centroid_count(len(vectors_NE))
+        drawn = np.random.default_rng(0).permutation(len(vectors_NE))
+        learned = drawn[: SAMPLE * count]
+        held_out = drawn[len(learned) :][:HELD_OUT]
+        # Where few vectors are left, buckets are learned from all of the sample.
+        held_out = held_out if len(held_out) >= min(len(learned), HELD_OUT) // 2 else drawn[:HELD_OUT]
+        centroids_KE = _centroids(as_float32(vectors_NE[np.sort(learned)]), count)
+        rest_NE = as_float32(vectors_NE[np.sort(held_out)])
+        residuals = rest_NE - as_float32(centroids_KE)[_nearest(rest_NE, as_float32(centroids_KE))]
+        levels = 2**bits
+        if not residuals.size:
+            residuals = np.zeros(1, np.float32)
+        return cls(
+            centroids_KE,
+            np.quantile(residuals, np.arange(1, levels) / levels).astype(np.float32),
+            np.quantile(residuals, (np.arange(levels) + 0.5) / levels).astype(np.float32),
+        )
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "Codec":
+        """What `arrays` gave."""
+        return cls(arrays["codec/centroids"], arrays["codec/cutoffs"], arrays["codec/values"])
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """For the store."""
+        return {
+            "codec/centroids": self.centroids_KE,
+            "codec/cutoffs": self.cutoffs,
+            "codec/values": self.values,
+        }
+
+    @property
+    def bits(self) -> int:
+        """Bits of one number of a residual."""
+        return len(self.values).bit_length() - 1
+
+    @property
+    def vector_bytes(self) -> int:
+        """Bytes of one encoded vector."""
+        return 2 + packed_width(self.centroids_KE.shape[1], self.bits)
+
+    @cached_property
+    def centroids(self) -> Floats:
+        """The centroids in float32, (K, E)."""
+        return as_float32(self.centroids_KE)
+
+    def encode(self, vectors_NE: NDArray[np.float16]) -> tuple[Codes, Packed]:
+        """The centroid of each vector, (N,), and the buckets of its residual, (N, B)."""
+        count, width = vectors_NE.shape
+        codes_N = np.empty(count, np.uint16)
+        packed_NB = np.empty((count, packed_width(width, self.bits)), np.uint8)
+        for part in _parts(count, len(self.centroids)):
+            block_NE = as_float32(vectors_NE[part])
+            codes = _nearest(block_NE, self.centroids)
+            codes_N[part] = codes
+            packed_NB[part] = self._packed(block_NE - self.centroids[codes])
+        return codes_N, packed_NB
+
+    def decode(self, codes_N: Codes, packed_NB: Packed) -> Floats:
+        """The vectors that codes stand for, of length 1, (N, E)."""
+        width = self.centroids.shape[1]
+        vectors_NE = np.take(self._values_of_byte, packed_NB, axis=0).reshape(len(codes_N), -1)[:, :width]
+        vectors_NE = vectors_NE + np.take(self.centroids, codes_N, axis=0)
+        lengths_N = np.sqrt(np.einsum("NE,NE->N", vectors_NE, vectors_NE))
+        vectors_NE /= np.maximum(lengths_N, 1e-12)[:, None]
+        return np.asarray(vectors_NE, dtype=np.float32)
+
+    def error(self, vectors_NE: NDArray[np.float16], codes_N: Codes, packed_NB: Packed) -> float:
+        """1 minus the cosine of a vector with what was stored of it, the mean over vectors; 0 without any."""
+        total = 0.0
+        for part in _parts(len(codes_N), len(self.centroids)):
+            decoded_NE = self.decode(codes_N[part], packed_NB[part])
+            products = np.einsum("NE,NE->N", as_float32(vectors_NE[part]), decoded_NE)
+            total += float((1 - products.astype(np.float64)).sum())
+        return total / max(1, len(codes_N))
+
+    @cached_property
+    def _values_of_byte(self) -> Floats:
+        """The residuals that each byte stands for, (256, numbers in a byte)."""
+        shifts = self.bits * np.arange(8 // self.bits)
+        buckets = (np.arange(256)[:, None] >> shifts) & (len(self.values) - 1)
+        return np.take(self.values, buckets)
+
+    def _packed(self, residuals_NE: Floats) -> Packed:
+        """The bucket of each number; the first number of a byte is in its lowest bits."""
+        per_byte = 8 // self.bits
+        count, width = residuals_NE.shape
+        buckets = np.zeros((count, packed_width(width, self.bits) * per_byte), np.uint8)
+        for cutoff in self.cutoffs:
+            buckets[:, :width] += residuals_NE > cutoff
+        shifts = (self.bits * np.arange(per_byte)).astype(np.uint8)
+        packed_NB: Packed = np.bitwise_or.reduce(buckets.reshape(count, -1, per_byte) << shifts, axis=2)
+        return packed_NB
+
+
+def packed_width(width: int, bits: int) -> int:
+    """B, the bytes of ``width`` numbers of so many bits."""
+    return -(-width * bits // 8)
+
+
+def _parts(rows: int, columns: int) -> Iterator[slice]:
+    step = max(1, PRODUCTS_AT_ONCE // max(1, columns))
+    return (slice(start, start + step) for start in range(0, rows, step))
+
+
+def _nearest(vectors_NE: Floats, centroids_KE: Floats) -> NDArray[np.int64]:
+    """The centroid with the largest product with each vector."""
+    nearest_N = np.empty(len(vectors_NE), np.int64)
+    for part in _parts(len(vectors_NE), len(centroids_KE)):
+        nearest_N[part] = (vectors_NE[part] @ centroids_KE.T).argmax(axis=1)
+    return nearest_N
+
+
+def _centroids(vectors_NE: Floats, count: int) -> NDArray[np.float16]:
+    """Lloyd's algorithm with centroids of length 1; one that has no vector stays where it was."""
+    if not len(vectors_NE):
+        return np.zeros((count, vectors_NE.shape[1]), np.float16)
+    starts = np.random.default_rng(1).choice(len(vectors_NE), count, replace=False)
+    centroids_KE = vectors_NE[starts].copy()
+    for _ in range(ITERATIONS):
+        nearest_N = _nearest(vectors_NE, centroids_KE)
+        order = np.argsort(nearest_N, kind="stable")
+        used, firsts = np.unique(nearest_N[order], return_index=True)
+        sums = np.add.reduceat(vectors_NE[order], firsts, axis=0)
+        lengths = np.sqrt(np.einsum("KE,KE->K", sums, sums))
+        filled = lengths > 0
+        centroids_KE[used[filled]] = sums[filled] / lengths[filled, None]
+    return centroids_KE.astype(np.float16)
+
+
+def pooled(vectors: TokenVectors, factor: int) -> TokenVectors:
+    """One vector for each cluster of a text's vectors, ``(N - 1) // factor + 2`` of them at most.
+
+    This is token pooling (Clavié, Chaffin & Adams 2024). Clusters are those of Ward's hierarchy of vectors of
+    length 1, where squared distances are ``2 - 2 * cosine``. The first vector, that of [CLS] or a marker,
+    stays alone, as published. A cluster's vector is the mean of its vectors divided by its length, which the
+    paper does not do. It has the id and the characters of the token whose vector is nearest to the mean, and
+    clusters stand in the order of these tokens.
+
+    Args:
+        vectors: of length 1.
+        factor: how many tokens share a vector on average; 1 changes nothing.
+
+    Raises:
+        MissingExtra: scipy is not installed.
+    """
+    count = len(vectors) - 1
+    if factor == 1 or count < 2:
+        return vectors
+    hierarchy = importlib.import_module("scipy.cluster.hierarchy")
+    rest_NE = vectors.vectors_NE[1:]
+    tree = hierarchy.linkage(rest_NE, "ward")
+    cluster_N = hierarchy.fcluster(tree, count // factor + 1, "maxclust") - 1
+    sums_CE = np.zeros((cluster_N.max() + 1, rest_NE.shape[1]), np.float32)
+    np.add.at(sums_CE, cluster_N, rest_NE)
+    lengths_C = np.sqrt(np.einsum("CE,CE->C", sums_CE, sums_CE))
+    means_CE = sums_CE / np.maximum(lengths_C, 1e-12)[:, None]
+    nearness_N = np.einsum("NE,NE->N", rest_NE, means_CE[cluster_N])
+    order = np.lexsort((np.arange(count), -nearness_N, cluster_N))
+    nearest_C = order[np.flatnonzero(np.diff(cluster_N[order], prepend=-1))]
+    kept = np.sort(nearest_C)
+    rows = np.concatenate(([0], kept + 1))
+    return TokenVectors(
+        np.concatenate((vectors.vectors_NE[:1], means_CE[cluster_N[kept]])),
+        vectors.ids_N[rows],
+        vectors.spans_N2[rows],
+        vectors.truncated_tokens,
+    )
