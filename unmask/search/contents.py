@@ -47,7 +47,7 @@ class Contents:
     def codec_segment(self) -> Segment | None:
         """What encodes vectors of tokens; None if they are not encoded, or none is stored yet."""
         for segment in self.generation.segments:
-            if not segment.rows and segment.facts["vectors"]:
+            if not segment.rows and segment.facts.get("vectors"):
                 return segment
         return None
 
