@@ -183,7 +183,8 @@ def _cluster_count(texts: int, topics: int | None, method: ClusterMethod, min_si
         count = max(2, round(sqrt(texts / 2))) if topics is None else whole_number("topics", topics, 2)
     if texts < max(count, min_size):
         raise InvalidRequest(
-            f"there are {texts:,} different texts, too few for {count} topics of at least {min_size}; give more"
+            f"there are {texts:,} different texts, too few for {count} topics of at least {min_size}; give "
+            "more"
         )
     return count
 
