@@ -12,7 +12,7 @@ from tests.support.places import REPOSITORY
 PAGE = (REPOSITORY / "docs" / "duplicates-and-topics.md").read_text(encoding="utf-8")
 SUBJECTS = ("The river is deep and fish swim in it, said {}.", "The bank lends money for a month to {}.")
 NAMES = ("Ann", "Bob", "Carl", "Dora", "Emil", "Fay", "Gus", "Hal", "Ida", "Jon", "Kim", "Lea", "Max", "Nan")
-TEXTS = [subject.format(name) for name in NAMES for subject in SUBJECTS]
+TEXTS = [f"{subject.format(name)} {n}" for n in range(10) for name in NAMES for subject in SUBJECTS]
 
 
 def blocks(language):

@@ -75,6 +75,13 @@ def test_small_clusters_are_no_topics(clear, folder, texts):
     assert result.labels[40:] == (None,) * 4
 
 
+def test_fewer_different_vectors_than_clusters_in_a_resample(clear, folder, texts):
+    result = find_topics(texts, unmask.load(folder), topics=45, min_size=2, resamples=3)
+    assert len(result.topics) < 45
+    with pytest.raises(InvalidRequest, match="there are 2 different texts, too few for 3 topics"):
+        find_topics(["a river", "A  river", "bank"] * 9, unmask.load(folder), topics=3, min_size=2)
+
+
 def test_more_clusters_than_there_are_is_unstable(clear, folder, texts):
     result = find_topics(texts, unmask.load(folder), topics=9, min_size=2, resamples=8)
     assert result.adjusted_rand < 0.9

@@ -115,7 +115,8 @@ def find_topics(
         texts: what is clustered.
         model: gives the vectors.
         method: see `ClusterMethod`.
-        topics: how many clusters k-means makes; None for the square root of half the number of texts.
+        topics: how many clusters k-means makes; None for the square root of half the number of
+            different texts.
         min_size: the smallest cluster. Texts of a smaller one of k-means belong to no topic.
         words: words of each topic.
         resamples: bootstrap samples for the stability; 0 measures none.
@@ -135,7 +136,8 @@ def find_topics(
     whole_number("seed", seed, 0)
     check_callable("progress", progress)
     all_texts = listed("texts", texts)
-    count = _cluster_count(len(all_texts), topics, method, min_size)
+    distinct = len({normalized(str(text)) for text in all_texts})
+    count = _cluster_count(distinct, topics, method, min_size)
     loaded = model if isinstance(model, Model) else load(model)
     with document_vectors(loaded, all_texts, truncation, pooling, progress=progress) as (
         stored_SE,
@@ -181,7 +183,8 @@ def _cluster_count(texts: int, topics: int | None, method: ClusterMethod, min_si
         count = max(2, round(sqrt(texts / 2))) if topics is None else whole_number("topics", topics, 2)
     if texts < max(count, min_size):
         raise InvalidRequest(
-            f"there are {texts:,} texts, too few for {count} topics of at least {min_size}; give more texts"
+            f"there are {texts:,} different texts, too few for {count} topics of at least {min_size}; give "
+            "more"
         )
     return count
 
@@ -194,7 +197,9 @@ def _clustering(method: ClusterMethod, count: int, min_size: int, seed: int) -> 
     library = import_module("sklearn.cluster")
 
     def kmeans(vectors_SE: Floats) -> Labels:
-        model = library.KMeans(count, n_init=STARTS, random_state=seed)
+        # A resample can have fewer different vectors than clusters, of which the library warns.
+        distinct = len(np.unique(vectors_SE, axis=0))
+        model = library.KMeans(min(count, distinct), n_init=STARTS, random_state=seed)
         return np.asarray(model.fit_predict(vectors_SE), np.int64)
 
     def hdbscan(vectors_SE: Floats) -> Labels:
