@@ -867,6 +867,10 @@ class Model:
         overlap_tokens: int | None = None,
         progress: Progress | None = None,
         name: Name = numbered,
+        labels: Sequence[str] | None = None,
+        threshold: float | Mapping[str, float] = THRESHOLD,
+        nested: bool = False,
+        multi_label: bool = False,
     ) -> list[Tagging]:
         """The label of each word, and the entities that words form, with offsets into the given text.
 
@@ -879,10 +883,14 @@ class Model:
             overlap_tokens: tokens shared by neighboring windows.
             progress: called with (windows done, windows in all).
             name: how error messages name the text at an index.
+            labels: types of entities to find, such as ``["person", "drug"]``, for checkpoints of GLiNER.
+            threshold: with labels, what probability an entity must exceed; or that of each label, else 0.5.
+            nested: with labels, whether entities may lie inside others.
+            multi_label: with labels, whether the same words may have several.
 
         Raises:
             TextError: a text is empty, too long, or not Unicode text.
-            InvalidRequest: the checkpoint has no head for tokens; the error lists the heads that it has.
+            InvalidRequest: the checkpoint has no head for tokens (the error lists those it has) or labels.
             NonFiniteResult: a logit is infinity or NaN.
         """
         ready = tag.prepare(
@@ -892,6 +900,10 @@ class Model:
             truncation=truncation,
             overlap_tokens=overlap_tokens,
             name=name,
+            labels=labels,
+            threshold=threshold,
+            nested=nested,
+            multi_label=multi_label,
         )
         return self._run(ready, progress=progress)
 

@@ -46,9 +46,22 @@ async def entities(service: Service, call: Call, values: Values) -> Any:
             aggregation=values["aggregation"],
             truncation=_long(values),
             name=named("texts", inputs.single),
+            **_label_options(values),
         ),
     )
     return _results(call, served.name, taggings)
+
+
+def _label_options(values: Values) -> dict[str, Any]:
+    """The arguments of `tag.prepare` for entities of labels that are named; none without labels."""
+    if values["labels"] is None:
+        return {}
+    return {
+        "labels": values["labels"].texts,
+        "threshold": values["threshold"],
+        "nested": values["nested"],
+        "multi_label": values["multi_label"],
+    }
 
 
 async def answers(service: Service, call: Call, values: Values) -> Any:
