@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from unmask.errors import UnmaskError
-from unmask.http.errors import Refused
+from unmask.http.responses import Refused
 from unmask.serve.errors import BackendError, Busy, status_of
 from unmask.serve.metrics import Metrics
 from unmask.serve.settings import Limits

@@ -1,6 +1,7 @@
 """The head of GLiNER in numpy: from an encoder's states to scores of spans or words for each label.
 
-Its layers are small beside the encoder's, so one implementation serves every engine; it computes in the number format of the states.
+Its layers are small beside the encoder's, so one implementation serves every engine; it computes in the
+number format of the states.
 
 Axes: B texts of a batch; T words of all of them; W words of one; C labels; D width of the head; K widths of
 spans, in words; H width of a direction of the LSTM.
@@ -45,7 +46,8 @@ class LabelNetwork:
 
         Returns:
             Of spans (W, K, C), where span k of word w has the words from w to w + k, with negative infinity
-            where the text has no such words; of words (W, C, 3), as the start, the end and a part of an entity.
+            where the text has no such words; of words (W, C, 3), as the start, the end and a part of an
+            entity.
         """
         if self.head.scores == "spans":
             return self._span_logits(words_WD, labels_CD)
@@ -87,7 +89,7 @@ class LabelNetwork:
         return scores_WC3
 
     def _lstm(self, words_TD: Floats, lengths_B: NDArray[np.int64], layer: int) -> Floats:
-        """One bidirectional layer (Hochreiter & Schmidhuber 1997); both directions take each step together."""
+        """One bidirectional layer (Hochreiter & Schmidhuber 1997); both directions step together."""
         names = [f"_l{layer}{end}" for end in ("", "_reverse")]
         inputs = np.stack(
             [
@@ -158,8 +160,8 @@ def label_network(checkpoint: Checkpoint) -> LabelNetwork:
             raise TensorMismatch(f"{name} lacks the tensor {tensor} of its head of labels")
         if stored[tensor].shape != shape:
             raise TensorMismatch(
-                f"the tensor {tensor} of {name} has shape {stored[tensor].shape}, and {LABEL_CONFIG} asks for "
-                f"{shape}"
+                f"the tensor {tensor} of {name} has shape {stored[tensor].shape}, and {LABEL_CONFIG} "
+                f"asks for {shape}"
             )
     weights = {key: values.astype(np.float32) for key, values in read_arrays(stored).items()}
     for tensor, values in weights.items():

@@ -105,7 +105,7 @@ def search_for(
     """What is looked for, checked.
 
     Raises:
-        InvalidRequest: there is no label, a label is no text or comes twice, or a threshold is not from 0 to 1.
+        InvalidRequest: there is no label, a label is no text or comes twice, or a threshold is not 0 to 1.
     """
     names = listed("labels", labels)
     if not names:
@@ -202,8 +202,8 @@ class _PromptEncoder:
         for marker in sorted(markers):
             if tokenizer.token_to_id(marker) is None:
                 raise CorruptCheckpoint(
-                    f"the tokenizer of {self.name} has no token {marker}, which stands beside labels; copy the "
-                    "tokenizer's files of the checkpoint that was trained with it"
+                    f"the tokenizer of {self.name} has no token {marker}, which stands beside labels; copy "
+                    "the tokenizer's files of the checkpoint that was trained with it"
                 )
         if tokenizer.reads == "parse":
             return tokenizer.engine
@@ -251,32 +251,28 @@ class _PromptEncoder:
         if len(ranges) > 1 and truncation != "window":
             if truncation == "error":
                 raise TextTooLong(
-                    f"{name} has {len(present)} words and the model reads {ranges[0][1]} of them at once; read "
-                    "it in windows (truncation='window'), or truncate it (truncation='end')",
+                    f"{name} has {len(present)} words and the model reads {ranges[0][1]} of them at once; "
+                    "read it in windows (truncation='window'), or truncate it (truncation='end')",
                     original_tokens=fixed + len(ids_N),
                     max_tokens=fixed + int(counts[: ranges[0][1]].sum()),
                 )
             dropped = int(counts[ranges[0][1] :].sum())
             ranges = ranges[:1]
-        windows = tuple(self._window(ids_N, first_at, counts, first, end, dropped) for first, end in ranges)
-        return LabelText(
-            text, bounds_W2[present[: ranges[-1][1]]], windows, fixed + len(ids_N) - dropped, dropped
+        windows = tuple(
+            self._window(ids_N, first_at[first:end], int(counts[end - 1]), first, dropped)
+            for first, end in ranges
         )
+        bounds = bounds_W2[present[: ranges[-1][1]]]
+        return LabelText(text, bounds, windows, fixed + len(ids_N) - dropped, dropped)
 
     def _window(
-        self,
-        ids_N: NDArray[np.int64],
-        first_at: NDArray[np.int64],
-        counts: NDArray[np.int64],
-        first: int,
-        end: int,
-        dropped: int,
+        self, ids_N: NDArray[np.int64], first_at: NDArray[np.int64], last: int, first: int, dropped: int
     ) -> LabelWindow:
-        start, stop = int(first_at[first]), int(first_at[end - 1] + counts[end - 1])
+        """The window of the words that begin at these tokens, of which the last has ``last`` tokens."""
+        start, stop = int(first_at[0]), int(first_at[-1]) + last
         ids = np.concatenate((self.before, ids_N[start:stop], self.after))
-        words_at = first_at[first:end] - start + len(self.before)
         types = np.full(len(ids), self.types, dtype=np.int64)
-        return LabelWindow(ids, types, self.labels_at, words_at, first, dropped)
+        return LabelWindow(ids, types, self.labels_at, first_at - start + len(self.before), first, dropped)
 
     def _overlap(self, overlap: int | None) -> int:
         return max(self.head.max_width, OVERLAP_WORDS if overlap is None else overlap)
@@ -308,8 +304,8 @@ class _PromptEncoder:
             raise InvalidRequest(
                 f"{labels} label{'s' if labels > 1 else ''} and special tokens take "
                 f"{len(self.before) + len(self.after)} of the {self.reader.max_tokens} tokens that the model "
-                f"reads, and the word {quoted(text[start:end])} of {name} has {needed}; give fewer or shorter "
-                "labels at a time"
+                f"reads, and the word {quoted(text[start:end])} of {name} has {needed}; give fewer or "
+                "shorter labels at a time"
             )
 
 

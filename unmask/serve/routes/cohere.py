@@ -11,9 +11,9 @@ from unmask.serve.routes.route import DIMENSIONS, MODEL, TRUNCATE, PostRoute, Va
 from unmask.serve.schemas import INTEGER, NUMBER, TEXT, VECTOR, record, rows
 from unmask.serve.service import Call, Service
 from unmask.spec import PooledVector
+from unmask.tasks.embed import quantize
 from unmask.tasks.pair_scores import activated
 from unmask.tasks.prompts import prompt_of
-from unmask.tasks.quantize import quantize
 
 RERANK = {
     "model": MODEL,

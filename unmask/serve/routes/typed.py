@@ -16,6 +16,7 @@ from unmask.serve.service import Call, Service
 from unmask.tasks import answer, choose, fill, follows, tag
 from unmask.tasks.answer import MAX_ANSWER_TOKENS, Answers
 from unmask.tasks.choose import Choice
+from unmask.tasks.classify import THRESHOLD
 from unmask.tasks.fill import FilledMask
 from unmask.tasks.follows import Continuation
 from unmask.tasks.reader import Ready
@@ -57,7 +58,7 @@ def _label_options(values: Values) -> dict[str, Any]:
     if values["labels"] is None:
         return {}
     return {
-        "labels": values["labels"].texts,
+        "labels": values["labels"],
         "threshold": values["threshold"],
         "nested": values["nested"],
         "multi_label": values["multi_label"],
@@ -216,6 +217,10 @@ ROUTES = (
             "aggregation": fields.Choice(
                 options=("first", "mean"), default="first", about="which tokens of a word give its label"
             ),
+            "labels": TextList(about="types of entities to find, for a model of GLiNER, which needs them"),
+            "threshold": Share(default=THRESHOLD, about="with labels: what probability must be exceeded"),
+            "nested": Flag(default=False, about="with labels: whether entities may lie inside others"),
+            "multi_label": Flag(default=False, about="with labels: whether the same words may have several"),
             "truncate": WINDOWS,
         },
         _answered(Tagging),
