@@ -169,7 +169,7 @@ def test_commands_and_their_options():
             "hypothesis_template", "multi_label", "truncation", "overlap_tokens", *FILE, *BULK, "json",
         ],
         "tag": [
-            "text", *INPUT, "model", *RUN, "aggregation", "words", "conll", "scheme", "truncation",
+            "text", *INPUT, "model", *RUN, "aggregation", "words", "conll", "scheme", "labels", "threshold", "nested", "multi-label", "truncation",
             "overlap_tokens", *FILE, *BULK, "json",
         ],
         "answer": [

@@ -1,6 +1,6 @@
 """Sentence embeddings of texts, as the checkpoint defines them; their precision, and their similarity.
 
-Axes of similarity: A rows of the first embeddings; B rows of the second.
+Axes: A rows of the first embeddings of a similarity; B rows of the second.
 """
 
 import warnings
