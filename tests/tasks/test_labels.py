@@ -219,13 +219,13 @@ def test_both_engines_and_any_batch_find_the_same(folder, model):
 def test_a_long_text_in_windows_finds_entities_to_its_end(tmp_path, mode):
     loaded = unmask.load(write_gliner(tmp_path / "model", span_mode=mode, num_rnn_layers=0))
     text = "Ada met Bob in Rome. " * 30
-    (found,) = loaded.tag([text], labels=["person", "city"], threshold=0.05)
+    (found,) = loaded.tag([text], labels=["person", "city"], threshold=0)
     assert found.windows > 3
     assert max(e.end for e in found.entities) > len(text) - 25
     assert all(text[e.start : e.end] == e.text for e in found.entities)
     with pytest.raises(TextTooLong, match="window"):
         loaded.tag(text, labels=["person", "city"], truncation="error")
-    cut = loaded.tag(text, labels=["person", "city"], threshold=0.05, truncation="end")
+    cut = loaded.tag(text, labels=["person", "city"], threshold=0, truncation="end")
     assert cut.windows == 1
     assert cut.truncated_tokens > 0
 

@@ -4,7 +4,7 @@ Its layers are small beside the encoder's, so one implementation serves every en
 number format of the states.
 
 Axes: B texts of a batch; T words of all of them; W words of one; C labels; D width of the head; K widths of
-spans, in words; H width of a direction of the LSTM.
+spans, in words.
 """
 
 from collections.abc import Mapping, Sequence
@@ -103,7 +103,7 @@ class LabelNetwork:
         order = np.argsort(-lengths_B, kind="stable")
         lengths, starts = lengths_B[order], (np.cumsum(lengths_B) - lengths_B)[order]
         half = recurrent.shape[1]
-        out_2TH = np.empty((2, len(words_TD), half), dtype=words_TD.dtype)
+        both = np.empty((2, len(words_TD), half), dtype=words_TD.dtype)
         hidden = np.zeros((2, len(lengths), half), dtype=words_TD.dtype)
         cell = np.zeros_like(hidden)
         for step in range(int(lengths.max(initial=0))):
@@ -113,8 +113,8 @@ class LabelNetwork:
             into, forget, update, out = np.split(gates, 4, axis=-1)
             cell = sigmoid(forget) * cell[:, :alive] + sigmoid(into) * np.tanh(update)
             hidden = sigmoid(out) * np.tanh(cell)
-            out_2TH[[[0], [1]], rows] = hidden
-        return np.concatenate((out_2TH[0], out_2TH[1]), axis=-1)
+            both[[[0], [1]], rows] = hidden
+        return np.concatenate((both[0], both[1]), axis=-1)
 
     def _two_layers(self, name: str, x: Floats) -> Floats:
         return self._linear(f"{name}.3", np.maximum(self._linear(f"{name}.0", x), 0))
