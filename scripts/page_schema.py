@@ -23,7 +23,7 @@ from unmask.explorer.routes.session import PdfText
 from unmask.explorer.sessions.loading import ModelPreview
 from unmask.explorer.wire.binary import array_fields
 from unmask.explorer.wire.page_request import Arrays, PageRequest
-from unmask.http.errors import Failure
+from unmask.http.responses import Failure
 
 FOLDER = Path(__file__).parents[1] / "web" / "src"
 WRITTEN = "Written by scripts/page_schema.py from Python: change it there."

@@ -11,7 +11,7 @@ from tests.support.tiny import tiny_bert, write_checkpoint
 from unmask.explorer import Api
 from unmask.explorer.sessions.loading import PageLoader
 from unmask.explorer.wire.binary import unpack
-from unmask.http.errors import Refused
+from unmask.http.responses import Refused
 from unmask.interpret.geometry import cka, geometry, random_baseline, read_texts
 from unmask.weights.elmo_files import save_elmo
 

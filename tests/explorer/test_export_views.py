@@ -11,7 +11,7 @@ from unmask.explorer.export import standalone_html as saved
 from unmask.explorer.export.standalone_html import saved_page
 from unmask.explorer.export.views import ViewSelection, question_token, view_paths
 from unmask.explorer.page import SAVED
-from unmask.http.errors import Refused
+from unmask.http.responses import Refused
 
 
 @pytest.fixture(scope="module")

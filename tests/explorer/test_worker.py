@@ -9,7 +9,7 @@ import pytest
 from tests.support.waiting import HANG_SECONDS
 from unmask.errors import InvalidRequest
 from unmask.explorer.sessions.background import Analyses
-from unmask.http.errors import Refused
+from unmask.http.responses import Refused
 from unmask.http.worker import LANES, Job, Worker
 
 

@@ -13,7 +13,7 @@ from tests.support.command import run_here
 from tests.support.tiny import WIDTH, change_json, tiny_bert, write_checkpoint
 from unmask.errors import EmptyText, InvalidRequest
 from unmask.spec import PooledVector
-from unmask.tasks.quantize import quantize
+from unmask.tasks.embed import quantize
 
 st = pytest.importorskip("sentence_transformers")
 modules = pytest.importorskip("sentence_transformers.base.modules")

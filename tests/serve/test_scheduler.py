@@ -7,7 +7,7 @@ from concurrent.futures import CancelledError, wait
 import pytest
 
 from unmask.errors import InvalidRequest, NonFiniteResult
-from unmask.http.errors import Refused
+from unmask.http.responses import Refused
 from unmask.serve.errors import BackendError, Busy
 from unmask.serve.metrics import Metrics
 from unmask.serve.scheduler import Limits, Scheduler, Work

@@ -10,7 +10,7 @@ import unmask
 from tests.support.tokenizers_built import of_bytes, write_eurobert, write_mmbert
 from tests.support.waiting import run_coroutine
 from tests.unit.test_special_tokens import of_sentence_pieces
-from unmask.http.errors import Refused
+from unmask.http.responses import Refused
 from unmask.serve import Limits, make_app
 from unmask.serve.errors import Busy
 from unmask.serve.service import Call, Gone

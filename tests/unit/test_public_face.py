@@ -174,8 +174,8 @@ def test_commands_and_their_options():
             "hypothesis_template", "multi_label", "truncation", "overlap_tokens", *FILE, *BULK, "json",
         ],
         "tag": [
-            "text", *INPUT, "model", *RUN, "aggregation", "words", "conll", "scheme", "truncation",
-            "overlap_tokens", *FILE, *BULK, "json",
+            "text", *INPUT, "model", *RUN, "aggregation", "words", "conll", "scheme", "labels",
+            "threshold", "nested", "multi_label", "truncation", "overlap_tokens", *FILE, *BULK, "json",
         ],
         "answer": [
             "contexts", "question", "file", "questions", "format", "model", *RUN, "top", "max_answer_tokens",

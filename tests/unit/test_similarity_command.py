@@ -8,7 +8,7 @@ from pyarrow import parquet
 
 from tests.support.command import assert_one_sentence, run_here
 from unmask.cli import inputs as lines_module
-from unmask.tasks.similarity import METRICS
+from unmask.tasks.embed import METRICS
 
 PAIRS = [
     ("the river", "the bank"),

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from unmask.errors import InvalidRequest
 from unmask.spec import PoolingMode
 from unmask.tasks import embed
+from unmask.tasks.embed import Precision, quantize
 from unmask.tasks.prompts import chosen_prompt
-from unmask.tasks.quantize import Precision, quantize
 from unmask.text import Truncation
 
 if TYPE_CHECKING:

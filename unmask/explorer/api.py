@@ -20,9 +20,8 @@ from unmask.explorer.sessions.loading import PageLoader
 from unmask.explorer.sessions.models import AnyModel, Loader, Models, ModelSlot
 from unmask.explorer.sessions.opened_index import OpenedIndex
 from unmask.explorer.sessions.texts import HELD_BYTES, HELD_TEXTS, Texts, read_ahead
-from unmask.http.errors import Refused, unexpected
 from unmask.http.requests import Request
-from unmask.http.responses import Answer, failure, plain
+from unmask.http.responses import Answer, Refused, failure, plain, unexpected
 from unmask.http.worker import Worker
 from unmask.interpret.corpus.texts import Corpus
 from unmask.models.model import Model

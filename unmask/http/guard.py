@@ -12,8 +12,7 @@ from typing import Any
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from unmask.http.errors import Refused
-from unmask.http.responses import failure, to_response
+from unmask.http.responses import Refused, failure, to_response
 
 TOKEN_HEADER = "X-Unmask-Token"
 

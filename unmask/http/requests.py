@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from unmask.errors import InvalidRequest
-from unmask.http.errors import Refused
-from unmask.http.responses import JSON
+from unmask.http.responses import JSON, Refused
 
 if TYPE_CHECKING:
     from starlette.requests import Request as WebRequest

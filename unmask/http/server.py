@@ -13,9 +13,8 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
-from unmask.http.errors import Refused
 from unmask.http.requests import BODY_SECONDS
-from unmask.http.responses import failure, to_response
+from unmask.http.responses import Refused, failure, to_response
 
 HEAD_SECONDS = 10.0
 """Seconds that a local client may take to send the head of a request."""

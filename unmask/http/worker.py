@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from unmask.base.system import resident_bytes
 from unmask.errors import Cancelled, UnmaskError
-from unmask.http.errors import Problem, Refused, problem_of, unexpected
+from unmask.http.responses import Problem, Refused, problem_of, unexpected
 
 Value = TypeVar("Value")
 Watch = Callable[[str, int, int], None]

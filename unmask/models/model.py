@@ -40,16 +40,15 @@ from unmask.tasks.answer import MAX_ANSWER_TOKENS, Answers, numbered_question
 from unmask.tasks.batches import TOKENS_PER_PASS
 from unmask.tasks.choose import Choice
 from unmask.tasks.classify import THRESHOLD, Classification, refuse_shared_query
+from unmask.tasks.embed import METRICS, PRECISIONS, Metric, Precision, quantize, similarity
 from unmask.tasks.every_output import EveryOutput
 from unmask.tasks.fill import FilledMask
 from unmask.tasks.follows import Continuation
 from unmask.tasks.logits import chosen_head, logits
 from unmask.tasks.multi_vectors import TokenVectors
-from unmask.tasks.pair_scores import ScoreActivation
+from unmask.tasks.pair_scores import ScoreActivation, ScoreOptions
 from unmask.tasks.prompts import prompt_of
-from unmask.tasks.quantize import PRECISIONS, Precision, quantize
 from unmask.tasks.reader import Reader, Ready, called, several
-from unmask.tasks.similarity import METRICS, Metric, similarity
 from unmask.tasks.sparse_vectors import WordWeights
 from unmask.tasks.tag import Tagging, Words
 from unmask.tasks.values import Aggregation, Logits, LongTexts
@@ -95,15 +94,6 @@ class EmbedOptions(TypedDict, total=False):
     ranges: NDArray[np.float32] | None
     tokens_per_pass: int
     global_tokens: GlobalTokens
-    progress: Progress | None
-
-
-class ScoreOptions(TypedDict, total=False):
-    """The options of `Model.score_pairs`."""
-
-    activation: ScoreActivation
-    truncation: Truncation
-    tokens_per_pass: int
     progress: Progress | None
 
 
@@ -349,6 +339,7 @@ class Model:
             raise InvalidRequest(f"folder is {quoted(folder)}; give the name of a folder to write")
         if shard_bytes is not None:
             whole_number("shard_bytes", shard_bytes, 1)
+        self.source.require_writable()
         if not self.spec.layers:
             return self.source.save_static(Path(folder))
         require_torch("Model.save")
@@ -498,7 +489,7 @@ class Model:
                 default applies, if it has one.
             truncate_dim: keep only the first dimensions of each embedding, for models trained that way. The
                 rest is not normalized again, unless ``normalize=True``.
-            precision: of the result, see `unmask.tasks.quantize.quantize`.
+            precision: of the result, see `unmask.tasks.embed.quantize`.
             ranges: the smallest and the largest value of each dimension, (2, E), for the precisions ``int8``
                 and ``uint8``; None takes those of the result.
             tokens_per_pass: the maximum number of tokens per forward pass; affects speed and memory, and
@@ -867,23 +858,28 @@ class Model:
         overlap_tokens: int | None = None,
         progress: Progress | None = None,
         name: Name = numbered,
+        labels: Sequence[str] | None = None,
+        threshold: float | Mapping[str, float] = THRESHOLD,
+        nested: bool = False,
+        multi_label: bool = False,
     ) -> list[Tagging]:
         """The label of each word, and the entities that words form, with offsets into the given text.
 
         Args:
-            texts: one text or several; or lists of words, and then offsets are those in the words joined by
-                spaces.
-            aggregation: whether the ``"first"`` token of a word gives its label, as most taggers are trained,
-                or the ``"mean"`` of the probabilities of all its tokens.
+            texts: one text or several; or lists of words, with offsets in the words joined by spaces.
+            aggregation: whether a word's ``"first"`` token gives its label, or the ``"mean"`` of all tokens.
             truncation: see `classify`.
             overlap_tokens: tokens shared by neighboring windows.
             progress: called with (windows done, windows in all).
             name: how error messages name the text at an index.
+            labels: types of entities to find, such as ``["person", "drug"]``, for checkpoints of GLiNER.
+            threshold: with labels, what probability an entity must exceed; or that of each label, else 0.5.
+            nested: with labels, whether entities may lie inside others.
+            multi_label: with labels, whether the same words may have several.
 
         Raises:
             TextError: a text is empty, too long, or not Unicode text.
-            InvalidRequest: the checkpoint has no head for tokens; the error lists the heads that it has.
-            NonFiniteResult: a logit is infinity or NaN.
+            InvalidRequest: the checkpoint has no head for tokens (the error lists those it has) or labels.
         """
         ready = tag.prepare(
             self.reader,
@@ -892,6 +888,10 @@ class Model:
             truncation=truncation,
             overlap_tokens=overlap_tokens,
             name=name,
+            labels=labels,
+            threshold=threshold,
+            nested=nested,
+            multi_label=multi_label,
         )
         return self._run(ready, progress=progress)
 

@@ -30,10 +30,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from unmask.errors import OutOfMemory, UnmaskError
-from unmask.http.errors import Refused
 from unmask.http.guard import LOOPBACK_NAMES
 from unmask.http.requests import json_object, read_body
-from unmask.http.responses import BEFORE_THE_END, JSON
+from unmask.http.responses import BEFORE_THE_END, JSON, Refused
 from unmask.serve.errors import BackendError, Busy, Surface, body_of, headers_of, status_of
 from unmask.serve.fields import read
 from unmask.serve.metrics import CONTENT_TYPE

@@ -4,7 +4,7 @@ import math
 from typing import Any, Literal
 
 from unmask.errors import EmptyText, InvalidRequest, MissingExtra, TextError, TextTooLong, UnmaskError
-from unmask.http.errors import Refused
+from unmask.http.responses import Refused
 
 Surface = Literal["openai", "tei", "cohere"]
 """Whose clients a route is for."""

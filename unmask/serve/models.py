@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from unmask.engines.engine import Engine
 from unmask.engines.native.engine import NativeEngine
 from unmask.errors import InvalidRequest
-from unmask.http.errors import Refused
+from unmask.http.responses import Refused
 from unmask.models.load import Model
 from unmask.serve.errors import BadField
 from unmask.serve.fields import Inputs
@@ -54,7 +54,11 @@ _A_TEXT = Inputs(["a text"], None, True)
 
 
 def _serves(model: Model, task: str) -> bool:
-    """Whether it has a classifier whose role serves a task, with the classes of the role."""
+    """Whether it has a classifier whose role serves a task, with the classes of the role; or, for entities, a
+    head for labels that are named with the text.
+    """
+    if task == ROLES["tokens"].served and model.reader.checkpoint.label_head is not None:
+        return True
     return any(
         isinstance(head, Classifier)
         and ROLES[head.role].served == task

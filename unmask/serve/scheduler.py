@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 from unmask.base.arguments import whole_number as whole
 from unmask.errors import InvalidRequest, UnmaskError
-from unmask.http.errors import Refused
+from unmask.http.responses import Refused
 from unmask.serve.errors import BackendError, Busy, status_of
 from unmask.serve.metrics import Metrics
 from unmask.serve.workers import Worker, WorkerDied, Workers

@@ -113,6 +113,38 @@ class Classifier:
             raise InvalidRequest(f"a classifier has {len(self.labels)} labels and {self.classes} classes")
 
 
+@dataclass(frozen=True)
+class LabelHead:
+    """Entities of labels that are named with the text (GLiNER, Zaratiana et al. 2024).
+
+    The labels stand before the words, each after a token that marks it. Vectors of words and of marking
+    tokens are compared: each span of words with each label, or each word with each label as the start, the
+    end and a part of an entity. It reads the encoder's last states beside the encoder's own heads.
+    """
+
+    width: int
+    """D, of the vectors of words and labels; a matrix makes them if the encoder is not as wide."""
+    scores: Literal["spans", "words"]
+    """What is compared with the labels."""
+    max_width: int
+    """The most words of a span; entities of word scores have any number."""
+    max_words: int
+    """The most words of a text in training; a longer text is read in windows."""
+    rnn_layers: int
+    """Layers of the bidirectional LSTM over the words; 0 for none."""
+    entity: str = "<<ENT>>"
+    """The token before each label."""
+    separator: str = "<<SEP>>"
+    """The token between the labels and the words."""
+    reads_entity: bool = True
+    """Whether a label's vector is that of the token before it, rather than of its own first token."""
+
+    def __post_init__(self) -> None:
+        require_size("width of a head of labels", self.width)
+        require_size("max_width", self.max_width)
+        require_size("max_words", self.max_words)
+
+
 Head = MaskedLM | Classifier
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypedDict, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,15 @@ from unmask.text.tokenizer import numbered
 
 ScoreActivation = Literal["default", "identity", "sigmoid"]
 """The function from a logit to a score: that of the checkpoint, none, or a sigmoid."""
+
+
+class ScoreOptions(TypedDict, total=False):
+    """The options of `Model.score_pairs`."""
+
+    activation: ScoreActivation
+    truncation: Truncation
+    tokens_per_pass: int
+    progress: Progress | None
 
 
 def prepare(

@@ -13,6 +13,7 @@ from unmask.engines.engine import Engine
 from unmask.errors import BeyondTraining, InvalidRequest, TextTooLong
 from unmask.spec import CheckpointOutput, EncoderSpec, MultiVector
 from unmask.tasks.batches import TOKENS_PER_PASS
+from unmask.tasks.label_network import LabelNetwork, label_network
 from unmask.tasks.late_texts import with_markers
 from unmask.tasks.values import LongTexts
 from unmask.text import Encoding, Tokenizer, Truncation
@@ -58,6 +59,11 @@ class Reader:
         """The tokenizer with the markers of the checkpoint's prompts, for one vector per token."""
         markers = self.output.markers if isinstance(self.output, MultiVector) else ()
         return with_markers(self.tokenizer, markers)
+
+    @cached_property
+    def checkpoint_labels(self) -> LabelNetwork:
+        """The checkpoint's head for labels that are named with the text, read once."""
+        return label_network(self.checkpoint)
 
     def named(self, name: str) -> "Reader":
         """This reader under another name."""

@@ -3,19 +3,20 @@
 Axes: W words.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.base.arguments import check_choice, listed
+from unmask.base.arguments import check_choice, check_flag, listed, whole_number
 from unmask.engines.engine import Floats
 from unmask.errors import InvalidRequest
-from unmask.spec import Classifier
-from unmask.tasks.classify import classifier_of, label_names, probabilities
+from unmask.spec import Classifier, LabelHead
+from unmask.tasks.classify import THRESHOLD, classifier_of, label_names, probabilities
+from unmask.tasks.label_spans import LabelText, Search, label_logits, read_texts, search_for, spans_of
 from unmask.tasks.logits import Coverage, WindowedLogits, windowed
 from unmask.tasks.reader import Name, Reader, Ready, called, several
 from unmask.tasks.schemes import Scheme, entities_of, written_in
@@ -56,7 +57,7 @@ class Entity:
     """The offset after its last character."""
     text: str
     score: float
-    """The mean probability of its words' labels."""
+    """The mean probability of its words' labels; with ``labels``, the probability that the label fits."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ class Tagging(Coverage):
     """The prediction for one text."""
 
     words: tuple[TaggedWord, ...]
+    """Empty with ``labels``, which are those of entities, not of words."""
     entities: tuple[Entity, ...]
     """For labels of a tagging scheme (B-, I-, ...); empty for others, such as parts of speech."""
     has_entities: bool
@@ -113,8 +115,28 @@ def prepare(
     truncation: LongTexts = "window",
     overlap_tokens: int | None = None,
     name: Name = numbered,
+    labels: Sequence[str] | None = None,
+    threshold: float | Mapping[str, float] = THRESHOLD,
+    nested: bool = False,
+    multi_label: bool = False,
 ) -> Ready[list[Tagging]]:
     """The label of each word of each text; arguments as of `unmask.models.model.Model.tag`."""
+    if labels is not None:
+        check_flag("nested", nested)
+        check_flag("multi_label", multi_label)
+        check_choice("truncation", truncation, get_args(LongTexts))
+        overlap = None if overlap_tokens is None else whole_number("overlap_tokens", overlap_tokens, 0)
+        search = search_for(labels, threshold, nested=nested, multi_label=multi_label)
+        return _of_labels(reader, texts, search, truncation=truncation, overlap=overlap, name=name)
+    if threshold != THRESHOLD or nested or multi_label:
+        raise InvalidRequest(
+            "threshold, nested and multi_label are for labels; give labels, or leave them out"
+        )
+    if reader.checkpoint.label_head is not None:
+        raise InvalidRequest(
+            f"{reader.name} finds entities of labels that are named with the text; give labels, such as "
+            "labels=['person', 'drug']"
+        )
     head = classifier_of(reader.spec, "tokens", reader.name)
     check_choice("aggregation", aggregation, get_args(Aggregation))
     name = called(texts, name)
@@ -134,6 +156,59 @@ def prepare(
         truncation=truncation,
         overlap_tokens=overlap_tokens,
         name=name,
+    )
+
+
+def _of_labels(
+    reader: Reader,
+    texts: str | Sequence[str] | Sequence[Words],
+    search: Search,
+    *,
+    truncation: LongTexts,
+    overlap: int | None,
+    name: Name,
+) -> Ready[list[Tagging]]:
+    """The entities of labels that are named with the texts."""
+    network = reader.checkpoint_labels
+    name = called(texts, name)
+    read = read_texts(
+        reader,
+        network.head,
+        several("texts", texts),
+        search.labels,
+        truncation=truncation,
+        overlap=overlap,
+        name=name,
+    )
+    owners = [index for index, text in enumerate(read) for _ in text.windows]
+
+    def taggings(values: Sequence[Floats]) -> list[Tagging]:
+        rest = iter(values)
+        return [_with_labels(text, [next(rest) for _ in text.windows], search, network.head) for text in read]
+
+    return Ready(
+        [window for text in read for window in text.windows],
+        partial(label_logits, network=network),
+        taggings,
+        ("labels",),
+        lambda place: name(owners[place]),
+        read,
+    )
+
+
+def _with_labels(text: LabelText, logits: Sequence[Any], search: Search, head: LabelHead) -> Tagging:
+    entities = []
+    for span in spans_of(text, logits, search, head):
+        start, end = int(text.bounds[span.first, 0]), int(text.bounds[span.last, 1])
+        entities.append(Entity(search.labels[span.label], start, end, text.text[start:end], span.score))
+    return Tagging(
+        (),
+        tuple(entities),
+        True,
+        "IOB2",
+        tokens_read=text.tokens,
+        windows=len(text.windows),
+        truncated_tokens=text.truncated_tokens,
     )
 
 

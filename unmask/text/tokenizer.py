@@ -191,9 +191,9 @@ class Tokenizer:
             raise InvalidRequest(
                 f"{len(texts)} texts and {len(pairs)} pairs were given; give a pair for each text"
             )
-        _check_texts(texts, name)
+        check_texts(texts, name)
         if pairs is not None:
-            _check_texts(pairs, pair_name)
+            check_texts(pairs, pair_name)
         # Only the beginning of a very long text is tokenized, and pairs, truncated on both sides, always are.
         limit = sys.maxsize if pairs is not None else characters_tokenized_whole(max_tokens)
         encode = self._reader.encode_batch if with_details else self._reader.encode_batch_fast
@@ -245,7 +245,7 @@ class Tokenizer:
             TextTooLong: as for `encode_batch`.
         """
         check_truncation(truncation)
-        _check_texts(words, lambda index: f"word {index + 1} of {name}")
+        check_texts(words, lambda index: f"word {index + 1} of {name}")
         for index, word in enumerate(words):
             if not word.strip():
                 raise EmptyText(f"word {index + 1} of {name} is blank; leave it out")
@@ -419,7 +419,8 @@ def _ids(raw: Sequence[tokenizers.Encoding]) -> list[NDArray[np.int64]]:
     return [all_ids[start:end] for start, end in pairwise([0, *ends])]
 
 
-def _check_texts(texts: Sequence[object], name: Callable[[int], str]) -> None:
+def check_texts(texts: Sequence[object], name: Callable[[int], str]) -> None:
+    """Raise `InvalidText`, naming the first that is not, unless all are strings of Unicode text."""
     try:
         "".join(texts).encode()  # type: ignore[arg-type]  # one check of all; the loop finds which one fails
         return

@@ -39,8 +39,8 @@ from unmask.cli.tasks.embed_rows import (
 )
 from unmask.errors import InvalidRequest, InvalidText, TextTooLong
 from unmask.tasks import Progress, every_output
+from unmask.tasks.embed import Precision, quantize, quantized_width
 from unmask.tasks.prompts import chosen_prompt
-from unmask.tasks.quantize import Precision, quantize, quantized_width
 from unmask.text import Encoding, Line, Truncation
 from unmask.text.rows import TABLES
 from unmask.weights.read.checkpoint import fingerprint

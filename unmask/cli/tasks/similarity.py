@@ -24,8 +24,8 @@ from unmask.cli.streams import STANDARD_INPUT
 from unmask.cli.tasks.predict import FILE, FileOptions, Job, Name, Shown, Source, predict, source_of, typed
 from unmask.errors import EmptyText, InvalidRequest
 from unmask.tasks import Progress
+from unmask.tasks.embed import Metric
 from unmask.tasks.prompts import chosen_prompt
-from unmask.tasks.similarity import Metric
 from unmask.text import Blank, Line
 from unmask.text.rows import TABLES, Format, format_by_name
 

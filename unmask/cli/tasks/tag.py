@@ -26,6 +26,7 @@ from unmask.cli.tasks.predict import (
 )
 from unmask.errors import InvalidRequest
 from unmask.tasks import Progress
+from unmask.tasks.classify import THRESHOLD
 from unmask.tasks.values import Aggregation, SchemeName
 from unmask.text.layouts import columns_of
 from unmask.text.rows import TABLES
@@ -59,6 +60,19 @@ def tag(
         SchemeName | None,
         Parameter(help="write labels of entities in this scheme; default: that of the model"),
     ] = None,
+    labels: Annotated[
+        str | None,
+        Parameter(help="find entities of these types, separated by commas, with a checkpoint of GLiNER"),
+    ] = None,
+    threshold: Annotated[
+        float, Parameter(help="with --labels, what probability an entity must exceed")
+    ] = THRESHOLD,
+    nested: Annotated[
+        bool, Parameter(negative="", help="with --labels, let entities lie inside others")
+    ] = False,
+    multi_label: Annotated[
+        bool, Parameter(negative="", help="with --labels, let the same words have several labels")
+    ] = False,
     truncation: LongTextsOption = "window",
     overlap_tokens: OverlapOption = None,
     target: FileOptions = FILE,
@@ -72,9 +86,13 @@ def tag(
     line after each text; CoNLL is printed with the predicted label as its last column; with --json one object
     per text. Offsets count characters of the text. To resume a stopped run with --output, give the same
     command again. Without a model, the default one reads with its adapter "names": persons, organizations and
-    places. With --engine, several processes read shards of the file, and --output is a folder.
+    places. With --labels person,drug, a checkpoint of GLiNER finds entities of types it was not trained on.
+    With --engine, several processes read shards of the file, and --output is a folder.
     """
     bulk.check()
+    by_label = _label_options(labels, threshold, nested=nested, multi_label=multi_label)
+    if by_label and (words or conll or scheme is not None or bulk.engine is not None):
+        raise InvalidRequest("--labels finds entities; leave --words, --conll, --scheme and --engine out")
     if bulk.engine is not None:
         from unmask.bulk import BatchTagger
 
@@ -99,6 +117,7 @@ def tag(
             "aggregation": aggregation,
             "truncation": truncation,
             "overlap_tokens": overlap_tokens,
+            **by_label,
         }
         results = _tagged(loaded, items, name, progress, options)
         return results if scheme is None else [result.in_scheme(scheme) for result in results]
@@ -142,10 +161,28 @@ def tag(
         details=details,
         shown=None if conll or in_columns else shown,
         json=as_json,
-        settings=(aggregation, words, conll, scheme, truncation, overlap_tokens),
-        default_adapter=ADAPTER,
+        settings=(aggregation, words, conll, scheme, truncation, overlap_tokens, by_label),
+        default_adapter=None if by_label else ADAPTER,
     )
     predict(job, items, target)
+
+
+def _label_options(
+    labels: str | None, threshold: float, *, nested: bool, multi_label: bool
+) -> dict[str, object]:
+    """The arguments of `Model.tag` for entities of labels that are named; none without labels."""
+    if labels is None:
+        if threshold != THRESHOLD or nested or multi_label:
+            raise InvalidRequest(
+                "--threshold, --nested and --multi-label are for labels; give --labels, or leave them out"
+            )
+        return {}
+    return {
+        "labels": [label.strip() for label in labels.split(",")],
+        "threshold": threshold,
+        "nested": nested,
+        "multi_label": multi_label,
+    }
 
 
 def _tagged(

@@ -23,8 +23,8 @@ from unmask.search.index import Index, Models
 from unmask.search.options import Mode
 from unmask.search.searcher import check_candidates
 from unmask.spec import PairScore
+from unmask.tasks.embed import Metric, similarity
 from unmask.tasks.prompts import prompt_of
-from unmask.tasks.similarity import Metric, similarity
 
 Batches = Iterable[Mapping[str, Sequence[str]]]
 """What mteb's data loaders give: batches of texts under ``text``."""

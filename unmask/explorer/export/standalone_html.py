@@ -11,8 +11,7 @@ from unmask.explorer.export.live_model import LIVE
 from unmask.explorer.page import STATIC
 from unmask.explorer.routes.session import SessionRequest, StampRequest, StateRequest, TextRequest
 from unmask.explorer.sessions.provenance import one_line
-from unmask.http.errors import Refused
-from unmask.http.responses import JSON, Answer
+from unmask.http.responses import JSON, Answer, Refused
 from unmask.tasks import Progress
 
 MOST_PATHS = 5000

@@ -34,9 +34,8 @@ from unmask.explorer.routes.words import AblationRequest, WordMapRequest
 from unmask.explorer.wire.binary import unpack
 from unmask.explorer.wire.page_request import PageRequest
 from unmask.explorer.wire.tiles import TILE
-from unmask.http.errors import Refused
 from unmask.http.requests import Request
-from unmask.http.responses import Answer, accepted, plain
+from unmask.http.responses import Answer, Refused, accepted, plain
 from unmask.interpret.attention.rectangles import Over
 from unmask.interpret.attention.view import Weight
 from unmask.interpret.effects.attribution import Fusion

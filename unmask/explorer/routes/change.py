@@ -14,9 +14,8 @@ from unmask.explorer.routes.words import OwnWord
 from unmask.explorer.sessions.texts import TextSession
 from unmask.explorer.wire.binary import array_answer, typed_answer
 from unmask.explorer.wire.page_request import Arrays, PageRequest
-from unmask.http.errors import cannot
 from unmask.http.requests import Request
-from unmask.http.responses import Answer, json_answer
+from unmask.http.responses import Answer, cannot, json_answer
 from unmask.http.worker import Watch
 from unmask.interpret.activation_cache import ActivationCache
 from unmask.interpret.attention.comparison import (

@@ -20,9 +20,8 @@ from unmask.explorer.sessions.opened_index import SearchIndex, SearchRequest
 from unmask.explorer.sessions.texts import TextSession
 from unmask.explorer.wire.binary import array_answer
 from unmask.explorer.wire.page_request import Arrays, PageRequest
-from unmask.http.errors import Refused, cannot
 from unmask.http.requests import Request
-from unmask.http.responses import Answer, json_answer
+from unmask.http.responses import Answer, Refused, cannot, json_answer
 from unmask.interpret import AttentionView, Watch
 from unmask.interpret.attention.head_distances import HeadDistances, head_distances
 from unmask.interpret.attention.layer_statistics import CLASSES, LABELS

@@ -9,9 +9,8 @@ from unmask.explorer.routes.route import AppContext, Route, of_text, token_of
 from unmask.explorer.sessions.described import CAN_FILL
 from unmask.explorer.sessions.texts import TextSession
 from unmask.explorer.wire.page_request import PageRequest
-from unmask.http.errors import Refused
 from unmask.http.requests import Request
-from unmask.http.responses import Answer, json_answer
+from unmask.http.responses import Answer, Refused, json_answer
 from unmask.http.worker import Watch
 from unmask.interpret import AttentionView
 from unmask.interpret.corpus.texts import MOST_TEXTS

@@ -13,9 +13,8 @@ from unmask.explorer.sessions.models import ModelSlot
 from unmask.explorer.sessions.texts import TextSession
 from unmask.explorer.wire.binary import array_answer, typed_answer
 from unmask.explorer.wire.page_request import Arrays, PageRequest
-from unmask.http.errors import Problem, problem_of
 from unmask.http.requests import Request
-from unmask.http.responses import Answer, json_answer
+from unmask.http.responses import Answer, Problem, json_answer, problem_of
 from unmask.http.worker import Watch
 from unmask.interpret.geometry.layers import geometry
 from unmask.interpret.geometry.projection import Basis, Method, Projection, SenseCloud, project, sense_cloud

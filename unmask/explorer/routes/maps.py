@@ -15,9 +15,8 @@ from unmask.explorer.sessions.texts import TextSession
 from unmask.explorer.wire.binary import array_answer
 from unmask.explorer.wire.page_request import Arrays, PageRequest
 from unmask.explorer.wire.tiles import FLOOR, TILE, Codes, codes, levels, pooled, reduced, tile_of
-from unmask.http.errors import cannot
 from unmask.http.requests import Request
-from unmask.http.responses import Answer
+from unmask.http.responses import Answer, cannot
 from unmask.http.worker import Watch
 from unmask.interpret.attention.attention_statistics import TOP_K
 from unmask.interpret.attention.edges import LayerEdges, ResidualNorms, layer_edges, residual_norms

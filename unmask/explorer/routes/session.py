@@ -24,9 +24,8 @@ from unmask.explorer.sessions.provenance import Stamp, stamp
 from unmask.explorer.sessions.texts import Spans, State, TextSession
 from unmask.explorer.wire.page_request import PageRequest
 from unmask.explorer.wire.tiles import TILE
-from unmask.http.errors import Refused
 from unmask.http.requests import MAX_BODY_BYTES, Request
-from unmask.http.responses import Answer, json_answer, no_answer
+from unmask.http.responses import Answer, Refused, json_answer, no_answer
 from unmask.models.elmo import ElmoModel
 from unmask.search.documents.read import pdf_documents
 from unmask.search.documents.values import Document, Skipped

@@ -13,9 +13,8 @@ from unmask.errors import InvalidRequest
 from unmask.explorer.routes.route import AppContext, Route, of_text
 from unmask.explorer.sessions.texts import TextSession
 from unmask.explorer.wire.page_request import PageRequest
-from unmask.http.errors import cannot
 from unmask.http.requests import Request
-from unmask.http.responses import Answer, json_answer
+from unmask.http.responses import Answer, cannot, json_answer
 from unmask.http.worker import Watch
 from unmask.interpret import AttentionView
 from unmask.interpret.activation_cache import ActivationCache

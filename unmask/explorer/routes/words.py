@@ -24,9 +24,8 @@ from unmask.explorer.sessions.described import Word
 from unmask.explorer.sessions.texts import TextSession
 from unmask.explorer.wire.binary import array_answer
 from unmask.explorer.wire.page_request import Arrays, PageRequest
-from unmask.http.errors import cannot
 from unmask.http.requests import Request
-from unmask.http.responses import Answer, json_answer
+from unmask.http.responses import Answer, cannot, json_answer
 from unmask.http.worker import Watch
 from unmask.interpret.attention.rectangles import Over
 from unmask.interpret.attention.view import AttentionView, ChosenMaps, Weight

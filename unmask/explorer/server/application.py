@@ -19,10 +19,9 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from unmask.explorer.page import MAX_PDF_BYTES, PDF, STATIC
-from unmask.http.errors import Refused, own_fault, unexpected
 from unmask.http.guard import Guard
 from unmask.http.requests import read_body
-from unmask.http.responses import Answer, failure, to_response
+from unmask.http.responses import Answer, Refused, failure, own_fault, to_response, unexpected
 
 if TYPE_CHECKING:
     from unmask.explorer.api import Api

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 
 from unmask.errors import OutputError, UnmaskError
 from unmask.explorer.sessions.models import Models
-from unmask.http.errors import Problem, Refused
+from unmask.http.responses import Problem, Refused
 from unmask.http.worker import Job, Watch, Worker
 from unmask.interpret.corpus.measure import CorpusStatistics, kept_totals, measure_corpus
 from unmask.interpret.corpus.statistics import HeadTotals, cache_file

@@ -7,7 +7,7 @@ from typing import assert_never
 
 import unmask
 from unmask.explorer.sessions.models import AnyModel, ModelSlot, no_attention
-from unmask.http.errors import Problem
+from unmask.http.responses import Problem
 from unmask.interpret.attention.layer_statistics import is_punctuation
 from unmask.interpret.words.words import Words
 from unmask.models.elmo import ElmoModel

@@ -10,7 +10,7 @@ from pathlib import Path
 from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest, UnmaskError
 from unmask.families import DEFAULT_NAME
-from unmask.http.errors import Problem, Refused, cannot, problem_of, unexpected
+from unmask.http.responses import Problem, Refused, cannot, problem_of, unexpected
 from unmask.models.elmo import ElmoModel
 from unmask.models.load import Model
 from unmask.spec.encoder import require_layers

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from unmask.explorer.sessions.background import Analyses
 from unmask.explorer.sessions.models import Models, ModelSlot
 from unmask.explorer.wire.page_request import PageRequest
-from unmask.http.errors import Refused, cannot
+from unmask.http.responses import Refused, cannot
 from unmask.http.worker import Worker
 from unmask.search.options import Mode, Unit, Why
 from unmask.search.ranking import RANK_CONSTANT

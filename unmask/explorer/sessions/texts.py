@@ -16,7 +16,7 @@ from unmask.explorer.sessions.background import Analyses
 from unmask.explorer.sessions.described import TextRead, text_read
 from unmask.explorer.sessions.models import AnyModel, Models, ModelSlot, digest, no_attention
 from unmask.explorer.wire.tiles import coarsest_maps
-from unmask.http.errors import Problem, Refused, cannot
+from unmask.http.responses import Problem, Refused, cannot
 from unmask.http.worker import Job, Watch, Worker
 from unmask.interpret import AttentionView
 from unmask.interpret.activation_cache import ActivationCache

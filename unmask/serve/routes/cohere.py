@@ -25,8 +25,8 @@ from unmask.serve.routes.openai import in_base64
 from unmask.serve.routes.route import DIMENSIONS, MODEL, TRUNCATE, PostRoute, Values, named, truncation_of
 from unmask.serve.service import Call, Service
 from unmask.spec import PooledVector
+from unmask.tasks.embed import quantize
 from unmask.tasks.prompts import prompt_of
-from unmask.tasks.quantize import quantize
 
 RERANK = {
     "model": MODEL,

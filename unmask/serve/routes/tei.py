@@ -35,9 +35,9 @@ from unmask.serve.service import Call, Service
 from unmask.spec import PooledVector
 from unmask.tasks import classify, hidden_states
 from unmask.tasks.classify import Classification
+from unmask.tasks.embed import similarity
 from unmask.tasks.prompts import chosen_prompt
 from unmask.tasks.reader import Ready
-from unmask.tasks.similarity import similarity
 from unmask.text import Truncation
 
 CUT = {

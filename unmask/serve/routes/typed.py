@@ -28,6 +28,7 @@ from unmask.serve.service import Call, Service
 from unmask.tasks import answer, choose, fill, follows, tag
 from unmask.tasks.answer import MAX_ANSWER_TOKENS, Answers
 from unmask.tasks.choose import Choice
+from unmask.tasks.classify import THRESHOLD
 from unmask.tasks.fill import FilledMask
 from unmask.tasks.follows import Continuation
 from unmask.tasks.reader import Ready
@@ -58,9 +59,22 @@ async def entities(service: Service, call: Call, values: Values) -> Any:
             aggregation=values["aggregation"],
             truncation=_long(values),
             name=named("texts", inputs.single),
+            **_label_options(values),
         ),
     )
     return _results(call, served.name, taggings)
+
+
+def _label_options(values: Values) -> dict[str, Any]:
+    """The arguments of `tag.prepare` for entities of labels that are named; none without labels."""
+    if values["labels"] is None:
+        return {}
+    return {
+        "labels": values["labels"],
+        "threshold": values["threshold"],
+        "nested": values["nested"],
+        "multi_label": values["multi_label"],
+    }
 
 
 async def answers(service: Service, call: Call, values: Values) -> Any:
@@ -215,6 +229,10 @@ ROUTES = (
             "aggregation": fields.Choice(
                 options=("first", "mean"), default="first", about="which tokens of a word give its label"
             ),
+            "labels": TextList(about="types of entities to find, for a model of GLiNER, which needs them"),
+            "threshold": Share(default=THRESHOLD, about="with labels: what probability must be exceeded"),
+            "nested": Flag(default=False, about="with labels: whether entities may lie inside others"),
+            "multi_label": Flag(default=False, about="with labels: whether the same words may have several"),
             "truncate": WINDOWS,
         },
         _answered(Tagging),

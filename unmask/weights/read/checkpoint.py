@@ -22,7 +22,14 @@ from unmask.errors import (
 )
 from unmask.families import Compat, Family, family_of
 from unmask.families.static import STATIC, TABLE
-from unmask.spec import CheckpointOutput, Classifier, ClassifierRole, EncoderSpec, PooledVector
+from unmask.spec import (
+    CheckpointOutput,
+    Classifier,
+    ClassifierRole,
+    EncoderSpec,
+    LabelHead,
+    PooledVector,
+)
 from unmask.spec.check import require_size
 from unmask.spec.config import WITHOUT_EFFECT
 from unmask.spec.config_keys import in_range
@@ -30,6 +37,7 @@ from unmask.text.build import SENTENCE_PIECE_LAYOUTS
 from unmask.text.special import SpecialTokens
 from unmask.text.tokenizer import TOKENIZER_FILES, Tokenizer
 from unmask.weights.heads.embedding_head import EMBEDDING_FILES, TokenLayers, read_output, read_token_layers
+from unmask.weights.heads.label_files import LABEL_CONFIG, read_label_config, split_tensors
 from unmask.weights.heads.sentence_modules import (
     STANFORD_TENSOR,
     STATIC_MODULE,
@@ -126,6 +134,10 @@ class Checkpoint:
     """How many of the folder's layers the spec has, see `with_first_layers`; None if it has all of them."""
     task: str | None = None
     """The task whose updates the weights have, see `of_task`."""
+    label_head: LabelHead | None = None
+    """The head that finds entities of labels named with the text (GLiNER); None if it has none."""
+    label_tensors: Mapping[str, StoredTensor] = field(default_factory=dict)
+    """The tensors of that head, by their names in the file."""
 
     def of_task(self, task: str) -> "Checkpoint":
         """With the updates of a task on its weights, and the task's prompt before every text.
@@ -222,15 +234,22 @@ def read_checkpoint(
     """
     root, folder = source.folder, encoder_folder(source.folder)
     has_config, first = (folder / "config.json").exists(), _first_module(root)
-    if not has_config and first != STATIC_MODULE:
+    has_labels = (folder / LABEL_CONFIG).exists()
+    if not (has_config or has_labels) and first != STATIC_MODULE:
         raise _no_config(root, folder)
     verified = check_files(root, verify)
     config = JsonSettings.parse(_read(folder / "config.json") if has_config else None, "config.json")
+    label_head: LabelHead | None = None
+    if has_labels:
+        config, label_head = read_label_config(JsonSettings.parse(_read(folder / LABEL_CONFIG), LABEL_CONFIG))
     if first == STATIC_MODULE and "model_type" not in config.values:
         config = JsonSettings(config.name, {"model_type": STATIC.model_types[0], **config.values})
     family = family_of(config.values)
     spec = family.read(config, compat)
-    tensors, updates = without_updates(_without(stored_tensors(folder), ignore_tensors, folder))
+    stored, of_labels = _without(stored_tensors(folder), ignore_tensors, folder), dict[str, StoredTensor]()
+    if has_labels:
+        stored, of_labels = split_tensors(stored)
+    tensors, updates = without_updates(stored)
     if not spec.layers:
         tensors = with_rows(tensors)
     tasks = _tasks(config, updates)
@@ -267,6 +286,8 @@ def read_checkpoint(
         tasks=tasks,
         task_updates=updates,
         unpooled_id=_unpooled_id(spec, tokenizer, tensors),
+        label_head=label_head,
+        label_tensors=of_labels,
     )
 
 

@@ -18,6 +18,7 @@ from unmask.encoder.finite import is_finite
 from unmask.errors import CheckpointNotFound, CorruptCheckpoint, OutputError, UnsafeCheckpoint
 from unmask.text.tokenizer import TOKENIZER_FILES
 from unmask.weights.heads.embedding_head import EMBEDDING_FILES, pickled_token_layers
+from unmask.weights.heads.label_files import LABEL_CONFIG
 from unmask.weights.heads.multi_vector_files import STANFORD_METADATA
 from unmask.weights.heads.sentence_modules import modules_of
 from unmask.weights.read.checkpoint import read_checkpoint
@@ -25,7 +26,14 @@ from unmask.weights.read.checkpoint_tensors import report_tensors
 from unmask.weights.read.find import Source
 from unmask.weights.tensors import PICKLED, WEIGHTS, check_stored_file, read_index
 
-COPIED = ("config.json", *TOKENIZER_FILES, *EMBEDDING_FILES, "1_Pooling/config.json", STANFORD_METADATA)
+COPIED = (
+    "config.json",
+    LABEL_CONFIG,
+    *TOKENIZER_FILES,
+    *EMBEDDING_FILES,
+    "1_Pooling/config.json",
+    STANFORD_METADATA,
+)
 
 
 def convert_pickled(folder: Path, out: Path) -> None:

@@ -1,0 +1,319 @@
+"""Entities of labels that are named with the text, by checkpoints of GLiNER.
+
+`EXPECTED` was computed by the package gliner 0.2.24 in float64 on the folder that `write_gliner` writes.
+"""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+import unmask
+from tests.support.command import assert_one_sentence, run_here
+from unmask.base.json_settings import JsonSettings
+from unmask.errors import EmptyText, InvalidRequest, TensorMismatch, TextTooLong, UnknownArchitecture
+from unmask.families import family_of
+from unmask.spec.shapes import tensor_shapes
+from unmask.tasks.label_spans import windows_of
+from unmask.weights.heads.label_files import head_shapes, read_label_config
+from unmask.weights.tensor_report import moves
+
+PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[FLERT]", "<<ENT>>", "<<SEP>>", "ada", "met", "bob")
+PIECES += ("in", "rome", ".", ",", "person", "city", "drug", "a", "##s", "##b", "the", "-")
+TEXTS = ["Ada met Bob in Rome.", "as, the Rome - the Bobs met a"]
+ENCODER = {
+    "model_type": "bert",
+    "hidden_size": 8,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 12,
+    "max_position_embeddings": 40,
+    "type_vocab_size": 2,
+    "vocab_size": len(PIECES),
+    "pad_token_id": 0,
+}
+
+
+def write_gliner(folder, **changes):
+    """A folder as gliner writes it, with weights of a fixed seed; returns it."""
+    config = {"model_name": "bert", "hidden_size": 6, "max_width": 3, "span_mode": "markerV0"}
+    config |= {"num_rnn_layers": 1, "max_len": 384, "class_token_index": 6, "vocab_size": len(PIECES)}
+    config |= {"encoder_config": ENCODER, "subtoken_pooling": "first"} | changes
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "gliner_config.json").write_text(json.dumps(config))
+    added = [(index, piece) for index, piece in enumerate(PIECES[:8])]
+    tokenizer = {
+        "version": "1.0",
+        "added_tokens": [
+            {"id": index, "content": piece, "special": True, "normalized": False, "lstrip": False}
+            | {"rstrip": False, "single_word": False}
+            for index, piece in added
+        ],
+        "normalizer": {
+            "type": "BertNormalizer",
+            "clean_text": True,
+            "handle_chinese_chars": True,
+            "strip_accents": None,
+            "lowercase": True,
+        },
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "post_processor": {"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]},
+        "decoder": None,
+        "model": {
+            "type": "WordPiece",
+            "unk_token": "[UNK]",
+            "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": 100,
+            "vocab": {piece: index for index, piece in enumerate(PIECES)},
+        },
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    names = {"unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]"}
+    settings = names | {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 40}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    save_file(_weights(config), folder / "model.safetensors")
+    return folder
+
+
+def _weights(config):
+    settings, head = read_label_config(JsonSettings("gliner_config.json", config))
+    family = family_of(settings.values)
+    spec = family.read(settings, "published")
+    shapes, prefix = tensor_shapes(spec), "token_rep_layer.bert_layer.model."
+    named = {}
+    for move in moves(family.tensor_map_of(spec), shapes):
+        first, *rest = shapes[move.ours]
+        for name, share in zip(move.theirs, move.rows_of(first, spec), strict=True):
+            named[prefix + name] = (share, *rest)
+    named |= {f"{prefix}pooler.dense.weight": (8, 8), f"{prefix}pooler.dense.bias": (8,)}
+    named |= head_shapes(head, spec.width)
+    rng = np.random.default_rng(7)
+    return {name: (rng.normal(size=named[name]) * 0.4).astype(np.float32) for name in sorted(named)}
+
+
+EXPECTED = {
+    ("markerV0", False, False): [
+        [
+            (0, 3, "city", 0.736808),
+            (4, 7, "city", 0.715694),
+            (8, 11, "city", 0.703247),
+            (12, 20, "city", 0.697143),
+        ],
+        [
+            (0, 2, "city", 0.736124),
+            (2, 3, "city", 0.714755),
+            (4, 7, "city", 0.70146),
+            (8, 12, "city", 0.693665),
+            (13, 14, "city", 0.68914),
+            (15, 27, "city", 0.6871),
+            (28, 29, "city", 0.688692),
+        ],
+    ],
+    ("markerV0", True, False): [
+        [
+            (0, 3, "city", 0.736808),
+            (0, 7, "city", 0.729043),
+            (0, 11, "city", 0.726359),
+            (4, 7, "city", 0.715694),
+            (8, 11, "city", 0.703247),
+            (12, 20, "city", 0.697143),
+            (12, 14, "city", 0.6969),
+            (12, 19, "city", 0.696624),
+            (15, 19, "city", 0.694532),
+            (19, 20, "city", 0.694711),
+        ],
+        [
+            (0, 2, "city", 0.736124),
+            (0, 3, "city", 0.728114),
+            (0, 7, "city", 0.72482),
+            (2, 3, "city", 0.714755),
+            (4, 7, "city", 0.70146),
+            (8, 12, "city", 0.693665),
+            (8, 14, "city", 0.691905),
+            (8, 18, "city", 0.690853),
+            (13, 14, "city", 0.68914),
+            (15, 18, "city", 0.686482),
+            (19, 29, "city", 0.687757),
+            (19, 23, "city", 0.685656),
+            (24, 29, "city", 0.687732),
+            (24, 27, "city", 0.686406),
+            (28, 29, "city", 0.688692),
+        ],
+    ],
+    ("markerV0", False, True): [
+        [
+            (0, 3, "city", 0.736808),
+            (0, 3, "person", 0.736795),
+            (4, 7, "city", 0.715694),
+            (4, 7, "person", 0.715657),
+            (8, 11, "city", 0.703247),
+            (8, 11, "person", 0.703195),
+            (12, 20, "city", 0.697143),
+            (12, 20, "person", 0.697081),
+        ],
+        [
+            (0, 2, "city", 0.736124),
+            (0, 2, "person", 0.736094),
+            (2, 3, "city", 0.714755),
+            (2, 3, "person", 0.714703),
+            (4, 7, "city", 0.70146),
+            (4, 7, "person", 0.701393),
+            (8, 12, "city", 0.693665),
+            (8, 12, "person", 0.693589),
+            (13, 14, "city", 0.68914),
+            (13, 14, "person", 0.689058),
+            (15, 27, "city", 0.6871),
+            (15, 27, "person", 0.687011),
+            (28, 29, "city", 0.688692),
+            (28, 29, "person", 0.688593),
+        ],
+    ],
+    ("token_level", False, False): [[], []],
+    ("token_level", True, False): [[], []],
+    ("token_level", False, True): [[], []],
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_gliner(tmp_path_factory.mktemp("gliner") / "spans")
+
+
+@pytest.fixture(scope="module")
+def model(folder):
+    return unmask.load(folder)
+
+
+def as_rows(tagging):
+    return [(e.start, e.end, e.label, pytest.approx(e.score, abs=1e-5)) for e in tagging.entities]
+
+
+@pytest.mark.parametrize("case", EXPECTED)
+def test_entities_and_scores_are_those_of_gliner(tmp_path, case):
+    mode, nested, multi_label = case
+    loaded = unmask.load(write_gliner(tmp_path / "model", span_mode=mode), dtype="float64")
+    options = {"threshold": 0.4, "nested": nested, "multi_label": multi_label}
+    found = loaded.tag(TEXTS, labels=["person", "city"], **options)
+    assert [as_rows(tagging) for tagging in found] == [list(map(tuple, rows)) for rows in EXPECTED[case]]
+
+
+def test_an_entity_lies_in_the_text_of_the_caller(model):
+    for tagging, text in zip(model.tag(TEXTS, labels=["person"], threshold=0.1), TEXTS, strict=True):
+        assert tagging.entities
+        assert all(text[e.start : e.end] == e.text for e in tagging.entities)
+
+
+def test_both_engines_and_any_batch_find_the_same(folder, model):
+    texts, options = [*TEXTS, "Bob"] * 3, {"labels": ["drug", "city"], "threshold": 0.3}
+    together = model.tag(texts, **options)
+    in_torch = unmask.load(folder, backend="torch")
+    for tagging, text in zip(together, texts, strict=True):
+        alone = in_torch.tag(text, **options)
+        assert as_rows(tagging) == [(e.start, e.end, e.label, e.score) for e in alone.entities]
+    assert any(tagging.entities for tagging in together)
+
+
+@pytest.mark.parametrize("mode", ["markerV0", "token_level"])
+def test_a_long_text_in_windows_finds_entities_to_its_end(tmp_path, mode):
+    loaded = unmask.load(write_gliner(tmp_path / "model", span_mode=mode, num_rnn_layers=0))
+    text = "Ada met Bob in Rome. " * 30
+    (found,) = loaded.tag([text], labels=["person", "city"], threshold=0)
+    assert found.windows > 3
+    assert max(e.end for e in found.entities) > len(text) - 25
+    assert all(text[e.start : e.end] == e.text for e in found.entities)
+    with pytest.raises(TextTooLong, match="window"):
+        loaded.tag(text, labels=["person", "city"], truncation="error")
+    cut = loaded.tag(text, labels=["person", "city"], threshold=0, truncation="end")
+    assert cut.windows == 1
+    assert cut.truncated_tokens > 0
+
+
+def test_windows_cover_every_word_and_share_some():
+    counts = np.array([1, 2, 1, 3, 1, 1, 2, 1, 1, 1])
+    ranges = windows_of(counts, 5, 100, 2)
+    assert ranges[0][0] == 0
+    assert ranges[-1][1] == len(counts)
+    assert all(counts[first:end].sum() <= 5 for first, end in ranges)
+    assert all(later[0] <= earlier[1] for earlier, later in itertools.pairwise(ranges))
+    assert windows_of(counts, None, 4, 1) == [(0, 4), (3, 7), (6, 10)]
+
+
+def test_a_threshold_of_each_label(model):
+    everything = model.tag(TEXTS[0], labels=["person", "city"], threshold=0.0, nested=True, multi_label=True)
+    assert {e.label for e in everything.entities} == {"person", "city"}
+    one = model.tag(TEXTS[0], labels=["person", "city"], threshold={"person": 1, "city": 0}, nested=True)
+    assert {e.label for e in one.entities} == {"city"}
+
+
+def test_words_that_the_caller_split(model):
+    text, words = "Ada met Bob in Rome .", ["Ada", "met", "Bob", "in", "Rome", "."]
+    (of_words,) = model.tag([words], labels=["person"], threshold=0.05)
+    assert of_words == model.tag(text, labels=["person"], threshold=0.05)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"labels": []}, "labels is empty"),
+        ({"labels": ["a", "a"]}, "twice"),
+        ({"labels": [" "]}, "as a text"),
+        ({"labels": ["a <<SEP>> b"]}, "<<SEP>>"),
+        ({"labels": ["\u200b"]}, "no token"),
+        ({"labels": ["person city drug"] * 1 + ["a b"] + [f"the a{'s' * n}" for n in range(9)]}, "fewer"),
+        ({"labels": ["a"], "threshold": 2}, "from 0 to 1"),
+        ({"labels": ["a"], "threshold": {"b": 0.5}}, "not among the labels"),
+        ({}, "give labels"),
+        ({"nested": True}, "are for labels"),
+    ],
+)
+def test_bad_requests_get_a_sentence(model, options, message):
+    with pytest.raises(InvalidRequest, match=message):
+        model.tag(TEXTS[0], **options)
+
+
+def test_a_text_without_words(model):
+    with pytest.raises(EmptyText, match="no words"):
+        model.tag(" \n", labels=["person"])
+
+
+def test_labels_need_a_head_for_them():
+    with pytest.raises(InvalidRequest, match="no head for labels"):
+        unmask.load("unmask-mini").tag("Ada", labels=["person"])
+
+
+@pytest.mark.parametrize(
+    "change", [{"span_mode": "conv_max"}, {"labels_encoder": "bert"}, {"fuse_layers": True}]
+)
+def test_parts_that_are_not_built_are_refused(tmp_path, change):
+    folder = write_gliner(tmp_path / "model")
+    path = folder / "gliner_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(UnknownArchitecture, match=next(iter(change))):
+        unmask.load(folder)
+
+
+def test_a_head_of_another_size_is_refused(tmp_path):
+    folder = write_gliner(tmp_path / "model")
+    path = folder / "gliner_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"num_rnn_layers": 2}))
+    with pytest.raises(TensorMismatch, match="lacks the tensor rnn"):
+        unmask.load(folder).tag("Ada", labels=["person"])
+
+
+def test_the_command_finds_entities_of_named_labels(folder, model):
+    ran = run_here("tag", "-m", folder, "--labels", "person, city", "--threshold", "0.3", "--json", TEXTS[0])
+    assert ran.code == 0, ran.err
+    entities = json.loads(ran.out)["entities"]
+    expected = model.tag(TEXTS[0], labels=["person", "city"], threshold=0.3).entities
+    assert entities
+    assert [(e["start"], e["end"], e["label"]) for e in entities] == [
+        (e.start, e.end, e.label) for e in expected
+    ]
+    assert_one_sentence(run_here("tag", "-m", folder, TEXTS[0]), "give labels")
+
+
+def test_a_copy_without_the_head_is_not_written(model, tmp_path):
+    with pytest.raises(InvalidRequest, match="copy the folder"):
+        model.save(tmp_path / "copy")

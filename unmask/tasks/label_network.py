@@ -1,0 +1,170 @@
+"""The head of GLiNER in numpy: from an encoder's states to scores of spans or words for each label.
+
+Its layers are small beside the encoder's, so one implementation serves every engine; it computes in the
+number format of the states.
+
+Axes: B texts of a batch; T words of all of them; W words of one; C labels; D width of the head; K widths of
+spans, in words.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmask.engines.engine import Floats
+from unmask.errors import CorruptCheckpoint, InvalidRequest, TensorMismatch
+from unmask.spec import LabelHead
+from unmask.weights import Checkpoint
+from unmask.weights.heads.label_files import LABEL_CONFIG, head_shapes
+from unmask.weights.read.checkpoint_tensors import read_arrays
+
+SPANS = "span_rep_layer.span_rep_layer."
+
+
+@dataclass(frozen=True, eq=False)
+class LabelNetwork:
+    """The head with its weights, by their names in the file."""
+
+    head: LabelHead
+    weights: Mapping[str, Floats]
+
+    def project(self, states: Floats) -> Floats:
+        """States of the encoder at the head's width, (..., D)."""
+        name = "token_rep_layer.projection"
+        return self._linear(name, states) if f"{name}.weight" in self.weights else states
+
+    def mix(self, words_TD: Floats, lengths: Sequence[int]) -> Floats:
+        """The words of several texts, laid end to end, after the LSTM over each text; (T, D)."""
+        for layer in range(self.head.rnn_layers):
+            words_TD = self._lstm(words_TD, np.asarray(lengths), layer)
+        return words_TD
+
+    def logits(self, words_WD: Floats, labels_CD: Floats) -> Floats:
+        """How well the spans or words of a text fit each label.
+
+        Returns:
+            Of spans (W, K, C), where span k of word w has the words from w to w + k, with negative infinity
+            where the text has no such words; of words (W, C, 3), as the start, the end and a part of an
+            entity.
+        """
+        if self.head.scores == "spans":
+            return self._span_logits(words_WD, labels_CD)
+        return self._word_logits(words_WD, labels_CD)
+
+    def _span_logits(self, words_WD: Floats, labels_CD: Floats) -> Floats:
+        """The first of the last two layers is applied to both ends apart, and the second to the labels, which
+        is the same as both on every span with K times fewer products.
+        """
+        weight, bias = self._of(f"{SPANS}out_project.0")
+        start_WD = np.maximum(self._two_layers(f"{SPANS}project_start", words_WD), 0)
+        end_WD = np.maximum(self._two_layers(f"{SPANS}project_end", words_WD), 0)
+        width = self.head.width
+        from_start, from_end = start_WD @ weight[:, :width].T, end_WD @ weight[:, width:].T + bias
+        last, last_bias = self._of(f"{SPANS}out_project.3")
+        targets_CD = self._two_layers("prompt_rep_layer", labels_CD)
+        targets, constant = last.T @ targets_CD.T, targets_CD @ last_bias
+        count = len(words_WD)
+        scores_WKC = np.full((count, self.head.max_width, len(labels_CD)), -np.inf, dtype=words_WD.dtype)
+        for more in range(min(self.head.max_width, count)):
+            hidden = np.maximum(from_start[: count - more] + from_end[more:], 0)
+            scores_WKC[: count - more, more] = hidden @ targets + constant
+        return scores_WKC
+
+    def _word_logits(self, words_WD: Floats, labels_CD: Floats) -> Floats:
+        width = self.head.width
+        words, labels = (
+            self._linear("scorer.proj_token", words_WD),
+            self._linear("scorer.proj_label", labels_CD),
+        )
+        weight, bias = self._of("scorer.out_mlp.0")
+        of_words = words[:, :width] @ weight[:, :width].T + bias
+        of_labels = labels[:, :width] @ weight[:, width : 2 * width].T
+        scores_WC3 = np.empty((len(words), len(labels), 3), dtype=words_WD.dtype)
+        for label in range(len(labels)):
+            product = words[:, width:] @ (labels[label, width:, None] * weight[:, 2 * width :].T)
+            hidden = np.maximum(of_words + of_labels[label] + product, 0)
+            scores_WC3[:, label] = self._linear("scorer.out_mlp.3", hidden)
+        return scores_WC3
+
+    def _lstm(self, words_TD: Floats, lengths_B: NDArray[np.int64], layer: int) -> Floats:
+        """One bidirectional layer (Hochreiter & Schmidhuber 1997); both directions step together."""
+        names = [f"_l{layer}{end}" for end in ("", "_reverse")]
+        inputs = np.stack(
+            [
+                words_TD @ self.weights[f"rnn.lstm.weight_ih{name}"].T
+                + self.weights[f"rnn.lstm.bias_ih{name}"]
+                + self.weights[f"rnn.lstm.bias_hh{name}"]
+                for name in names
+            ]
+        )
+        recurrent = np.stack([self.weights[f"rnn.lstm.weight_hh{name}"].T for name in names])
+        order = np.argsort(-lengths_B, kind="stable")
+        lengths, starts = lengths_B[order], (np.cumsum(lengths_B) - lengths_B)[order]
+        half = recurrent.shape[1]
+        both = np.empty((2, len(words_TD), half), dtype=words_TD.dtype)
+        hidden = np.zeros((2, len(lengths), half), dtype=words_TD.dtype)
+        cell = np.zeros_like(hidden)
+        for step in range(int(lengths.max(initial=0))):
+            alive = int((lengths > step).sum())
+            rows = np.stack((starts[:alive] + step, starts[:alive] + lengths[:alive] - 1 - step))
+            gates = inputs[[[0], [1]], rows] + hidden[:, :alive] @ recurrent
+            into, forget, update, out = np.split(gates, 4, axis=-1)
+            cell = sigmoid(forget) * cell[:, :alive] + sigmoid(into) * np.tanh(update)
+            hidden = sigmoid(out) * np.tanh(cell)
+            both[[[0], [1]], rows] = hidden
+        return np.concatenate((both[0], both[1]), axis=-1)
+
+    def _two_layers(self, name: str, x: Floats) -> Floats:
+        return self._linear(f"{name}.3", np.maximum(self._linear(f"{name}.0", x), 0))
+
+    def _linear(self, name: str, x: Floats) -> Floats:
+        weight, bias = self._of(name)
+        values: Floats = x @ weight.T + bias
+        return values
+
+    def _of(self, name: str) -> tuple[Floats, Floats]:
+        return self.weights[f"{name}.weight"], self.weights[f"{name}.bias"]
+
+
+def sigmoid(x: Floats) -> Floats:
+    """Probabilities of logits, in the same number format."""
+    with np.errstate(over="ignore"):
+        p: Floats = 1 / (1 + np.exp(-x))
+    return p
+
+
+def label_network(checkpoint: Checkpoint) -> LabelNetwork:
+    """The head of a checkpoint that finds entities of labels named with the text.
+
+    Raises:
+        InvalidRequest: the checkpoint has no such head.
+        TensorMismatch: a tensor is missing, unexpected, or has another shape.
+        CorruptCheckpoint: a number is not finite, or the file cannot be read.
+    """
+    head, stored, name = checkpoint.label_head, checkpoint.label_tensors, checkpoint.source.name
+    if head is None:
+        raise InvalidRequest(
+            f"{name} has no head for labels that are named with the text; leave labels out, or use a "
+            "checkpoint of GLiNER"
+        )
+    shapes = head_shapes(head, checkpoint.spec.width)
+    if unexpected := sorted(stored.keys() - shapes.keys()):
+        raise TensorMismatch(
+            f"{name} has the tensor {unexpected[0]}, which neither its encoder nor its head of labels has; "
+            "name it in ignore_tensors (--ignore-tensors) if no result depends on it"
+        )
+    for tensor, shape in shapes.items():
+        if tensor not in stored:
+            raise TensorMismatch(f"{name} lacks the tensor {tensor} of its head of labels")
+        if stored[tensor].shape != shape:
+            raise TensorMismatch(
+                f"the tensor {tensor} of {name} has shape {stored[tensor].shape}, and {LABEL_CONFIG} "
+                f"asks for {shape}"
+            )
+    weights = {key: values.astype(np.float32) for key, values in read_arrays(stored).items()}
+    for tensor, values in weights.items():
+        if not np.isfinite(values).all():
+            raise CorruptCheckpoint(f"the tensor {tensor} of {name} holds a number that is not finite")
+    return LabelNetwork(head, weights)
