@@ -60,7 +60,7 @@ def test_decoded_vectors_are_the_centroid_and_the_bucket_of_each_number(bits):
     assert (codec.bits, codec.centroids_KE.shape) == (bits, (32, 13))
     codes, packed = codec.encode(vectors)
     assert (codes.dtype, packed.shape) == (np.uint16, (900, -(-13 * bits // 8)))
-    exact, centroids = vectors.astype(np.float32), codec.centroids_KE.astype(np.float32)
+    exact, centroids = codec.rotated(vectors.astype(np.float32)), codec.centroids_KE.astype(np.float32)
     assert np.array_equal(codes, (exact @ centroids.T).argmax(axis=1))
     buckets = np.searchsorted(codec.cutoffs, exact - centroids[codes])
     wanted = centroids[codes] + codec.values[buckets]
@@ -75,10 +75,24 @@ def test_more_bits_are_nearer_and_buckets_are_equally_full():
     for bits in (1, 2, 4):
         codec = Codec.learn(vectors, bits)
         errors.append(codec.error(vectors, *codec.encode(vectors)))
-        residuals = vectors.astype(np.float32) - codec.centroids[codec.encode(vectors)[0]]
+        residuals = codec.rotated(vectors.astype(np.float32)) - codec.centroids[codec.encode(vectors)[0]]
         shares = np.bincount(np.searchsorted(codec.cutoffs, residuals.ravel())) / residuals.size
         np.testing.assert_allclose(shares, 1 / 2**bits, atol=0.03)
     assert errors[2] < errors[1] / 4 < errors[0] / 8
+
+
+def test_a_rotation_keeps_products_and_lowers_errors_where_variances_differ(monkeypatch):
+    narrow = near(unit((40, 32)), 4000, 0.7).astype(np.float32) * np.geomspace(1, 0.02, 32)
+    vectors = (narrow / np.linalg.norm(narrow, axis=1, keepdims=True)).astype(np.float16)
+    codec = Codec.learn(vectors, 2)
+    few = vectors[:50].astype(np.float32)
+    np.testing.assert_allclose(codec.rotated(few) @ codec.rotated(few).T, few @ few.T, atol=1e-6)
+    monkeypatch.setattr(
+        "unmask.search.views.compression._rotation", lambda width: np.eye(width, dtype=np.float32)
+    )
+    plain = Codec.learn(vectors, 2)
+    errors = [each.error(vectors, *each.encode(vectors)) for each in (codec, plain)]
+    assert errors[0] < 0.8 * errors[1]
 
 
 def test_the_same_vectors_give_the_same_codec():
@@ -115,7 +129,7 @@ def test_maxsim_explanations_and_merging_are_of_decoded_vectors(monkeypatch):
             assert scores[passage] == -np.inf
             continue
         decoded = codec.decode(*codec.encode(vectors))
-        assert scores[passage] == pytest.approx(late_interaction(query, decoded), abs=1e-6)
+        assert scores[passage] == pytest.approx(late_interaction(codec.rotated(query), decoded), abs=1e-6)
         assert sum(one.score for one in view.explain(query, passage)) == pytest.approx(
             scores[passage], abs=1e-6
         )
@@ -183,7 +197,7 @@ def check(index, model, wanted):
     for hit in hits:
         vectors = model.multi_vectors(wanted[hit.document], "document").vectors_NE
         decoded = codec.decode(*codec.encode(vectors.astype(np.float16)))
-        assert hit.score == pytest.approx(late_interaction(asked, decoded), abs=2e-5)
+        assert hit.score == pytest.approx(late_interaction(codec.rotated(asked), decoded), abs=2e-5)
         (why,) = hit.why
         total = sum(share.share for share in why.shares) + why.special
         assert total == pytest.approx(hit.score, abs=1e-6)

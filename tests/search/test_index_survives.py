@@ -83,7 +83,8 @@ def own_score(index, model, text):
         return float(vector @ vector)
     codec, vectors = index._contents.codec, model.multi_vectors(text, "document").vectors_NE
     query = model.multi_vectors(text, "query").vectors_NE
-    return late_interaction(query, codec.decode(*codec.encode(vectors.astype(np.float16))))
+    stored = codec.decode(*codec.encode(vectors.astype(np.float16)))
+    return late_interaction(codec.rotated(query), stored)
 
 
 @pytest.mark.parametrize("change", range(len(CHANGES)))

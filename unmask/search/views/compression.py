@@ -5,9 +5,11 @@ centroid and, for each of its E numbers, one of ``2 ** bits`` buckets of the res
 are quantiles of residuals, and a bucket stands for the quantile in its middle. A decoded vector is the
 centroid plus these values, divided by its length.
 
-Two things differ from the paper. Numbers of centroids take 16 bits and not 32, so that there are at most
-65,536. And centroids are learned from the vectors of the first commit of an index, because documents arrive
-as a stream; those of later additions are encoded with the same centroids.
+Three things differ from the paper. Vectors are first turned by a random rotation, which changes no product
+of two vectors and makes the variances of their numbers alike, for all numbers share the same buckets. Numbers
+of centroids take 16 bits and not 32, so that there are at most 65,536. And centroids are learned from the
+vectors of the first commit of an index, because documents arrive as a stream; those of later additions are
+encoded with the same centroids.
 
 Axes: N vectors; E features; K centroids; B bytes of a residual; C clusters.
 """
@@ -67,8 +69,10 @@ def as_float32(values: NDArray[np.float16]) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Codec:
-    """Centroids and buckets, which encode vectors of length 1 and decode them."""
+    """A rotation, centroids and buckets, which encode vectors of length 1 and decode them, rotated."""
 
+    rotation_EE: Floats
+    """An orthogonal matrix; vectors are multiplied with it from the right."""
     centroids_KE: NDArray[np.float16]
     cutoffs: Floats
     """Where buckets of a residual end, in ascending order, ``2 ** bits - 1`` of them."""
@@ -91,13 +95,15 @@ class Codec:
         held_out = drawn[len(learned) :][:HELD_OUT]
         # Where few vectors are left, buckets are learned from all of the sample.
         held_out = held_out if len(held_out) >= min(len(learned), HELD_OUT) // 2 else drawn[:HELD_OUT]
-        centroids_KE = _centroids(as_float32(vectors_NE[np.sort(learned)]), count)
-        rest_NE = as_float32(vectors_NE[np.sort(held_out)])
+        rotation_EE = _rotation(vectors_NE.shape[1])
+        centroids_KE = _centroids(as_float32(vectors_NE[np.sort(learned)]) @ rotation_EE, count)
+        rest_NE = as_float32(vectors_NE[np.sort(held_out)]) @ rotation_EE
         residuals = rest_NE - as_float32(centroids_KE)[_nearest(rest_NE, as_float32(centroids_KE))]
         levels = 2**bits
         if not residuals.size:
             residuals = np.zeros(1, np.float32)
         return cls(
+            rotation_EE,
             centroids_KE,
             np.quantile(residuals, np.arange(1, levels) / levels).astype(np.float32),
             np.quantile(residuals, (np.arange(levels) + 0.5) / levels).astype(np.float32),
@@ -106,11 +112,13 @@ class Codec:
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "Codec":
         """What `arrays` gave."""
-        return cls(arrays["codec/centroids"], arrays["codec/cutoffs"], arrays["codec/values"])
+        names = ("rotation", "centroids", "cutoffs", "values")
+        return cls(*(arrays[f"codec/{name}"] for name in names))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """For the store."""
         return {
+            "codec/rotation": self.rotation_EE,
             "codec/centroids": self.centroids_KE,
             "codec/cutoffs": self.cutoffs,
             "codec/values": self.values,
@@ -131,20 +139,24 @@ class Codec:
         """The centroids in float32, (K, E)."""
         return as_float32(self.centroids_KE)
 
+    def rotated(self, vectors_NE: Floats) -> Floats:
+        """Vectors in the basis of the centroids and of what `decode` returns, as those of a query must be."""
+        return vectors_NE @ self.rotation_EE
+
     def encode(self, vectors_NE: NDArray[np.float16]) -> tuple[Codes, Packed]:
         """The centroid of each vector, (N,), and the buckets of its residual, (N, B)."""
         count, width = vectors_NE.shape
         codes_N = np.empty(count, np.uint16)
         packed_NB = np.empty((count, packed_width(width, self.bits)), np.uint8)
         for part in _parts(count, len(self.centroids)):
-            block_NE = as_float32(vectors_NE[part])
+            block_NE = self.rotated(as_float32(vectors_NE[part]))
             codes = _nearest(block_NE, self.centroids)
             codes_N[part] = codes
             packed_NB[part] = self._packed(block_NE - self.centroids[codes])
         return codes_N, packed_NB
 
     def decode(self, codes_N: Codes, packed_NB: Packed) -> Floats:
-        """The vectors that codes stand for, of length 1, (N, E)."""
+        """The vectors that codes stand for, of length 1 and rotated, (N, E)."""
         width = self.centroids.shape[1]
         vectors_NE = np.take(self._values_of_byte, packed_NB, axis=0).reshape(len(codes_N), -1)[:, :width]
         vectors_NE = vectors_NE + np.take(self.centroids, codes_N, axis=0)
@@ -157,7 +169,7 @@ class Codec:
         total = 0.0
         for part in _parts(len(codes_N), len(self.centroids)):
             decoded_NE = self.decode(codes_N[part], packed_NB[part])
-            products = np.einsum("NE,NE->N", as_float32(vectors_NE[part]), decoded_NE)
+            products = np.einsum("NE,NE->N", self.rotated(as_float32(vectors_NE[part])), decoded_NE)
             total += float((1 - products.astype(np.float64)).sum())
         return total / max(1, len(codes_N))
 
@@ -183,6 +195,12 @@ class Codec:
 def packed_width(width: int, bits: int) -> int:
     """B, the bytes of ``width`` numbers of so many bits."""
     return -(-width * bits // 8)
+
+
+def _rotation(width: int) -> Floats:
+    """A random orthogonal matrix, (E, E), drawn with a fixed seed."""
+    drawn_EE = np.random.default_rng(2).standard_normal((width, width))
+    return np.linalg.qr(drawn_EE)[0].astype(np.float32)
 
 
 def _parts(rows: int, columns: int) -> Iterator[slice]:

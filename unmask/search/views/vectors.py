@@ -92,6 +92,7 @@ class Vectors:
 
         A passage without vectors has -infinity.
         """
+        query_QE = self._rotated(query_QE)
         chosen = np.arange(self.passages) if passages is None else passages
         parts = [self._of_segment(s, query_QE, rows) for s, rows in self._split(chosen)]
         return np.concatenate([np.empty(0, np.float32), *parts])
@@ -101,7 +102,7 @@ class Vectors:
         ((segment, rows),) = self._split(np.array([passage]))
         arrays = self._segments[segment]
         start, end = arrays["vectors/offsets"][rows[0] : rows[0] + 2]
-        products_QN = query_QE @ self._decoded(arrays, slice(start, end)).T
+        products_QN = self._rotated(query_QE) @ self._decoded(arrays, slice(start, end)).T
         best_Q = products_QN.argmax(axis=1)
         spans_Q2 = arrays["vectors/spans"][start:end][best_Q]
         return [
@@ -124,7 +125,7 @@ class Vectors:
         """
         if self._codec is None:
             raise ValueError("vectors in float16 have no centroids to propose passages by")
-        products_QK = query_QE @ self._codec.centroids.T
+        products_QK = self._rotated(query_QE) @ self._codec.centroids.T
         probes = min(PROBES, products_QK.shape[1])
         nearest_Q = np.argpartition(products_QK, -probes, axis=1)[:, -probes:]
         totals_P = np.zeros(self.passages)
@@ -159,8 +160,12 @@ class Vectors:
             lists.append((borders.astype(np.int64), passages_N))
         return lists
 
+    def _rotated(self, query_QE: Floats) -> Floats:
+        """Vectors of a query in the basis of what `_decoded` returns."""
+        return query_QE if self._codec is None else self._codec.rotated(query_QE)
+
     def _decoded(self, arrays: Mapping[str, NDArray[Any]], rows: slice | NDArray[np.int64]) -> Floats:
-        """Some vectors of a segment, float32."""
+        """Some vectors of a segment, float32; in the basis of the codec, if there is one."""
         if self._codec is None:
             return as_float32(arrays["vectors/values"][rows])
         return self._codec.decode(arrays["vectors/codes"][rows], arrays["vectors/residuals"][rows])
