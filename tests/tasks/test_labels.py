@@ -170,9 +170,97 @@ EXPECTED = {
             (28, 29, "person", 0.688593),
         ],
     ],
-    ("token_level", False, False): [[], []],
-    ("token_level", True, False): [[], []],
-    ("token_level", False, True): [[], []],
+    ("token_level", False, False): [
+        [
+            (0, 3, "person", 0.207881),
+            (4, 7, "person", 0.202368),
+            (8, 11, "person", 0.210706),
+            (12, 14, "person", 0.209718),
+            (15, 19, "person", 0.209069),
+            (19, 20, "person", 0.204559),
+        ],
+        [
+            (0, 2, "city", 0.191999),
+            (2, 3, "city", 0.179254),
+            (4, 7, "city", 0.183979),
+            (8, 12, "city", 0.190086),
+            (13, 14, "city", 0.180515),
+            (15, 18, "city", 0.176762),
+            (19, 23, "city", 0.193405),
+            (24, 27, "city", 0.179821),
+            (28, 29, "city", 0.195202),
+        ],
+    ],
+    ("token_level", True, False): [
+        [
+            (0, 3, "person", 0.207881),
+            (0, 7, "person", 0.207881),
+            (0, 20, "person", 0.207881),
+            (4, 7, "person", 0.202368),
+            (8, 11, "person", 0.210706),
+            (8, 14, "person", 0.210706),
+            (8, 19, "person", 0.210706),
+            (8, 20, "person", 0.210706),
+            (12, 14, "person", 0.209718),
+            (15, 19, "person", 0.209069),
+            (19, 20, "person", 0.204559),
+        ],
+        [
+            (0, 2, "city", 0.191999),
+            (0, 3, "city", 0.191999),
+            (0, 7, "city", 0.191999),
+            (0, 12, "city", 0.191999),
+            (0, 14, "city", 0.191999),
+            (0, 18, "city", 0.191999),
+            (0, 29, "city", 0.191999),
+            (2, 3, "city", 0.179254),
+            (4, 7, "city", 0.183979),
+            (8, 12, "city", 0.190086),
+            (13, 14, "city", 0.180515),
+            (15, 18, "city", 0.176762),
+            (19, 23, "city", 0.193405),
+            (19, 27, "city", 0.193405),
+            (19, 29, "city", 0.193405),
+            (24, 27, "city", 0.179821),
+            (28, 29, "city", 0.195202),
+        ],
+    ],
+    ("token_level", False, True): [
+        [
+            (0, 3, "person", 0.207881),
+            (0, 3, "city", 0.201379),
+            (4, 7, "person", 0.202368),
+            (4, 7, "city", 0.196167),
+            (8, 11, "person", 0.210706),
+            (8, 11, "city", 0.204102),
+            (12, 14, "person", 0.209718),
+            (12, 14, "city", 0.203142),
+            (15, 19, "person", 0.209069),
+            (15, 19, "city", 0.202513),
+            (19, 20, "person", 0.204559),
+            (19, 20, "city", 0.198098),
+        ],
+        [
+            (0, 2, "city", 0.191999),
+            (0, 2, "person", 0.191685),
+            (2, 3, "city", 0.179254),
+            (2, 3, "person", 0.178823),
+            (4, 7, "city", 0.183979),
+            (4, 7, "person", 0.1836),
+            (8, 12, "city", 0.190086),
+            (8, 12, "person", 0.189463),
+            (13, 14, "city", 0.180515),
+            (13, 14, "person", 0.180095),
+            (15, 18, "city", 0.176762),
+            (15, 18, "person", 0.17635),
+            (19, 23, "city", 0.193405),
+            (19, 23, "person", 0.193026),
+            (24, 27, "city", 0.179821),
+            (24, 27, "person", 0.179436),
+            (28, 29, "city", 0.195202),
+            (28, 29, "person", 0.19482),
+        ],
+    ],
 }
 
 
@@ -194,7 +282,8 @@ def as_rows(tagging):
 def test_entities_and_scores_are_those_of_gliner(tmp_path, case):
     mode, nested, multi_label = case
     loaded = unmask.load(write_gliner(tmp_path / "model", span_mode=mode), dtype="float64")
-    options = {"threshold": 0.4, "nested": nested, "multi_label": multi_label}
+    threshold = {"markerV0": 0.4, "token_level": 0.1}[mode]
+    options = {"threshold": threshold, "nested": nested, "multi_label": multi_label}
     found = loaded.tag(TEXTS, labels=["person", "city"], **options)
     assert [as_rows(tagging) for tagging in found] == [list(map(tuple, rows)) for rows in EXPECTED[case]]
 
@@ -317,3 +406,23 @@ def test_the_command_finds_entities_of_named_labels(folder, model):
 def test_a_copy_without_the_head_is_not_written(model, tmp_path):
     with pytest.raises(InvalidRequest, match="copy the folder"):
         model.save(tmp_path / "copy")
+
+
+def test_a_server_answers_with_the_same_entities(model):
+    pytest.importorskip("httpx", reason="starlette's test client needs httpx")
+    from starlette.testclient import TestClient
+
+    from unmask.serve import make_app
+
+    app = make_app({"spans": model})
+    options = {"labels": ["person", "city"], "threshold": 0.4, "nested": True, "multi_label": True}
+    with TestClient(app, base_url="http://127.0.0.1:8080") as client:
+        answer = client.post("/v1/entities", json={"texts": TEXTS, **options})
+        refused = client.post("/v1/entities", json={"texts": TEXTS})
+        wrong = client.post("/v1/entities", json={"texts": TEXTS, **options, "labels": ["city", "city"]})
+    app.state.service.close()
+    rows = [[(e["start"], e["end"], e["label"]) for e in one["entities"]] for one in answer.json()["results"]]
+    assert rows == [[row[:3] for row in as_rows(tagging)] for tagging in model.tag(TEXTS, **options)]
+    assert any(rows)
+    assert (refused.status_code, wrong.status_code) == (400, 400)
+    assert "'city' twice" in wrong.text

@@ -492,8 +492,7 @@ class Model:
             precision: of the result, see `unmask.tasks.embed.quantize`.
             ranges: the smallest and the largest value of each dimension, (2, E), for the precisions ``int8``
                 and ``uint8``; None takes those of the result.
-            tokens_per_pass: the maximum number of tokens per forward pass; affects speed and memory, and
-                only the last bits of the embeddings.
+            tokens_per_pass: the most tokens of a forward pass; it changes only the last bits of embeddings.
             global_tokens: which tokens are global, for encoders with global attention such as Longformer.
             progress: called with (texts done, texts in all).
 
@@ -880,6 +879,7 @@ class Model:
         Raises:
             TextError: a text is empty, too long, or not Unicode text.
             InvalidRequest: the checkpoint has no head for tokens (the error lists those it has) or labels.
+            NonFiniteResult: a logit is infinity or NaN.
         """
         ready = tag.prepare(
             self.reader,
