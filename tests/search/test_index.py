@@ -379,7 +379,7 @@ def test_mistakes_get_one_sentence(index, tiny_model, tmp_path):
     with pytest.raises(InvalidRequest, match="k is 0; it must be at least 1"):
         index.search("x", k=0)
     with pytest.raises(InvalidRequest, match="give a loaded cross-encoder"):
-        index.search("x", reranker=tiny_model)
+        index.search("x", reranker="default")
     with pytest.raises(InvalidRequest, match="both give the view dense"):
         Index.create(tmp_path / "two", [tiny_model, tiny_model])
     with pytest.raises(InvalidRequest, match=r"passage_tokens is 9999 and the model reads \d+"):

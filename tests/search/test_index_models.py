@@ -199,6 +199,24 @@ def test_a_reranker_orders_the_first_hits(index, reranker, monkeypatch):
     assert few == hits  # at least as many are scored as are asked for
 
 
+def test_a_model_of_vectors_orders_the_first_hits(index, colbert, tiny_model):
+    first = index.search(QUERY, k=4, mode="bm25")
+    late = index.search(QUERY, k=4, mode="bm25", reranker=colbert)
+    cosines = index.search(QUERY, k=4, mode="bm25", reranker=tiny_model)
+    asked = colbert.multi_vectors(QUERY, "query").vectors_NE
+    for hit in late:
+        document = colbert.multi_vectors(hit.text, "document", truncation="end").vectors_NE
+        assert hit.score == pytest.approx(late_interaction(asked, document), abs=1e-4)
+    for hit in cosines:
+        one, other = tiny_model.embed([QUERY, hit.text], normalize=True, truncation="end")
+        assert hit.score == pytest.approx(float(one @ other), abs=1e-5)
+    for hits in (late, cosines):
+        assert {hit.document for hit in hits} == {hit.document for hit in first}
+        assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+        assert {hit.first_score for hit in hits} == {hit.score for hit in first}
+    assert index.search("zebra", mode="bm25", reranker=tiny_model) == ()
+
+
 def test_fused_rankings_are_as_long_as_what_is_asked_for(index, monkeypatch):
     whole = index.search(QUERY, k=50)
     monkeypatch.setattr("unmask.search.searcher.FUSED_DEPTH", 1)

@@ -16,7 +16,15 @@ from unmask.search.explain import Explainer
 from unmask.search.filters import Filter, accepting
 from unmask.search.options import Fusion, Mode, Unit, View, Why
 from unmask.search.ranking import FusionSettings, Ranking, in_order
-from unmask.search.searcher import DEFAULT_FUSION, RERANKED, Query, Searcher, SearchRequest, check_candidates
+from unmask.search.searcher import (
+    DEFAULT_FUSION,
+    RERANKED,
+    Query,
+    Searcher,
+    SearchRequest,
+    check_candidates,
+    scores_again,
+)
 from unmask.search.settings import IndexSettings, ModelIdentity, load_again, view_of
 from unmask.search.values import Explanation, Hit, Span
 from unmask.spec import PairScore
@@ -149,7 +157,8 @@ class SearchableIndex:
                 ``"hybrid"`` if there are several views.
             unit: ``"passage"`` ranks passages, ``"document"`` documents, each shown by its best passage.
             filter: which documents to search, by their metadata; see `unmask.search.filters.Filter`.
-            reranker: a cross-encoder that scores the best ``candidates`` hits again and orders them.
+            reranker: a model that scores the best ``candidates`` hits again and orders them: a cross-encoder,
+                or one that gives a vector for each text (by cosines) or each token (by late interaction).
             candidates: how many hits of a first stage are scored by the reranker (50 by default), or by many
                 vectors with ``mode="multi_vector"`` (all passages by default); with ``mode="hybrid"`` how
                 long the rankings are that it fuses (200 by default, and at least).
@@ -281,8 +290,7 @@ class SearchableIndex:
         scores = ranking.scores
         if request.reranker is not None:
             head = request.reranker.checkpoint.head
-            assert isinstance(head, PairScore)
-            scores = activated(scores, head.activation)
+            scores = activated(scores, head.activation) if isinstance(head, PairScore) else scores
             before = dict(zip(first.passages.tolist(), first.scores.tolist(), strict=True))
         analyzer = self.settings.analyzer or Analyzer()
         explainer = Explainer(
@@ -299,10 +307,11 @@ class SearchableIndex:
         )
 
     def _reranked(self, query: Query, ranking: Ranking, reranker: Model) -> Ranking:
-        """The ranking by a cross-encoder's logits; a passage that is too long for it is truncated."""
+        """The ranking by another model's scores, see `scores_again`."""
+        if not len(ranking.passages):
+            return ranking
         texts = [self._text(passage) for passage in ranking.passages.tolist()]
-        queries = [query.text] * len(texts)
-        scores = reranker.score_pairs(queries, texts, activation="identity", truncation="end")
+        scores = scores_again(reranker, query.text, texts)
         order = in_order(self._contents, ranking.passages, scores)
         return Ranking(ranking.passages[order], scores[order])
 

@@ -23,7 +23,8 @@ from unmask.search.settings import IndexSettings
 from unmask.search.views.bm25 import Bm25
 from unmask.search.views.sparse import Sparse
 from unmask.search.views.vectors import Dense, Vectors
-from unmask.spec import MultiVector, PairScore
+from unmask.spec import MultiVector, PairScore, PooledVector
+from unmask.tasks.late_interaction import late_interaction
 from unmask.text import Truncation
 
 if TYPE_CHECKING:
@@ -46,6 +47,9 @@ PROPOSED = 512
 
 ROUNDING = 1e-5
 """Relative error of float32 products; passages this close to the last rank are computed again in float64."""
+
+RERANKING = (PairScore, PooledVector, MultiVector)
+"""What a model must give to score hits again."""
 
 RERANKED = 50
 """Hits of the first stage that a reranker scores."""
@@ -343,11 +347,35 @@ class SearchRequest:
         if self.candidates is not None:
             whole_number("candidates", self.candidates, self.k)
         reranker = self.reranker
-        scores_pairs = isinstance(reranker, Model) and isinstance(reranker.checkpoint.head, PairScore)
-        if reranker is not None and not scores_pairs:
+        scores = isinstance(reranker, Model) and isinstance(reranker.checkpoint.head, RERANKING)
+        if reranker is not None and not scores:
             raise InvalidRequest(
-                f"reranker is {quoted(reranker)}; give a loaded cross-encoder, which scores pairs of texts"
+                f"reranker is {quoted(reranker)}; give a loaded cross-encoder, or a loaded model of vectors"
             )
+
+
+def scores_again(reranker: Model, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
+    """How well texts fit a query by another model: the logits of a cross-encoder, cosines, or MaxSim.
+
+    A text that is too long for the model is truncated. Only these texts are read, so a model that is too slow
+    for all documents can score the candidates of a faster one.
+
+    Args:
+        reranker: a model with one of `RERANKING`.
+        query: the query.
+        texts: the texts; at least one.
+    """
+    if isinstance(reranker.checkpoint.head, PairScore):
+        queries = [query] * len(texts)
+        return reranker.score_pairs(queries, texts, activation="identity", truncation="end")
+    if isinstance(reranker.checkpoint.head, MultiVector):
+        asked_QE = reranker.multi_vectors(query, "query", truncation="end").vectors_NE
+        read = reranker.multi_vectors(texts, "document", truncation="end")
+        return np.array([late_interaction(asked_QE, one.vectors_NE) for one in read], np.float32)
+    asked_E = reranker.embed_query(query, normalize=True, truncation="end")
+    documents_PE = reranker.embed_document(texts, normalize=True, truncation="end")
+    cosines_P: NDArray[np.float32] = documents_PE @ asked_E
+    return cosines_P
 
 
 def check_candidates(

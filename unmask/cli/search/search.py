@@ -43,7 +43,8 @@ class RankingOptions:
         ),
     ] = None
     reranker: Annotated[
-        str | None, Parameter(help="a cross-encoder that scores the best hits again: a folder or a hub id")
+        str | None,
+        Parameter(help="a model that scores the best hits again: a folder or a hub id"),
     ] = None
     candidates: Annotated[
         int | None,
