@@ -111,7 +111,8 @@ def written(made, how):
 @pytest.mark.filterwarnings("ignore")
 @of(*ROLES, slow=["ForQuestionAnswering", "ForMultipleChoice"])
 def test_peft_reads_ours(made):
-    kind = KINDS[sorted(CASES).index(made.case.model) % 3]
+    experts = made.case.model.startswith("OpenAIPrivacyFilter")  # whose matrices adapters do not update
+    kind = "attention" if experts else KINDS[sorted(CASES).index(made.case.model) % 3]
     encoder, folder = written(made, LowRank(2, 3.0, 0.0, kind))
     expected = outputs(made, loaded_by_them(made, folder))
     compare(made, expected, encoder)

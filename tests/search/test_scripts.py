@@ -11,7 +11,7 @@ import pytest
 from unmask.search.analysis import Analyzer
 from unmask.search.documents.read import find_files
 from unmask.search.index import Index
-from unmask.search.settings import IndexSettings
+from unmask.search.settings import FORMAT, IndexSettings
 
 POEM = ["床前明月光", "疑是地上霜", "举头望明月", "低头思故乡"]
 
@@ -124,7 +124,7 @@ def test_an_index_finds_and_marks_one_character_and_several(tmp_path):
 def test_an_older_index_keeps_its_terms(tmp_path):
     index = Index.create(tmp_path / "index", [])
     stored = index.settings.stored()
-    assert (stored["format"], stored["analyzer"]["rules"]) == (2, "unicode")
+    assert (stored["format"], stored["analyzer"]["rules"]) == (FORMAT, "unicode")
     stored["format"] = 1
     del stored["analyzer"]["rules"]
     older = IndexSettings.of_stored(json.loads(json.dumps(stored)), "index")

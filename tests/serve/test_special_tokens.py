@@ -4,6 +4,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import unmask
+from tests.search.test_index_models import colbert  # noqa: F401 - a fixture
 from tests.support.command import run_here
 from tests.support.tiny import tiny_bert, write_checkpoint, write_prompts
 from unmask.search.index import Index
@@ -28,6 +29,7 @@ BODIES = {
     "/v2/embed": TEXTS | {"input_type": "search_document"},
     "/v1/rerank": {"query": MASKED, "documents": [MASKED]},
     "/v2/rerank": {"query": MASKED, "documents": [MASKED]},
+    "/v1/multi_vectors": {"input": [MASKED]},
     "/v1/entities": TEXTS,
     "/v1/answers": {"question": MASKED, "contexts": [MASKED]},
     "/v1/choices": {"question": MASKED, "choices": [MASKED, MASKED]},
@@ -83,9 +85,9 @@ def index(models, tmp_path_factory):
 
 
 @pytest.fixture(scope="module", params=["text", "parse"])
-def server(models, sparse, index, request):
+def server(models, sparse, index, colbert, request):  # noqa: F811
     options = {} if request.param == "text" else {"special_tokens": "parse"}
-    app = make_app(models | {"sparse": sparse}, indexes={"notes": index}, **options)
+    app = make_app(models | {"sparse": sparse, "late": colbert}, indexes={"notes": index}, **options)
     yield request.param, app
     app.state.service.close()
 

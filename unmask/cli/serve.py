@@ -191,6 +191,10 @@ def _models(
     loaders: dict[str, Callable[[], Model]] = {first: partial(run.load_with, source, adapters.get(None))}
     adapter_of = {name: adapter_name for name, adapter_name in adapters.items() if name is not None}
     if adapter_of:
+        if run.layers is not None:
+            raise InvalidRequest(
+                f"--first-layers is {run.layers}, and adapters were trained with all layers; leave one out"
+            )
         if run.backend == "native" or run.dtype == "int8":
             option = "--backend native" if run.backend == "native" else "--dtype int8"
             raise InvalidRequest(
@@ -218,7 +222,7 @@ def _with_adapters(source: str, adapters: dict[str, str], run: ModelOptions) -> 
 
     options = run.options_with(source, None)
     set_threads(run.threads)
-    for refused in ("adapter", "backend"):
+    for refused in ("adapter", "backend", "layers"):
         del options[refused]
     return load_adapters(source, adapters, **options)
 
