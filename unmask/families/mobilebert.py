@@ -62,8 +62,8 @@ def _read_bottleneck(config: JsonSettings, arguments: Arguments, compat: Compat)
     stated = config.get("true_hidden_size", inner)
     if stated != inner:
         raise UnknownArchitecture(
-            f"{config.name} says true_hidden_size is {stated} and use_bottleneck {str(used).lower()}; the "
-            f"first must be {'intra_bottleneck_size' if used else 'hidden_size'}, which is {inner}"
+            f"{config.name} says use_bottleneck is {str(used).lower()} and true_hidden_size is {stated}; "
+            f"it must be {'intra_bottleneck_size' if used else 'hidden_size'}, which is {inner}"
         )
     if used and attention == "input" and inner != width:
         raise UnknownArchitecture(
