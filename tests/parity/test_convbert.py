@@ -6,10 +6,10 @@ import torch
 import transformers
 
 from tests.contracts.test_transformers import write_vocabulary
+from tests.parity.beside_padding import TEXTS, check_packed_texts, check_padded_graph
 from tests.support.specs import SPANS, random_encoder
 from unmask.base.json_settings import JsonSettings
 from unmask.encoder.hooks import HookPoint
-from unmask.engines.export.padded import PaddedEncoder
 from unmask.engines.native.program import unsupported_encoder
 from unmask.errors import CheckpointError, InvalidRequest, UnknownArchitecture
 from unmask.explorer.sessions.described import _kind
@@ -30,7 +30,6 @@ from unmask.spec.encoder import why_no_decoder
 from unmask.spec.shapes import tensor_shapes
 from unmask.text import PackedBatch
 from unmask.weights import Source, read_checkpoint
-from unmask.weights.build import build
 
 SIZES = {
     "hidden_size": 12,
@@ -41,7 +40,6 @@ SIZES = {
     "num_groups": 2,
     "vocab_size": 61,
 }
-TEXTS = [[5, 9, 23, 17, 40, 8, 11, 30, 6], [7, 12], [33], [9, 8, 7, 6, 5, 50, 51, 52, 53, 54, 55, 12]]
 
 
 @pytest.fixture
@@ -55,33 +53,11 @@ def folder(tmp_path):
 
 def test_a_packed_text_has_the_states_of_the_text_alone_and_not_those_beside_padding(folder):
     """Their convolutions read the vectors of padding behind a text; those of the longest have none."""
-    theirs = transformers.ConvBertModel.from_pretrained(folder, dtype=torch.float64).eval()
-    encoder = build(read_checkpoint(Source(folder, "tiny")), dtype="float64")
-    batch, longest = PackedBatch.of_ids(TEXTS), max(map(len, TEXTS))
-    padded = torch.tensor([[*ids, *[1] * (longest - len(ids))] for ids in TEXTS])
-    present = torch.tensor([[place < len(ids) for place in range(longest)] for ids in TEXTS]).long()
-    with torch.inference_mode():
-        states_TD = encoder.encode(batch)
-        beside_BND = theirs(padded, attention_mask=present).last_hidden_state
-        for number, ids in enumerate(TEXTS):
-            ours_ND = states_TD[batch.layout.rows(number)]
-            alone_ND = theirs(torch.tensor([ids])).last_hidden_state[0]
-            torch.testing.assert_close(ours_ND, alone_ND, rtol=0, atol=1e-12)
-            apart = (beside_BND[number, : len(ids)] - alone_ND).abs().max()
-            assert apart < 1e-12 if len(ids) == longest else apart > 1e-3
+    check_packed_texts(transformers.ConvBertModel, folder, padding=1)
 
 
 def test_a_graph_over_padded_texts_reads_no_padding(folder):
-    encoder = build(read_checkpoint(Source(folder, "tiny")), dtype="float32")
-    longest = max(map(len, TEXTS))
-    module = PaddedEncoder(encoder, None, outputs=("last_hidden_state",), role=None, longest=longest)
-    mask_BN = torch.tensor([[place < len(ids) for place in range(longest)] for ids in TEXTS])
-    with torch.inference_mode():
-        expected_TD = encoder.encode(PackedBatch.of_ids(TEXTS))
-        for padding in (0, 5):
-            ids_BN = torch.tensor([[*ids, *[padding] * (longest - len(ids))] for ids in TEXTS])
-            (states_BND,) = module(ids_BN, mask_BN.long(), torch.zeros_like(ids_BN))
-            torch.testing.assert_close(states_BND[mask_BN], expected_TD, rtol=0, atol=1e-5)
+    check_padded_graph(folder)
 
 
 def test_hooks_see_the_heads_of_attention_and_the_output_of_both():

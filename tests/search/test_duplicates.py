@@ -137,7 +137,7 @@ def test_against_an_index(model, tmp_path, monkeypatch):
 
 
 def test_arguments_are_checked(model, tmp_path):
-    for threshold in (0, 1.1, float("nan")):
+    for threshold in (0, 1.1, float("nan"), "0.9", True, None):
         with pytest.raises(InvalidRequest, match="threshold is"):
             deduplicate(["a"], model, threshold=threshold)
     words = Index.create(tmp_path / "words", [])

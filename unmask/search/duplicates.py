@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.base.arguments import check_callable, check_choice, listed
-from unmask.errors import InvalidRequest
+from unmask.errors import InvalidRequest, quoted
 from unmask.models.load import Model, load
 from unmask.search.analysis import Analyzer
 from unmask.search.options import Representative
@@ -132,8 +132,11 @@ def deduplicate(
         InvalidRequest: an argument is out of range, or the index was made with another model.
         TextError: a text is blank or too long.
     """
-    if not 0 < threshold <= 1:
-        raise InvalidRequest(f"threshold is {threshold}; a cosine from above 0 to 1 is needed, such as 0.9")
+    number = isinstance(threshold, int | float) and not isinstance(threshold, bool)
+    if not number or not 0 < threshold <= 1:
+        raise InvalidRequest(
+            f"threshold is {quoted(threshold)}; a cosine from above 0 to 1 is needed, such as 0.9"
+        )
     check_choice("representative", representative, get_args(Representative))
     check_callable("progress", progress)
     all_texts = listed("texts", texts)

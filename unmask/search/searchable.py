@@ -230,8 +230,8 @@ class SearchableIndex:
     ) -> list[list[tuple[str, float]]]:
         """The ids and scores of the best documents for each query, best first.
 
-        They are those of the hits of `search` with ``unit="document"``; those of a reranker are its logits,
-        so that they order documents whose scores are equal after its sigmoid. No texts are read,
+        They are those of the hits of `search` with ``unit="document"``; those of a cross-encoder are its
+        logits, so that they order documents whose scores are equal after its sigmoid. No texts are read,
         so that rankings of a thousand documents are quick.
 
         Args:

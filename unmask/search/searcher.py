@@ -371,7 +371,7 @@ def scores_again(reranker: Model, query: str, texts: Sequence[str]) -> NDArray[n
     if isinstance(reranker.checkpoint.head, MultiVector):
         asked_QE = reranker.multi_vectors(query, "query", truncation="end").vectors_NE
         read = reranker.multi_vectors(texts, "document", truncation="end")
-        return np.array([late_interaction(asked_QE, one.vectors_NE) for one in read], np.float32)
+        return np.array([late_interaction(asked_QE, document.vectors_NE) for document in read], np.float32)
     asked_E = reranker.embed_query(query, normalize=True, truncation="end")
     documents_PE = reranker.embed_document(texts, normalize=True, truncation="end")
     cosines_P: NDArray[np.float32] = documents_PE @ asked_E

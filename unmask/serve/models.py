@@ -105,9 +105,9 @@ def _of_logits(logits: NDArray[np.float32]) -> Relevance:
     return Relevance(logits.tolist(), activated(logits, "sigmoid").tolist())
 
 
-def _of_matches(found: Sequence[Matches]) -> Relevance:
-    sums = [float(match.shares_Q.astype(np.float64).sum()) for match in found]
-    return Relevance(sums, [total / len(match.shares_Q) for total, match in zip(sums, found, strict=True)])
+def _of_matches(matches: Sequence[Matches]) -> Relevance:
+    sums = [float(match.shares_Q.astype(np.float64).sum()) for match in matches]
+    return Relevance(sums, [total / len(match.shares_Q) for total, match in zip(sums, matches, strict=True)])
 
 
 def _finished(ready: Ready[Any], further: Callable[[Any], Relevance]) -> Ready[Relevance]:

@@ -158,9 +158,9 @@ def _words(text: str | Sequence[str], name: str) -> tuple[list[str], str, NDArra
     """The words of a text, the text, and the bounds of each word in it."""
     if isinstance(text, str) or not isinstance(text, Sequence):
         check_texts([text], lambda _: name)
-        found = list(WORD.finditer(str(text)))
-        bounds = np.array([match.span() for match in found], dtype=np.int64).reshape(-1, 2)
-        words, whole = [match.group() for match in found], str(text)
+        matches = list(WORD.finditer(str(text)))
+        bounds = np.array([match.span() for match in matches], dtype=np.int64).reshape(-1, 2)
+        words, whole = [match.group() for match in matches], str(text)
     else:
         words = list(text)
         check_texts(words, lambda index: f"word {index + 1} of {name}")
@@ -321,15 +321,15 @@ def windows_of(
         overlap: words that neighbors share, but never more than half of a window.
     """
     ends = np.cumsum(counts_W)
-    found: list[tuple[int, int]] = []
+    windows: list[tuple[int, int]] = []
     first = 0
     while True:
         before = int(ends[first - 1]) if first else 0
         fitting = len(ends) if room is None else int(np.searchsorted(ends, before + room, side="right"))
         end = min(fitting, first + max_words)
-        found.append((first, end))
+        windows.append((first, end))
         if end == len(ends):
-            return found
+            return windows
         first = max(first + 1, end - min(overlap, (end - first) // 2))
 
 
@@ -416,7 +416,7 @@ def _of_spans(p_WKC: Floats, thresholds_C: Floats) -> list[LabeledSpan]:
 def _of_words(p_WC3: Floats, thresholds_C: Floats) -> list[LabeledSpan]:
     """Every start with each later end of the same label, if all words between are parts of an entity."""
     starts_WC, ends_WC = p_WC3[..., 0] > thresholds_C, p_WC3[..., 1] > thresholds_C
-    found = []
+    spans = []
     for first, label in np.argwhere(starts_WC).tolist():
         lowest = float(p_WC3[first, label, 0])
         for last in range(first, len(p_WC3)):
@@ -425,8 +425,8 @@ def _of_words(p_WC3: Floats, thresholds_C: Floats) -> list[LabeledSpan]:
                 break
             lowest = min(lowest, inside)
             if ends_WC[last, label]:
-                found.append(LabeledSpan(first, last, label, min(lowest, float(p_WC3[last, label, 1]))))
-    return found
+                spans.append(LabeledSpan(first, last, label, min(lowest, float(p_WC3[last, label, 1]))))
+    return spans
 
 
 def _excludes(chosen: LabeledSpan, span: LabeledSpan, search: Search) -> bool:

@@ -62,7 +62,7 @@ def retrieval(
         listed("rank by this view, or hybrid; default: all"),
     ] = None,
     reranker: Annotated[
-        str | None, Parameter(help="a cross-encoder whose order is scored, too: a folder or a hub id")
+        str | None, Parameter(help="a model that scores hits again, measured, too: a folder or a hub id")
     ] = None,
     candidates: Annotated[
         int | None,

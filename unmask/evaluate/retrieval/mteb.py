@@ -142,7 +142,7 @@ class MtebSearch:
     Args:
         model: one model or several; each gives a view of the index, beside BM25.
         mode: how documents are ranked; None is ``"hybrid"``.
-        reranker: a cross-encoder that orders the best documents again.
+        reranker: a model that orders the best documents again, see `unmask.Index.search`.
         candidates: how many it orders, or many vectors score; None for as many as mteb asks for.
         settings: the passages of documents.
 

@@ -263,10 +263,10 @@ def pooled(vectors: TokenVectors, factor: int) -> TokenVectors:
     nearness_N = np.einsum("NE,NE->N", rest_NE, means_CE[cluster_N])
     order = np.lexsort((np.arange(count), -nearness_N, cluster_N))
     nearest_C = order[np.flatnonzero(np.diff(cluster_N[order], prepend=-1))]
-    kept = np.sort(nearest_C)
-    rows = np.concatenate(([0], kept + 1))
+    places = np.sort(nearest_C)
+    rows = np.concatenate(([0], places + 1))
     return TokenVectors(
-        np.concatenate((vectors.vectors_NE[:1], means_CE[cluster_N[kept]])),
+        np.concatenate((vectors.vectors_NE[:1], means_CE[cluster_N[places]])),
         vectors.ids_N[rows],
         vectors.spans_N2[rows],
         vectors.truncated_tokens,

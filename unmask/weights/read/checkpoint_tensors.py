@@ -93,9 +93,9 @@ def with_first_layers(checkpoint: Checkpoint, count: int | None) -> Checkpoint:
     sharing = None if spec.sharing is None else spec.sharing[:count]
     shorter = replace(spec, layers=spec.layers[:count], sharing=sharing)
     sources, ours = report_tensors(checkpoint).sources, tensor_shapes(shorter).keys()
-    read = {theirs for name in sources.keys() & ours for theirs in sources[name]}
-    deeper = {theirs for name in sources.keys() - ours for theirs in sources[name]} - read
-    tensors = {name: tensor for name, tensor in checkpoint.tensors.items() if name not in deeper}
+    read = {theirs for tensor in sources.keys() & ours for theirs in sources[tensor]}
+    deeper = {theirs for tensor in sources.keys() - ours for theirs in sources[tensor]} - read
+    tensors = {theirs: stored for theirs, stored in checkpoint.tensors.items() if theirs not in deeper}
     return replace(checkpoint, spec=shorter, tensors=tensors, first_layers=count)
 
 

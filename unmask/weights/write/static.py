@@ -67,8 +67,8 @@ def static_config(config: Mapping[str, Any], written: Mapping[str, Any], dtype: 
         written: the keys that the family writes.
         dtype: of the table.
     """
-    kept = {key: value for key, value in config.items() if key != "vocabulary_quantization"}
-    return to_json(dict(sorted({**kept, **written, "embedding_dtype": dtype}.items())))
+    others = {key: value for key, value in config.items() if key != "vocabulary_quantization"}
+    return to_json(dict(sorted({**others, **written, "embedding_dtype": dtype}.items())))
 
 
 def write_static(
