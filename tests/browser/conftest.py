@@ -19,7 +19,10 @@ PATIENCE = 60_000
 SETTLED = """() => !document.querySelector('[data-testid=progress], [aria-busy=true]')
     && document.querySelector('[data-testid=page]').dataset.busy === 'false'
     && ![...document.querySelectorAll('[role=status]')].some(one => /…$/.test(one.textContent.trim()))
-    && window.timers.size === 0"""
+    && window.timers.size === 0
+    && document.getAnimations().every(one => one.playState !== 'running'
+      || one.effect.getComputedTiming().endTime === Infinity)"""
+"""A drawer that still slides in is drawn half transparent."""
 TIMERS = """
 (() => {
     const [set, clear] = [window.setTimeout, window.clearTimeout];
