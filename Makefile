@@ -1,5 +1,6 @@
 # make explore   set up what it needs and open the explorer on the default model
-# make test      set up the rest and run the tests
+# make test      set up the rest and run the tests, but for the long ones
+# make test-long   whole runs, documents and journeys; continuous integration runs them too
 # make check     formatting, lint, types
 # make bench     speed and memory beside other libraries on the same weights
 # make docs      the documentation as a site, in docs/_build/html
@@ -13,14 +14,19 @@ BIN := .venv/bin
 DATA ?= ../shared/data
 TEXT ?=
 
-.PHONY: explore test test-slow test-oldest release check format bench size web clean
+.PHONY: explore test test-long test-slow test-oldest release check format bench size web clean
 .DELETE_ON_ERROR:
 
 explore: .venv/run.stamp
 	$(BIN)/unmask explore $(if $(TEXT),"$(TEXT)")
 
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist loadfile
+
 test: .venv/dev.stamp
-	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow" -n auto --dist loadfile
+	$(PYTEST) -m "not slow and not long"
+
+test-long: .venv/dev.stamp
+	$(PYTEST) -m "long and not slow"
 
 test-slow: .venv/slow.stamp
 	$(BIN)/pytest -m "slow or hypothesis" --hypothesis-profile thorough

@@ -15,6 +15,8 @@ from unmask.bench.scaling import point as apart
 from unmask.bench.scaling.point import Request, failure, measure_in_subprocess
 from unmask.bench.scaling.report import ScalingPoint, read_report
 
+pytestmark = pytest.mark.long
+
 MIB = 2**20
 
 

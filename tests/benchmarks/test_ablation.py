@@ -49,6 +49,8 @@ from unmask.spec.plain import to_plain
 from unmask.training.pretrain import read_run
 from unmask.training.run.log import read_events
 
+pytestmark = pytest.mark.long
+
 TINY = Sizes(width=16, layers=4, heads=2, feedforward=64, vocabulary=300, tokens=32, radius=4)
 SIZES = [Sizes(), TINY, Sizes(width=128, layers=3, heads=2, feedforward=500, vocabulary=4000)]
 EQUAL = [variant.name for variant in VARIANTS if variant.equal]

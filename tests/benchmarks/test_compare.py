@@ -15,6 +15,8 @@ from tests.support.command import assert_one_sentence, run_here
 from tests.support.places import REPOSITORY
 from unmask.errors import InvalidRequest
 
+pytestmark = pytest.mark.long
+
 PACKAGE = """
 import time
 

@@ -31,6 +31,8 @@ from unmask.engines.native.library import library_reason
 from unmask.errors import InvalidRequest, MissingExtra
 from unmask.spec import PooledVector
 
+pytestmark = pytest.mark.long
+
 
 def compare(*arguments):
     """What a comparison left behind."""

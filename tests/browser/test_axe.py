@@ -11,7 +11,10 @@ from conftest import DRAWN, opened, running, settle
 from fake_model import NAME, FakeModel
 
 AXE = Path(__file__).parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
-pytestmark = pytest.mark.skipif(not AXE.exists(), reason="axe-core is not installed; run npm ci in web/")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(not AXE.exists(), reason="axe-core is not installed; run npm ci in web/"),
+]
 
 TEXT = "the river bank was muddy and another text of the bank ."
 OTHER = TEXT.replace("river", "text")

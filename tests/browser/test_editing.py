@@ -12,6 +12,8 @@ from tests.support.explorable import LAYERS, FakeModel
 from unmask.interpret.attention.comparison import attention_change, compare_texts
 from unmask.interpret.words.words import word_map, words
 
+pytestmark = pytest.mark.long
+
 BEFORE, AFTER = "The river bank was muddy.", "The river text was muddy."
 
 

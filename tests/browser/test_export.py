@@ -15,6 +15,8 @@ from fake_model import FakeModel
 from looking import becomes, shown
 from matplotlib.image import imread
 
+pytestmark = pytest.mark.long
+
 TEXT = "The river bank was muddy, and another bank was 3."
 PLACE = "#v=2&layer=1&head=2&query=3&text=" + quote(TEXT)
 SVG = "{http://www.w3.org/2000/svg}"

@@ -9,6 +9,8 @@ from test_export import opened_file, saved
 
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.long
+
 PAIR = "the bank was a text"
 
 

@@ -7,6 +7,8 @@ from looking import SHORT, address_says, becomes, look, measured, shown
 
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.long
+
 FOCUSED = "() => document.activeElement.tagName + ' ' + document.activeElement.textContent"
 
 

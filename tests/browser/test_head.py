@@ -1,9 +1,12 @@
 """The page of a head: its examples of a corpus, a click that reads one, and the same in a saved file."""
 
+import pytest
 from conftest import CORPUS, settle
 from looking import address_says, look
 from rules import broken_rules
 from test_export import opened_file
+
+pytestmark = pytest.mark.long
 
 
 def opened_head(page, server, **more):

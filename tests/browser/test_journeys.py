@@ -11,6 +11,8 @@ from rules import broken_rules, tab_through
 from tests.support.waiting import wait_until
 from unmask.explorer.page import VIEWS
 
+pytestmark = pytest.mark.long
+
 TEXT = (
     "The old man sat by the river bank and counted the money he had taken from the bank in town; "
     "it was not much, but it was enough for a boat."

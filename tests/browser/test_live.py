@@ -52,6 +52,8 @@ from unmask.spec import (
 from unmask.weights.write.new_checkpoint import new_checkpoint, new_encoder
 from unmask.weights.write.save import save
 
+pytestmark = pytest.mark.long
+
 TEXTS = [
     ("The river bank was muddy, so we took the money to the bank.", None),
     ("Café, naïve, 東京 and 🙂 are words too.", None),

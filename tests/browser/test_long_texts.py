@@ -10,6 +10,8 @@ from looking import greeted, point, read
 
 from tests.support.held_measuring import held_measuring
 
+pytestmark = pytest.mark.long
+
 
 def test_a_long_text_stays_smooth(browser):
     text = "bank " * 1998

@@ -7,6 +7,8 @@ from fake_model import FakeModel
 from looking import SHORT, address_says, look, reads, value
 from test_export import map_of, opened_file, point, python_of, run, saved, tables_of
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def live():

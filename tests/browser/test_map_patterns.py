@@ -8,6 +8,8 @@ from test_export import opened_file, saved
 
 from unmask.interpret.attention.patterns import head_patterns
 
+pytestmark = pytest.mark.long
+
 TEXT = "the river bank was muddy . another text was the river . the bank was another bank ."
 
 

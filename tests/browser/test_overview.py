@@ -11,6 +11,8 @@ from test_export import opened_file, saved
 
 from unmask.explorer.page import EXAMPLES
 
+pytestmark = pytest.mark.long
+
 OLD = f"#v=2&layer=1&head=2&text={quote(SHORT)}"
 
 

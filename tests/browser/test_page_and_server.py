@@ -12,6 +12,8 @@ from tests.support.held_measuring import held_measuring
 from tests.support.waiting import HANG_SECONDS
 from unmask.errors import InvalidRequest
 
+pytestmark = pytest.mark.long
+
 
 def test_too_long_offers_to_cut(browser, fake_explorer):
     with opened(browser, expected_errors=["422"]) as page:

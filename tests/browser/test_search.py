@@ -7,6 +7,8 @@ from conftest import opened, running, settle
 from looking import address_says, becomes, state
 from rules import broken_rules, tab_through
 
+pytestmark = pytest.mark.long
+
 QUERY = "money from the river bank"
 TEXTS = {
     "bank.md": "# The bank\n\nThe river bank 🙂 was muddy, so a man took his money to the bank in town.\n",

@@ -10,6 +10,8 @@ from test_export import opened_file, saved
 import unmask
 from unmask.interpret import AttentionView
 
+pytestmark = pytest.mark.long
+
 FIRST = "The bank of the river was muddy."
 SECOND = "The bank approved my loan."
 

@@ -11,6 +11,8 @@ from test_export import opened_file, saved
 import unmask
 from unmask.interpret.overview.overview import overview
 
+pytestmark = pytest.mark.long
+
 IN_SIGHT = """element => {
     const box = element.getBoundingClientRect();
     return box.top >= -1 && box.bottom <= innerHeight + 1;  // pages scroll by whole pixels

@@ -9,6 +9,8 @@ from looking import becomes
 from unmask.explorer.experiments import handshake
 from unmask.explorer.experiments.recorded_text import record_text
 
+pytestmark = pytest.mark.long
+
 TEXT = "The woman lost her keys, so she waited by the door."
 
 SIDE_BY_SIDE = """() => [...document.querySelectorAll('.term')].flatMap(term => {

@@ -15,6 +15,8 @@ from unmask.interpret.attention.comparison import GlobalText, global_effect
 from unmask.spec.global_tokens import trained_global_tokens
 from unmask.weights.elmo_files import save_elmo
 
+pytestmark = pytest.mark.long
+
 TEXT = "The river bank was muddy. A river was a text ! The bank"
 
 

@@ -13,6 +13,8 @@ from tests.browser.test_export import close
 from tests.support.waiting import wait_until
 from unmask.explorer.server.server import _address
 
+pytestmark = pytest.mark.long
+
 SHORT = "the river bank was muddy"
 PLACE = f"#v=2&layer=1&head=2&text={quote(SHORT)}"
 MAP = '[data-testid="map"][data-shown*="/1/2/"]'

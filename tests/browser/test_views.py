@@ -11,6 +11,8 @@ from looking import address_says, becomes
 
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.long
+
 TEXT = "The old man sat by the river bank and counted the money in the bank."
 RIVER = 7
 

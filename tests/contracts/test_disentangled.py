@@ -252,6 +252,7 @@ sys.exit()
 """
 
 
+@pytest.mark.long
 def test_memory_is_far_from_the_square(apart):
     ran = apart.run(before=MEASURE)
     both_mib, forward_mib = map(float, ran.out.split())

@@ -66,7 +66,8 @@ def padded(spec, *, longest=LONGEST, rows=None):
 @pytest.mark.parametrize("rows", [None, 16])
 @pytest.mark.parametrize("name", EXPORTED)
 def test_a_padded_encoder_equals_the_packed_one_at_every_length(name, rows):
-    module = padded(EXPORTED[name], rows=rows)
+    """In float64, but for the graph's table of rotations, which is float32."""
+    module = padded(EXPORTED[name], rows=rows).double()
     for texts, tokens in ((1, 1), (2, 7), (5, 33), (3, LONGEST)):
         ids_BN, mask_BN, types_BN = graphs._inputs(module, texts, tokens, seed=tokens)
         lengths = mask_BN.sum(1)
@@ -80,7 +81,7 @@ def test_a_padded_encoder_equals_the_packed_one_at_every_length(name, rows):
             wanted = module.encoder.encode(batch).numpy()
             (found,) = module(*(torch.from_numpy(one) for one in (ids_BN, mask_BN, types_BN)))
         assert found.isfinite().all(), "padding is finite too"
-        np.testing.assert_allclose(found.numpy()[mask_BN > 0], wanted, atol=1e-5)
+        np.testing.assert_allclose(found.numpy()[mask_BN > 0], wanted, rtol=0, atol=5e-6)
 
 
 def test_more_padding_changes_nothing():
@@ -186,6 +187,7 @@ def run_in_onnxruntime(folder, texts):
 TEXTS = ["the river bank", "a bank account that nobody had opened"]
 
 
+@pytest.mark.long
 def test_the_default_model_is_exported_with_its_tokenizer(tmp_path, default_model):
     folder = tmp_path / "graph"
     found = json.loads(run_here("export", "default", "-o", folder, "--json").out)

@@ -27,6 +27,8 @@ from unmask.spec import (
     role_of,
 )
 
+pytestmark = pytest.mark.long
+
 IN_DEFAULT_RUN = ("rotary-windows",)
 PUBLISHED = {one.name: one.spec for family in FAMILIES for one in family.published[:1]}
 FROM_TEXTS_OF = 900

@@ -19,6 +19,8 @@ import pytest
 import hatch_build
 from unmask.engines.native import library
 
+pytestmark = pytest.mark.long
+
 HARNESS = Path(__file__).with_name("native_harness.cpp")
 OPTIONS = (
     *("-std=c++17", "-O2", "-static", "-pthread", "-ffp-contract=fast", "-fno-math-errno"),

@@ -12,6 +12,8 @@ import pytest
 import unmask
 from unmask.engines.native import library
 
+pytestmark = pytest.mark.long
+
 needs_library = pytest.mark.skipif(
     isinstance(library.connected(), str), reason=f"no native library: {library.connected()}"
 )

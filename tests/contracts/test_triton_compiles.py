@@ -14,6 +14,8 @@ from unmask.kernels.gpu.packed import TritonPackedKernel
 from unmask.kernels.triton.packed_launch import KERNELS, padded_width
 from unmask.kernels.triton.packed_tiles import GROUPS, TILE, burden_of, long_tiles, short_tiles
 
+pytestmark = pytest.mark.long
+
 FLAGS = ("WINDOW", "DILATED", "ALIBI", "DROPOUT")
 CAUSAL = "CAUSAL"
 """Runs as a window does; never dilated."""

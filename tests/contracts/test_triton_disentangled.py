@@ -31,6 +31,8 @@ from unmask.kernels.triton.disentangled_launch import FORWARD, KEYS, QUERIES, Ti
 from unmask.spec import Disentangled, FullAttention, SlidingWindow
 from unmask.text import SequenceLayout
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 CPU = torch.device("cpu")
 

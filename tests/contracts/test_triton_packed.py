@@ -28,6 +28,8 @@ from unmask.spec import (
 )
 from unmask.text import SequenceLayout
 
+pytestmark = pytest.mark.long
+
 KERNEL = TritonPackedKernel()
 CPU = torch.device("cpu")
 BOUNDS = {"float32": 1e-5, "float16": 4e-3}

@@ -19,9 +19,12 @@ from unmask.engines.native import library
 from unmask.spec import Dense, LayerNorm, MultiVector, PairScore, PooledVector, SparseVector, UnitLength
 from unmask.weights.write.save import save
 
-pytestmark = pytest.mark.skipif(
-    isinstance(library.connected(), str), reason=f"no native library here: {library.connected()}"
-)
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(
+        isinstance(library.connected(), str), reason=f"no native library here: {library.connected()}"
+    ),
+]
 DENSE = (Dense(12, activation="gelu"), LayerNorm(1e-5), Dense(9, residual=True), UnitLength())
 OUTPUTS = {
     "dense": ("vectors", PooledVector(("mean", "cls"), True, DENSE)),

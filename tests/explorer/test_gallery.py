@@ -24,6 +24,8 @@ from unmask.explorer.export.gallery import Card, index_page, map_picture, shades
 from unmask.explorer.wire.tiles import codes
 from unmask.interpret.figures.paper import palette
 
+pytestmark = pytest.mark.long
+
 SECOND = "the cat sat on the mat"
 
 

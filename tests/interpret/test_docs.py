@@ -8,6 +8,8 @@ import pytest
 
 from tests.support.places import REPOSITORY
 
+pytestmark = pytest.mark.long
+
 PAGE = REPOSITORY / "docs" / "interpret.md"
 NEAR = 0.015
 """What the last digit of a rounded figure may differ by from machine to machine."""

@@ -46,6 +46,7 @@ def learned():
     return x_TD, directions, [train_autoencoder(x_TD, SETTINGS, seed=seed) for seed in (0, 1)]
 
 
+@pytest.mark.long
 def test_planted_directions_are_learned(learned):
     x_TD, directions, (first, _) = learned
     best = (directions @ first.decoder_FD.T).amax(-1)

@@ -170,6 +170,7 @@ def test_what_cannot_be_drawn_is_said(view, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_look_writes_a_picture(tmp_path):
     folder, path = str(FakeModel().checkpoint.source.folder), tmp_path / "map.svg"
     options = ("look", TEXT, "-m", folder)

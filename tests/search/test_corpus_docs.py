@@ -9,6 +9,8 @@ import pytest
 from tests.support.command import run_here
 from tests.support.places import REPOSITORY
 
+pytestmark = pytest.mark.long
+
 PAGE = (REPOSITORY / "docs" / "duplicates-and-topics.md").read_text(encoding="utf-8")
 SUBJECTS = ("The river is deep and fish swim in it, said {}.", "The bank lends money for a month to {}.")
 NAMES = ("Ann", "Bob", "Carl", "Dora", "Emil", "Fay", "Gus", "Hal", "Ida", "Jon", "Kim", "Lea", "Max", "Nan")

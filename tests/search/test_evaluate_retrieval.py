@@ -291,6 +291,7 @@ def test_the_command_explains_mistakes_in_one_sentence(tiny_folder, collection):
     assert_one_sentence(run_here(*here, collection), "name one of them")
 
 
+@pytest.mark.long
 def test_the_documented_command_runs(collection, default_model, monkeypatch):
     page = (REPOSITORY / "docs" / "evaluate.md").read_text(encoding="utf-8")
     (line,) = [line for line in page.splitlines() if line.startswith("unmask evaluate retrieval")]

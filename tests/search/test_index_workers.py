@@ -11,6 +11,8 @@ from unmask.search import adding
 from unmask.search import additions as workers
 from unmask.search.index import Index
 
+pytestmark = pytest.mark.long
+
 TEXTS = [f"Document {number} is about the {word} of a river. " * 3 for number, word in enumerate("abcdefg")]
 
 

@@ -14,6 +14,8 @@ from tests.support.places import REPOSITORY
 from unmask.base.optional import require
 from unmask.errors import MissingExtra
 
+pytestmark = pytest.mark.long
+
 PAGE = (REPOSITORY / "docs" / "index-and-search.md").read_text(encoding="utf-8")
 
 

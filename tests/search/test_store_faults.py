@@ -70,6 +70,7 @@ def check_survived(path, here, done):
     assert [one.name for one in path.parent.iterdir()] == ["index"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("every", "turn"), [(8, 0), pytest.param(1, 0, marks=pytest.mark.slow)])
 def test_killed_in_the_middle_of_operations(before, folder, every, turn):
     for place, here, number in operations(before, folder, every, turn):

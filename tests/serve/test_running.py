@@ -96,6 +96,7 @@ def test_an_answer_does_not_wait_for_its_own_beginning_to_be_confirmed(running):
         assert any(session.get(f"{url}/info").elapsed.total_seconds() < 0.03 for _ in range(300))
 
 
+@pytest.mark.long
 def test_workers_search_indexes(served_folders, served_models, tmp_path):
     """Whatever is asked of an index is computed in a worker, as in Python, also in one that was replaced."""
     from unmask.search.index import Index

@@ -18,6 +18,8 @@ from unmask.serve.server import serve
 
 pytest.importorskip("opentelemetry.sdk", reason="traces need OpenTelemetry's SDK")
 
+pytestmark = pytest.mark.long
+
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 CONTEXT = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
 

@@ -17,6 +17,8 @@ from unmask.serve.metrics import Metrics
 from unmask.serve.scheduler import Limits, Scheduler, Work
 from unmask.serve.workers import WorkerDied, Workers
 
+pytestmark = pytest.mark.long
+
 LATER = 1e12
 SECONDS = 30
 

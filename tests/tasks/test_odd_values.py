@@ -119,6 +119,7 @@ def test_an_index_keeps_them_or_names_the_line(place):
 NAME = os.fsdecode(b"caf\xe9")
 
 
+@pytest.mark.long
 def test_names_that_are_not_unicode_are_shown_as_escapes(place, models):
     """Of inputs, outputs and models, in sentences and in JSON."""
     (place / f"{NAME}.txt").write_text("the river\n")

@@ -23,7 +23,10 @@ from unmask.training.run.distributed import check_batches
 from unmask.training.run.export import write_model
 from unmask.training.run.ranks import Ranks
 
-pytestmark = pytest.mark.skipif(not distributed.is_available(), reason="torch without torch.distributed")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(not distributed.is_available(), reason="torch without torch.distributed"),
+]
 
 QUICK = "import unmask.training.run.flops as flops; flops.peak_flops = lambda *_: 1e12\n"
 """The machine's peak is not measured."""

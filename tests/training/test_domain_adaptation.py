@@ -12,6 +12,8 @@ from tests.support.places import REPOSITORY
 from tests.training.runs import SENTENCE, Heard, changed, to_toml
 from unmask.training.pretrain import pretrain
 
+pytestmark = pytest.mark.long
+
 PAGE = (REPOSITORY / "docs" / "domain-adaptation.md").read_text()
 
 

@@ -22,6 +22,8 @@ from unmask.weights.build import build
 from unmask.weights.write.new_checkpoint import new_checkpoint, new_encoder
 from unmask.weights.write.save import save
 
+pytestmark = pytest.mark.long
+
 SIZES = {
     **dict.fromkeys(("hidden_size", "dim", "n_embd", "pooler_hidden_size", "d_model"), 12),
     **dict.fromkeys(("num_hidden_layers", "n_layers", "n_layer", "num_layers"), 2),

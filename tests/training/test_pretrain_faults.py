@@ -24,6 +24,8 @@ from tests.unit.test_bad_input import small_disk, smallest_files
 from unmask.training.pretrain import pretrain
 from unmask.training.run.checkpoint import steps_of
 
+pytestmark = pytest.mark.long
+
 # --- kills ---------------------------------------------------------------------------------------------
 
 DYING = """

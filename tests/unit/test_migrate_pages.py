@@ -17,6 +17,8 @@ from tests.unit.test_start_pages import Server
 from unmask import serve
 from unmask.serve.metrics import Metrics
 
+pytestmark = pytest.mark.long
+
 PAGES = {page.name: page.read_text(encoding="utf-8") for page in (REPOSITORY / "docs/migrate").glob("*.md")}
 IMPORTED = {"late_interaction", "matches"}
 """What right columns call besides methods of a model: functions that a block of the page imports."""

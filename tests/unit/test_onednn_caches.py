@@ -10,6 +10,8 @@ import pytest
 from unmask.base.onednn import CACHES
 from unmask.kernels.products import onednn_takes
 
+pytestmark = pytest.mark.long
+
 PROGRAM = """
 import ctypes, torch
 from unmask.encoder.trained_linear import train_with_onednn

@@ -24,6 +24,8 @@ from unmask.text.lines import Stream
 from unmask.text.rows import read_lines, read_rows
 from unmask.training.table import read_toml
 
+pytestmark = pytest.mark.long
+
 ROOT = REPOSITORY / "unmask"
 HIDING = REPOSITORY / "tests" / "support" / "without_posix"
 

@@ -9,6 +9,8 @@ import pytest
 
 from tests.support.pages import broken_links
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 

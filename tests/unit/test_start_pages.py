@@ -11,6 +11,8 @@ from unmask import serve
 from unmask.base.optional import EXTRAS
 from unmask.serve import make_app
 
+pytestmark = pytest.mark.long
+
 PAGES = sorted((REPOSITORY / "docs" / "start").glob("*.md"))
 NEAR = {"finetune.md": 0.3}
 """How far numbers may be from those shown: what dropout drops in training depends on the machine."""

@@ -409,6 +409,13 @@ def test_the_guards_of_promises_are_there():
     guards = re.findall(r"`(tests/[\w/]+\.py)`", page)
     assert len(guards) > 40
     assert [guard for guard in guards if not (ROOT.parent / guard).is_file()] == []
+    for row in page.splitlines():
+        files = [ROOT.parent / guard for guard in re.findall(r"`(tests/[\w/]+\.py)`", row)]
+        assert not files or not all(LONG.search(file.read_text()) for file in files), row
+
+
+LONG = re.compile(r"^pytestmark = .*\n?.*mark\.long", re.MULTILINE)
+"""All of a file is left to `make test-long`."""
 
 
 MOST_LINES = 500

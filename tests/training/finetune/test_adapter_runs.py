@@ -14,6 +14,8 @@ from unmask.training.finetune.run import FinetuneRun, finetune
 from unmask.training.finetune.settings import settings_of_table
 from unmask.training.run.trainer import Stopped, Trainer
 
+pytestmark = pytest.mark.long
+
 TEXTS = ["river bank", "the text was muddy", "a"]
 
 

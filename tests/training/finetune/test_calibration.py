@@ -24,6 +24,8 @@ from unmask.training.finetune.calibration import (
 from unmask.training.finetune.run import finetune
 from unmask.training.finetune.settings import settings_of_table
 
+pytestmark = pytest.mark.long
+
 
 def texts(logits_SC, encoding):
     return [WindowedLogits(encoding, windows(encoding, None), [logits]) for logits in logits_SC]

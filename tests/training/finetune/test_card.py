@@ -19,6 +19,8 @@ from unmask.training.finetune.settings import settings_of_table
 from unmask.training.run.callbacks import Callback
 from unmask.training.run.ranks import Ranks
 
+pytestmark = pytest.mark.long
+
 __all__ = ["place"]
 
 TASKS = {

@@ -6,6 +6,8 @@ python -m tests.training.finetune.test_docs     write the list anew
 import re
 import tomllib
 
+import pytest
+
 from tests.support.places import REPOSITORY, default_folder
 from tests.training.test_pretrain_docs import keys
 from unmask.training.finetune import settings
@@ -14,6 +16,8 @@ from unmask.training.objectives.specs import SiftSpec, SoftLabelsSpec
 from unmask.training.optim import OptimizerSpec, ScheduleSpec
 from unmask.training.retrieval.settings import RetrievalSettings
 from unmask.training.run.settings import CheckpointSettings, FaultSettings, LogSettings
+
+pytestmark = pytest.mark.long
 
 PAGE = REPOSITORY / "docs" / "finetune.md"
 BEGIN, END = "<!-- keys: written by tests/training/finetune/test_docs.py -->", "<!-- end of keys -->"

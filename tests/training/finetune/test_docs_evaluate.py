@@ -16,6 +16,8 @@ from tests.training.finetune.test_task_scores import models
 from unmask.evaluate.probes import classifiers
 from unmask.evaluate.protocols.protocols import protocol_names
 
+pytestmark = pytest.mark.long
+
 __all__ = ["glue", "models", "place"]
 
 WORDS = ("The", "river", "bank", "was", "muddy", "text")

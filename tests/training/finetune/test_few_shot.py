@@ -28,6 +28,8 @@ from unmask.training.run.log import read_events
 from unmask.training.run.ranks import Ranks
 from unmask.training.run.trainer import Stopped, Trainer
 
+pytestmark = pytest.mark.long
+
 __all__ = ["place"]
 
 DATA = {"train": ["train.tsv"], "dev": ["dev.tsv"]}

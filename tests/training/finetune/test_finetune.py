@@ -20,6 +20,8 @@ from unmask.training.run.callbacks import Callback
 from unmask.training.run.ranks import Ranks
 from unmask.training.run.trainer import Stopped, Trainer
 
+pytestmark = pytest.mark.long
+
 WORDS = ["the", "river", "bank", "was", "muddy", "a", "text", "another"]
 
 

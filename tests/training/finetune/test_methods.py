@@ -15,6 +15,8 @@ from unmask.training.finetune.settings import settings_of_table
 from unmask.training.finetune.tasks import Task
 from unmask.training.run.log import read_events
 
+pytestmark = pytest.mark.long
+
 __all__ = ["place"]
 
 NO_DROPOUT = {

@@ -14,6 +14,8 @@ from unmask.base.intervals import Interval
 from unmask.errors import InvalidRequest, InvalidText
 from unmask.training.finetune.settings import settings_of_table
 
+pytestmark = pytest.mark.long
+
 __all__ = ["place"]
 
 

@@ -12,7 +12,10 @@ from unmask.training.run.log import read_events
 
 __all__ = ["parent", "place"]
 
-pytestmark = pytest.mark.skipif(not distributed.is_available(), reason="torch without torch.distributed")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(not distributed.is_available(), reason="torch without torch.distributed"),
+]
 
 
 def run_file(folder, place, *lines):

@@ -11,6 +11,8 @@ from unmask.training.finetune import run
 from unmask.training.finetune.records import read_labeled
 from unmask.training.finetune.settings import EvaluationSettings, read_settings
 
+pytestmark = pytest.mark.long
+
 RECIPES = REPOSITORY / "recipes" / "tasks"
 
 

@@ -102,6 +102,7 @@ def test_another_kind_of_head_is_left_out_and_all_else_is_kept(finished, place, 
         ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("source", ["tagging", pytest.param("regression", marks=pytest.mark.slow)])
 def test_a_run_from_another_task_learns(finished, place, tmp_path, source):
     """With other labels, and with a head of another kind."""

@@ -19,6 +19,8 @@ from unmask.training.finetune.settings import settings_of_table
 from unmask.training.finetune.sweep import SweepResult, TrialResult, Trials, _compared
 from unmask.training.run.trainer import Stopped, Trainer
 
+pytestmark = pytest.mark.long
+
 __all__ = ["place"]
 
 GRID = {"optimizer.learning_rate": [5e-3, 1e-4], "epochs": [1, 2]}

@@ -20,6 +20,8 @@ from unmask.evaluate.protocols.scores import classification_scores, entity_inter
 from unmask.evaluate.protocols.squad import Answered, scored_answers, squad_scores
 from unmask.training.finetune.run import finetune
 
+pytestmark = pytest.mark.long
+
 __all__ = ["place"]
 
 

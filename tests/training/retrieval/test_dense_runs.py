@@ -17,6 +17,8 @@ from unmask.training.finetune.settings import DataSettings, settings_of_table
 from unmask.training.retrieval.records import read_collection, read_ranked
 from unmask.training.run.log import read_events
 
+pytestmark = pytest.mark.long
+
 PROMPTS = {"query_prompt": "a text ", "document_prompt": "bank "}
 
 

@@ -13,6 +13,8 @@ from unmask.training.finetune.settings import DataSettings, settings_of_table
 from unmask.training.retrieval.records import read_texts
 from unmask.training.run.log import read_events
 
+pytestmark = pytest.mark.long
+
 SMALL = {"start_from": "tiny", "config": {"hidden_size": 20, "num_attention_heads": 4}}
 TEXTS = ["the river", "a bank was muddy"]
 

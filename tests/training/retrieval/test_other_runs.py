@@ -20,6 +20,8 @@ from unmask.training.retrieval.records import Ranked
 from unmask.training.run.log import read_events
 from unmask.weights import Source, read_checkpoint
 
+pytestmark = pytest.mark.long
+
 KINDS = {
     "multi_vector": ({"kind": "multi_vector", "token_width": 12, "skip_punctuation": True}, SHORT),
     "multi_vector kl": (

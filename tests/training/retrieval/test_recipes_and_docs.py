@@ -61,6 +61,7 @@ def test_the_table_of_kinds_is_that_of_the_settings():
     assert [name for name, _ in rows] == list(get_args(Kind))
 
 
+@pytest.mark.long
 def test_the_example_runs_on_the_default_model(tmp_path, monkeypatch):
     default_folder()
     rows = [json.loads(line) for line in blocks("json")[0].splitlines()]

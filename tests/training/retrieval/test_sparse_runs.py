@@ -16,6 +16,8 @@ from unmask.training.finetune.run import finetune
 from unmask.training.retrieval.settings import RetrievalSettings
 from unmask.training.run.log import read_events
 
+pytestmark = pytest.mark.long
+
 MODEL = {"start_from": "masked"}
 KINDS = {
     "margin_mse in passes": ({"loss": "margin_mse", "tokens_per_pass": 64}, SHORT_SCORED),
