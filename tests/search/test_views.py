@@ -2,14 +2,17 @@
 
 import math
 from collections import Counter
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
+from unmask.engines.native.library import library_reason
 from unmask.search.analysis import Analyzer
 from unmask.search.ranking import FusionSettings, fused
 from unmask.search.store.arrays import all_strings, encode_strings, offsets_of, rows_of, string_at
 from unmask.search.views.bm25 import K1, B, Bm25, Bm25Builder
+from unmask.search.views.compression import Codec
 from unmask.search.views.merge import _bm25, _sparse
 from unmask.search.views.sparse import Sparse, SparseBuilder
 from unmask.search.views.vectors import Dense, Vectors, VectorsBuilder
@@ -225,3 +228,88 @@ def test_terms_stand_where_they_say():
         assert text[found.start : found.end].lower() == found.term.replace("grösser", "größer").replace(
             "ıi", "ıi̇"
         )
+
+
+# --- MaxSim in the native library ---------------------------------------------------------------------
+
+
+def stored(draw, width, sizes, bits):
+    """A segment of random vectors of length 1, its codec, and the vectors that it stands for."""
+    builder = VectorsBuilder()
+    for size in sizes:
+        vectors = draw.standard_normal((size, width)).astype(np.float32)
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        builder.add(vectors, np.stack([np.arange(size)] * 2, axis=1).astype(np.int32))
+    values = builder.values(width)
+    codec = Codec.learn(values, bits) if bits else None
+    arrays = builder.arrays(width, codec)
+    if codec is None:
+        return arrays, None, values.astype(np.float64)
+    decoded = codec.decode(arrays["vectors/codes"], arrays["vectors/residuals"])
+    return arrays, codec, decoded.astype(np.float64)
+
+
+@pytest.mark.skipif(library_reason("float32") is not None, reason="the native library is not built here")
+@pytest.mark.parametrize("queries", [1, 5, 32, 65])
+@pytest.mark.parametrize("width", [3, 16, 100, 128])
+@pytest.mark.parametrize("bits", [None, 1, 2, 4])
+def test_maxsim_is_that_of_float64_natively_and_in_numpy(bits, width, queries, monkeypatch):
+    draw = np.random.default_rng(width + queries)
+    sizes = [0, 1, 7, 8, 9, 40, 0, 3, 0]
+    arrays, codec, vectors = stored(draw, width, sizes, bits)
+    query = draw.standard_normal((queries, width)).astype(np.float32)
+    turned = (query if codec is None else codec.rotated(query)).astype(np.float64)
+    offsets = arrays["vectors/offsets"]
+    ends = list(pairwise(offsets))
+    terms = [(turned @ vectors[start:end].T).max(axis=1, initial=-np.inf) for start, end in ends]
+    view = Vectors([arrays, arrays], codec)
+    chosen = np.array([0, 2, 3, 5, 8, 9, 11, 14, 17])
+    for backend in ("", "torch"):
+        monkeypatch.setenv("UNMASK_BACKEND", backend)
+        scores = view.scores(query, chosen)
+        np.testing.assert_allclose(scores, [terms[p % 9].sum() for p in chosen], rtol=1e-5, atol=1e-5)
+        for passage in (1, 5, 14):
+            matches = view.explain(query, passage)
+            np.testing.assert_allclose([m.score for m in matches], terms[passage % 9], rtol=1e-5, atol=1e-5)
+            assert [m.start for m in matches] == (
+                (turned @ vectors[slice(*ends[passage % 9])].T).argmax(axis=1).tolist()
+            )
+            assert sum(m.score for m in matches) == pytest.approx(
+                float(view.scores(query)[passage]), abs=1e-6 * queries
+            )
+
+
+@pytest.mark.skipif(library_reason("float32") is not None, reason="the native library is not built here")
+def test_proposals_of_the_native_library_are_those_of_numpy(monkeypatch):
+    """Over several parts of a segment, and several segments; of equal totals the first passages are taken."""
+    draw = np.random.default_rng(4)
+    arrays, codec, _ = stored(draw, 16, draw.integers(0, 4, 40_000).tolist(), 2)
+    fewer, _, _ = stored(draw, 16, [3] * 50, 2)
+    fewer |= dict(
+        zip(
+            ("vectors/codes", "vectors/residuals"),
+            codec.encode(draw.standard_normal((150, 16)).astype(np.float16)),
+            strict=True,
+        )
+    )
+    view = Vectors([arrays, fewer, arrays], codec)
+    eligible = draw.random(view.passages) < 0.7
+    for queries in (1, 9):
+        query = draw.standard_normal((queries, 16)).astype(np.float32)
+        proposals = []
+        for backend in ("", "torch"):
+            monkeypatch.setenv("UNMASK_BACKEND", backend)
+            proposals.append(view.proposed(query, eligible, 300))
+        np.testing.assert_array_equal(*proposals)
+        assert len(proposals[0]) == 300
+        assert eligible[proposals[0]].all()
+        assert (np.diff(proposals[0]) > 0).all()
+
+
+@pytest.mark.skipif(library_reason("float32") is not None, reason="the native library is not built here")
+def test_a_vector_that_is_no_number_reaches_the_score():
+    arrays, _, _ = stored(np.random.default_rng(0), 20, [5, 5], None)
+    arrays["vectors/values"][6, 19] = np.nan
+    scores = Vectors([arrays]).scores(np.ones((4, 20), np.float32))
+    assert np.isfinite(scores[0])
+    assert np.isnan(scores[1])

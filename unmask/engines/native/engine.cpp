@@ -898,6 +898,27 @@ struct NativeRows {
     int32_t heads, rows, columns, first_row, first_column, tokens, padded, cell, cells, top_k, bins, asides, marks;
 };
 
+struct NativeMaxSim {
+    const float* queries;                 // (count, width)
+    const uint16_t* halves;               // (vectors, width) in float16; null where vectors are encoded:
+    const uint16_t* codes;                // of each vector the number of its centroid
+    const uint8_t* residuals;             // (vectors, bytes)
+    const float *centroids, *of_byte;     // (centroids, width); (256, numbers of a byte) that a byte stands for
+    const int64_t *offsets, *passages;    // where the vectors of each passage begin; those that are scored
+    float *scores, *each;                 // (chosen,) sums; (chosen, count) their terms, or null
+    int64_t chosen;
+    int32_t count, width, bytes, in_byte, threads;
+};
+
+struct NativeProposal {
+    const float* products;                // (count, centroids)
+    const int64_t* const* borders;        // of each segment, (centroids + 1,): where the passages of a centroid begin
+    const int32_t* const* passages;       // of each segment, in ascending order for each centroid
+    const int64_t* starts;                // (segments + 1,) passages before each segment
+    double* totals;                       // (passages,)
+    int32_t count, centroids, probes, segments, threads;
+};
+
 struct NativeRun {
     const int64_t *ids, *segments, *offsets;
     int64_t sequences;
@@ -2390,6 +2411,194 @@ struct TrainedAddNorm : Job {
     }
 };
 
+// --- search by the vectors of tokens --------------------------------------------------------------------------------
+
+inline Floats from_half(const uint16_t* from) {
+    const Bits bits = __builtin_convertvector(vector_at<Halves>(from), Bits);
+    // A float16's exponent and mantissa at their place in a float, 112 powers of two too small.
+    const Floats small = same_bits<Floats>((bits & 0x7fffu) << 13) * 5.192296858534828e33f;
+    const Bits endless = same_bits<Bits>((bits & 0x7c00u) == 0x7c00u) & 0x7f800000u;  // infinite, or no number
+    return same_bits<Floats>(same_bits<Bits>(small) | endless | (bits & 0x8000u) << 16);
+}
+
+// The sum over the vectors of a query of the largest product with a vector of a passage, for some passages.
+struct MaxSim : Job {
+    static constexpr int TOKENS = LANES == 8 ? 4 : 8, VECTORS = 2;  // products that are summed in registers
+    static constexpr int64_t SHARE = 8;                             // passages of a part
+
+    const NativeMaxSim a;
+    const int padded, groups;  // numbers of a vector in whole registers; groups of VECTORS registers of queries
+    std::vector<float> by_feature;  // (groups, width, VECTORS * LANES): queries, 0 behind the last one
+    std::atomic<int64_t> next{0}, done{0};
+    const int64_t count;
+
+    explicit MaxSim(const NativeMaxSim& a)
+        : a(a), padded(up(std::max(a.width, a.bytes * a.in_byte), LANES)),
+          groups((a.count + VECTORS * LANES - 1) / (VECTORS * LANES)), count((a.chosen + SHARE - 1) / SHARE) {
+        by_feature.resize((size_t)groups * a.width * VECTORS * LANES);
+        for (int query = 0; query < a.count; query++) {
+            float* to = by_feature.data() + (size_t)query / (VECTORS * LANES) * a.width * VECTORS * LANES;
+            for (int e = 0; e < a.width; e++)
+                to[e * VECTORS * LANES + query % (VECTORS * LANES)] = a.queries[(size_t)query * a.width + e];
+        }
+    }
+    void join() override {
+        std::vector<float> rows((size_t)TOKENS * padded), best((size_t)groups * VECTORS * LANES);
+        for (int64_t part = next.fetch_add(1); part < count; part = next.fetch_add(1)) {
+            for (int64_t i = part * SHARE; i < std::min(a.chosen, (part + 1) * SHARE); i++) {
+                a.scores[i] = score(a.offsets[a.passages[i]], a.offsets[a.passages[i] + 1], rows.data(), best.data());
+                if (a.each) memcpy(a.each + i * a.count, best.data(), sizeof(float) * a.count);
+            }
+            done.fetch_add(1, std::memory_order_release);
+        }
+    }
+    void wait() {
+        for (int turns = 0; done.load(std::memory_order_acquire) < count;) relax(turns);
+    }
+
+  private:
+    // A vector in float32, not yet of length 1 if it was encoded; what its products are multiplied with for that.
+    float decode(int64_t vector, float* to) const {
+        if (a.halves) {
+            const uint16_t* from = a.halves + vector * a.width;
+            int e = 0;
+            for (; e + LANES <= a.width; e += LANES) store(to + e, from_half(from + e));
+            if (e < a.width) {
+                uint16_t rest[LANES] = {};
+                memcpy(rest, from + e, sizeof(uint16_t) * (a.width - e));
+                store(to + e, from_half(rest));
+            }
+            return 1;
+        }
+        const uint8_t* from = a.residuals + vector * a.bytes;
+        switch (a.in_byte) {
+            case 2: spread<2>(from, to); break;
+            case 4: spread<4>(from, to); break;
+            default: spread<8>(from, to);
+        }
+        const float* centroid = a.centroids + (size_t)a.codes[vector] * a.width;
+        Floats squares{};
+        int e = 0;
+        for (; e + LANES <= a.width; e += LANES) {
+            const Floats x = load(to + e) + load(centroid + e);
+            store(to + e, x);
+            squares += x * x;
+        }
+        float length = sum(squares);
+        for (; e < a.width; e++) {
+            to[e] += centroid[e];
+            length += to[e] * to[e];
+        }
+        return 1 / std::max(std::sqrt(length), 1e-12f);
+    }
+
+    template <int IN_BYTE>
+    void spread(const uint8_t* from, float* to) const {
+        for (int i = 0; i < a.bytes; i++) memcpy(to + i * IN_BYTE, a.of_byte + from[i] * IN_BYTE, 4 * IN_BYTE);
+    }
+
+    float score(int64_t first, int64_t end, float* rows, float* best) const {
+        for (int i = 0; i < groups * VECTORS * LANES; i++) best[i] = -INFINITY;
+        if (first >= end) return -INFINITY;
+        for (int64_t token = first; token < end; token += TOKENS) {
+            float by[TOKENS];
+            // The last vector is repeated, which changes no maximum.
+            for (int t = 0; t < TOKENS; t++) by[t] = decode(std::min(token + t, end - 1), rows + t * padded);
+            for (int group = 0; group < groups; group++) {
+                const float* queries = by_feature.data() + (size_t)group * a.width * VECTORS * LANES;
+                Floats sums[TOKENS][VECTORS] = {};
+                for (int e = 0; e < a.width; e++) {
+                    Floats query[VECTORS];
+                    for (int v = 0; v < VECTORS; v++) query[v] = load(queries + (e * VECTORS + v) * LANES);
+                    for (int t = 0; t < TOKENS; t++)
+                        for (int v = 0; v < VECTORS; v++) sums[t][v] += query[v] * rows[t * padded + e];
+                }
+                for (int v = 0; v < VECTORS; v++) {
+                    float* to = best + (group * VECTORS + v) * LANES;
+                    Floats high = load(to);
+                    for (int t = 0; t < TOKENS; t++) {
+                        const Floats x = sums[t][v] * by[t];
+                        high = (x > high) | (x != x) ? x : high;  // a NaN reaches the score
+                    }
+                    store(to, high);
+                }
+            }
+        }
+        double total = 0;
+        for (int query = 0; query < a.count; query++) total += best[query];
+        return (float)total;
+    }
+};
+
+// For every passage the sum over a query's vectors of the largest product with a centroid of its tokens among the
+// nearest, or of the smallest of these where it has none of them. A part is some passages of a segment.
+struct Proposal : Job {
+    static constexpr int64_t SHARE = 16384;  // passages of a part, whose sums stay in the cache
+    struct Part {
+        int segment;
+        int64_t first, end;
+    };
+
+    const NativeProposal a;
+    std::vector<std::pair<float, int>> nearest;  // (count, probes), from the smallest product to the largest
+    std::vector<Part> parts;
+    std::atomic<int64_t> next{0}, done{0};
+    int64_t count;
+
+    explicit Proposal(const NativeProposal& a) : a(a), nearest((size_t)a.count * a.probes) {
+        for (int query = 0; query < a.count; query++) choose(query);
+        for (int segment = 0; segment < a.segments; segment++)
+            for (int64_t first = 0, all = a.starts[segment + 1] - a.starts[segment]; first < all; first += SHARE)
+                parts.push_back({segment, first, std::min(all, first + SHARE)});
+        count = (int64_t)parts.size();
+    }
+    void join() override {
+        std::vector<float> best(SHARE);
+        for (int64_t part = next.fetch_add(1); part < count; part = next.fetch_add(1)) {
+            add(parts[part], best.data());
+            done.fetch_add(1, std::memory_order_release);
+        }
+    }
+    void wait() {
+        for (int turns = 0; done.load(std::memory_order_acquire) < count;) relax(turns);
+    }
+
+  private:
+    void choose(int query) {
+        const float* products = a.products + (size_t)query * a.centroids;
+        std::pair<float, int>* to = nearest.data() + (size_t)query * a.probes;
+        const auto larger_first = std::greater<std::pair<float, int>>();  // so that a heap's first is the smallest
+        for (int k = 0; k < a.probes; k++) to[k] = {products[k], k};
+        std::make_heap(to, to + a.probes, larger_first);
+        for (int k = a.probes; k < a.centroids; k++)
+            if (products[k] > to->first) {
+                std::pop_heap(to, to + a.probes, larger_first);
+                to[a.probes - 1] = {products[k], k};
+                std::push_heap(to, to + a.probes, larger_first);
+            }
+        std::sort(to, to + a.probes);
+    }
+
+    void add(const Part& part, float* best) const {
+        const int64_t* borders = a.borders[part.segment];
+        const int32_t* passages = a.passages[part.segment];
+        const int64_t size = part.end - part.first;
+        double* totals = a.totals + a.starts[part.segment] + part.first;
+        std::fill(totals, totals + size, 0.0);
+        for (int query = 0; query < a.count; query++) {
+            const std::pair<float, int>* probe = nearest.data() + (size_t)query * a.probes;
+            std::fill(best, best + size, probe->first);
+            for (int i = 0; i < a.probes; i++) {
+                const int32_t* end = passages + borders[probe[i].second + 1];
+                const int32_t* at = passages + borders[probe[i].second];
+                if (part.first) at = std::lower_bound(at, end, (int32_t)part.first);
+                for (; at < end && *at < part.end; at++) best[*at - part.first] = probe[i].first;
+            }
+            for (int64_t i = 0; i < size; i++) totals[i] += best[i];
+        }
+    }
+};
+
 // A job that threads share, whose parts are independent.
 template <class Work, class What>
 int shared_by(const What& what) {
@@ -2818,6 +3027,12 @@ EXPORT int native_rows(const NativeRows* what) {
         return refuse(error.what());
     }
 }
+
+// Scores of some passages by the vectors of their tokens.
+EXPORT int native_maxsim(const NativeMaxSim* what) { return shared_by<MaxSim>(*what); }
+
+// How likely passages are the best by `native_maxsim`, from centroids of their vectors.
+EXPORT int native_proposal(const NativeProposal* what) { return shared_by<Proposal>(*what); }
 
 EXPORT void native_free(void* encoder) { delete static_cast<std::shared_ptr<Encoder>*>(encoder); }
 }

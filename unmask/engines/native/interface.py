@@ -163,6 +163,34 @@ class Rows(Structure):
     )
 
 
+class MaxSim(Structure):
+    """Vectors of tokens, and the passages that a query's vectors are compared with."""
+
+    _fields_ = (
+        *(
+            (name, c_void_p)
+            for name in (
+                *("queries", "halves", "codes", "residuals", "centroids", "of_byte"),
+                *("offsets", "passages", "scores", "each"),
+            )
+        ),
+        ("chosen", c_int64),
+        *((name, c_int32) for name in ("count", "width", "bytes", "in_byte", "threads")),
+    )
+
+
+class Proposal(Structure):
+    """Products of a query's vectors with centroids, and the passages that have a token of each."""
+
+    _fields_ = (
+        ("products", c_void_p),
+        ("borders", POINTER(c_void_p)),
+        ("passages", POINTER(c_void_p)),
+        *((name, c_void_p) for name in ("starts", "totals")),
+        *((name, c_int32) for name in ("count", "centroids", "probes", "segments", "threads")),
+    )
+
+
 def declare(library: ctypes.CDLL) -> Any:
     """Declare the types of a library's functions."""
     for name, result, arguments in (
@@ -175,6 +203,8 @@ def declare(library: ctypes.CDLL) -> Any:
         ("native_attention", c_int, (POINTER(Attention),)),
         ("native_add_norm", c_int, (POINTER(AddNorm),)),
         ("native_rows", c_int, (POINTER(Rows),)),
+        ("native_maxsim", c_int, (POINTER(MaxSim),)),
+        ("native_proposal", c_int, (POINTER(Proposal),)),
         ("native_free", None, (c_void_p,)),
     ):
         function = getattr(library, name)

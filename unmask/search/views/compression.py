@@ -158,7 +158,7 @@ class Codec:
     def decode(self, codes_N: Codes, packed_NB: Packed) -> Floats:
         """The vectors that codes stand for, of length 1 and rotated, (N, E)."""
         width = self.centroids.shape[1]
-        vectors_NE = np.take(self._values_of_byte, packed_NB, axis=0).reshape(len(codes_N), -1)[:, :width]
+        vectors_NE = np.take(self.values_of_byte, packed_NB, axis=0).reshape(len(codes_N), -1)[:, :width]
         vectors_NE = vectors_NE + np.take(self.centroids, codes_N, axis=0)
         lengths_N = np.sqrt(np.einsum("NE,NE->N", vectors_NE, vectors_NE))
         vectors_NE /= np.maximum(lengths_N, 1e-12)[:, None]
@@ -174,7 +174,7 @@ class Codec:
         return total / max(1, len(codes_N))
 
     @cached_property
-    def _values_of_byte(self) -> Floats:
+    def values_of_byte(self) -> Floats:
         """The residuals that each byte stands for, (256, numbers in a byte)."""
         shifts = self.bits * np.arange(8 // self.bits)
         buckets = (np.arange(256)[:, None] >> shifts) & (len(self.values) - 1)

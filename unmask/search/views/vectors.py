@@ -7,6 +7,7 @@ stored in float16, or encoded in a few bits (`unmask.search.views.compression`),
 Axes: Q vectors of the query; N vectors of passages; E features; P passages.
 """
 
+import ctypes
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.engines.native import interface
+from unmask.engines.native.library import connected, library_reason
+from unmask.engines.native.threads import thread_count
+from unmask.errors import KernelError
 from unmask.search.store.arrays import offsets_of, rows_of
 from unmask.search.views.compression import Codec, as_float32
 
@@ -102,12 +107,16 @@ class Vectors:
         ((segment, rows),) = self._split(np.array([passage]))
         arrays = self._segments[segment]
         start, end = arrays["vectors/offsets"][rows[0] : rows[0] + 2]
-        products_QN = self._rotated(query_QE) @ self._decoded(arrays, slice(start, end)).T
-        best_Q = products_QN.argmax(axis=1)
-        spans_Q2 = arrays["vectors/spans"][start:end][best_Q]
+        query_QE = self._rotated(query_QE)
+        products_QN = query_QE @ self._decoded(arrays, slice(start, end)).T
+        if library_reason("float32") is None:
+            each_Q = maxsim_natively(arrays, self._codec, query_QE, rows)[1][0]
+        else:
+            each_Q = products_QN.max(axis=1)
+        spans_Q2 = arrays["vectors/spans"][start:end][products_QN.argmax(axis=1)]
         return [
-            TokenMatch(float(products_QN[q, best]), int(begin), int(until))
-            for q, (best, (begin, until)) in enumerate(zip(best_Q, spans_Q2, strict=True))
+            TokenMatch(score, begin, until)
+            for score, (begin, until) in zip(each_Q.tolist(), spans_Q2.tolist(), strict=True)
         ]
 
     def proposed(self, query_QE: Floats, eligible_P: NDArray[np.bool_], count: int) -> NDArray[np.int64]:
@@ -125,24 +134,15 @@ class Vectors:
         """
         if self._codec is None:
             raise ValueError("vectors in float16 have no centroids to propose passages by")
-        products_QK = self._rotated(query_QE) @ self._codec.centroids.T
-        probes = min(PROBES, products_QK.shape[1])
-        nearest_Q = np.argpartition(products_QK, -probes, axis=1)[:, -probes:]
-        totals_P = np.zeros(self.passages)
-        for products_K, probed in zip(products_QK, nearest_Q, strict=True):
-            # From the smallest product to the largest, so that a passage keeps its best.
-            nearest = probed[np.argsort(products_K[probed], kind="stable")]
-            best_P = np.full(self.passages, products_K[nearest[0]])
-            for start, (offsets, passages) in zip(self._starts.tolist(), self._lists, strict=False):
-                for centroid in nearest.tolist():
-                    chosen = passages[offsets[centroid] : offsets[centroid + 1]]
-                    best_P[start + chosen] = products_K[centroid]
-            totals_P += best_P
         eligible = np.flatnonzero(eligible_P)
-        if len(eligible) > count:
-            order = np.argsort(-totals_P[eligible], kind="stable")
-            eligible = np.sort(eligible[order[:count]])
-        return eligible
+        if len(eligible) <= count:
+            return eligible
+        products_QK = self._rotated(query_QE) @ self._codec.centroids.T
+        proposals = proposals_natively if library_reason("float32") is None else proposals_in_numpy
+        totals = proposals(products_QK, self._lists, self._starts)[eligible]
+        least = np.partition(totals, -count)[-count]
+        above, equal = np.flatnonzero(totals > least), np.flatnonzero(totals == least)
+        return eligible[np.sort(np.concatenate((above, equal[: count - len(above)])))]
 
     @cached_property
     def _lists(self) -> list[tuple[NDArray[np.int64], NDArray[np.int32]]]:
@@ -179,6 +179,8 @@ class Vectors:
 
     def _of_segment(self, segment: int, query_QE: Floats, passages: NDArray[np.int64]) -> Floats:
         arrays = self._segments[segment]
+        if library_reason("float32") is None:
+            return maxsim_natively(arrays, self._codec, query_QE, passages)[0]
         offsets = arrays["vectors/offsets"]
         lengths = offsets[passages + 1] - offsets[passages]
         scores = np.full(len(passages), -np.inf, dtype=np.float32)
@@ -196,6 +198,101 @@ class Vectors:
                 scores[start + filled] = best_QP.sum(axis=0, dtype=np.float64)
             start = end
         return scores
+
+
+Lists = Sequence[tuple[NDArray[np.int64], NDArray[np.int32]]]
+"""For each segment the passages that have a token of each centroid, as `Vectors` makes them."""
+
+
+def proposals_in_numpy(products_QK: Floats, lists: Lists, starts: NDArray[np.int64]) -> NDArray[np.float64]:
+    """For each passage the sum over a query's vectors that `Vectors.proposed` describes, (P,).
+
+    Args:
+        products_QK: of the query's vectors with all centroids.
+        lists: passages by centroid.
+        starts: passages before each segment, and all of them.
+    """
+    probes = min(PROBES, products_QK.shape[1])
+    nearest_Q = np.argpartition(products_QK, -probes, axis=1)[:, -probes:]
+    totals_P = np.zeros(int(starts[-1]))
+    for products_K, probed in zip(products_QK, nearest_Q, strict=True):
+        # From the smallest product to the largest, so that a passage keeps its best.
+        nearest = probed[np.argsort(products_K[probed], kind="stable")]
+        best_P = np.full(len(totals_P), products_K[nearest[0]])
+        for start, (offsets, passages) in zip(starts.tolist(), lists, strict=False):
+            for centroid in nearest.tolist():
+                chosen = passages[offsets[centroid] : offsets[centroid + 1]]
+                best_P[start + chosen] = products_K[centroid]
+        totals_P += best_P
+    return totals_P
+
+
+def proposals_natively(products_QK: Floats, lists: Lists, starts: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The same by the native library."""
+    products_QK = np.ascontiguousarray(products_QK)
+    totals_P = np.zeros(int(starts[-1]))
+    pointers = ctypes.c_void_p * max(1, len(lists))
+    _run(
+        "native_proposal",
+        interface.Proposal(
+            products=products_QK.ctypes.data,
+            borders=pointers(*(offsets.ctypes.data for offsets, _ in lists)),
+            passages=pointers(*(passages.ctypes.data for _, passages in lists)),
+            starts=starts.ctypes.data,
+            totals=totals_P.ctypes.data,
+            count=len(products_QK),
+            centroids=products_QK.shape[1],
+            probes=min(PROBES, products_QK.shape[1]),
+            segments=len(lists),
+            threads=thread_count(),
+        ),
+    )
+    return totals_P
+
+
+def maxsim_natively(
+    arrays: Mapping[str, NDArray[Any]], codec: Codec | None, query_QE: Floats, passages: NDArray[np.int64]
+) -> tuple[Floats, Floats]:
+    """MaxSim with some passages of a segment, and its terms, by the native library: (P,) and (P, Q).
+
+    Args:
+        arrays: of the segment, as `VectorsBuilder` made them.
+        codec: what encoded its vectors; None for those in float16.
+        query_QE: the vectors of the query, in the basis of the codec.
+        passages: numbers in the segment.
+    """
+    query_QE = np.ascontiguousarray(query_QE, np.float32)
+    passages = np.ascontiguousarray(passages, np.int64)
+    offsets = np.ascontiguousarray(arrays["vectors/offsets"], np.int64)
+    scores = np.empty(len(passages), np.float32)
+    each_PQ = np.empty((len(passages), len(query_QE)), np.float32)
+    what = interface.MaxSim(
+        queries=query_QE.ctypes.data,
+        offsets=offsets.ctypes.data,
+        passages=passages.ctypes.data,
+        scores=scores.ctypes.data,
+        each=each_PQ.ctypes.data,
+        chosen=len(passages),
+        count=len(query_QE),
+        width=query_QE.shape[1],
+        threads=thread_count(),
+    )
+    if codec is None:
+        what.halves = arrays["vectors/values"].ctypes.data
+    else:
+        residuals = arrays["vectors/residuals"]
+        what.codes, what.residuals = arrays["vectors/codes"].ctypes.data, residuals.ctypes.data
+        what.centroids, what.of_byte = codec.centroids.ctypes.data, codec.values_of_byte.ctypes.data
+        what.bytes, what.in_byte = residuals.shape[1], codec.values_of_byte.shape[1]
+    _run("native_maxsim", what)
+    return scores, each_PQ
+
+
+def _run(function: str, what: ctypes.Structure) -> None:
+    library = connected()
+    assert not isinstance(library, str)
+    if getattr(library.functions, function)(ctypes.byref(what)):
+        raise KernelError(f"the native library failed: {library.functions.native_error().decode()}")
 
 
 class Dense:
