@@ -15,7 +15,7 @@ from unmask.search.views.bm25 import K1, B, Bm25, Bm25Builder
 from unmask.search.views.compression import Codec
 from unmask.search.views.merge import _bm25, _sparse
 from unmask.search.views.sparse import Sparse, SparseBuilder
-from unmask.search.views.vectors import Dense, Vectors, VectorsBuilder
+from unmask.search.views.vectors import Dense, Vectors, VectorsBuilder, maxsim_natively
 
 WORDS = ["river", "bank", "loan", "water", "deep", "money", "interest", "stream", "fish", "credit"]
 
@@ -262,6 +262,9 @@ def test_maxsim_is_that_of_float64_natively_and_in_numpy(bits, width, queries, m
     offsets = arrays["vectors/offsets"]
     ends = list(pairwise(offsets))
     terms = [(turned @ vectors[start:end].T).max(axis=1, initial=-np.inf) for start, end in ends]
+    in_basis = query if codec is None else codec.rotated(query)
+    _, each = maxsim_natively(arrays, codec, in_basis, np.array([5, 1, 0]))
+    np.testing.assert_allclose(each, [terms[5], terms[1], terms[0]], rtol=1e-5, atol=1e-5)
     view = Vectors([arrays, arrays], codec)
     chosen = np.array([0, 2, 3, 5, 8, 9, 11, 14, 17])
     for backend in ("", "torch"):
