@@ -158,7 +158,9 @@ def test_their_checkpoints_give_their_outputs(case, tmp_path):
 
 
 def close(ours, theirs, tolerance, what):
-    np.testing.assert_allclose(ours.double().numpy(), theirs, rtol=0, atol=tolerance, err_msg=what)
+    """Within a share of the largest number, if that is above 1: so large are roundings of the others."""
+    size = max(1.0, float(np.abs(theirs).max()))
+    np.testing.assert_allclose(ours.double().numpy(), theirs, rtol=0, atol=tolerance * size, err_msg=what)
 
 
 def test_our_checkpoints_are_theirs(case, tmp_path):
@@ -219,5 +221,5 @@ def test_no_text_sees_its_neighbors(case, tmp_path):
     for place, text in enumerate(texts):
         (alone,) = outputs([text])
         for name, values in alone.items():
-            torch.testing.assert_close(together[place][name], values, rtol=0, atol=1e-5)
-            torch.testing.assert_close(beside_others[place][name], values, rtol=0, atol=1e-5)
+            close(together[place][name], values.double().numpy(), 1e-5, name)
+            close(beside_others[place][name], values.double().numpy(), 1e-5, name)

@@ -1,7 +1,7 @@
 """The layers of the encoder, each built from its part of the spec."""
 
 from unmask.encoder.layers.attention import AttentionPlan, SoftmaxMixer
-from unmask.encoder.layers.block import Block, Plan
+from unmask.encoder.layers.block import Block, LayerInputs, Plan
 from unmask.encoder.layers.embedding import EmbeddingLayer
 from unmask.encoder.layers.initialization import initialize
 from unmask.encoder.layers.linear_attention import LinearMixer
@@ -15,6 +15,7 @@ __all__ = [
     "ConvolutionLayer",
     "DistanceTable",
     "EmbeddingLayer",
+    "LayerInputs",
     "LinearMixer",
     "Plan",
     "RelativeBiasTable",

@@ -64,6 +64,8 @@ def output_projections(encoder: nn.Module) -> Iterator[nn.Linear | GroupedLinear
                 added += [earlier.outer for earlier in network.earlier]
             if module.bottleneck is not None:
                 added.append(module.bottleneck.outer)
+            if module.gate is not None:
+                added.append(module.gate.outer)
             for matrix in added:
                 if isinstance(matrix, nn.Linear | GroupedLinear):
                     yield matrix

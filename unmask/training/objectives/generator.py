@@ -110,7 +110,7 @@ def discriminator_spec(encoder: EncoderSpec, family: Family | None = None) -> En
     if detector is None and family is not None:
         detector = family.detector(encoder)
     if detector is None:
-        transform = Transform(encoder.width, encoder.layers[0].feedforward.activation)
+        transform = Transform(encoder.state_width, encoder.layers[0].feedforward.activation)
         detector = Classifier("replaced", 1, "tokens", transform)
         if isinstance(encoder.distances, Disentangled):
             norm = encoder.final_norm or encoder.layers[0].norm
