@@ -137,8 +137,15 @@ class Encoder(nn.Module):
         return x_TD if layers is not None else self.finished(x_TD)
 
     def read(self, embedded: Tensor, layer: int) -> Tensor | None:
-        """What the gate of a layer reads of the first layer's input (..., D), (..., P); None without gates."""
+        """What a layer's gate reads of the first layer's input (..., D), (..., P); None without gates."""
         return None if self.layer_inputs is None else self.layer_inputs(embedded, layer)
+
+    def levels(self, states: Sequence[Tensor], last: Tensor) -> list[Tensor]:
+        """The L + 1 levels, (..., D) each, from the input of the first layer, the outputs of all, and the last
+        hidden states, which stand for the last output; but where these have another width, that output after
+        the final norm does.
+        """
+        return [*states[:-1], last if self.spec.output_width is None else self.final_norm(states[-1])]
 
     def finished(self, x: Tensor) -> Tensor:
         """Last hidden states, from the states of the last layer (..., D): after the final norm and map."""

@@ -174,7 +174,10 @@ ROWS = (
     Rename("ple.per_layer_model_projection", "layer_inputs.map"),
     Rename("ple.per_layer_projection_norm", "layer_inputs.norm"),
     Rename("embedding_projection", "final_map"),
-    *(Ignore(f"{tower}.*", _TOWER) for tower in ("vision_tower", "embed_vision", "audio_tower", "embed_audio")),
+    *(
+        Ignore(f"{tower}.*", _TOWER)
+        for tower in ("vision_tower", "embed_vision", "audio_tower", "embed_audio")
+    ),
 )
 
 

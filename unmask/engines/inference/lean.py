@@ -144,7 +144,9 @@ class _Planned:
 
 
 def place(y_TGK: Tensor, mixer: SoftmaxMixer, rotation: RotaryTable | None) -> None:
-    """Normalize, scale and rotate queries and keys, and normalize values, in a product of all heads, (T, H + 2 G, K), in place."""
+    """Normalize, scale and rotate queries and keys in a product of all heads, (T, H + 2 G, K), and normalize
+    values, in place.
+    """
     spec = mixer.spec
     if spec.query_key_norm is not None or spec.score_scale is not None:
         q_THK, k_TGK = y_TGK[:, : spec.heads], y_TGK[:, spec.heads : spec.heads + spec.qkv_heads[1]]
