@@ -141,8 +141,8 @@ class Encoder(nn.Module):
         return None if self.layer_inputs is None else self.layer_inputs(embedded, layer)
 
     def levels(self, states: Sequence[Tensor], last: Tensor) -> list[Tensor]:
-        """The L + 1 levels, (..., D) each, from the input of the first layer, the outputs of all, and the last
-        hidden states, which stand for the last output; but where these have another width, that output after
+        """The L + 1 levels, (..., D) each, from the input of the first layer, the outputs of all, and the
+        last hidden states, which stand for the last output; where these have another width, that output after
         the final norm does.
         """
         return [*states[:-1], last if self.spec.output_width is None else self.final_norm(states[-1])]

@@ -2,8 +2,8 @@
 
 Gemma 3's four norms a layer, with plain scales; values are normalized too, and scores are not divided. Layers
 that read the whole text have wider heads. Each layer reads the embedding once more through a gate, and its
-output is multiplied by a stored number. The last states are mapped from 512 to 768 features. A checkpoint with
-towers of images and sound is read without them.
+output is multiplied by a stored number. The last states are mapped from 512 to 768 features. A checkpoint
+with towers of images and sound is read without them.
 """
 
 from collections.abc import Mapping
@@ -17,6 +17,7 @@ from unmask.families.family import SEARCH_LANGUAGES, Family, Release
 from unmask.families.rope import read_rope_by_kind, write_rope_by_kind
 from unmask.spec import (
     Activation,
+    AttentionPattern,
     Embedding,
     EmbeddingGate,
     EncoderSpec,
@@ -163,7 +164,7 @@ KEYS = (
 
 _LAYER = "layers.{l}."
 _GATE = _LAYER + "ple_block."
-_TOWER = "a tower of images or sound, which text does not reach"
+_TOWERS = ("vision_tower", "embed_vision", "audio_tower", "embed_audio")
 
 ROWS = (
     *gemma3.ROWS,
@@ -174,10 +175,7 @@ ROWS = (
     Rename("ple.per_layer_model_projection", "layer_inputs.map"),
     Rename("ple.per_layer_projection_norm", "layer_inputs.norm"),
     Rename("embedding_projection", "final_map"),
-    *(
-        Ignore(f"{tower}.*", _TOWER)
-        for tower in ("vision_tower", "embed_vision", "audio_tower", "embed_audio")
-    ),
+    *(Ignore(f"{tower}.*", "of a tower of images or sound, which reads no text") for tower in _TOWERS),
 )
 
 
@@ -204,7 +202,7 @@ def spec(
 ) -> EncoderSpec:
     """An EmbeddingGemma 2 of the given sizes, one layer for each of ``kinds``; ``layers`` is their number."""
     norm = RMSNorm(eps)
-    patterns = {WHOLE: FullAttention(), SLIDING: SlidingWindow(radius)}
+    patterns: dict[Kind, AttentionPattern] = {WHOLE: FullAttention(), SLIDING: SlidingWindow(radius)}
     return EncoderSpec(
         width=width,
         embedding=Embedding(vocabulary=vocabulary, width=width, padding_id=padding_id, scale=width**0.5),

@@ -162,8 +162,8 @@ class Family:
         keys = config.get_optional(name, dict)
         if keys is None:
             raise CorruptCheckpoint(
-                f"{config.name} says model_type is {config.values['model_type']} and has no {name}, the keys of "
-                "the tower that reads text; add it, or load the folder of that tower alone"
+                f"{config.name} says model_type is {config.values['model_type']} and has no {name}, which "
+                "holds the keys of the tower that reads text; add it, or load a folder of that tower alone"
             )
         return JsonSettings(f"{config.name}'s {name}", {**keys, "model_type": self.model_types[0]})
 

@@ -202,10 +202,10 @@ class EmbeddingGate:
     """A third part of a layer, which reads the embedding once more (Gemma 3n; EmbeddingGemma 2).
 
     It adds ``norm(outer(activation(inner(x)) * e))`` to a token's state ``x``, where ``inner`` maps D to
-    ``width`` and ``outer`` back. In each layer, ``e = norm(A x_0 / sqrt(D))`` has a matrix of its own; ``x_0``
-    is the input of the first layer, and one scale of that norm serves all layers. Both norms are of the
-    layer's kind, and no map has a bias. Gemma 3n adds vectors of a second table of words to ``e``; here there
-    are none.
+    ``width`` and ``outer`` back. In each layer, ``e = norm(A x_0 / sqrt(D))`` has a matrix of its own;
+    ``x_0`` is the input of the first layer, and one scale of that norm serves all layers. Both norms are of
+    the layer's kind, and no map has a bias. Gemma 3n adds vectors of a second table of words to ``e``; here
+    there are none.
     """
 
     width: int

@@ -53,7 +53,7 @@ CASES = [
     Case("EmbeddingGemma2TextModel", SMALL | STRETCHED | {"sliding_window": 200}, "stretched"),
     Case(
         "EmbeddingGemma2TextModel",
-        SMALL | {"per_layer_config": dict.fromkeys("23", {"head_dim": 8, "num_key_value_heads": 4})},
+        SMALL | {"per_layer_config": {key: {"head_dim": 8, "num_key_value_heads": 4} for key in "23"}},
         "sizes by layer",
     ),
     Case("EmbeddingGemma2TextModel", TINY | {"hidden_activation": "silu", "rms_norm_eps": 0.01}, "one layer"),

@@ -77,7 +77,7 @@ class InferenceEncoder(Encoder):
             if layer == 0 and convolution is not None:
                 x_TD = convolution(embedded_TD, x_TD, layout)
         normed_TD = x_TD if self._final_norm is None else self._final_norm(x_TD)
-        return normed_TD if self.spec.output_width is None else self.final_map(normed_TD)  # type: ignore[no-any-return]
+        return normed_TD if self.spec.output_width is None else self.final_map(normed_TD)
 
     def _prepared(self, layout: SequenceLayout, x_TD: Tensor) -> Prepared:
         """Everything about attention that the batch decides, for each group of layers with equal needs."""

@@ -125,7 +125,7 @@ def encoder_parts(spec: EncoderSpec, output: CheckpointOutput | None = None) -> 
         # What differs is shown inside of the block: attention, and a first norm that is left out.
         alike = replace(layer, mixer=spec.layers[0].mixer, attention_norm=True, dropout=0.0)
         groups.setdefault(alike, []).append(number)
-    final = () if spec.final_norm is None else (_norm("Final norm", spec.final_norm),)
+    final: tuple[Part, ...] = () if spec.final_norm is None else (_norm("Final norm", spec.final_norm),)
     if spec.output_width is not None:
         final += (Part("Final map", (f"{spec.width:,} to {spec.output_width:,}, no bias",), "head"),)
     return Parts(
