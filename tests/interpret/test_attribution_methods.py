@@ -52,7 +52,7 @@ def test_input_x_gradient_is_the_slope_along_each_token(name):
             np.testing.assert_allclose(values[token], expected, rtol=2e-4, atol=2e-7)
 
 
-ROUGH = dict.fromkeys(("normed-whole", "scaled", "sandwich", "narrow"), 0.03)
+ROUGH = dict.fromkeys(("normed-whole", "scaled", "sandwich", "narrow", "gated"), 0.03)
 """Bounds of the gap where gradients jump (relu) or change fast along the path, in 200 steps."""
 
 

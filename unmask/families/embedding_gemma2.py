@@ -1,4 +1,4 @@
-"""EmbeddingGemma 2 (Google 2026), the tower that reads text: Gemma 4's layers in both directions.
+"""EmbeddingGemma 2 (Google DeepMind 2026), the tower that reads text: Gemma 4's layers in both directions.
 
 Gemma 3's four norms a layer, with plain scales; values are normalized too, and scores are not divided. Layers
 that read the whole text have wider heads. Each layer reads the embedding once more through a gate, and its
@@ -239,7 +239,7 @@ EMBEDDING_GEMMA2 = Family(
     name="embedding_gemma2",
     model_types=("embedding_gemma2_text", "embedding_gemma2"),
     stem="EmbeddingGemma2",
-    paper="Google 2026",
+    paper="Google DeepMind 2026",
     keys=KEYS,
     encoder_rows=ROWS,
     spec=spec,
@@ -248,6 +248,5 @@ EMBEDDING_GEMMA2 = Family(
     inner_configs={"embedding_gemma2": "text_config"},
     releases=(Release("google/embeddinggemma-2", use=SEARCH_LANGUAGES),),
     roles=(),
-    license="Gemma",
     classes={frozenset(): "TextModel"},
 )

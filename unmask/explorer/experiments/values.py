@@ -180,7 +180,7 @@ def _update(recorded: RecordedText, layer: int, query: int) -> _Update:
         after = between + feedforward
         if block.gate is not None:
             embedded_1D = _as_read(recorded, recorded.states[0][query])
-            after = after + by(partial(block.gated, read=recorded.encoder.read(embedded_1D, layer)), after)
+            after = after + by(lambda x: block.gated(x, recorded.encoder.read(embedded_1D, layer)), after)
         return _Update(before, attention, between, feedforward, by(block.times_factor, after))
     if block.attention_sum_norm:
         attention = by(block.attention_output_norm, between)
