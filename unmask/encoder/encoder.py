@@ -137,18 +137,26 @@ class Encoder(nn.Module):
         return x_TD if layers is not None else self.finished(x_TD)
 
     def read(self, embedded: Tensor, layer: int) -> Tensor | None:
-        """What a layer's gate reads of the first layer's input (..., D), (..., P); None without gates."""
+        """What a layer's gate reads of the first layer's input: shape (..., D) to (..., P), P features.
+
+        None without gates.
+        """
         return None if self.layer_inputs is None else self.layer_inputs(embedded, layer)
 
     def levels(self, states: Sequence[Tensor], last: Tensor) -> list[Tensor]:
-        """The L + 1 levels, (..., D) each, from the input of the first layer, the outputs of all, and the
-        last hidden states, which stand for the last output; where these have another width, that output after
-        the final norm does.
+        """The L + 1 levels, shape (..., D) each: the input of the first layer, the outputs of layers, and for
+        the last of these the last hidden states, or, where these have another width, it after the final norm.
+
+        Args:
+            states: the input of the first layer and the outputs of all.
+            last: the last hidden states.
         """
         return [*states[:-1], last if self.spec.output_width is None else self.final_norm(states[-1])]
 
     def finished(self, x: Tensor) -> Tensor:
-        """Last hidden states, from the states of the last layer (..., D): after the final norm and map."""
+        """Last hidden states, from those of the last layer, after the final norm and map: shape (..., D) to
+        (..., D), or to `EncoderSpec.state_width`.
+        """
         hidden: Tensor = self.final_map(self.final_norm(x))
         return hidden
 
