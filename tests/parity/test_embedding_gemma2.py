@@ -16,6 +16,7 @@ from tests.support.specs import GATED, POST_NORM, random_encoder
 from tests.training.test_decoder import enhanced
 from unmask.base.json_settings import JsonSettings
 from unmask.encoder.hooks import HookPoint
+from unmask.engines.inference.optimize import optimize_for_inference
 from unmask.engines.native.program import unsupported_encoder
 from unmask.engines.torch_engine import TorchEngine
 from unmask.errors import CheckpointError, InvalidRequest, UnknownArchitecture
@@ -208,6 +209,21 @@ def test_a_student_has_the_rows_of_its_layers():
 def test_a_generator_has_narrower_gates_and_no_map():
     smaller = generator_spec(GATED, width_share=0.5, layers_share=1.0)
     assert (smaller.gate.width, smaller.output_width) == (4, None)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("gated", [True, False])
+def test_layers_for_inference_compute_what_the_modules_do(gated, dtype):
+    """Without a gate and a factor whole layers run, in which values are normalized too."""
+    layers = GATED.layers if gated else [replace(one, gate=None, factor=False) for one in GATED.layers]
+    spec = replace(GATED, layers=tuple(layers))
+    plain, fast = random_encoder(spec), random_encoder(spec)
+    fast = optimize_for_inference(fast.to(torch.bfloat16) if dtype == "bfloat16" else fast, dtype)
+    batch = PackedBatch.of_ids(TEXTS)
+    with torch.inference_mode():
+        a_TD, b_TD = plain.encode(batch), fast.encode(batch).float()
+    tolerance = {"float32": 1e-5, "bfloat16": 0.05, "int8": 0.1}[dtype]
+    assert (a_TD - b_TD).norm() / a_TD.norm() < tolerance
 
 
 def test_first_layers_alone_are_refused(folder):
