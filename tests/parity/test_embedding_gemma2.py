@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import numpy as np
+import onnxruntime
 import pytest
 import torch
 import transformers
@@ -11,11 +12,14 @@ import transformers
 from tests.contracts.cases.embedding_gemma2 import uneven
 from tests.contracts.test_transformers import write_vocabulary
 from tests.parity.beside_padding import TEXTS, check_padded_graph
+from tests.support.command import run_here
+from tests.support.dense import random_text
 from tests.support.heads import recorded
 from tests.support.specs import GATED, POST_NORM, random_encoder
 from tests.training.test_decoder import enhanced
 from unmask.base.json_settings import JsonSettings
 from unmask.encoder.hooks import HookPoint
+from unmask.engines.export.onnx import TOLERANCE
 from unmask.engines.inference.optimize import optimize_for_inference
 from unmask.engines.native.program import unsupported_encoder
 from unmask.engines.torch_engine import TorchEngine
@@ -24,6 +28,7 @@ from unmask.families import family_of, find_architecture
 from unmask.families.embedding_gemma2 import EMBEDDING_GEMMA2
 from unmask.interpret.effects.intervention import InterventionRun
 from unmask.interpret.effects.target import Class, TargetScore
+from unmask.interpret.geometry.reading import read_texts
 from unmask.spec import (
     EmbeddingGate,
     LayerNorm,
@@ -166,6 +171,28 @@ def test_vectors_are_means_of_mapped_states(folder):
 
 def test_a_graph_over_padded_texts_has_gates_and_the_map(folder):
     check_padded_graph(folder, rtol=1e-4)
+
+
+def test_a_graph_is_exported_and_large_states_may_differ_by_more(folder, tmp_path):
+    """States are up to 6 here, and their roundings in float32 with them."""
+    ran = run_here("export", folder, "-o", tmp_path / "graph", "--json")
+    assert ran.code == 0, ran.err
+    assert 0 < json.loads(ran.out)["largest_difference"] < TOLERANCE
+    session = onnxruntime.InferenceSession(tmp_path / "graph" / "model.onnx")
+    feeds = {"input_ids": np.array(TEXTS[:1]), "attention_mask": np.ones((1, len(TEXTS[0])), np.int64)}
+    (states_BND,) = session.run(["last_hidden_state"], feeds)
+    assert states_BND.shape == (1, len(TEXTS[0]), 24)
+
+
+def test_levels_have_one_width():
+    encoder = random_encoder(GATED)
+    (levels,) = {level.shape for level in read_texts(encoder, [random_text(9)]).states}
+    assert levels == (9, 20)
+    cache = recorded("gated", 9)
+    assert [level.shape for level in cache.levels] == [(9, 20)] * 3
+    assert torch.equal(
+        encoder.final_map(encoder.final_norm(torch.ones(20))), encoder.finished(torch.ones(20))
+    )
 
 
 def test_gradients_by_the_input_go_through_every_gate():
