@@ -95,7 +95,8 @@ def test_norms_are_of_what_the_layer_adds(name):
     for layer in range(cache.layer_count):
         out_ND = added[layer]
         with torch.no_grad():
-            after_ND = cache.block(layer).after_attention(cache.states[layer], out_ND)
+            read_NP = encoder.read(cache.states[0], layer)
+            after_ND = cache.block(layer).after_attention(cache.states[layer], out_ND, read=read_NP)
         if layer > 0 or encoder.spec.convolution is None:
             torch.testing.assert_close(after_ND, cache.states[layer + 1])
         expected = np.linalg.norm(out_ND.numpy(), axis=-1)

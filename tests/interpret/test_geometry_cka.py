@@ -194,7 +194,7 @@ def test_random_weights_are_within_the_limits_of_chance(features):
 def test_every_encoder_has_matrices_to_compare(name):
     found = by_name(encoder_of(SPECS[name]))
     # Layers with heads of different widths have no such matrices of one shape.
-    assert name == "spans" or {"query", "attention out"} <= set(found)
+    assert name in ("spans", "gated") or {"query", "attention out"} <= set(found)
     for one in found.values():
         assert np.array(one.cka).shape == np.array(one.cosine).shape == (len(one.layers),) * 2
         assert np.isfinite(one.cka).all()

@@ -70,7 +70,7 @@ def test_a_final_norm_comes_first_where_there_is_one(name):
     lens = logit_lens(cache, [3, 7], top_k=1, follow=[11, 12])
     for level, state in enumerate(cache.states):
         with torch.no_grad():
-            logits = encoder.logits("masked", encoder.final_norm(state), cache.batch.layout)
+            logits = encoder.logits("masked", encoder.finished(state), cache.batch.layout)
         p = logits.softmax(-1).numpy()
         np.testing.assert_allclose(lens.followed[:, level], p[[3, 7], [11, 12]], rtol=1e-9)
     assert not lens.by_decoder

@@ -51,7 +51,7 @@ def by_hand(clean, corrupted, target, point, layer, change):
 
     encoder.encode(batch, hook=record)
     if isinstance(target, Embedding):
-        before, after = clean.final_ND.mean(0), encoder.final_norm(states[-1]).mean(0)
+        before, after = clean.final_ND.mean(0), encoder.finished(states[-1]).mean(0)
         return float(torch.nn.functional.cosine_similarity(before, after, dim=0).detach())
     return float(TargetScore(corrupted, target).value(states[-1], "logit").detach())
 

@@ -73,13 +73,31 @@ def encode(spec: EncoderSpec, weights: dict[str, np.ndarray], ids, segments, mar
     states = [x]
     for layer, group in zip(spec.layers, spec.sharing or range(len(spec.layers)), strict=True):
         x = after_layer(x, layer, weights, f"layers.{group}.", marks)
+        x = gated_and_multiplied(x, states, spec, weights, f"layers.{group}.")
         if spec.convolution and len(states) == 1:
             added = convolution(states[0], spec, weights)
             x = norm(x + added, spec.convolution.norm, weights, "convolution.norm")
         states.append(x)
     if spec.final_norm:
         states[-1] = norm(x, spec.final_norm, weights, "final_norm")
-    return states
+    return [*states[:-1], linear(states[-1], weights, "final_map") if spec.output_width else states[-1]]
+
+
+def gated_and_multiplied(x, states, spec: EncoderSpec, weights, at):
+    """The end of the layer that follows these states in EmbeddingGemma 2; the first is the embedding."""
+    layer = spec.layers[len(states) - 1]
+    if layer.gate:
+        x = x + through_gate(x, states, spec, weights, at + "gate.")
+    return x * weights[at + "factor"] if layer.factor else x
+
+
+def through_gate(x, states, spec: EncoderSpec, weights, at):
+    layer = spec.layers[len(states) - 1]
+    every = linear(states[0], weights, "layer_inputs.map") / math.sqrt(spec.width)
+    read = np.split(every, len(spec.layers), axis=-1)[len(states) - 1]
+    read = norm(read, layer.norm, weights, "layer_inputs.norm")
+    inner = ACTIVATIONS[layer.gate.activation](linear(x, weights, at + "inner"))
+    return norm(linear(inner * read, weights, at + "outer"), layer.norm, weights, at + "norm")
 
 
 def with_neighbors(x, far: int):
@@ -313,6 +331,8 @@ def projected(x, mixer: SoftmaxAttention, weights, at, head: int):
         part = part if bias is None else part + bias[number * width :][:width]
         if normed is not None and normed.over == "head" and name != "value":
             part = norm(part, normed.norm, weights, f"{at}attention.{name}_norm")
+        if normed is not None and normed.values and name == "value":
+            part = part / np.sqrt((part * part).mean(-1, keepdims=True) + normed.norm.eps)
         found.append(part)
     return found
 

@@ -15,6 +15,7 @@ from unmask.spec import (
     Convolution,
     Disentangled,
     Embedding,
+    EmbeddingGate,
     EncoderSpec,
     ExpertFeedForward,
     FullAttention,
@@ -506,6 +507,38 @@ NARROW = EncoderSpec(
 
 SPECS["narrow"] = NARROW
 
+GATED = EncoderSpec(
+    width=20,
+    embedding=Embedding(VOCABULARY, width=20, scale=20**0.5),
+    layers=tuple(
+        Layer(
+            mixer=SoftmaxAttention(
+                4,
+                width,
+                pattern,
+                Rotary(10_000.0, interleaved=True),
+                out_bias=False,
+                key_value_heads=groups,
+                query_key_norm=QueryKeyNorm(RMSNorm(1e-6), values=True),
+                score_scale=1.0,
+            ),
+            feedforward=GatedFeedForward(26, "gelu_tanh"),
+            norm=RMSNorm(1e-6),
+            norm_first=True,
+            output_norms=True,
+            gate=EmbeddingGate(7, "gelu_tanh"),
+            factor=True,
+        )
+        for pattern, width, groups in ((SlidingWindow(3), 6, 2), (FullAttention(), 8, 1))
+    ),
+    final_norm=RMSNorm(1e-6),
+    output_width=22,
+)
+"""EmbeddingGemma 2's parts: gates that read the embedding, factors of layers, norms of values, heads of two
+sizes, last states of another width."""
+
+SPECS["gated"] = GATED
+
 
 def global_tokens(length: int) -> list[int]:
     """The global tokens of a text in tests, for encoders that have a use for them."""
@@ -535,4 +568,7 @@ def random_encoder(
                 else 1.0 / parameter.shape[-1] ** 0.5
             )
             parameter.copy_(around + scale * torch.randn(parameter.shape, generator=generator))
+        for name, buffer in encoder.named_buffers():
+            if name.endswith(".factor"):
+                buffer.fill_(0.7 + 0.6 * float(torch.rand((), generator=generator)))
     return encoder.to(dtype).eval()

@@ -39,7 +39,7 @@ DEBERTAS = {"v1": enhanced(DISENTANGLED_OWN), "v2": enhanced(DISENTANGLED)}
 SOFTMAX = {
     name: enhanced(spec)
     for name, spec in SPECS.items()
-    if name not in ("linear", "performer", "windows-globals", "spans")
+    if name not in ("linear", "performer", "windows-globals", "spans", "gated")
 }
 
 

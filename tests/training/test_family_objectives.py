@@ -84,7 +84,7 @@ REFUSED = (
     }
     | {
         (family, objective): f"heads of the roles masked, and the family {family} has no class"
-        for family in ("t5", "privacy_filter")  # words are a decoder's, or there is a tagger alone
+        for family in ("t5", "privacy_filter", "embedding_gemma2")  # words are a decoder's, or of no class
         for objective in ("masked", "distillation")
     }
     | {("qwen3", objective): "attention is causal" for objective in ("masked", "replaced", "distillation")}
@@ -117,6 +117,7 @@ def config_of(family, objective):
     config = {key: SIZES.get(key, value) for key, value in config.items() if key != "embedding_size"}
     if family in ("albert", "electra", "convbert", "mobilebert"):
         config["embedding_size"] = SIZES["embedding_size"]
+    config.pop("per_layer_config", None)  # of layers that the tiny encoder does not have
     if family == "convbert":  # the other of this name is DeBERTa's, without a convolution
         config["conv_kernel_size"] = 5
     if family in WITHOUT_CLASS:

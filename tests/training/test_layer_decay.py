@@ -19,7 +19,7 @@ HEAD = (Classifier("sequence", 3, "mean"),)
 
 def depth(name, layers, sharing):
     """Depth in ELECTRA's sense: embeddings 0, layer i has i + 1, all above the layers has layers + 2."""
-    if name.startswith(("embedding.", "distances.")):
+    if name.startswith(("embedding.", "distances.", "layer_inputs.")):
         return 0
     if name.startswith("convolution."):
         return 1

@@ -84,7 +84,7 @@ def test_softmax_layers_are_whole_and_others_keep_their_modules(name):
     for block, spec in zip(
         (fast.block(layer) for layer in range(len(fast.spec.layers))), fast.spec.layers, strict=True
     ):
-        beside = getattr(spec.mixer, "span_convolution", None) is not None or spec.bottleneck
+        beside = getattr(spec.mixer, "span_convolution", None) is not None or spec.bottleneck or spec.gate
         assert (layer_reason(block) is None) == (
             type(spec.mixer).__name__ == "SoftmaxAttention" and not beside
         )

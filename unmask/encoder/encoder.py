@@ -22,6 +22,7 @@ from unmask.encoder.layers import (
     ConvolutionLayer,
     DistanceTable,
     EmbeddingLayer,
+    LayerInputs,
     Plan,
     RelativeBiasTable,
     build_norm,
@@ -75,12 +76,16 @@ class Encoder(nn.Module):
         self.embedding = EmbeddingLayer(spec.embedding, spec.width)
         self.distances = build_distances(spec)
         self.convolution = ConvolutionLayer(spec.convolution, spec.width) if spec.convolution else None
+        self.layer_inputs = LayerInputs(spec.gate, spec) if spec.gate else None
         used = spec.weights_of_layer
         self.layers = nn.ModuleList(
             Block(spec.layers[used.index(weights)], spec.width) for weights in range(max(used) + 1)
         )
         self.final_norm = build_norm(spec.final_norm, spec.width)
-        self.pooler = PoolerLayer(spec.pooler, spec.width) if spec.pooler else None
+        self.final_map = (
+            nn.Linear(spec.width, spec.output_width, bias=False) if spec.output_width else nn.Identity()
+        )
+        self.pooler = PoolerLayer(spec.pooler, spec.state_width) if spec.pooler else None
         self.heads = nn.ModuleDict({role_of(head): build_head(head, spec) for head in spec.heads})
         self.output = build_output(output, spec)
         """The layers that the checkpoint's output adds after pooling, or on each token's state."""
@@ -104,7 +109,7 @@ class Encoder(nn.Module):
         layers: int | None = None,
         hook: Hook | None = None,
     ) -> Tensor:
-        """Hidden states of the last layer, shape (T, D).
+        """Hidden states of the last layer, shape (T, D), or of `EncoderSpec.state_width`.
 
         Args:
             ids_T: token ids of all sequences, end to end.
@@ -124,12 +129,36 @@ class Encoder(nn.Module):
         plans: dict[Any, Plan] = {}
         for layer in range(len(self.spec.layers))[:layers]:
             block = self.block(layer)
-            x_TD = block(x_TD, self.plan(block, layout, x_TD, table_PD, plans), layer, hook)
+            plan, read_TP = self.plan(block, layout, x_TD, table_PD, plans), self.read(embedded_TD, layer)
+            x_TD = block(x_TD, plan, layer, hook, read_TP)
             if layer == 0 and self.convolution is not None:
                 x_TD = self.convolution(embedded_TD, x_TD, layout)
             x_TD = hooked(hook, HookPoint.LAYER, layer, x_TD)
-        hidden_TD: Tensor = x_TD if layers is not None else self.final_norm(x_TD)
-        return hidden_TD
+        return x_TD if layers is not None else self.finished(x_TD)
+
+    def read(self, embedded: Tensor, layer: int) -> Tensor | None:
+        """What a layer's gate reads of the first layer's input: shape (..., D) to (..., P), P features.
+
+        None without gates.
+        """
+        return None if self.layer_inputs is None else self.layer_inputs(embedded, layer)
+
+    def levels(self, states: Sequence[Tensor], last: Tensor) -> list[Tensor]:
+        """The L + 1 levels, shape (..., D) each: the input of the first layer, the outputs of layers, and for
+        the last of these the last hidden states, or, where these have another width, it after the final norm.
+
+        Args:
+            states: the input of the first layer and the outputs of all.
+            last: the last hidden states.
+        """
+        return [*states[:-1], last if self.spec.output_width is None else self.final_norm(states[-1])]
+
+    def finished(self, x: Tensor) -> Tensor:
+        """Last hidden states, from those of the last layer, after the final norm and map: shape (..., D) to
+        (..., D), or to `EncoderSpec.state_width`.
+        """
+        hidden: Tensor = self.final_map(self.final_norm(x))
+        return hidden
 
     def block(self, layer: int) -> Block:
         """The layer with that index; layers that share weights return the same module."""

@@ -313,10 +313,10 @@ class MaskedLMHead(nn.Module):
         transform, words = spec.transform, encoder.embedding
         self.transform: TransformLayer | DoubleTransformLayer | None = None
         if isinstance(transform, DoubleTransform):
-            self.transform = DoubleTransformLayer(transform, encoder.width)
+            self.transform = DoubleTransformLayer(transform, encoder.state_width)
         elif transform is not None:
-            self.transform = TransformLayer(transform, encoder.width)
-        width = transform.width if transform else encoder.width
+            self.transform = TransformLayer(transform, encoder.state_width)
+        width = transform.width if transform else encoder.state_width
         stored = width - spec.beside
         self.decoder = None if spec.tied else nn.Linear(stored, words.vocabulary, bias=spec.own_bias)
         self.beside = nn.Linear(words.vocabulary, spec.beside, bias=False) if spec.beside else None
@@ -368,6 +368,6 @@ def build_head(spec: Head, encoder: EncoderSpec) -> nn.Module:
         case MaskedLM():
             return MaskedLMHead(spec, encoder)
         case Classifier():
-            return ClassificationHead(spec, encoder.width)
+            return ClassificationHead(spec, encoder.state_width)
         case _:
             assert_never(spec)

@@ -53,7 +53,11 @@ class Engine(Protocol):
         """
 
     def hidden_states(self, batch: PackedBatch, layers: Layers = "last") -> Floats:
-        """Hidden states, (T, D); for all layers (L + 1, T, D), the embedding's output first."""
+        """Hidden states, (T, D); for all layers (L + 1, T, D), the embedding's output first.
+
+        Where last hidden states are mapped to another width, "last" gives them in that width, and the last of
+        all layers is before the map.
+        """
 
     def logits(self, batch: PackedBatch, role: str, tokens: NDArray[np.int64] | None = None) -> Floats:
         """Logits of the head with that role for the batch.

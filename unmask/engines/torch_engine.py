@@ -83,7 +83,7 @@ class TorchEngine:
             if layers == "last":
                 return _on_host(self.states(batch, exact=True))
             x_TD = self.encoder.encode(batch, hook=record)
-            return _on_host(torch.stack([*states[:-1], x_TD]))
+            return _on_host(torch.stack(self.encoder.levels(states, x_TD)))
 
     def logits(self, batch: PackedBatch, role: str, tokens: NDArray[np.int64] | None = None) -> Floats:
         """See `Engine`."""

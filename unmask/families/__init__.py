@@ -13,6 +13,7 @@ from unmask.families.deberta import DEBERTA
 from unmask.families.deberta_v2 import DEBERTA_V2
 from unmask.families.distilbert import DISTILBERT
 from unmask.families.electra import ELECTRA
+from unmask.families.embedding_gemma2 import EMBEDDING_GEMMA2
 from unmask.families.esm import ESM
 from unmask.families.esmc import ESMC
 from unmask.families.eurobert import EUROBERT
@@ -78,6 +79,7 @@ FAMILIES: tuple[Family, ...] = (
     GEMMA3,
     ULTRABERT,
     PRIVACY_FILTER,
+    EMBEDDING_GEMMA2,
     STATIC,
     PERFORMER,
     LINEAR,

@@ -17,6 +17,7 @@ from unmask.families.common import (
     head_width_of,
     post_norm_encoder,
     with_decoder,
+    with_every_layer,
 )
 from unmask.families.family import SEARCH_LANGUAGES, Family, Release
 from unmask.families.heads import CHOICE, POOLED_OR_TOKENS, SPAN, masked_words, pooled
@@ -74,15 +75,9 @@ def spec(
 def rotary_spec(*, rotary: Rotary, trained_tokens: int, **bert: Any) -> EncoderSpec:
     """A BERT with rotary positions instead of learned ones; ``bert`` are other arguments of `spec`."""
     encoder = spec(positions=1, **bert)
-    (layer, *_) = encoder.layers
-    assert isinstance(layer.mixer, SoftmaxAttention)
-    layer = replace(layer, mixer=replace(layer.mixer, position=rotary))
-    return replace(
-        encoder,
-        embedding=replace(encoder.embedding, positions=None),
-        layers=(layer,) * len(encoder.layers),
-        trained_tokens=trained_tokens,
-    )
+    embedding = replace(encoder.embedding, positions=None)
+    encoder = replace(encoder, embedding=embedding, trained_tokens=trained_tokens)
+    return with_every_layer(encoder, mixer={"position": rotary})
 
 
 MASKED = masked_words(

@@ -1,6 +1,7 @@
 """Shared by families: BERT's config keys and tensor names, and post-norm layers."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from unmask.base.json_settings import JsonSettings
@@ -19,7 +20,7 @@ from unmask.spec import (
     SlidingWindow,
     SoftmaxAttention,
 )
-from unmask.spec.config_keys import Arguments, Compat, ConfigKey, Key, KeyGroup, only
+from unmask.spec.config_keys import Arguments, Compat, ConfigKey, Key, KeyGroup, only, softmax_of
 from unmask.spec.tensor_map import Concat, Ignore, Rename
 
 ACTIVATIONS: dict[str, Activation] = {
@@ -147,6 +148,14 @@ def biases(there: bool) -> dict[str, Any]:
 def activation_of(encoder: EncoderSpec) -> Activation:
     """The activation of the feed-forward networks."""
     return encoder.layers[0].feedforward.activation
+
+
+def with_every_layer(
+    encoder: EncoderSpec, *, mixer: Mapping[str, Any] | None = None, **changes: Any
+) -> EncoderSpec:
+    """An encoder of equal layers with other fields of each, and with those of ``mixer`` of its attention."""
+    changed = replace(encoder.layers[0], mixer=replace(softmax_of(encoder), **(mixer or {})), **changes)
+    return replace(encoder, layers=(changed,) * len(encoder.layers))
 
 
 def post_norm_encoder(

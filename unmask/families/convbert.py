@@ -11,6 +11,7 @@ from typing import Any
 
 from unmask.base.json_settings import JsonSettings
 from unmask.errors import UnknownArchitecture
+from unmask.families.common import with_every_layer
 from unmask.families.electra import HEADS as ELECTRA_HEADS
 from unmask.families.electra import KEYS as ELECTRA_KEYS
 from unmask.families.electra import ROWS as ELECTRA_ROWS
@@ -18,7 +19,7 @@ from unmask.families.electra import spec as electra_spec
 from unmask.families.family import Family, Release
 from unmask.families.heads import SPAN, TOKENS, dense_sequence
 from unmask.families.roformer import CHOICE_OF_FIRST
-from unmask.spec import EncoderSpec, PlainFeedForward, SoftmaxAttention, SpanConvolution
+from unmask.spec import EncoderSpec, PlainFeedForward, SpanConvolution
 from unmask.spec.check import require_size
 from unmask.spec.config_keys import Arguments, Compat, Field, Key, KeyGroup, changed, in_range, softmax_of
 from unmask.spec.tensor_map import Rename
@@ -104,17 +105,13 @@ ROWS = (
 def spec(*, heads: int, head_width: int, kernel: int, groups: int, **electra: Any) -> EncoderSpec:
     """A ConvBERT of the given sizes; ``electra`` are other arguments of ELECTRA's `spec`."""
     encoder = electra_spec(heads=1, **electra)
-    (layer, *_) = encoder.layers
-    assert isinstance(layer.mixer, SoftmaxAttention)
-    assert isinstance(layer.feedforward, PlainFeedForward)
-    layer = replace(
-        layer,
-        mixer=replace(
-            layer.mixer, heads=heads, head_width=head_width, span_convolution=SpanConvolution(kernel)
-        ),
-        feedforward=replace(layer.feedforward, groups=groups),
+    network = encoder.layers[0].feedforward
+    assert isinstance(network, PlainFeedForward)
+    return with_every_layer(
+        encoder,
+        mixer={"heads": heads, "head_width": head_width, "span_convolution": SpanConvolution(kernel)},
+        feedforward=replace(network, groups=groups),
     )
-    return replace(encoder, layers=(layer,) * len(encoder.layers))
 
 
 HEADS = (

@@ -12,6 +12,7 @@ from typing import Any
 
 from unmask.base.json_settings import JsonSettings
 from unmask.errors import UnknownArchitecture
+from unmask.families.common import with_every_layer
 from unmask.families.eurobert import ACTIVATION, LLAMA_KEYS, MLP_BIAS, ROTARY
 from unmask.families.eurobert import spec as eurobert_spec
 from unmask.families.family import CheckpointInfo, Family, Release
@@ -23,7 +24,6 @@ from unmask.spec import (
     LayerNorm,
     MaskedLM,
     QueryKeyNorm,
-    SoftmaxAttention,
     Transform,
 )
 from unmask.spec.config_keys import Arguments, Compat, KeyGroup, changed, only
@@ -89,16 +89,13 @@ KEYS = (
 def spec(*, layers: int, **sizes: Any) -> EncoderSpec:
     """An ESM C of the given sizes; ``sizes`` are other arguments of EuroBERT's `spec`."""
     encoder = eurobert_spec(layers=layers, eps=EPS, **sizes)
-    (layer, *_) = encoder.layers
-    assert isinstance(layer.mixer, SoftmaxAttention)
     bare = LayerNorm(EPS, bias=False)
-    layer = replace(
-        layer,
-        mixer=replace(layer.mixer, query_key_norm=QueryKeyNorm(bare, "all")),
+    return with_every_layer(
+        replace(encoder, final_norm=bare),
+        mixer={"query_key_norm": QueryKeyNorm(bare, "all")},
         norm=LayerNorm(EPS),
         output_scale=output_scale(layers),
     )
-    return replace(encoder, layers=(layer,) * layers, final_norm=bare)
 
 
 def _masked(info: CheckpointInfo, width: int) -> MaskedLM:

@@ -99,8 +99,10 @@ _LAYER = "layers.{l}."
 _ATTENTION = _LAYER + "self_attn."
 
 
-def _shares(encoder: EncoderSpec) -> tuple[int, ...]:
-    return softmax_of(encoder).qkv_heads
+def _shares(encoder: EncoderSpec, weights: int) -> tuple[int, ...]:
+    mixer = encoder.layers[encoder.weights_of_layer.index(weights)].mixer
+    assert isinstance(mixer, SoftmaxAttention)
+    return mixer.qkv_heads
 
 
 ROWS = (

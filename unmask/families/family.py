@@ -114,6 +114,9 @@ class Family:
     """By ``model_type``: values of config.json that distinguish it from another family with that type."""
     distinguishing_text: str = ""
     """What a value of config.json contains and that of another family with those keys does not."""
+    inner_configs: Mapping[str, str] = field(default_factory=dict)
+    """By ``model_type`` of checkpoints of several towers: the key of config.json that holds the encoder's own
+    keys. Files that are written hold the encoder alone."""
     other_prefixes: tuple[str, ...] = ()
     """The prefix of older checkpoints, instead of ``prefix``; read, never written."""
     outside_prefix: tuple[str, ...] = ("heads.",)
@@ -146,6 +149,23 @@ class Family:
             and all(config.get(key) == value for key, value in values.items())
             and (not self.distinguishing_text or self.distinguishing_text in str(dict(config)))
         )
+
+    def encoder_config(self, config: JsonSettings) -> JsonSettings:
+        """The encoder's own config.json: the whole, or one of its objects, see `inner_configs`.
+
+        Raises:
+            CorruptCheckpoint: there is no such object.
+        """
+        name = self.inner_configs.get(str(config.values.get("model_type")))
+        if name is None:
+            return config
+        keys = config.get_optional(name, dict)
+        if keys is None:
+            raise CorruptCheckpoint(
+                f"{config.name} says model_type is {config.values['model_type']} and has no {name}, which "
+                "holds the keys of the tower that reads text; add it, or load a folder of that tower alone"
+            )
+        return JsonSettings(f"{config.name}'s {name}", {**keys, "model_type": self.model_types[0]})
 
     @property
     def prefixes(self) -> tuple[str, ...]:

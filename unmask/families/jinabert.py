@@ -17,6 +17,7 @@ from unmask.families.common import (
     NO_DECODER,
     head_width_of,
     post_norm_encoder,
+    with_every_layer,
 )
 from unmask.families.family import SEARCH, CheckpointInfo, Family, Release
 from unmask.families.heads import CHOICE, POOLED_OR_TOKENS, SPAN
@@ -153,11 +154,8 @@ CODE_ROWS = (
 def code_spec(*, activation: Activation, eps: float, **sizes: Any) -> EncoderSpec:
     """A JinaBERT for code of the given sizes; ``sizes`` are other arguments of `spec`."""
     encoder = spec(activation=activation, eps=eps, **sizes)
-    (layer, *_) = encoder.layers
-    assert isinstance(layer.mixer, SoftmaxAttention)
-    mixer = replace(layer.mixer, query_key_norm=QueryKeyNorm(LayerNorm(eps), "all"))
-    layer = replace(layer, mixer=mixer, attention_sum_norm=True)
-    return replace(encoder, layers=(layer,) * len(encoder.layers))
+    norm = QueryKeyNorm(LayerNorm(eps), "all")
+    return with_every_layer(encoder, mixer={"query_key_norm": norm}, attention_sum_norm=True)
 
 
 JINABERT_CODE = replace(

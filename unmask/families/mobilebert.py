@@ -12,7 +12,13 @@ from typing import Any
 from unmask.base.json_settings import JsonSettings
 from unmask.errors import UnknownArchitecture
 from unmask.families.bert import KEYS as BERT_KEYS
-from unmask.families.common import ENCODER_ROWS, activation_of, head_width_of, post_norm_encoder
+from unmask.families.common import (
+    ENCODER_ROWS,
+    activation_of,
+    head_width_of,
+    post_norm_encoder,
+    with_every_layer,
+)
 from unmask.families.family import Family, Release
 from unmask.families.heads import CHOICE_CLASS as CHOICE
 from unmask.families.heads import SPAN, TOKENS, CheckpointInfo, HeadLayout, classifier, masked_words, tying
@@ -249,12 +255,8 @@ def spec(
         projection=Projection(before_norm=True, words_alone=True, neighbors=int(trigram)),
         **others,
     )
-    layer = replace(encoder.layers[0], norm=norm, bottleneck=bottleneck, dropout=dropout)
-    return replace(
-        encoder,
-        embedding=replace(encoder.embedding, norm=norm, dropout=dropout),
-        layers=(layer,) * len(encoder.layers),
-    )
+    encoder = replace(encoder, embedding=replace(encoder.embedding, norm=norm, dropout=dropout))
+    return with_every_layer(encoder, norm=norm, bottleneck=bottleneck, dropout=dropout)
 
 
 _MASKED = masked_words(

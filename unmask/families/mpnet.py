@@ -9,10 +9,10 @@ from typing import Any
 
 from unmask.errors import CorruptCheckpoint
 from unmask.families.bert import spec as bert_spec
-from unmask.families.common import ENCODER_KEYS, NO_DECODER
+from unmask.families.common import ENCODER_KEYS, NO_DECODER, with_every_layer
 from unmask.families.family import Family, Release
 from unmask.families.heads import CHOICE, DENSE_OR_TOKENS, SPAN, masked_words
-from unmask.spec import EncoderSpec, LearnedPositions, RelativePositionBias, SoftmaxAttention
+from unmask.spec import EncoderSpec, LearnedPositions, RelativePositionBias
 from unmask.spec.config_keys import Key, changed, only
 from unmask.spec.tensor_map import Concat, Ignore, Rename
 
@@ -54,14 +54,9 @@ def spec(*, positions: int, **bert: Any) -> EncoderSpec:
             f"begin at {first}"
         )
     encoder = bert_spec(positions=positions, segments=0, **bert)
-    layer = encoder.layers[0]
-    assert isinstance(layer.mixer, SoftmaxAttention)
-    layer = replace(layer, mixer=replace(layer.mixer, position=RelativePositionBias()))
-    return replace(
-        encoder,
-        embedding=replace(encoder.embedding, positions=LearnedPositions(positions, offset=first)),
-        layers=(layer,) * len(encoder.layers),
-    )
+    embedding = replace(encoder.embedding, positions=LearnedPositions(positions, offset=first))
+    encoder = replace(encoder, embedding=embedding)
+    return with_every_layer(encoder, mixer={"position": RelativePositionBias()})
 
 
 HEADS = (

@@ -12,7 +12,7 @@ from typing import Any
 from unmask.families.bert import HEADS as BERT_HEADS
 from unmask.families.bert import KEYS as BERT_KEYS
 from unmask.families.bert import spec as bert_spec
-from unmask.families.common import ENCODER_ROWS, LARGE, with_decoder
+from unmask.families.common import ENCODER_ROWS, LARGE, with_decoder, with_every_layer
 from unmask.families.family import Family, Release
 from unmask.families.roberta import HEADS as ROBERTA_HEADS
 from unmask.families.roberta import KEYS as ROBERTA_KEYS
@@ -48,14 +48,9 @@ ROWS = (
 def spec(base: Callable[..., EncoderSpec], embedding_norm: bool, **sizes: Any) -> EncoderSpec:
     """A pre-norm encoder with the sizes and parts of ``base``, which is BERT's or RoBERTa's `spec`."""
     encoder = base(**sizes)
-    layer = replace(encoder.layers[0], norm_first=True)
     norm = encoder.embedding.norm if embedding_norm else None
-    return replace(
-        encoder,
-        embedding=replace(encoder.embedding, norm=norm),
-        layers=(layer,) * len(encoder.layers),
-        final_norm=layer.norm,
-    )
+    embedding, final = replace(encoder.embedding, norm=norm), encoder.layers[0].norm
+    return with_every_layer(replace(encoder, embedding=embedding, final_norm=final), norm_first=True)
 
 
 XLM_ROBERTA_XL = Family(

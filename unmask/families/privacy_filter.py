@@ -15,6 +15,7 @@ from typing import Any
 
 from unmask.base.json_settings import JsonSettings
 from unmask.families import eurobert
+from unmask.families.common import with_every_layer
 from unmask.families.family import CheckpointInfo, Family, Release
 from unmask.families.heads import HeadLayout
 from unmask.families.labels import default_labels, labels_by_number
@@ -25,7 +26,6 @@ from unmask.spec import (
     EncoderSpec,
     ExpertFeedForward,
     SlidingWindow,
-    SoftmaxAttention,
 )
 from unmask.spec.check import require_at_least, require_deviation, require_positive, require_size
 from unmask.spec.config_keys import Arguments, Compat, Field, Key, KeyGroup, changed, softmax_of
@@ -161,11 +161,9 @@ def spec(
 ) -> EncoderSpec:
     """A privacy filter of the given sizes; ``sizes`` are other arguments of EuroBERT's `spec`."""
     encoder = eurobert.spec(activation="silu", feedforward=feedforward, feedforward_bias=False, **sizes)
-    (layer, *_) = encoder.layers
-    assert isinstance(layer.mixer, SoftmaxAttention)
-    layer = replace(
-        layer,
-        mixer=replace(layer.mixer, pattern=SlidingWindow(radius), sinks=True),
+    return with_every_layer(
+        encoder,
+        mixer={"pattern": SlidingWindow(radius), "sinks": True},
         # A softmax over the chosen experts is one over all of them, divided by the sum of the chosen.
         feedforward=ExpertFeedForward(
             feedforward,
@@ -180,7 +178,6 @@ def spec(
             balance=balance,
         ),
     )
-    return replace(encoder, layers=(layer,) * len(encoder.layers))
 
 
 def _tagger(info: CheckpointInfo, classes: int) -> Classifier:

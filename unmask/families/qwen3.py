@@ -7,11 +7,11 @@ too, and mixtures of experts are refused.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from unmask.base.json_settings import JsonSettings
 from unmask.families import eurobert
+from unmask.families.common import with_every_layer
 from unmask.families.family import CLASSES, SEARCH_LANGUAGES, CheckpointInfo, Family, Release
 from unmask.families.heads import HeadLayout, tying
 from unmask.spec import (
@@ -21,7 +21,7 @@ from unmask.spec import (
     FullAttention,
     MaskedLM,
     QueryKeyNorm,
-    SoftmaxAttention,
+    RMSNorm,
 )
 from unmask.spec.config_keys import Arguments, Compat, KeyGroup, changed, only
 from unmask.spec.tensor_map import Copy, Rename
@@ -78,14 +78,8 @@ ROWS = (
 def spec(*, causal: bool, eps: float, **sizes: Any) -> EncoderSpec:
     """A Qwen3 of the given sizes; ``sizes`` are other arguments of EuroBERT's `spec`."""
     encoder = eurobert.spec(eps=eps, feedforward_bias=False, **sizes)
-    (layer, *_) = encoder.layers
-    assert isinstance(layer.mixer, SoftmaxAttention)
-    mixer = replace(
-        layer.mixer,
-        pattern=CausalAttention() if causal else FullAttention(),
-        query_key_norm=QueryKeyNorm(layer.norm),
-    )
-    return replace(encoder, layers=(replace(layer, mixer=mixer),) * len(encoder.layers))
+    pattern = CausalAttention() if causal else FullAttention()
+    return with_every_layer(encoder, mixer={"pattern": pattern, "query_key_norm": QueryKeyNorm(RMSNorm(eps))})
 
 
 def heads_of_decoder(*, tied: bool) -> tuple[HeadLayout, ...]:

@@ -145,6 +145,11 @@ class ActivationCache:
         """The dtype of analyses: float64 for a float64 encoder, otherwise float32."""
         return torch.promote_types(self.states[0].dtype, torch.float32)
 
+    @property
+    def levels(self) -> list[Tensor]:
+        """The L + 1 levels, (N, D) each, see `Encoder.levels`."""
+        return self.encoder.levels(self.states, self.final_ND)
+
     def read_by_attention(self, layer: int, rows: slice = WHOLE) -> Tensor:
         """The input of a layer's attention for some tokens, normalized in pre-norm layers; (rows, D), or as
         wide as the narrow states that it reads in a layer with a bottleneck."""

@@ -211,7 +211,7 @@ class Model:
     @property
     def width(self) -> int:
         """D."""
-        return self.spec.width
+        return self.spec.state_width
 
     @cached_property
     def parameter_count(self) -> int:

@@ -173,6 +173,11 @@ def normalized(text: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
+def length(text: str) -> int:
+    """The characters of a text that are not white space."""
+    return sum(map(len, text.split()))
+
+
 def _equal_texts(texts: Sequence[Any], rule: Representative) -> tuple[list[int], Places]:
     """The rows of different texts in order, and for each text the place of its own among them."""
     first: dict[str, int] = {}
@@ -180,7 +185,7 @@ def _equal_texts(texts: Sequence[Any], rule: Representative) -> tuple[list[int],
     chosen: dict[int, int] = {}
     for row, number in enumerate(classes):
         before = chosen.get(number)
-        if before is None or (rule == "longest" and len(texts[row]) > len(texts[before])):
+        if before is None or (rule == "longest" and length(texts[row]) > length(texts[before])):
             chosen[number] = row
     places = sorted(chosen.values())
     order = {classes[row]: place for place, row in enumerate(places)}
@@ -344,20 +349,30 @@ class _Report:
             truncated,
         )
 
+    @cached_property
+    def _first_rows(self) -> Mapping[str, int]:
+        """The first row of each text, to the character."""
+        rows: dict[str, int] = {}
+        for row, text in enumerate(self.texts):
+            rows.setdefault(text, row)
+        return rows
+
     def _representatives(self, rule: Representative) -> list[int]:
         """For each compared text the place of the one that stays for it."""
         chosen: dict[int, int] = {}
         roots = self.joined.root_R.tolist()
         for place, root in enumerate(roots):
             before = chosen.setdefault(root, place)
-            longer = len(self.texts[self.places[place]]) > len(self.texts[self.places[before]])
+            longer = length(self.texts[self.places[place]]) > length(self.texts[self.places[before]])
             if rule == "longest" and longer:
                 chosen[root] = place
         return [chosen[root] for root in roots]
 
     def _equal(self, row: int, place: int, stays: Sequence[int]) -> Duplicate:
-        nearest, document = self.places[place], None
-        kind: DuplicateKind = "identical" if self.texts[row] == self.texts[nearest] else "normalized"
+        text, nearest, document = self.texts[row], self.places[place], None
+        if text != self.texts[nearest] and self._first_rows[text] != row:
+            nearest = self._first_rows[text]
+        kind: DuplicateKind = "identical" if text == self.texts[nearest] else "normalized"
         representative: int | None = self.places[stays[place]]
         cosine = None if stays[place] == place else self._cosine(place, stays[place])
         if self.passages is not None and self.joined.indexed_R[place]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest, UnknownArchitecture
 from unmask.spec.check import require_at_least, require_positive, require_share, require_size
-from unmask.spec.parts import Norm
+from unmask.spec.parts import Norm, RMSNorm
 from unmask.text.batch import SequenceLayout
 
 # --- attention pattern: which keys a query attends to ------------------------------------------------
@@ -308,10 +308,14 @@ class QueryKeyNorm:
 
     norm: Norm
     over: Literal["head", "all"] = "head"
+    values: bool = False
+    """Also divide the values of each head by their root mean square, without a scale (Gemma 4)."""
 
     def __post_init__(self) -> None:
         if self.over not in ("head", "all"):
             raise InvalidRequest(f"QueryKeyNorm.over is {self.over!r}; it can be 'head' or 'all'")
+        if self.values and not (self.over == "head" and isinstance(self.norm, RMSNorm)):
+            raise InvalidRequest("QueryKeyNorm.values=True is built for RMSNorms over each head only")
 
 
 @dataclass(frozen=True)

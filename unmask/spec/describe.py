@@ -17,6 +17,7 @@ from unmask.spec import (
     Dense,
     Disentangled,
     Embedding,
+    EmbeddingGate,
     EncoderSpec,
     ExpertFeedForward,
     FeedForward,
@@ -73,6 +74,8 @@ def describe_spec(spec: EncoderSpec) -> Iterator[tuple[str, str]]:
         yield "convolution", f"over {kernel} tokens of the embedding, added to the output of layer 0"
     if spec.final_norm is not None:
         yield "final norm", describe_norm(spec.final_norm)
+    if spec.output_width is not None:
+        yield "final map", f"{spec.width:,} to {spec.output_width:,}, no bias"
     if spec.pooler is not None:
         yield "pooler", f"dense layer and {ACTIVATIONS[spec.pooler.activation]} on the first token"
     yield "heads", "; ".join(describe_head(head, causal=spec.causal) for head in spec.heads) or "none"
@@ -165,7 +168,14 @@ def _layer(spec: Layer) -> str:
     first += ", first of attention with its input" if spec.attention_sum_norm else ""
     first += _bottleneck(spec)
     first += "" if spec.output_scale == 1 else f"; what each part adds times {spec.output_scale:g}"
+    first += "" if spec.gate is None else f"; {describe_gate(spec.gate)}"
+    first += "; the output times a stored number" if spec.factor else ""
     return f"{_mixer(spec.mixer)}; feed-forward {describe_feedforward(spec.feedforward)}; {norm}{first}"
+
+
+def describe_gate(gate: EmbeddingGate) -> str:
+    """What follows the feed-forward network where a layer reads the embedding once more."""
+    return f"{gate.width:,} features of the embedding with a gate ({ACTIVATIONS[gate.activation]})"
 
 
 def _bottleneck(spec: Layer) -> str:
@@ -201,6 +211,8 @@ def describe_scores(spec: SoftmaxAttention) -> Iterator[str]:
     if spec.query_key_norm is not None:
         over = "each head" if spec.query_key_norm.over == "head" else "all heads together"
         yield f"queries and keys normalized over {over}"
+        if spec.query_key_norm.values:
+            yield "values too, without a scale"
     if spec.score_scale is not None:
         yield f"scores times {spec.score_scale:g}"
     if spec.sinks:

@@ -114,7 +114,7 @@ class PooledVector:
 
     def width(self, spec: EncoderSpec) -> int:
         """E, the width of one text's vector."""
-        whole = output_width(self.projections, spec.width * len(self.pooling))
+        whole = output_width(self.projections, spec.state_width * len(self.pooling))
         return whole if self.dimensions is None else min(whole, self.dimensions)
 
 
@@ -162,7 +162,7 @@ class MultiVector:
 
     def width(self, spec: EncoderSpec) -> int:
         """E, the width of one token's vector."""
-        return output_width(self.projections, spec.width)
+        return output_width(self.projections, spec.state_width)
 
 
 @dataclass(frozen=True)
@@ -239,4 +239,4 @@ def output_layers(output: CheckpointOutput) -> tuple[OutputLayer, ...]:
 def pooled_width(output: CheckpointOutput, spec: EncoderSpec) -> int:
     """The width of the vectors that the first of `output_layers` reads."""
     pooling = output.pooling if isinstance(output, PooledVector | PairScore) else None
-    return spec.width * (1 if pooling is None else len(pooling))
+    return spec.state_width * (1 if pooling is None else len(pooling))

@@ -21,6 +21,7 @@ from unmask.spec.parts import (
     Activation,
     Bottleneck,
     Embedding,
+    EmbeddingGate,
     FeedForward,
     Norm,
     PlainFeedForward,
@@ -55,6 +56,10 @@ class Layer:
     bottleneck: Bottleneck | None = None
     """In a post-norm layer: its parts add to narrow states. Then ``dropout`` is that of what the layer maps
     back, and of no part."""
+    gate: EmbeddingGate | None = None
+    """In a pre-norm layer: what follows the feed-forward network."""
+    factor: bool = False
+    """In a pre-norm layer: a stored number, which is not trained, multiplies the output (Gemma 4)."""
 
     def __post_init__(self) -> None:
         require_share("layer dropout", self.dropout)
@@ -68,6 +73,9 @@ class Layer:
             raise InvalidRequest("output_norms=True has a meaning only with norm_first=True")
         if self.attention_sum_norm and self.norm_first:
             raise InvalidRequest("attention_sum_norm=True has a meaning only with norm_first=False")
+        if (self.gate is not None or self.factor) and not self.norm_first:
+            part = "factor=True" if self.gate is None else "a gate by the embedding"
+            raise InvalidRequest(f"{part} is built for norm_first=True only")
         if not self.norm_first and not self.attention_norm:
             raise InvalidRequest("attention_norm=False has a meaning only with norm_first=True")
         self._check_networks()
@@ -155,6 +163,9 @@ class EncoderSpec:
     embedding: Embedding
     layers: tuple[Layer, ...]
     final_norm: Norm | None = None
+    output_width: int | None = None
+    """The width to which a linear map without bias takes last hidden states, after the final norm
+    (EmbeddingGemma 2); None: they have the width D."""
     sharing: tuple[int, ...] | None = None
     """Which set of weights each layer uses, from 0 (ALBERT's groups); None: each layer has its own."""
     convolution: Convolution | None = None
@@ -186,13 +197,17 @@ class EncoderSpec:
                 raise InvalidRequest(
                     f"feed-forward networks have {network.groups} groups; they must divide width {width}"
                 )
+        if len({layer.gate for layer in self.layers}) > 1:
+            raise InvalidRequest("layers differ in their gate by the embedding; give all of them the same")
+        if self.output_width is not None:
+            require_size("output_width", self.output_width)
         self._check_heads()
         if self.sharing is not None:
             self._check_sharing(self.sharing)
 
     def _check_static(self) -> None:
         words = Embedding(self.embedding.vocabulary, self.embedding.width)
-        further = (self.final_norm, self.sharing, self.convolution, self.pooler)
+        further = (self.final_norm, self.output_width, self.sharing, self.convolution, self.pooler)
         if self.embedding != words or self.heads or any(part is not None for part in further):
             raise InvalidRequest(
                 "number of layers is 0, and an encoder without layers has word vectors and no other part; "
@@ -207,7 +222,7 @@ class EncoderSpec:
             raise InvalidRequest("a head reads the pooler, and the encoder has none")
         for head in self.heads:
             if isinstance(head, MaskedLM) and head.tied:
-                width = (self.width if head.transform is None else head.transform.width) - head.beside
+                width = (self.state_width if head.transform is None else head.transform.width) - head.beside
                 if width != self.embedding.width:
                     raise InvalidRequest(
                         f"an MLM head makes states of width {width} and shares its matrix with the "
@@ -222,6 +237,16 @@ class EncoderSpec:
         for group in Counter(sharing):
             if len({layer for layer, uses in zip(self.layers, sharing, strict=True) if uses == group}) > 1:
                 raise InvalidRequest(f"layers that share weights {group} differ from one another")
+
+    @property
+    def state_width(self) -> int:
+        """The width of last hidden states: what heads read and pooling pools."""
+        return self.width if self.output_width is None else self.output_width
+
+    @property
+    def gate(self) -> EmbeddingGate | None:
+        """The gate by the embedding that every layer has; None without one."""
+        return self.layers[0].gate if self.layers else None
 
     @property
     def causal(self) -> bool:
@@ -374,6 +399,8 @@ def why_no_decoder(spec: EncoderSpec) -> str | None:
     parts = {
         "global tokens of its last layer have projections of their own": own_globals,
         "its last layer has convolutions beside attention": mixer.span_convolution is not None,
+        "its layers have a gate by the embedding": spec.gate is not None,
+        "its last states are mapped to another width": spec.output_width is not None,
     }
     return next((reason for reason, holds in parts.items() if holds), None)
 

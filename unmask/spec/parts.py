@@ -198,6 +198,24 @@ class Bottleneck:
 
 
 @dataclass(frozen=True)
+class EmbeddingGate:
+    """A third part of a layer, which reads the embedding once more (Gemma 3n; EmbeddingGemma 2).
+
+    It adds ``norm(outer(activation(inner(x)) * e))`` to a token's state ``x``, where ``inner`` maps D to
+    ``width`` and ``outer`` back. In each layer, ``e = norm(A x_0 / sqrt(D))`` has a matrix of its own;
+    ``x_0`` is the input of the first layer, and one scale of that norm serves all layers. Both norms are of
+    the layer's kind, and no map has a bias. Gemma 3n adds vectors of a second table of words to ``e``; here
+    there are none.
+    """
+
+    width: int
+    activation: Activation
+
+    def __post_init__(self) -> None:
+        require_size("EmbeddingGate.width", self.width)
+
+
+@dataclass(frozen=True)
 class LearnedPositions:
     """A trained vector per position. The first token uses row ``offset`` of the table of ``rows``
     (RoBERTa starts at 2, the row after that of its padding id). With ``added=False`` the table is

@@ -31,8 +31,8 @@ from unmask.spec import (
 Shape = tuple[int, ...]
 Shapes = Iterator[tuple[str, Shape]]
 
-RANDOM_FEATURES = ".attention.projection"
-"""The name suffix of the only tensors that are saved but not trained (FAVOR+)."""
+UNTRAINED = (".attention.projection", ".factor")
+"""Name suffixes of tensors that are saved but not trained: random features (FAVOR+) and factors of layers."""
 
 
 def tensor_shapes(spec: EncoderSpec) -> dict[str, Shape]:
@@ -47,7 +47,7 @@ def tensor_shapes(spec: EncoderSpec) -> dict[str, Shape]:
 def parameter_count(spec: EncoderSpec) -> int:
     """The number of trained parameters of an encoder, shared ones counted once."""
     shapes = tensor_shapes(spec).items()
-    return sum(prod(shape) for name, shape in shapes if not name.endswith(RANDOM_FEATURES))
+    return sum(prod(shape) for name, shape in shapes if not name.endswith(UNTRAINED))
 
 
 def _encoder(spec: EncoderSpec) -> Shapes:
@@ -62,12 +62,18 @@ def _encoder(spec: EncoderSpec) -> Shapes:
         yield "convolution.inner.weight", (width, width // groups, kernel)
         yield "convolution.inner.bias", (width,)
         yield from _under("convolution.norm", _norm(spec.convolution.norm, width))
+    if spec.gate is not None:
+        gated = spec.gate.width
+        yield from _under("layer_inputs.map", _linear(width, len(spec.layers) * gated, bias=False))
+        yield from _under("layer_inputs.norm", _norm(spec.layers[0].norm, gated))
     used = spec.weights_of_layer
     for weights in range(max(used, default=-1) + 1):
         yield from _under(f"layers.{weights}", _layer(spec.layers[used.index(weights)], width))
     yield from _under("final_norm", _norm(spec.final_norm, width))
+    if spec.output_width is not None:
+        yield from _under("final_map", _linear(width, spec.output_width, bias=False))
     if spec.pooler is not None:
-        yield from _under("pooler.dense", _linear(width, width))
+        yield from _under("pooler.dense", _linear(spec.state_width, spec.state_width))
     for head in spec.heads:
         yield from _under(f"heads.{role_of(head)}", _head(head, spec))
 
@@ -108,6 +114,8 @@ def _embedding(spec: Embedding, width: int) -> Shapes:
 
 def _layer(spec: Layer, outer: int) -> Shapes:
     width = spec.inner_width(outer)
+    if spec.factor:
+        yield "factor", (1,)
     if spec.bottleneck is not None:
         for name, sizes in (("inner", (outer, width)), ("outer", (width, outer))):
             yield from _under(f"bottleneck.{name}", _linear(*sizes))
@@ -120,6 +128,10 @@ def _layer(spec: Layer, outer: int) -> Shapes:
         yield from _under("attention_output_norm", _norm(spec.norm, width))
     if spec.output_norms:
         yield from _under("feedforward_output_norm", _norm(spec.norm, width))
+    if spec.gate is not None:
+        yield from _under("gate.inner", _linear(width, spec.gate.width, bias=False))
+        yield from _under("gate.outer", _linear(spec.gate.width, width, bias=False))
+        yield from _under("gate.norm", _norm(spec.norm, width))
 
 
 def _mixer(layer: Layer, width: int, outputs: int) -> Shapes:
@@ -208,7 +220,7 @@ def _feedforward(spec: FeedForward, width: int) -> Shapes:
 
 
 def _head(head: Head, spec: EncoderSpec) -> Shapes:
-    transform, width = head.transform, spec.width
+    transform, width = head.transform, spec.state_width
     after = transform.width if isinstance(transform, Transform | DoubleTransform) else width
     if isinstance(head, MaskedLM):
         vocabulary = spec.embedding.vocabulary

@@ -26,14 +26,15 @@ class Concat:
 
     theirs: tuple[str, ...]
     ours: str
-    shares: Callable[[EncoderSpec], tuple[int, ...]] | None = None
-    """For each of theirs, its part of the rows; None: all have as many."""
+    shares: Callable[[EncoderSpec, int], tuple[int, ...]] | None = None
+    """For each of theirs, its part of the rows, in the set of weights with that index; None: all have as
+    many."""
     where: Callable[[EncoderSpec], bool] | None = None
     """The encoders whose files have these names; None: all."""
 
-    def rows_of(self, whole: int, spec: EncoderSpec) -> tuple[int, ...]:
-        """For each of theirs, its number of rows, if ours has ``whole``."""
-        shares = (1,) * len(self.theirs) if self.shares is None else self.shares(spec)
+    def rows_of(self, whole: int, spec: EncoderSpec, weights: int) -> tuple[int, ...]:
+        """For each of theirs, its number of rows, if ours has ``whole`` and is of that set of weights."""
+        shares = (1,) * len(self.theirs) if self.shares is None else self.shares(spec, weights)
         return tuple(whole * share // sum(shares) for share in shares)
 
 

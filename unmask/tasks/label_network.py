@@ -149,7 +149,7 @@ def label_network(checkpoint: Checkpoint) -> LabelNetwork:
             f"{name} has no head for labels that are named with the text; leave labels out, or use a "
             "checkpoint of GLiNER"
         )
-    shapes = head_shapes(head, checkpoint.spec.width)
+    shapes = head_shapes(head, checkpoint.spec.state_width)
     if unexpected := sorted(stored.keys() - shapes.keys()):
         raise TensorMismatch(
             f"{name} has the tensor {unexpected[0]}, which neither its encoder nor its head of labels has; "

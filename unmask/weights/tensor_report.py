@@ -33,10 +33,12 @@ class TensorMove:
     """The entry that gives the order of its numbers in theirs."""
     concat: Concat | None = None
     """The entry that gives the number of rows of each of several of theirs."""
+    weights: int = 0
+    """The set of weights of a layer that it belongs to; 0 outside of layers."""
 
     def rows_of(self, whole: int, spec: EncoderSpec) -> tuple[int, ...]:
         """For each of theirs, its number of rows, if ours has ``whole``."""
-        return (whole,) if self.concat is None else self.concat.rows_of(whole, spec)
+        return (whole,) if self.concat is None else self.concat.rows_of(whole, spec, self.weights)
 
 
 def moves(
@@ -62,7 +64,7 @@ def moves(
                 names = tuple(t.replace("{l}", layer_prefix) + suffix for t in theirs)
                 reorder = row if isinstance(row, Reorder | Stacked) else None
                 concat = row if isinstance(row, Concat) else None
-                tensor_moves.append(TensorMove(name, names, reorder, concat))
+                tensor_moves.append(TensorMove(name, names, reorder, concat, int(layer or 0)))
                 break
         else:
             if not has_same:
@@ -99,8 +101,8 @@ class TensorReport:
     """The file's name of a second copy -> our tensor, which it must equal."""
     reorders: Mapping[str, Rearrangement]
     """Our tensor -> the entry that gives the order of its numbers in theirs."""
-    concats: Mapping[str, Concat]
-    """Our tensor -> the entry that gives the number of rows of each of theirs."""
+    concats: Mapping[str, TensorMove]
+    """Our tensor -> what says the number of rows of each of several of theirs."""
 
 
 def canonical(name: str, prefix: str | tuple[str, ...]) -> str:
@@ -138,7 +140,7 @@ def match_tensors(
         sources={move.ours: tuple(in_file[name] for name in sources[move.ours]) for move in every},
         copies={in_file[theirs]: copied for theirs, copied in _copies(rows, sources, in_file).items()},
         reorders={move.ours: move.reorder for move in every if move.reorder is not None},
-        concats={move.ours: move.concat for move in every if move.concat is not None},
+        concats={move.ours: move for move in every if move.concat is not None},
     )
 
 

@@ -22,6 +22,7 @@ from unmask.weights.write.save import save
 WITHOUT = (
     *("deberta", "mosaicbert", "nomicbert", "gte", "neobert", "eurobert", "esm", "esmc", "t5"),
     *("qwen3", "gemma3", "ultrabert", "jina_v3", "nomic_experts", "privacy_filter", "static"),
+    "embedding_gemma2",
 )
 WITH = [name for name in NAMES if name not in (*WITHOUT, "unmask")]
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from unmask.encoder.hooks import Hook, HookPoint, hooked
 from unmask.encoder.layers.global_attention import GlobalAttention, GlobalRows
@@ -29,6 +30,7 @@ from unmask.spec import (
     NoPosition,
     Norm,
     RelativePositionBias,
+    RMSNorm,
     Rotary,
     SlidingWindowGlobal,
     SoftmaxAttention,
@@ -260,6 +262,7 @@ class SoftmaxMixer(nn.Module):
             for part, bias in zip(parts, (self.query_bias, self.key_bias, self.value_bias), strict=True)
         )
         q_THK, k_TGK = self.normalized(q_THK, k_TGK)
+        v_TGK = self.normalized_values(v_TGK)
         if isinstance(spec.position, Rotary) and rotation is not None:
             q_THK = apply_rotary(q_THK, rotation, spec.position)
             k_TGK = apply_rotary(k_TGK, rotation, spec.position)
@@ -274,6 +277,14 @@ class SoftmaxMixer(nn.Module):
         else:
             q_THK, k_TGK = self.query_norm(q_THK), self.key_norm(k_TGK)
         return (q_THK if spec.score_scale is None else q_THK * spec.query_factor), k_TGK
+
+    def normalized_values(self, v_TGK: Tensor) -> Tensor:
+        """Values, or values of unit root mean square, see `QueryKeyNorm.values`."""
+        normed = self.spec.query_key_norm
+        if normed is None or not normed.values:
+            return v_TGK
+        assert isinstance(normed.norm, RMSNorm)
+        return functional.rms_norm(v_TGK, (self.spec.head_width,), eps=normed.norm.eps)
 
     def for_every_head(self, x_TGK: Tensor) -> Tensor:
         """Keys or values (T, G, K) as (T, H, K): those of each head repeated for the heads that share it."""

@@ -1,17 +1,31 @@
-"""One layer of the encoder: attention and feed-forward, each with its residual and its norm."""
+"""One layer of the encoder: attention and feed-forward, each with its residual and its norm; and the
+initialization of weights, of which those that write to the residual stream are apart."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import assert_never
+from typing import assert_never, get_args
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from unmask.encoder.hooks import Hook, HookPoint, hooked
 from unmask.encoder.layers.attention import AttentionPlan, SoftmaxMixer
 from unmask.encoder.layers.linear_attention import LinearMixer, LinearPlan
-from unmask.encoder.layers.parts import build_feedforward, build_norm
+from unmask.encoder.layers.lora import weight_of
+from unmask.encoder.layers.parts import (
+    ACTIVATIONS,
+    Experts,
+    GroupedLinear,
+    StackedNetwork,
+    build_feedforward,
+    build_norm,
+)
+from unmask.errors import InvalidRequest
 from unmask.kernels.dropout import Dropout
-from unmask.spec import Layer, LinearAttention, SoftmaxAttention
+from unmask.spec import EmbeddingGate, EncoderSpec, Layer, LinearAttention, SoftmaxAttention
+from unmask.spec.encoder import Initialization
 
 Plan = AttentionPlan | LinearPlan
 """A mixer's preparation for a batch, made once and shared by layers with equal needs."""
@@ -55,6 +69,38 @@ class BottleneckMaps(nn.Module):
         return out
 
 
+class LayerInputs(nn.Module):
+    """What each layer reads of the embedding, see `EmbeddingGate`."""
+
+    def __init__(self, gate: EmbeddingGate, spec: EncoderSpec) -> None:
+        super().__init__()
+        self.width, self.factor = gate.width, spec.width**-0.5
+        self.map = nn.Linear(spec.width, len(spec.layers) * gate.width, bias=False)
+        self.norm = build_norm(spec.layers[0].norm, gate.width)
+
+    def forward(self, embedded: Tensor, layer: int) -> Tensor:
+        """That of one layer, from the input of the first: (..., D) to (..., P)."""
+        rows = weight_of(self.map)[layer * self.width : (layer + 1) * self.width]
+        read: Tensor = self.norm(functional.linear(embedded, rows) * self.factor)
+        return read
+
+
+class GateByEmbedding(nn.Module):
+    """The part of a layer after its feed-forward network, see `EmbeddingGate`."""
+
+    def __init__(self, spec: Layer, gate: EmbeddingGate, width: int) -> None:
+        super().__init__()
+        self.activation = ACTIVATIONS[gate.activation]
+        self.inner = nn.Linear(width, gate.width, bias=False)
+        self.outer = nn.Linear(gate.width, width, bias=False)
+        self.norm = build_norm(spec.norm, width)
+
+    def forward(self, x: Tensor, read: Tensor) -> Tensor:
+        """What is added to states (..., D), from these and what `LayerInputs` gives, (..., P)."""
+        added: Tensor = self.norm(self.outer(self.activation(self.inner(x)) * read))
+        return added
+
+
 class Block(nn.Module):
     """One layer, in either residual order.
 
@@ -68,12 +114,16 @@ class Block(nn.Module):
     With output norms, pre-norm layers also normalize what attention and feed-forward add; with an output
     scale they multiply it. With a bottleneck, a post-norm layer maps its input to narrow states, which its
     parts add to, and adds what it maps back to its input; N features are those of the narrow states, or D.
+    A gate by the embedding is a third part of a pre-norm layer, which reads P features of the embedding; a
+    factor multiplies the output.
     """
 
     fused_add_norm: Callable[[Tensor, Tensor, nn.Module, float], Tensor | None] | None = None
     """What computes `normalized_sum` in training steps, for a rate of dropout, or returns None."""
 
     bottleneck: BottleneckMaps | None
+    gate: GateByEmbedding | None
+    factor: Tensor | None
 
     def __init__(self, spec: Layer, width: int) -> None:
         super().__init__()
@@ -92,13 +142,18 @@ class Block(nn.Module):
         self.attention_output_norm = build_norm(spec.norm if spec.attention_sum_norm else after, width)
         self.feedforward_output_norm = build_norm(after, width)
         self.dropout = Dropout(0.0 if spec.bottleneck else spec.dropout)
+        self.register_module("gate", GateByEmbedding(spec, spec.gate, width) if spec.gate else None)
+        self.register_buffer("factor", torch.ones(1) if spec.factor else None)
 
-    def forward(self, x_TD: Tensor, plan: Plan, layer: int, hook: Hook | None) -> Tensor:
-        """Shape (T, D) in and out."""
+    def forward(
+        self, x_TD: Tensor, plan: Plan, layer: int, hook: Hook | None, read_TP: Tensor | None = None
+    ) -> Tensor:
+        """Shape (T, D) in and out; ``read_TP``: what a gate reads of the embedding."""
         mixed_TD = self.attention(self.read_by_attention(x_TD), plan, layer, hook)
         if hook is None or "after_attention" in self.__dict__:  # compiled, as one graph without hooks
-            return self.after_attention(x_TD, mixed_TD)
-        return self.after_attention(x_TD, mixed_TD, partial(hooked, hook, HookPoint.FEEDFORWARD, layer))
+            return self.after_attention(x_TD, mixed_TD, read=read_TP)
+        replaced = partial(hooked, hook, HookPoint.FEEDFORWARD, layer)
+        return self.after_attention(x_TD, mixed_TD, replaced, read_TP)
 
     def read_by_attention(self, x: Tensor) -> Tensor:
         """What attention reads of the layer's input, (..., D), or (..., N) of narrow states."""
@@ -116,9 +171,13 @@ class Block(nn.Module):
         return y if self.bottleneck is None else self.bottleneck.back(y, x)
 
     def after_attention(
-        self, x_TD: Tensor, mixed_TD: Tensor, replaced: Callable[[Tensor], Tensor] | None = None
+        self,
+        x_TD: Tensor,
+        mixed_TD: Tensor,
+        replaced: Callable[[Tensor], Tensor] | None = None,
+        read: Tensor | None = None,
     ) -> Tensor:
-        """The layer's output from its input and the attention output; token-wise.
+        """The layer's output from its input, the attention output and what a gate reads; token-wise.
 
         ``replaced`` is given the feed-forward output and returns what goes on in its place.
         """
@@ -127,7 +186,7 @@ class Block(nn.Module):
             y_TD = self.feedforward(self.feedforward_norm(x_TD))
             y_TD = y_TD if replaced is None else replaced(y_TD)
             x_TD = x_TD + self.scaled(self.dropout(self.feedforward_output_norm(y_TD)))
-            return x_TD
+            return self.times_factor(x_TD if self.gate is None else x_TD + self.gated(x_TD, read))
         s_TN = self.narrowed(x_TD)
         if self.attention_sum_norm:
             mixed_TD = self.normalized_sum(s_TN, mixed_TD, self.attention_output_norm)
@@ -135,6 +194,17 @@ class Block(nn.Module):
         y_TN = self.feedforward(s_TN)
         y_TN = y_TN if replaced is None else replaced(y_TN)
         return self.widened(self.normalized_sum(s_TN, y_TN, self.feedforward_norm), x_TD)
+
+    def gated(self, x: Tensor, read: Tensor | None) -> Tensor:
+        """What the gate adds to states after the feed-forward network, (..., D)."""
+        if self.gate is None or read is None:
+            raise InvalidRequest("a layer with a gate by the embedding was run without what its gate reads")
+        added: Tensor = self.dropout(self.gate(x, read))
+        return added
+
+    def times_factor(self, x: Tensor) -> Tensor:
+        """The output of the layer, from the sum of its parts."""
+        return x if self.factor is None else x * self.factor
 
     def scaled(self, added_TD: Tensor) -> Tensor:
         """What a part adds, from its output."""
@@ -148,3 +218,63 @@ class Block(nn.Module):
                 return trained_TD
         y_TD: Tensor = norm(x_TD + self.dropout(added_TD))
         return y_TD
+
+
+CUT = 2.0
+"""Number of standard deviations at which ``megatron`` truncates."""
+
+
+def initialize(encoder: nn.Module, std: float, layers: int, how: Initialization = "normal") -> None:
+    """Initialize every weight of an encoder in place, from torch's global generator.
+
+    Args:
+        encoder: the module that contains the layers, embedding and heads.
+        std: the standard deviation of weights.
+        layers: the number of layers that run, counting each layer that shares weights.
+        how: see `Initialization`.
+
+    Raises:
+        InvalidRequest: there is no such initialization.
+    """
+    if how not in get_args(Initialization):
+        raise InvalidRequest(f"initialization is {how!r}; it can be {', '.join(get_args(Initialization))}")
+    outputs = {id(linear) for linear in output_projections(encoder)}
+    for module in encoder.modules():
+        if isinstance(module, nn.Linear | nn.Embedding | nn.Conv1d | GroupedLinear):
+            _initialize(module.weight, std, layers, how, id(module) in outputs)
+        if isinstance(module, Experts):
+            for matrix, out in ((module.inner, False), (module.outer, True)):
+                _initialize(matrix, std, layers, how, out)
+            for bias in (module.inner_bias, module.outer_bias):
+                if bias is not None:
+                    nn.init.zeros_(bias)
+        if isinstance(module, nn.Linear | nn.Conv1d | Experts | GroupedLinear) and module.bias is not None:
+            nn.init.zeros_(module.bias)
+
+
+def _initialize(weight: Tensor, std: float, layers: int, how: Initialization, is_output: bool) -> None:
+    if how == "megatron":
+        own_std = std / math.sqrt(2 * layers) if is_output else std
+        nn.init.trunc_normal_(weight, std=own_std, a=-CUT * own_std, b=CUT * own_std)
+    elif how == "zero_out" and is_output:
+        nn.init.zeros_(weight)
+    else:
+        nn.init.normal_(weight, std=std)
+
+
+def output_projections(encoder: nn.Module) -> Iterator[nn.Linear | GroupedLinear]:
+    """The linear layers whose products are added to the residual stream or to narrow states; matrices of
+    experts are not among them."""
+    for module in encoder.modules():
+        if isinstance(module, Block):
+            network = module.feedforward
+            added = [module.attention.out, getattr(network, "outer", None)]
+            if isinstance(network, StackedNetwork):
+                added += [earlier.outer for earlier in network.earlier]
+            if module.bottleneck is not None:
+                added.append(module.bottleneck.outer)
+            if module.gate is not None:
+                added.append(module.gate.outer)
+            for matrix in added:
+                if isinstance(matrix, nn.Linear | GroupedLinear):
+                    yield matrix

@@ -40,19 +40,23 @@ class EmbeddingLayer(nn.Module):
 
     def forward(self, ids_T: Tensor, segments_T: Tensor, layout: SequenceLayout) -> Tensor:
         """Shape (T,) ids and token types in, (T, D) out."""
-        scale_T1 = None
-        if self.spec.token_dropout is not None:
-            sequence_T = torch.from_numpy(layout.sequence_of_T).to(ids_T.device)
-            kept_T = ids_T != self.spec.token_dropout.mask_id
-            read_T = torch.ones_like(ids_T)
-            if layout.unattended_T is not None:  # to the other tokens of their sequence they are absent
-                read_T -= torch.from_numpy(layout.unattended_T).to(read_T)
-            tokens_S, kept_S = (
-                ids_T.new_zeros(layout.sequence_count).index_add_(0, sequence_T, counted_T)
-                for counted_T in (read_T, read_T * kept_T)
-            )
-            scale_T1 = self.word_scale(kept_T, kept_S[sequence_T], tokens_S[sequence_T])
+        scale_T1 = self.scales(ids_T, layout)
         return self.at(ids_T, segments_T, self.places(ids_T, layout), scale_T1, self.around(layout))
+
+    def scales(self, ids_T: Tensor, layout: SequenceLayout) -> Tensor | None:
+        """`word_scale` of packed tokens, (T, 1); None for an embedding without `TokenDropout`."""
+        if self.spec.token_dropout is None:
+            return None
+        sequence_T = torch.from_numpy(layout.sequence_of_T).to(ids_T.device)
+        kept_T = ids_T != self.spec.token_dropout.mask_id
+        read_T = torch.ones_like(ids_T)
+        if layout.unattended_T is not None:  # to the other tokens of their sequence they are absent
+            read_T -= torch.from_numpy(layout.unattended_T).to(read_T)
+        tokens_S, kept_S = (
+            ids_T.new_zeros(layout.sequence_count).index_add_(0, sequence_T, counted_T)
+            for counted_T in (read_T, read_T * kept_T)
+        )
+        return self.word_scale(kept_T, kept_S[sequence_T], tokens_S[sequence_T])
 
     def around(self, layout: SequenceLayout) -> Callable[[Tensor], Tensor] | None:
         """What gives the word vectors of packed tokens those of their neighbors, see `Projection.neighbors`:

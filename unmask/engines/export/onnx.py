@@ -58,7 +58,8 @@ class Exported:
     max_tokens: int
     """The most tokens of a text."""
     largest_difference: float
-    """Between the graph, in ONNX Runtime, and the encoder, over several texts and all outputs."""
+    """Between the graph, in ONNX Runtime, and the encoder, over several texts and all outputs; as a share of
+    an output's largest number if that is above 1."""
     megabytes: float
     """The size of the graph with its weights, in units of 10^6 bytes."""
 
@@ -214,7 +215,8 @@ def _in_onnxruntime(path: Path) -> tuple[tuple[str, ...], Run]:
 
 
 def _difference(module: PaddedEncoder, inputs: Sequence[str], run: Run, longest: int) -> float:
-    """The largest difference of a graph from its encoder; padding does not count.
+    """The largest difference of a graph from its encoder, as a share of an output's largest number if that is
+    above 1; padding does not count.
 
     Batches have one text and several, of one token up to more than two windows.
     """
@@ -233,7 +235,8 @@ def _difference(module: PaddedEncoder, inputs: Sequence[str], run: Run, longest:
         )
         for name, padded in zip(module.outputs, outputs, strict=True):
             got = padded[mask_BN > 0] if _per_token(module, name) else padded
-            difference = float(np.abs(got - _wanted(module, name, batch)).max())
+            wanted = _wanted(module, name, batch)
+            difference = float(np.abs(got - wanted).max()) / max(1.0, float(np.abs(wanted).max()))
             largest = max(largest, difference if np.isfinite(padded).all() else np.inf)
     return largest
 

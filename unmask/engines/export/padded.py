@@ -197,7 +197,7 @@ class PaddedEncoder(nn.Module):
         for layer, mixer in enumerate(self.mixers):
             block = encoder.block(layer)
             mixed_BND = mixer(block.read_by_attention(x_BND), present_BN, table_PD)
-            x_BND = block.after_attention(x_BND, mixed_BND)
+            x_BND = block.after_attention(x_BND, mixed_BND, read=encoder.read(embedded_BND, layer))
             if layer == 0 and encoder.convolution is not None:
                 convolution = encoder.convolution
                 inside_BDN = (embedded_BND * present_BN[..., None]).mT
@@ -205,8 +205,7 @@ class PaddedEncoder(nn.Module):
                     functional.pad(inside_BDN, (convolution.radius, convolution.radius))
                 ).mT
                 x_BND = convolution.norm(x_BND + convolution.activation(mixed_BND))
-        y_BND: Tensor = encoder.final_norm(x_BND)
-        return y_BND
+        return encoder.finished(x_BND)
 
     def _give(self, name: OutputName, x_BND: Tensor, present_BN: Tensor) -> Tensor:
         output = self.output

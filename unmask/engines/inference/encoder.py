@@ -71,12 +71,13 @@ class InferenceEncoder(Encoder):
         for layer, (lean, first) in enumerate(zip(self._lean, self._first, strict=True)):
             plan, attend = prepared[first]
             if lean is None or attend is None:
-                x_TD = self.block(layer)(x_TD, plan, layer, None)
+                x_TD = self.block(layer)(x_TD, plan, layer, None, self.read(embedded_TD, layer))
             else:
                 x_TD = lean(x_TD, attend)
             if layer == 0 and convolution is not None:
                 x_TD = convolution(embedded_TD, x_TD, layout)
-        return x_TD if self._final_norm is None else self._final_norm(x_TD)
+        normed_TD = x_TD if self._final_norm is None else self._final_norm(x_TD)
+        return normed_TD if self.spec.output_width is None else self.final_map(normed_TD)
 
     def _prepared(self, layout: SequenceLayout, x_TD: Tensor) -> Prepared:
         """Everything about attention that the batch decides, for each group of layers with equal needs."""

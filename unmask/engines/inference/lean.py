@@ -38,6 +38,8 @@ def layer_reason(block: nn.Module) -> str | None:
         return "convolution beside attention is computed by its own module"
     if block.bottleneck is not None or isinstance(block.feedforward, StackedNetwork):
         return "a bottleneck or a stack of networks is computed by its own module"
+    if block.gate is not None or block.factor is not None:
+        return "a gate by the embedding or a factor is computed by its own module"
     if isinstance(block.feedforward, PlainNetwork) and block.feedforward.spec.groups > 1:
         return "a network in groups is computed by its own module"
     return None
@@ -142,7 +144,9 @@ class _Planned:
 
 
 def place(y_TGK: Tensor, mixer: SoftmaxMixer, rotation: RotaryTable | None) -> None:
-    """Normalize, scale and rotate queries and keys in a product of all heads, (T, H + 2 G, K), in place."""
+    """Normalize, scale and rotate queries and keys in a product of all heads, (T, H + 2 G, K), and normalize
+    values, in place.
+    """
     spec = mixer.spec
     if spec.query_key_norm is not None or spec.score_scale is not None:
         q_THK, k_TGK = y_TGK[:, : spec.heads], y_TGK[:, spec.heads : spec.heads + spec.qkv_heads[1]]
@@ -150,6 +154,9 @@ def place(y_TGK: Tensor, mixer: SoftmaxMixer, rotation: RotaryTable | None) -> N
         changed = mixer.normalized(q_THK.to(dtype), k_TGK.to(dtype))
         q_THK.copy_(changed[0])
         k_TGK.copy_(changed[1])
+        if spec.query_key_norm is not None and spec.query_key_norm.values:
+            v_TGK = y_TGK[:, spec.heads + spec.qkv_heads[1] :]
+            v_TGK.copy_(mixer.normalized_values(v_TGK))
     if rotation is None:
         return
     assert isinstance(spec.position, Rotary)

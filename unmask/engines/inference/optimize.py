@@ -55,6 +55,8 @@ def optimize_for_inference(encoder: Encoder, dtype: str) -> Encoder:
             block.feedforward = _rewrite_network(block.feedforward, pack)
             if block.bottleneck is not None:
                 _pack_each(block.bottleneck, ("inner", "outer"), pack)
+            if block.gate is not None:
+                _pack_each(block.gate, ("inner", "outer"), pack)
     return InferenceEncoder(encoder.to(between) if dtype == "int8" else encoder)
 
 

@@ -55,6 +55,8 @@ def unsupported_encoder(spec: EncoderSpec) -> str | None:
     """Why an encoder's layers run in torch, as the end of "... because"; None if they can run natively."""
     if spec.convolution is not None:
         return "the convolution after the first layer is computed by its own module"
+    if spec.output_width is not None:
+        return "the map of last hidden states to another width is computed by its own module"
     if isinstance(spec.final_norm, NoNorm):
         return WITHOUT_STATISTICS
     reasons = (_unsupported_embedding(spec.embedding), *map(_unsupported_layer, spec.layers))
@@ -77,6 +79,11 @@ def _unsupported_layer(layer: Layer) -> str | None:
     mixer, network = layer.mixer, layer.feedforward
     own_module = {
         "a bottleneck": layer.bottleneck is not None,
+        "a gate by the embedding": layer.gate is not None,
+        "a factor of a layer's output": layer.factor,
+        "a norm of values": isinstance(mixer, SoftmaxAttention)
+        and mixer.query_key_norm is not None
+        and mixer.query_key_norm.values,
         "a mixture of experts": isinstance(network, ExpertFeedForward),
         "a stack of feed-forward networks": isinstance(network, StackedFeedForward),
         "a norm without statistics": isinstance(layer.norm, NoNorm),

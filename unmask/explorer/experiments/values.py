@@ -177,7 +177,11 @@ def _update(recorded: RecordedText, layer: int, query: int) -> _Update:
     if block.norm_first:
         feedforward = by(block.feedforward, by(block.feedforward_norm, between))
         feedforward = block.scaled(by(block.feedforward_output_norm, feedforward))
-        return _Update(before, attention, between, feedforward, between + feedforward)
+        after = between + feedforward
+        if block.gate is not None:
+            embedded_1D = _as_read(recorded, recorded.states[0][query])
+            after = after + by(lambda x: block.gated(x, recorded.encoder.read(embedded_1D, layer)), after)
+        return _Update(before, attention, between, feedforward, by(block.times_factor, after))
     if block.attention_sum_norm:
         attention = by(block.attention_output_norm, between)
         between = before + attention

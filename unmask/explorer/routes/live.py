@@ -86,7 +86,7 @@ def live_reading(encoder: Encoder, encoding: Encoding, heads_of_layers: tuple[in
             layer_HNN[:, block.first_row : block.end_row, seen] = block.p_HRC.cpu().numpy()
         norms.append(rows.ordinary.norms_HN.float().cpu().numpy())
         first += heads
-    states_LND = torch.stack([*cache.states[:-1], cache.final_ND]).float().cpu().numpy()
+    states_LND = torch.stack(cache.levels).float().cpu().numpy()
     with torch.no_grad():
         words_NE = encoder.embedding.words(torch.tensor(encoding.ids, device=encoder.device))
     return LiveReading(states_LND, attention_ANN, np.concatenate(norms), words_NE.float().cpu().numpy())

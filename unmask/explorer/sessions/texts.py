@@ -181,7 +181,7 @@ class TextSession:
         if isinstance(self.reader, ElmoModel):
             return read_texts(random_baseline(self.reader.encoder), [self.encoding], watch=watch).states
         cache = self.run(random_baseline(self.reader.encoder), self.encoding, watch)
-        return [*cache.states[:-1], cache.final_ND]
+        return cache.levels
 
     def run(self, encoder: Encoder, encoding: Encoding, watch: Watch) -> ActivationCache:
         """An encoding of as many tokens as the text's, with the same global tokens."""
@@ -269,7 +269,7 @@ class TextSession:
                 self._view = AttentionView(
                     self.reader.encoder, self.encoding, global_tokens=self.global_tokens, watch=watch
                 )
-                self._levels = [*self._view.cache.states[:-1], self._view.cache.final_ND]
+                self._levels = self._view.cache.levels
         finally:
             self._settled.set()
         self._statistics = self._view.open_statistics(maps=self._maps)

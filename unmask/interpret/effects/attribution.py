@@ -323,11 +323,13 @@ def baseline_states(cache: ActivationCache, baseline: Baseline, encoder: Encoder
     )
     special_N = torch.tensor(cache.encoding.special, device=ids_N.device)
     with torch.no_grad():
+        baseline_N = torch.where(special_N, ids_N, baseline)
         states_ND: Tensor = embedding.at(
-            torch.where(special_N, ids_N, baseline),
+            baseline_N,
             segments_N,
             embedding.places(ids_N, batch.layout),
-            around=embedding.around(batch.layout),
+            embedding.scales(baseline_N, batch.layout),
+            embedding.around(batch.layout),
         )
     return states_ND.to(cache.states[0].dtype)
 

@@ -60,12 +60,20 @@ class InterventionRun:
             self._table_PD = None if self.encoder.distances is None else self.encoder.distances()
         self._plans: dict[tuple[bool, int], dict[Any, Plan]] = {}
 
-    def layer(self, layer: int, x_TD: Tensor, hook: Hook | None = None) -> Tensor:
-        """The states after a layer, from those before it, of one copy of the text or of several."""
-        encoder, block = self.encoder, self.encoder.block(layer)
-        layout = self.cache.batch.layout.repeated(len(x_TD) // len(self.cache))
+    def layer(
+        self, layer: int, x_TD: Tensor, hook: Hook | None = None, embedded_TD: Tensor | None = None
+    ) -> Tensor:
+        """The states after a layer, from those before it, of one copy of the text or of several.
+
+        A gate reads ``embedded_TD``; None: the input of the first layer, as it is here or as it was.
+        """
+        encoder, block, copies = self.encoder, self.encoder.block(layer), len(x_TD) // len(self.cache)
+        layout = self.cache.batch.layout.repeated(copies)
         plans = self._plans.setdefault((torch.is_grad_enabled(), len(x_TD)), {})
-        y_TD: Tensor = block(x_TD, encoder.plan(block, layout, x_TD, self._table_PD, plans), layer, hook)
+        plan = encoder.plan(block, layout, x_TD, self._table_PD, plans)
+        if embedded_TD is None:
+            embedded_TD = x_TD if layer == 0 else self.cache.states[0].to(x_TD).repeat(copies, 1)
+        y_TD: Tensor = block(x_TD, plan, layer, hook, encoder.read(embedded_TD, layer))
         if layer == 0 and encoder.convolution is not None:
             y_TD = encoder.convolution(x_TD, y_TD, layout)
         return y_TD
@@ -80,9 +88,10 @@ class InterventionRun:
         Raises:
             NonFiniteResult: a value is not finite.
         """
+        embedded_TD = x_TD if layer == 0 else None
         with torch.no_grad():
             for at in range(layer, self.layers - score.by_decoder):
-                x_TD = self.layer(at, x_TD, hook if at == layer else None)
+                x_TD = self.layer(at, x_TD, hook if at == layer else None, embedded_TD)
             values = score.values(x_TD, scale)
         return _finite(values, score.unit_of_value(scale))
 
@@ -166,9 +175,16 @@ class InterventionRun:
             yield mixed
         else:
             gradient_ND = _gradient(score, states[-1].to(dtype), scale)
+        embedded_TD = states[0].to(dtype)
+        by_gates_ND = torch.zeros_like(embedded_TD)
         for layer in reversed(range(layers)):
             watch(what, self.layers - 1 - layer, self.layers)
-            mixed, gradient_ND = self._back(layer, states[layer].to(dtype), gradient_ND)
+            mixed, of_gate_ND = self._back(layer, states[layer].to(dtype), gradient_ND, embedded_TD)
+            if of_gate_ND is not None:
+                by_gates_ND += of_gate_ND
+                if layer == 0:  # whose input is what all gates read
+                    mixed = mixed._replace(input_gradient_ND=mixed.input_gradient_ND + by_gates_ND)
+            gradient_ND = mixed.input_gradient_ND
             yield mixed
         watch(what, self.layers, self.layers)
 
@@ -176,18 +192,23 @@ class InterventionRun:
         states = [x_TD]
         with torch.no_grad():
             for layer in range(self.layers):
-                states.append(self.layer(layer, states[-1]))
+                states.append(self.layer(layer, states[-1], embedded_TD=x_TD))
         return states
 
-    def _back(self, layer: int, x_ND: Tensor, gradient_ND: Tensor) -> tuple[Mixed, Tensor]:
-        """One layer forward and backward: gradients by what its heads mixed, and by its input."""
+    def _back(
+        self, layer: int, x_ND: Tensor, gradient_ND: Tensor, embedded_ND: Tensor
+    ) -> tuple[Mixed, Tensor | None]:
+        """One layer forward and backward: gradients by what its heads mixed, by its input, and by what its
+        gate reads if it has one."""
         recorded, record = _recorder(HookPoint.MIXED)
         with torch.enable_grad():
-            x_ND = x_ND.detach().requires_grad_()
-            y_ND = self.layer(layer, x_ND, record)
+            x_ND, embedded_ND = (tensor.detach().clone().requires_grad_() for tensor in (x_ND, embedded_ND))
+            y_ND = self.layer(layer, x_ND, record, embedded_ND)
             (o_NHK,) = recorded[HookPoint.MIXED]
-            below_ND, gradient_NHK = torch.autograd.grad(y_ND, [x_ND, o_NHK], gradient_ND)
-        return Mixed(layer, o_NHK.detach(), gradient_NHK, below_ND), below_ND
+            below_ND, gradient_NHK, of_gate_ND = torch.autograd.grad(
+                y_ND, [x_ND, o_NHK, embedded_ND], gradient_ND, allow_unused=True
+            )
+        return Mixed(layer, o_NHK.detach(), gradient_NHK, below_ND), of_gate_ND
 
 
 def _recorder(*places: HookPoint) -> tuple[dict[HookPoint, list[Tensor]], Hook]:

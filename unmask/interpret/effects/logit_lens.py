@@ -86,7 +86,7 @@ def logit_lens(
         elif level == cache.layer_count:
             read_MD = cache.final_ND[selected_M]
         else:
-            read_MD = encoder.final_norm(x_ND[selected_M])
+            read_MD = encoder.finished(x_ND[selected_M])
         logits_MV = encoder.logits(role, read_MD, layout)
         return logits_MV.to(torch.promote_types(logits_MV.dtype, torch.float32))
 

@@ -204,7 +204,7 @@ class TargetScore:
 
     def _logits(self, role: str, x_TD: Tensor) -> Tensor:
         """Logits of a classifier, float32 at least."""
-        logits: Tensor = self.encoder.logits(role, self.encoder.final_norm(x_TD), self._layout(x_TD))
+        logits: Tensor = self.encoder.logits(role, self.encoder.finished(x_TD), self._layout(x_TD))
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
     def start(self) -> Tensor:
@@ -245,7 +245,7 @@ class TargetScore:
         if self.by_decoder:
             states_SD = decode_states(self.encoder, x_TD, layout, selected_S, hook=hook)
         else:
-            states_SD = self.encoder.final_norm(x_TD[selected_S])
+            states_SD = self.encoder.finished(x_TD[selected_S])
         logits_SV: Tensor = self.encoder.logits(self._role, states_SD, layout)
         return logits_SV.to(torch.promote_types(logits_SV.dtype, torch.float32))
 
@@ -261,7 +261,7 @@ class TargetScore:
         return self._pooled(self.cache.final_ND)[0]
 
     def _embedding(self, x_TD: Tensor) -> Tensor:
-        return self._pooled(self.encoder.final_norm(x_TD))
+        return self._pooled(self.encoder.finished(x_TD))
 
     def _pooled(self, final_TD: Tensor) -> Tensor:
         """The embedding of each copy before normalization, (copies, E), float32 at least."""

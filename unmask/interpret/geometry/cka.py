@@ -300,6 +300,9 @@ def _matrices(block: Block) -> Iterator[tuple[str, Tensor]]:
     if block.bottleneck is not None:
         yield "bottleneck in", weight_of(block.bottleneck.inner)
         yield "bottleneck out", weight_of(block.bottleneck.outer).T
+    if block.gate is not None:
+        yield "gate in", weight_of(block.gate.inner)
+        yield "gate out", weight_of(block.gate.outer).T
     yield from _attention_matrices(mixer)
     yield from _network_matrices(block.feedforward)
 

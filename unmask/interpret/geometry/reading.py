@@ -231,4 +231,4 @@ def _run(encoder: Encoder, some: Sequence[Encoding]) -> list[Tensor]:
     global_tokens = trained_global_tokens(encoder.spec, paired=False)
     with torch.inference_mode():
         last_TD = encoder.encode(pack(encoder.spec, some, global_tokens), hook=record)
-    return [*states[:-1], last_TD]
+        return encoder.levels(states, last_TD)

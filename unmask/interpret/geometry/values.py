@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.base.intervals import NORMAL_95
 from unmask.errors import InvalidRequest, NonFiniteResult
 
 FloatArray = NDArray[np.float64]
@@ -187,7 +188,7 @@ def sample(n: int, most: int, seed: int) -> NDArray[np.int64]:
 
 def student(freedom: int) -> float:
     """The 97.5 % quantile of Student's t, by its expansion in 1 / ``freedom``; from 7 on accurate to 0.01."""
-    z = 1.959964
+    z = NORMAL_95
     first = (z**3 + z) / (4 * freedom)
     return z + first + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
 

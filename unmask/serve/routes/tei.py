@@ -87,7 +87,7 @@ async def embed_tokens(service: Service, call: Call, values: Values) -> Any:
             texts = [prompt + text if text.strip() else text for text in inputs.texts]
             encodings = served.texts.tokenized(texts, truncation=truncation, name=name)
         ready = hidden_states.of_encodings(encodings)
-        most = MOST_NUMBERS // served.model.spec.width
+        most = MOST_NUMBERS // served.model.spec.state_width
         if ready.tokens > most:
             raise BadField(
                 "inputs",

@@ -38,6 +38,7 @@ from unmask.spec import (
 from unmask.spec.describe import (
     ACTIVATIONS,
     describe_feedforward,
+    describe_gate,
     describe_head,
     describe_norm,
     describe_output,
@@ -124,7 +125,9 @@ def encoder_parts(spec: EncoderSpec, output: CheckpointOutput | None = None) -> 
         # What differs is shown inside of the block: attention, and a first norm that is left out.
         alike = replace(layer, mixer=spec.layers[0].mixer, attention_norm=True, dropout=0.0)
         groups.setdefault(alike, []).append(number)
-    final = () if spec.final_norm is None else (_norm("Final norm", spec.final_norm),)
+    final: tuple[Part, ...] = () if spec.final_norm is None else (_norm("Final norm", spec.final_norm),)
+    if spec.output_width is not None:
+        final += (Part("Final map", (f"{spec.width:,} to {spec.output_width:,}, no bias",), "head"),)
     return Parts(
         source="token ids",
         summed=tuple(_summed(spec)),
@@ -199,6 +202,11 @@ def _notes(spec: EncoderSpec, numbers: tuple[int, ...]) -> Iterator[str]:
         yield "attention adds the norm of its output plus its input"
     if spec.layers[numbers[0]].output_scale != 1:
         yield f"what each part adds is multiplied by {spec.layers[numbers[0]].output_scale:g}"
+    gate = spec.layers[numbers[0]].gate
+    if gate is not None:
+        yield f"plus {describe_gate(gate)}"
+    if spec.layers[numbers[0]].factor:
+        yield "the output is multiplied by a stored number"
     bottleneck = spec.layers[numbers[0]].bottleneck
     if bottleneck is not None:
         yield f"in narrow states: {spec.width:,} to {bottleneck.width:,} and back, with a residual and norms"
@@ -299,7 +307,7 @@ def _feedforward(spec: EncoderSpec, layer: Layer) -> Part:
 def _heads(spec: EncoderSpec) -> Iterator[Part]:
     pooler = ""
     if spec.pooler is not None:
-        pooler = f"first token, dense {spec.width:,}, {ACTIVATIONS[spec.pooler.activation]}"
+        pooler = f"first token, dense {spec.state_width:,}, {ACTIVATIONS[spec.pooler.activation]}"
         if not any(isinstance(head, Classifier) and head.reads == "pooler" for head in spec.heads):
             yield Part("Pooler", (pooler,), "head")
     for head in spec.heads:

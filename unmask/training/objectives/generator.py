@@ -90,6 +90,7 @@ def generator_spec(
         layers=tuple(_narrow(layer, discriminator.width, width) for layer in discriminator.layers[:layers]),
         sharing=None if discriminator.sharing is None else tuple(numbers[group] for group in used),
         convolution=convolution,
+        output_width=None,
         pooler=None,
         heads=(predictor,),
     )
@@ -110,7 +111,7 @@ def discriminator_spec(encoder: EncoderSpec, family: Family | None = None) -> En
     if detector is None and family is not None:
         detector = family.detector(encoder)
     if detector is None:
-        transform = Transform(encoder.width, encoder.layers[0].feedforward.activation)
+        transform = Transform(encoder.state_width, encoder.layers[0].feedforward.activation)
         detector = Classifier("replaced", 1, "tokens", transform)
         if isinstance(encoder.distances, Disentangled):
             norm = encoder.final_norm or encoder.layers[0].norm
@@ -175,7 +176,10 @@ def _narrow(layer: Layer, before: int, width: int) -> Layer:
     bottleneck = layer.bottleneck
     if bottleneck is not None:  # as much narrower as all heads together
         bottleneck = replace(bottleneck, width=max(1, bottleneck.width * heads // layer.mixer.heads))
-    return replace(layer, mixer=mixer, feedforward=feedforward, bottleneck=bottleneck)
+    gate = layer.gate
+    if gate is not None:
+        gate = replace(gate, width=_scaled(gate.width, before, width))
+    return replace(layer, mixer=mixer, feedforward=feedforward, bottleneck=bottleneck, gate=gate)
 
 
 def _narrow_network(

@@ -9,6 +9,9 @@ from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest
 from unmask.spec import EncoderSpec, FullAttention, Layer, Mixer, SoftmaxAttention
 
+LAYER_INPUTS = "layer_inputs.map.weight"
+"""The tensor of which every layer reads rows of its own."""
+
 DISTILBERT_LAYERS = (0, 2, 4, 7, 9, 11)
 """The layers of BERT's twelve with which DistilBERT was initialized."""
 
@@ -48,6 +51,9 @@ def init_from_teacher(
         part, _, rest = name.partition(".")
         number, _, end = rest.partition(".")
         source = f"layers.{numbers[int(number)]}.{end}" if part == "layers" else name
+        if name == LAYER_INPUTS and name in teacher_state and its.gate is not None:
+            rows = teacher_state[name].unflatten(0, (-1, its.gate.width))
+            teacher_state[name] = rows[list(layers)].flatten(0, 1)
         if source not in teacher_state:
             if part in ("heads", "pooler", "output"):
                 continue

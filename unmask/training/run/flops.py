@@ -145,6 +145,7 @@ def _by_token(encoder: Encoder) -> int:
     parts: list[nn.Module] = [encoder.block(layer) for layer in range(len(encoder.spec.layers))]
     if encoder.embedding.projection is not None:
         parts.append(encoder.embedding.projection)
+    parts += [encoder.final_map, *([] if encoder.layer_inputs is None else [encoder.layer_inputs])]
     matrices = sum(
         parameter.numel() for part in parts for parameter in part.parameters() if parameter.dim() > 1
     )
@@ -165,7 +166,7 @@ def _by_selected(encoder: Encoder) -> int:
     total = 0
     for head in encoder.heads.values():
         if isinstance(head, MaskedLMHead):
-            width = encoder.spec.width if head.spec.transform is None else head.spec.transform.width
+            width = encoder.spec.state_width if head.spec.transform is None else head.spec.transform.width
             total += encoder.spec.embedding.vocabulary * width
             if head.transform is not None:
                 total += sum(weight.numel() for weight in head.transform.parameters() if weight.dim() == 2)

@@ -216,13 +216,13 @@ def _written(
     head: CheckpointOutput, spec: EncoderSpec, max_tokens: int | None, source_files: Mapping[str, bytes]
 ) -> dict[str, bytes]:
     if isinstance(head, MultiVector):
-        return write_multi_vector(head, spec.width, max_tokens)
+        return write_multi_vector(head, spec.state_width, max_tokens)
     if isinstance(head, SparseVector):
         return write_sparse(head, max_tokens, spec.embedding.vocabulary)
     if isinstance(head, PairScore):
-        return write_pair(head, spec.width, max_tokens, source_files)
+        return write_pair(head, spec.state_width, max_tokens, source_files)
     if isinstance(head, PooledVector):
-        return write_head(head, spec.width, max_tokens, source_files, static=not spec.layers)
+        return write_head(head, spec.state_width, max_tokens, source_files, static=not spec.layers)
     return {}
 
 

@@ -25,6 +25,7 @@ from unmask.spec import (
 from unmask.spec.config_keys import Compat
 from unmask.spec.describe import (
     describe_feedforward,
+    describe_gate,
     describe_head,
     describe_layer_groups,
     describe_norm,
@@ -32,7 +33,7 @@ from unmask.spec.describe import (
     describe_pattern,
     describe_position,
 )
-from unmask.spec.shapes import RANDOM_FEATURES, tensor_shapes
+from unmask.spec.shapes import UNTRAINED, tensor_shapes
 from unmask.weights.read.checkpoint import read_checkpoint
 from unmask.weights.read.find import cached, find
 
@@ -160,6 +161,8 @@ def _rows(architecture: Architecture) -> Iterator[tuple[str, Value]]:
     )
     yield "embedding norm", describe_norm(spec.embedding.norm)
     yield "final norm", describe_norm(spec.final_norm)
+    yield "gate by the embedding", "none" if spec.gate is None else describe_gate(spec.gate)
+    yield "width of last states", spec.state_width
     yield "biases", _biases(spec)
     yield "shared weights", _sharing(spec)
     yield "token types", spec.embedding.segments
@@ -168,7 +171,7 @@ def _rows(architecture: Architecture) -> Iterator[tuple[str, Value]]:
     yield "longest training text", architecture.trained_tokens
     yield "heads", "; ".join(describe_head(head, causal=spec.causal) for head in spec.heads) or "none"
     yield "output", None if architecture.output is None else describe_output(architecture.output)
-    shapes = {k: prod(v) for k, v in tensor_shapes(spec).items() if not k.endswith(RANDOM_FEATURES)}
+    shapes = {k: prod(v) for k, v in tensor_shapes(spec).items() if not k.endswith(UNTRAINED)}
     yield "parameters", sum(shapes.values())
     yield "of embeddings", _under(shapes, "embedding.")
     yield "of each layer", _of_layers(spec, shapes)

@@ -195,7 +195,7 @@ class Checkpoint:
             InvalidRequest: the folder has none.
             CheckpointError: they cannot be read.
         """
-        return read_token_layers(self.source.folder, self.spec.width, self.source.name)
+        return read_token_layers(self.source.folder, self.spec.state_width, self.source.name)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -245,6 +245,7 @@ def read_checkpoint(
     if first == STATIC_MODULE and "model_type" not in config.values:
         config = JsonSettings(config.name, {"model_type": STATIC.model_types[0], **config.values})
     family = family_of(config.values)
+    config = family.encoder_config(config)
     spec = family.read(config, compat)
     stored, of_labels = _without(stored_tensors(folder), ignore_tensors, folder), dict[str, StoredTensor]()
     if has_labels:

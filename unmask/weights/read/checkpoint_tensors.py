@@ -90,6 +90,11 @@ def with_first_layers(checkpoint: Checkpoint, count: int | None) -> Checkpoint:
             f"layers is {count}, and the adapter was trained with all {len(spec.layers)} layers of {name}; "
             "leave one of them out"
         )
+    if spec.gate is not None and count < len(spec.layers):
+        raise InvalidRequest(
+            f"layers is {count}, and all {len(spec.layers)} layers of {name} read the embedding through one "
+            "matrix, which is not cut; leave layers out"
+        )
     sharing = None if spec.sharing is None else spec.sharing[:count]
     shorter = replace(spec, layers=spec.layers[:count], sharing=sharing)
     sources, ours = report_tensors(checkpoint).sources, tensor_shapes(shorter).keys()

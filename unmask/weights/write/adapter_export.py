@@ -35,7 +35,7 @@ _FEEDFORWARD = "feedforward.inner", "feedforward.outer", "feedforward.earlier"
 _TARGETS: Mapping[TargetModules, tuple[str, ...]] = {
     "attention": _ATTENTION,
     "feedforward": _FEEDFORWARD,
-    "all-linear": (*_ATTENTION, *_FEEDFORWARD, "bottleneck"),
+    "all-linear": (*_ATTENTION, *_FEEDFORWARD, "bottleneck", "gate"),
 }
 """Modules of a block that are linear layers to update, or whose linear layers are."""
 
