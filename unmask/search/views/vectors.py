@@ -3,6 +3,7 @@
 Vectors of tokens are compared by MaxSim (ColBERT, Khattab & Zaharia 2020): the score of a passage is the sum
 over the vectors of the query of the largest dot product with a vector of the passage. These vectors are
 stored in float16, or encoded in a few bits (`unmask.search.views.compression`), and multiplied in float32.
+Vectors of passages are stored in float32, in codes that propose passages, or in both.
 
 Axes: Q vectors of the query; N vectors of passages; E features; P passages.
 """
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.search.store.arrays import offsets_of, rows_of
-from unmask.search.views.compression import Codec, as_float32
+from unmask.search.views.compression import Codec, Quantizer, as_float32
 
 Floats = NDArray[np.float32]
 
@@ -29,6 +30,10 @@ PROBES = 32
 
 ROWS_AT_ONCE = 65536
 """Vectors of a memory-mapped array that are multiplied at once."""
+
+
+EXACT_AT_ONCE = 4096
+"""Vectors that are multiplied in float64 at once."""
 
 
 class VectorsBuilder:
@@ -202,33 +207,98 @@ class Dense:
     """Dot products of a query with the vectors of all segments, which are numbered through.
 
     Args:
-        segments: the vectors of each segment, (P, E), float32 or float16.
+        segments: the arrays of each segment: the vectors in float32 or float16, their codes, or both.
+        quantizer: what made the codes; None without them.
     """
 
-    def __init__(self, segments: Sequence[Floats]) -> None:
+    def __init__(
+        self, segments: Sequence[Mapping[str, NDArray[Any]]], quantizer: Quantizer | None = None
+    ) -> None:
         self._segments = segments
-        self._starts = np.cumsum([0, *map(len, segments)])
+        self._quantizer = quantizer
+        self._starts = np.cumsum([0, *map(dense_count, segments)])
         self.passages = int(self._starts[-1])
 
     def scores(self, query_E: Floats) -> Floats:
         """The dot product of a query with every passage, (P,), float32."""
         scores_P = np.empty(self.passages, dtype=np.float32)
-        for begin, vectors in zip(self._starts[:-1].tolist(), self._segments, strict=True):
-            for start in range(0, len(vectors), ROWS_AT_ONCE):
-                block = np.asarray(vectors[start : start + ROWS_AT_ONCE], dtype=np.float32)
+        for begin, arrays in zip(self._starts[:-1].tolist(), self._segments, strict=True):
+            for start in range(0, dense_count(arrays), ROWS_AT_ONCE):
+                block = dense_vectors(arrays, slice(start, start + ROWS_AT_ONCE), self._quantizer)
                 scores_P[begin + start : begin + start + len(block)] = block @ query_E
         return scores_P
 
     def exact(self, query_E: Floats, passages: NDArray[np.int64]) -> Floats:
         """Dot products with some passages, summed in float64: they depend on no other passage."""
-        products = self.vectors(passages).astype(np.float64) @ query_E.astype(np.float64)
-        return np.asarray(products, dtype=np.float32)
+        wide_E = query_E.astype(np.float64)
+        scores = np.empty(len(passages), dtype=np.float32)
+        for start in range(0, len(passages), EXACT_AT_ONCE):
+            part = slice(start, start + EXACT_AT_ONCE)
+            scores[part] = self.vectors(passages[part]).astype(np.float64) @ wide_E
+        return scores
 
     def vectors(self, passages: NDArray[np.int64]) -> Floats:
         """The vectors of some passages, float32."""
-        which = (np.searchsorted(self._starts, passages, side="right") - 1).tolist()
-        width = self._segments[0].shape[1] if self._segments else 0
+        which = np.searchsorted(self._starts, passages, side="right") - 1
+        width = 0 if not self._segments else dense_width(self._segments[0], self._quantizer)
         vectors = np.empty((len(passages), width), dtype=np.float32)
-        for row, (segment, passage) in enumerate(zip(which, passages.tolist(), strict=True)):
-            vectors[row] = self._segments[segment][passage - self._starts[segment]]
+        for segment in np.unique(which).tolist():
+            chosen = which == segment
+            rows = passages[chosen] - self._starts[segment]
+            vectors[chosen] = dense_vectors(self._segments[segment], rows, self._quantizer)
         return vectors
+
+    def proposed(self, query_E: Floats, eligible_P: NDArray[np.bool_], count: int) -> NDArray[np.int64]:
+        """The eligible passages whose codes are nearest to the query, in ascending order.
+
+        There are ``count`` of them, if so many are eligible, and more where others are as near as the last.
+        """
+        nearness_P = np.concatenate([np.empty(0, np.float32), *self._nearness(query_E)])
+        eligible = np.flatnonzero(eligible_P)
+        if len(eligible) <= count:
+            return eligible
+        nearness = nearness_P[eligible]
+        least = np.partition(nearness, len(nearness) - count)[len(nearness) - count]
+        return np.asarray(eligible[nearness >= least], np.int64)
+
+    def code_score(self, query_E: Floats, passage: int) -> float:
+        """The dot product with what the code of a passage stands for."""
+        segment = int(np.searchsorted(self._starts, passage, side="right")) - 1
+        row = passage - self._starts[segment]
+        codes = {"dense/codes": self._segments[segment]["dense/codes"]}
+        return float((dense_vectors(codes, slice(row, row + 1), self._quantizer) @ query_E)[0])
+
+    def _nearness(self, query_E: Floats) -> Iterator[Floats]:
+        if self._quantizer is None:
+            raise ValueError("vectors without codes propose no passages")
+        for arrays in self._segments:
+            yield self._quantizer.near(query_E, arrays["dense/codes"])
+
+
+def dense_count(arrays: Mapping[str, NDArray[Any]]) -> int:
+    """The passages of a segment that has one vector for each."""
+    return len(arrays["dense/vectors" if "dense/vectors" in arrays else "dense/codes"])
+
+
+def dense_width(arrays: Mapping[str, NDArray[Any]], quantizer: Quantizer | None = None) -> int:
+    """The numbers of a vector."""
+    if "dense/vectors" in arrays:
+        return int(arrays["dense/vectors"].shape[1])
+    assert quantizer is not None
+    return quantizer.width
+
+
+def dense_vectors(
+    arrays: Mapping[str, NDArray[Any]], rows: slice | NDArray[np.int64], quantizer: Quantizer | None = None
+) -> Floats:
+    """The vectors of some passages of a segment, float32: those stored, or what codes stand for.
+
+    Args:
+        arrays: those of the segment.
+        rows: which of its passages.
+        quantizer: what made the codes; None without them.
+    """
+    if "dense/vectors" in arrays:
+        return np.asarray(arrays["dense/vectors"][rows], dtype=np.float32)
+    assert quantizer is not None
+    return quantizer.decode(arrays["dense/codes"][rows])
