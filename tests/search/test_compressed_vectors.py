@@ -247,6 +247,9 @@ def test_compression_is_counted_and_drift_is_seen(model, tmp_path):
     assert later.vectors > first.vectors
     index.compact()
     assert index.compression == later
+    assert first.learned_from == later.learned_from == first.vectors
+    assert "from 9 vectors, and from fewer than 4,096 they are poor: index many" in first.warning
+    assert replace(first, learned_from=4096).warning is None
 
 
 def test_pooling_stores_fewer_vectors_and_says_what_it_changes(model, tmp_path):

@@ -10,6 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import unmask
+from tests.parity.test_static import table, write_folder
 from tests.support.command import run_here
 from tests.support.json_values import as_json, same
 from tests.support.tiny import tiny_bert, write_checkpoint, write_prompts
@@ -264,12 +265,39 @@ def test_search(client, index):
     assert cut.headers["x-truncated-inputs"] == "1"
     for wrong, status in (
         ({"query": " "}, 400), ({"query": "\ud800"}, 400), ({"query": "a", "index": "no"}, 404),
-        ({"query": "a", "filter": ["year>1"]}, 400), ({"query": "a", "reranker": "vectors"}, 400),
+        ({"query": "a", "filter": ["year>1"]}, 400), ({"query": "a", "reranker": "no"}, 404),
         ({"query": "a", "mode": "sparse"}, 400), ({"query": "a", "k": 101}, 400),
     ):  # fmt: skip
         head = {"content-type": "application/json"}
         answer = client.post("/v1/search", content=json.dumps(wrong), headers=head)
         assert answer.status_code == status, answer.text
+
+
+def test_search_takes_models_of_vectors_as_rerankers(models, index, tmp_path):
+    """One vector per text, of an encoder or a static model, as Python takes them; others are refused."""
+    write_folder(tmp_path / "static", {"embeddings": table()})
+    named = models | {"static": unmask.load(tmp_path / "static")}
+    app = make_app(named, indexes={"notes": index})
+    with TestClient(app, base_url="http://127.0.0.1") as client:
+        for name in ("vectors", "static"):
+            for options in ({"mode": "bm25"}, {"mode": "dense", "candidates": 3, "explain": "shares"}):
+                body = {"query": "the muddy bank", "k": 3, "reranker": name} | options
+                found = answered(client, "/v1/search", **body)["hits"]
+                arguments = {key: value for key, value in options.items() if key != "explain"}
+                why = "shares" if "explain" in options else False
+                expected = index.search("the muddy bank", 3, reranker=named[name], why=why, **arguments)
+                same(found, [as_json(hit) for hit in expected])
+                assert len(found) == len(expected) > 0
+                assert None not in [hit["first_score"] for hit in found]
+        for name, status, sentence in (
+            ("names", 400, "reranker is 'names'; name a served cross-encoder with one score, or model of"),
+            ("no", 404, "there is no model 'no'"),
+        ):
+            answer = client.post("/v1/search", json={"query": "a", "reranker": name})
+            error = answer.json()["error"]
+            assert (answer.status_code, error["param"]) == (status, "reranker")
+            assert sentence in error["message"]
+    app.state.service.close()
 
 
 @pytest.fixture

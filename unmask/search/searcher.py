@@ -55,9 +55,6 @@ ROUNDING = 1e-5
 FEW = 32768
 """Up to so many passages, if they are at most an eighth of all, are scored without a look at the others."""
 
-RERANKING = (PairScore, PooledVector, MultiVector)
-"""What a model must give to score hits again."""
-
 RERANKED = 50
 """Hits of the first stage that a reranker scores."""
 
@@ -384,12 +381,23 @@ class SearchRequest:
         whole_number("k", self.k, 1)
         if self.candidates is not None:
             whole_number("candidates", self.candidates, self.k)
-        reranker = self.reranker
-        scores = isinstance(reranker, Model) and isinstance(reranker.checkpoint.head, RERANKING)
-        if reranker is not None and not scores:
-            raise InvalidRequest(
-                f"reranker is {quoted(reranker)}; give a loaded cross-encoder, or a loaded model of vectors"
-            )
+        if self.reranker is not None and not can_rerank(self.reranker):
+            raise InvalidRequest(f"reranker is {quoted(self.reranker)}; give a loaded {RERANKERS}")
+
+
+RERANKERS = "cross-encoder with one score, or model of one vector per text or per token"
+"""What `can_rerank`, in words."""
+
+
+def can_rerank(reranker: object) -> bool:
+    """Whether this is a model that `scores_again` takes: in Python, on the command line and in the server."""
+    if not isinstance(reranker, Model):
+        return False
+    match reranker.checkpoint.head:
+        case PairScore(labels=labels):
+            return labels == 1
+        case head:
+            return isinstance(head, PooledVector | MultiVector)
 
 
 def scores_again(reranker: Model, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -399,7 +407,7 @@ def scores_again(reranker: Model, query: str, texts: Sequence[str]) -> NDArray[n
     for all documents can score the candidates of a faster one.
 
     Args:
-        reranker: a model with one of `RERANKING`.
+        reranker: a model that `can_rerank`.
         query: the query.
         texts: the texts; at least one.
     """

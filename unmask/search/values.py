@@ -102,9 +102,9 @@ class VectorCompression:
         if self.learned_from >= FEW_TOKENS:
             return None
         return (
-            f"centroids were learned from the {self.learned_from:,} vectors of the first commit and stay as "
-            f"they are, and from fewer than {FEW_TOKENS:,} they are poor: index many documents at first, into a "
-            "new folder"
+            f"centroids stay as they were learned in the first commit, from {self.learned_from:,} "
+            f"vector{'s' * (self.learned_from != 1)}, and from fewer than {FEW_TOKENS:,} they are poor: "
+            "index many documents at first, into a new folder"
         )
 
 
@@ -140,7 +140,8 @@ class DenseCompression:
             else "index many documents at first, into a new folder"
         )
         return (
-            f"ranges of dense codes were learned from {self.learned_from:,} vectors, and from fewer "
+            f"ranges of dense codes were learned from {self.learned_from:,} "
+            f"vector{'s' * (self.learned_from != 1)}, and from fewer "
             f"than {FEW_PASSAGES:,} they are poor: {way_out}"
         )
 

@@ -9,11 +9,11 @@ from typing import Any
 from unmask.errors import EmptyText, InvalidRequest, InvalidText, TextTooLong, UnmaskError
 from unmask.models.load import Model
 from unmask.search.index import Index
-from unmask.search.searcher import RERANKED
+from unmask.search.searcher import RERANKED, RERANKERS, can_rerank
 from unmask.search.store.manifest import read_pointer
 from unmask.search.values import Hit
 from unmask.serve.errors import BadField
-from unmask.serve.models import ServedModel
+from unmask.serve.models import Models, ServedModel
 from unmask.serve.scheduler import Work
 from unmask.tasks.reader import Ready
 from unmask.text import Truncation
@@ -120,6 +120,18 @@ class _Search:
             if self.truncation == "error":
                 raise
         return Answered(search(truncation="end"), True, index.generation)
+
+
+def reranker_named(models: Models, name: str) -> ServedModel:
+    """The served model with that name, which scores hits again.
+
+    Raises:
+        BadField: there is none, or it scores nothing.
+    """
+    served = models.named(name, field="reranker")
+    if not can_rerank(served.model):
+        raise BadField("reranker", f"reranker is {name!r}; name a served {RERANKERS}", kind="wrong_task")
+    return served
 
 
 def search(
