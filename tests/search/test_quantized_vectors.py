@@ -289,9 +289,9 @@ def test_candidates_say_how_many_are_proposed(model, tmp_path, monkeypatch):
     monkeypatch.setattr(Dense, "proposed", lambda *given: asked.append(given[-1]) or original(*given))
     index = Index.create(tmp_path / "index", model, dense_bits=1)
     index.add([" ".join(WORDS[n : n + 3]) for n in range(9)])
-    for options in ({"k": 2}, {"k": 50}, {"k": 2, "candidates": 7}):
+    for options in ({"k": 2}, {"k": 100}, {"k": 2, "candidates": 7}):
         index.search("rivers", mode="dense", approximate=True, **options)
-    assert asked == [1000, 1600, 7]
+    assert asked == [2000, 3200, 7]
     with pytest.raises(InvalidRequest, match="candidates is 7 and has no effect"):
         index.search("rivers", k=2, mode="dense", candidates=7)
     with pytest.raises(InvalidRequest, match="approximate search is for mode dense"):

@@ -45,7 +45,7 @@ APPROXIMATE_FACTOR = 4
 PROPOSED = 512
 """Passages that centroids propose, at least."""
 
-PROPOSED_BY_CODES = {8: (100, 4), 1: (1000, 32)}
+PROPOSED_BY_CODES = {8: (100, 4), 1: (2000, 32)}
 """Passages that codes of so many bits propose: at least, and for each one that is asked for. Of a million
 vectors these have 0.99 of the ten best (docs/log/2026.md)."""
 
@@ -304,11 +304,11 @@ class Searcher:
         So neither the order nor the scores of what is found depend on how passages are stored.
         """
         eligible = np.flatnonzero(eligible_P)
-        if len(eligible) <= min(FEW, len(eligible_P) // 8):
+        if len(eligible) < min(FEW, len(eligible_P) // 8):
             scores_P = np.full(len(eligible_P), -np.inf, dtype=np.float32)
-            scores_P[eligible] = self.dense.exact(query.vector_E, eligible)
-            return scores_P
-        scores_P = self.dense.scores(query.vector_E)
+            scores_P[eligible] = self.dense.vectors(eligible) @ query.vector_E
+        else:
+            scores_P = self.dense.scores(query.vector_E)
         best = ranked(self.contents, scores_P, eligible_P, unit, depth)
         if len(best.scores):
             least = best.scores[-1] - ROUNDING * max(1.0, float(np.abs(best.scores[-1])))

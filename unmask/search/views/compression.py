@@ -61,7 +61,7 @@ SMALLEST_STEP = 1e-6
 CODES_AT_ONCE = 1024
 """Codes of 8 bits that are converted at once: numbers that stay in the cache of one core."""
 
-WORDS_AT_ONCE = 8192
+WORDS_AT_ONCE = 16384
 """Codes of one bit for each number that are compared at once."""
 
 
@@ -308,32 +308,35 @@ class Quantizer:
             total += float((1 - products.astype(np.float64)).sum())
         return total / max(1, len(codes_NB))
 
-    def near(self, query_E: Floats, codes_NB: Packed) -> Floats:
+    def near(self, query_E: Floats, codes_NB: Packed) -> Floats | NDArray[np.int16]:
         """How near vectors are to a query by their codes alone, (N,); the largest is the nearest.
 
         With 8 bits it is the product of the query with what codes stand for, up to a constant and before they
-        are divided by their lengths. With one bit it is minus the number of bits in which the code of the
-        query differs.
+        are divided by their lengths, float32. With one bit it is minus the number of bits in which the code
+        of the query differs, int16.
         """
-        nearness_N = np.empty(len(codes_NB), np.float32)
-        if self.bits == 8:
-            weighted_E = query_E * self.step_E
-            block_NE = np.empty((CODES_AT_ONCE, self.width), np.float32)
-            for start in range(0, len(codes_NB), CODES_AT_ONCE):
-                part = codes_NB[start : start + CODES_AT_ONCE]
-                # Numbers of a block are converted in the cache of the processor; numpy multiplies no bytes.
-                np.copyto(block_NE[: len(part)], part)
-                np.dot(block_NE[: len(part)], weighted_E, out=nearness_N[start : start + len(part)])
-            return nearness_N
+        return self._products(query_E, codes_NB) if self.bits == 8 else self._agreement(query_E, codes_NB)
+
+    def _products(self, query_E: Floats, codes_NB: Packed) -> Floats:
+        products_N = np.empty(len(codes_NB), np.float32)
+        weighted_E = query_E * self.step_E
+        block_NE = np.empty((CODES_AT_ONCE, self.width), np.float32)
+        for start in range(0, len(codes_NB), CODES_AT_ONCE):
+            part = codes_NB[start : start + CODES_AT_ONCE]
+            # Numbers of a block are converted in the cache of the processor; numpy multiplies no bytes.
+            np.copyto(block_NE[: len(part)], part)
+            np.dot(block_NE[: len(part)], weighted_E, out=products_N[start : start + len(part)])
+        return products_N
+
+    def _agreement(self, query_E: Floats, codes_NB: Packed) -> NDArray[np.int16]:
         asked_W = self.encode(query_E[None])[0].view(np.uint64)
         words_NW = np.ascontiguousarray(codes_NB).view(np.uint64)
+        agreement_N = np.zeros(len(words_NW), np.int16)
         for start in range(0, len(words_NW), WORDS_AT_ONCE):
-            counts_NW = np.bitwise_count(words_NW[start : start + WORDS_AT_ONCE] ^ asked_W)
-            differing_N = counts_NW[:, 0].astype(np.int16)
-            for column in counts_NW.T[1:]:
-                differing_N += column
-            nearness_N[start : start + len(differing_N)] = -differing_N
-        return nearness_N
+            block_NW = words_NW[start : start + WORDS_AT_ONCE]
+            for word, asked in enumerate(asked_W):
+                agreement_N[start : start + len(block_NW)] -= np.bitwise_count(block_NW[:, word] ^ asked)
+        return agreement_N
 
 
 def packed_width(width: int, bits: int) -> int:

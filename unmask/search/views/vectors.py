@@ -32,10 +32,6 @@ ROWS_AT_ONCE = 65536
 """Vectors of a memory-mapped array that are multiplied at once."""
 
 
-EXACT_AT_ONCE = 4096
-"""Vectors that are multiplied in float64 at once."""
-
-
 class VectorsBuilder:
     """Collects the vectors of the tokens of passages, in order."""
 
@@ -230,12 +226,8 @@ class Dense:
 
     def exact(self, query_E: Floats, passages: NDArray[np.int64]) -> Floats:
         """Dot products with some passages, summed in float64: they depend on no other passage."""
-        wide_E = query_E.astype(np.float64)
-        scores = np.empty(len(passages), dtype=np.float32)
-        for start in range(0, len(passages), EXACT_AT_ONCE):
-            part = slice(start, start + EXACT_AT_ONCE)
-            scores[part] = self.vectors(passages[part]).astype(np.float64) @ wide_E
-        return scores
+        products = self.vectors(passages).astype(np.float64) @ query_E.astype(np.float64)
+        return np.asarray(products, dtype=np.float32)
 
     def vectors(self, passages: NDArray[np.int64]) -> Floats:
         """The vectors of some passages, float32."""
@@ -253,13 +245,14 @@ class Dense:
 
         There are ``count`` of them, if so many are eligible, and more where others are as near as the last.
         """
-        nearness_P = np.concatenate([np.empty(0, np.float32), *self._nearness(query_E)])
+        if self._quantizer is None:
+            raise ValueError("vectors without codes propose no passages")
         eligible = np.flatnonzero(eligible_P)
         if len(eligible) <= count:
             return eligible
-        nearness = nearness_P[eligible]
-        least = np.partition(nearness, len(nearness) - count)[len(nearness) - count]
-        return np.asarray(eligible[nearness >= least], np.int64)
+        segments = [self._quantizer.near(query_E, arrays["dense/codes"]) for arrays in self._segments]
+        nearness = np.concatenate(segments)[eligible]
+        return np.asarray(eligible[nearness >= _nth_largest(nearness, count)], np.int64)
 
     def code_score(self, query_E: Floats, passage: int) -> float:
         """The dot product with what the code of a passage stands for."""
@@ -268,11 +261,15 @@ class Dense:
         codes = {"dense/codes": self._segments[segment]["dense/codes"]}
         return float((dense_vectors(codes, slice(row, row + 1), self._quantizer) @ query_E)[0])
 
-    def _nearness(self, query_E: Floats) -> Iterator[Floats]:
-        if self._quantizer is None:
-            raise ValueError("vectors without codes propose no passages")
-        for arrays in self._segments:
-            yield self._quantizer.near(query_E, arrays["dense/codes"])
+
+def _nth_largest(values: NDArray[Any], count: int) -> Any:
+    """The smallest of the ``count`` largest values; there are at least so many."""
+    if values.dtype.kind == "f":
+        return np.partition(values, len(values) - count)[len(values) - count]
+    # Small integers are counted, which is faster than ordering them.
+    lowest = values.min()
+    at_least = np.bincount(values - lowest)[::-1].cumsum()[::-1]
+    return lowest + np.flatnonzero(at_least >= count)[-1]
 
 
 def dense_count(arrays: Mapping[str, NDArray[Any]]) -> int:
