@@ -167,6 +167,7 @@ def check(index, model, wanted):
     """The index has exactly these texts, each with its own vector and code."""
     assert {id: index.document(id).text for id in index.ids} == wanted
     if not wanted:
+        assert index.search("rivers", mode="dense", approximate=True) == ()
         return
     query = "rivers and money"
     asked = model.embed_query(query, normalize=True)

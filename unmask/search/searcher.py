@@ -53,7 +53,7 @@ ROUNDING = 1e-5
 """Relative error of float32 products; passages this close to the last rank are computed again in float64."""
 
 FEW = 32768
-"""Up to so many passages, if they are at most an eighth of all, are scored without a look at the others."""
+"""Fewer passages, if they are less than an eighth of all, are scored without a look at the others."""
 
 RERANKED = 50
 """Hits of the first stage that a reranker scores."""

@@ -124,6 +124,9 @@ class Vectors:
             eligible_P: which passages may be proposed.
             count: how many.
         """
+        eligible = np.flatnonzero(eligible_P)
+        if len(eligible) <= count:
+            return eligible
         if self._codec is None:
             raise ValueError("vectors in float16 have no centroids to propose passages by")
         products_QK = self._rotated(query_QE) @ self._codec.centroids.T
@@ -139,11 +142,8 @@ class Vectors:
                     chosen = passages[offsets[centroid] : offsets[centroid + 1]]
                     best_P[start + chosen] = products_K[centroid]
             totals_P += best_P
-        eligible = np.flatnonzero(eligible_P)
-        if len(eligible) > count:
-            order = np.argsort(-totals_P[eligible], kind="stable")
-            eligible = np.sort(eligible[order[:count]])
-        return eligible
+        order = np.argsort(-totals_P[eligible], kind="stable")
+        return np.sort(eligible[order[:count]])
 
     @cached_property
     def _lists(self) -> list[tuple[NDArray[np.int64], NDArray[np.int32]]]:
@@ -245,11 +245,11 @@ class Dense:
 
         There are ``count`` of them, if so many are eligible, and more where others are as near as the last.
         """
-        if self._quantizer is None:
-            raise ValueError("vectors without codes propose no passages")
         eligible = np.flatnonzero(eligible_P)
         if len(eligible) <= count:
             return eligible
+        if self._quantizer is None:
+            raise ValueError("vectors without codes propose no passages")
         segments = [self._quantizer.near(query_E, arrays["dense/codes"]) for arrays in self._segments]
         nearness = np.concatenate(segments)[eligible]
         return np.asarray(eligible[nearness >= _nth_largest(nearness, count)], np.int64)
