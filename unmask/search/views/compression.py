@@ -14,9 +14,9 @@ encoded with the same centroids.
 **Vectors of passages** get codes, one for each number: 8 bits for the place between the smallest and the
 largest value of this dimension, or 1 bit for the side of its mean, after a random rotation (`Quantizer`).
 Codes are a first stage that reads 4 or 32 times fewer bytes than float32; its best candidates are scored by
-the vectors in float32, where they are stored, too (Yamada, Asai & Hajishirzi 2021 do so with learned bits).
+the vectors in float32 where these are stored, else by what their codes stand for, with the query in float32.
 
-Axes: N vectors; E features; K centroids; B bytes of a code; C clusters.
+Axes: N vectors; E features; K centroids; B bytes of a code; W words of 8 of them; C clusters.
 """
 
 import importlib
