@@ -11,7 +11,7 @@ from unmask.search import searcher
 from unmask.search.index import Index
 from unmask.search.views import compression
 from unmask.search.views.compression import Quantizer
-from unmask.search.views.vectors import Dense
+from unmask.search.views.vectors import Dense, _nth_largest
 
 
 def drawn(count, width, seed=1):
@@ -160,6 +160,12 @@ def test_codes_propose_the_nearest_of_those_that_are_eligible(bits):
     assert np.array_equal(view.vectors(rows), vectors[rows])
 
 
+@pytest.mark.parametrize("dtype", [np.int16, np.float32])
+def test_the_smallest_of_the_largest(dtype):
+    values = np.array([-3, 5, -3, 0, 5, 2], dtype)
+    assert [_nth_largest(values, count) for count in range(1, 7)] == [5, 5, 2, 0, -3, -3]
+
+
 # --- the index ---------------------------------------------------------------------------------------------
 
 
@@ -176,6 +182,9 @@ def check(index, model, wanted):
     again = index.search(query, k=99, mode="dense", approximate=True)
     assert [(hit.document, hit.score) for hit in again] == [(hit.document, hit.score) for hit in hits]
     assert {hit.document for hit in hits} == wanted.keys()
+    for segment in index._contents.segments if floats else ():
+        codes = index._contents.quantizer.encode(segment.arrays["dense/vectors"])
+        assert np.array_equal(segment.arrays["dense/codes"], codes)
     for hit in hits:
         vector, stands_for = vectors_of(index, model, wanted[hit.document])
         assert hit.score == pytest.approx(float((vector if floats else stands_for) @ asked), abs=2e-5)
@@ -282,6 +291,9 @@ def test_approximate_search_reads_no_other_vector(model, tmp_path, monkeypatch):
     for options in ({}, {"filter": {"n": 1}}):
         whole = index.search("rivers and money", k=9, **options)
         assert index.search("rivers and money", k=9, approximate=True, **options) == whole
+    monkeypatch.setitem(searcher.PROPOSED_BY_CODES, 8, (1, 0))
+    by_terms = {hit.document for hit in index.search("rivers and money", k=60, mode="bm25")}
+    assert by_terms <= {hit.document for hit in index.search("rivers and money", k=60, approximate=True)}
 
 
 def test_candidates_say_how_many_are_proposed(model, tmp_path, monkeypatch):
