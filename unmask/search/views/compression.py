@@ -290,13 +290,20 @@ class Quantizer:
 
     def decode(self, codes_NB: Packed) -> Floats:
         """The vectors that codes stand for, of length 1, (N, E), in the basis of the given vectors."""
+        rotated_NE = self._rotated_vectors(codes_NB)
+        return rotated_NE @ self.rotation_EE.T if len(self.rotation_EE) else rotated_NE
+
+    def products(self, query_E: Floats, codes_NB: Packed) -> Floats:
+        """The products of a query with what codes stand for, (N,); the query is rotated, and no vector."""
+        return self._rotated_vectors(codes_NB) @ self.rotated(query_E)
+
+    def _rotated_vectors(self, codes_NB: Packed) -> Floats:
+        """The vectors that codes stand for, of length 1, in the basis of the codes."""
         if self.bits == 8:
             signed_NE = codes_NB - np.float32(127.5)
         else:
             signed_NE = np.unpackbits(codes_NB, axis=1, count=self.width) * np.float32(2) - np.float32(1)
         vectors_NE = self.center_E + signed_NE * self.step_E
-        if len(self.rotation_EE):
-            vectors_NE = vectors_NE @ self.rotation_EE.T
         vectors_NE /= np.maximum(np.sqrt(np.einsum("NE,NE->N", vectors_NE, vectors_NE)), 1e-12)[:, None]
         return np.asarray(vectors_NE, np.float32)
 

@@ -220,8 +220,8 @@ class Dense:
         scores_P = np.empty(self.passages, dtype=np.float32)
         for begin, arrays in zip(self._starts[:-1].tolist(), self._segments, strict=True):
             for start in range(0, dense_count(arrays), ROWS_AT_ONCE):
-                block = dense_vectors(arrays, slice(start, start + ROWS_AT_ONCE), self._quantizer)
-                scores_P[begin + start : begin + start + len(block)] = block @ query_E
+                block = self._products(query_E, arrays, slice(start, start + ROWS_AT_ONCE))
+                scores_P[begin + start : begin + start + len(block)] = block
         return scores_P
 
     def exact(self, query_E: Floats, passages: NDArray[np.int64]) -> Floats:
@@ -259,7 +259,14 @@ class Dense:
         segment = int(np.searchsorted(self._starts, passage, side="right")) - 1
         row = passage - self._starts[segment]
         codes = {"dense/codes": self._segments[segment]["dense/codes"]}
-        return float((dense_vectors(codes, slice(row, row + 1), self._quantizer) @ query_E)[0])
+        return float(self._products(query_E, codes, slice(row, row + 1))[0])
+
+    def _products(self, query_E: Floats, arrays: Mapping[str, NDArray[Any]], rows: slice) -> Floats:
+        """Dot products with some vectors of a segment, stored or as codes stand for them."""
+        if "dense/vectors" in arrays:
+            return np.asarray(arrays["dense/vectors"][rows], dtype=np.float32) @ query_E
+        assert self._quantizer is not None
+        return self._quantizer.products(query_E, arrays["dense/codes"][rows])
 
 
 def _nth_largest(values: NDArray[Any], count: int) -> Any:
