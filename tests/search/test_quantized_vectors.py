@@ -1,5 +1,7 @@
 """Codes of dense vectors: the quantizer alone, and an index that stores them, while it changes."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,7 @@ from unmask.search.index import Index
 from unmask.search.views import compression
 from unmask.search.views.compression import Quantizer
 from unmask.search.views.vectors import Dense, _nth_largest
+from unmask.spec import PairScore, PooledVector
 
 
 def drawn(count, width, seed=1):
@@ -294,6 +297,17 @@ def test_approximate_search_reads_no_other_vector(model, tmp_path, monkeypatch):
     monkeypatch.setitem(searcher.PROPOSED_BY_CODES, 8, (1, 0))
     by_terms = {hit.document for hit in index.search("rivers and money", k=60, mode="bm25")}
     assert by_terms <= {hit.document for hit in index.search("rivers and money", k=60, approximate=True)}
+
+
+@pytest.mark.parametrize(
+    ("head", "scores"),
+    [(PairScore(), True), (PairScore(labels=3), False), (PooledVector(("cls",)), True), (None, False)],
+)
+def test_what_scores_hits_again(model, monkeypatch, head, scores):
+    monkeypatch.setattr(type(model), "checkpoint", SimpleNamespace(head=head))
+    other = object.__new__(type(model))
+    assert searcher.can_rerank(other) == scores
+    assert not searcher.can_rerank("a name")
 
 
 def test_candidates_say_how_many_are_proposed(model, tmp_path, monkeypatch):
