@@ -188,6 +188,7 @@ def check(index, model, wanted):
     """The index has exactly these texts, each scored by its own encoded vectors."""
     assert {id: index.document(id).text for id in index.ids} == wanted
     if not wanted:
+        assert index.search("rivers", mode="multi_vector", approximate=True) == ()
         return
     codec = index._contents.codec
     query = "rivers and money"
@@ -247,6 +248,9 @@ def test_compression_is_counted_and_drift_is_seen(model, tmp_path):
     assert later.vectors > first.vectors
     index.compact()
     assert index.compression == later
+    assert first.learned_from == later.learned_from == first.vectors
+    assert "from 34 vectors, and from fewer than 4,096 they are poor: index many" in first.warning
+    assert replace(first, learned_from=4096).warning is None
 
 
 def test_pooling_stores_fewer_vectors_and_says_what_it_changes(model, tmp_path):

@@ -39,7 +39,7 @@ CHANGES = (
 
 @pytest.fixture(scope="module", params=["dense", "multi_vector"])
 def model(request, tmp_path_factory):
-    """A model of one vector, or one of many, which the index compresses."""
+    """A model of one vector, which gets a code, too, or one of many, which the index compresses."""
     place = tmp_path_factory.mktemp("reader")
     if request.param == "dense":
         return unmask.load(write_reader(place / "tiny"))
@@ -51,7 +51,9 @@ def before(tmp_path_factory, model):
     """The index before each change, and the operations of the change."""
     place = tmp_path_factory.mktemp("life")
     path = place / "index"
-    Index.create(path, model, vector_bits=2 if view_of(model) == "multi_vector" else None)
+    Index.create(
+        path, model, **({"vector_bits": 2} if view_of(model) == "multi_vector" else {"dense_bits": 8})
+    )
     found = []
     for number, change in enumerate(CHANGES):
         copied = shutil.copytree(path, place / f"before-{number}")
@@ -72,6 +74,7 @@ def check(path, model, allowed):
         assert (hit.document, hit.text) == (id, text)
         hits = index.search(text, k=9, mode=view_of(model))
         assert len(hits) == len(held)
+        assert index.search(text, k=9, mode=view_of(model), approximate=True) == hits
         scores = {hit.document: hit.score for hit in hits}
         assert scores[id] == pytest.approx(own_score(index, model, text), abs=2e-5)
 

@@ -132,7 +132,7 @@ def test_sparse_scores_are_dot_products_also_over_segments_and_merged():
 def test_dense_scores_of_segments_are_dot_products():
     draw = np.random.default_rng(0)
     vectors, query = draw.normal(size=(25, 8)).astype(np.float32), draw.normal(size=8).astype(np.float32)
-    view = Dense([vectors[:7], vectors[7:].astype(np.float16)])
+    view = Dense([{"dense/vectors": part} for part in (vectors[:7], vectors[7:].astype(np.float16))])
     stored = np.concatenate((vectors[:7], vectors[7:].astype(np.float16).astype(np.float32)))
     np.testing.assert_allclose(view.scores(query), stored @ query, rtol=1e-5, atol=1e-6)
     chosen = np.array([24, 3, 7, 6])

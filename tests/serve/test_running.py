@@ -110,6 +110,10 @@ def test_workers_search_indexes(served_folders, served_models, tmp_path):
         ({"explain": "shares"}, index.search(query, k, why="shares")),
         ({"explain": "attribution"}, index.search(query, k, why=True)),
         ({"reranker": "cross"}, index.search(query, k, reranker=cross)),
+        (
+            {"reranker": "vectors", "mode": "bm25"},
+            index.search(query, k, "bm25", reranker=served_models["vectors"]),
+        ),
     ]
     models = [f"{name}={served_folders / name}" for name in ("vectors", "cross")]
     arguments = [part for one in models for part in ("-m", one)]

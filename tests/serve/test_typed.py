@@ -10,6 +10,8 @@ import pytest
 from starlette.testclient import TestClient
 
 import unmask
+from tests.parity.test_static import table, write_folder
+from tests.search.test_compressed_vectors import write_many_vectors
 from tests.support.command import run_here
 from tests.support.json_values import as_json, same
 from tests.support.tiny import tiny_bert, write_checkpoint, write_prompts
@@ -20,6 +22,7 @@ from unmask.serve import make_app
 from unmask.serve.errors import BadField
 from unmask.serve.models import ServedModel
 from unmask.serve.scheduler import Limits
+from unmask.serve.searching import Indexes
 from unmask.text.windows import windows
 
 TEXTS = ["the river bank was muddy", "another text", "a bank.", "muddy, the river was"]
@@ -264,12 +267,63 @@ def test_search(client, index):
     assert cut.headers["x-truncated-inputs"] == "1"
     for wrong, status in (
         ({"query": " "}, 400), ({"query": "\ud800"}, 400), ({"query": "a", "index": "no"}, 404),
-        ({"query": "a", "filter": ["year>1"]}, 400), ({"query": "a", "reranker": "vectors"}, 400),
+        ({"query": "a", "filter": ["year>1"]}, 400), ({"query": "a", "reranker": "no"}, 404),
         ({"query": "a", "mode": "sparse"}, 400), ({"query": "a", "k": 101}, 400),
     ):  # fmt: skip
         head = {"content-type": "application/json"}
         answer = client.post("/v1/search", content=json.dumps(wrong), headers=head)
         assert answer.status_code == status, answer.text
+
+
+def test_search_takes_models_of_vectors_as_rerankers(models, index, tmp_path):
+    """One vector per text, of an encoder or a static model, as Python takes them; others are refused."""
+    write_folder(tmp_path / "static", {"embeddings": table()})
+    named = models | {"static": unmask.load(tmp_path / "static")}
+    app = make_app(named, indexes={"notes": index})
+    with TestClient(app, base_url="http://127.0.0.1") as client:
+        for name in ("vectors", "static"):
+            for options in ({"mode": "bm25"}, {"mode": "dense", "candidates": 3, "explain": "shares"}):
+                body = {"query": "the muddy bank", "k": 3, "reranker": name} | options
+                found = answered(client, "/v1/search", **body)["hits"]
+                arguments = {key: value for key, value in options.items() if key != "explain"}
+                why = "shares" if "explain" in options else False
+                expected = index.search("the muddy bank", 3, reranker=named[name], why=why, **arguments)
+                same(found, [as_json(hit) for hit in expected])
+                assert len(found) == len(expected) > 0
+                assert None not in [hit["first_score"] for hit in found]
+        for name, status, sentence in (
+            ("names", 400, "reranker is 'names'; name a served cross-encoder with one score, or model of"),
+            ("no", 404, "there is no model 'no'"),
+        ):
+            answer = client.post("/v1/search", json={"query": "a", "reranker": name})
+            error = answer.json()["error"]
+            assert (answer.status_code, error["param"]) == (status, "reranker")
+            assert sentence in error["message"]
+    app.state.service.close()
+
+
+def test_approximate_search_and_what_it_needs_is_made_before(models, index, tmp_path, monkeypatch):
+    many = unmask.load(write_many_vectors(tmp_path))
+    coded = Index.create(tmp_path / "coded", [models["vectors"], many], dense_bits=8, vector_bits=2)
+    more = [Document(str(number), "the river " * (1 + number)) for number in range(4, 60)]
+    coded.add([*(Document(str(number), text) for number, text in enumerate(TEXTS)), *more])
+    empty = Index.create(tmp_path / "empty", many, vector_bits=2)
+    app = make_app(models | {"many": many}, indexes={"coded": coded, "notes": index, "empty": empty})
+    monkeypatch.setattr("unmask.search.searcher.PROPOSED", 3)
+    Indexes({"coded": coded, "empty": empty}, [many]).warm()
+    assert "_lists" in coded._searcher.vectors.__dict__, "the first request does not make them"
+    with TestClient(app, base_url="http://127.0.0.1") as client:
+        for mode in ("dense", "hybrid", "multi_vector"):
+            body = {"query": "the muddy bank", "k": 3, "mode": mode, "approximate": True}
+            found = answered(client, "/v1/search", **body, explain="shares")["hits"]
+            expected = coded.search("the muddy bank", 3, mode, approximate=True, why="shares")
+            same(found, [as_json(hit) for hit in expected])
+        for body in ({"index": "notes"}, {"index": "coded", "mode": "bm25"}):
+            refused = client.post("/v1/search", json={"query": "a", "approximate": True} | body)
+            error = refused.json()["error"]
+            assert (refused.status_code, error["param"]) == (400, "approximate")
+            assert "proposes passages for mode" in error["message"]
+    app.state.service.close()
 
 
 @pytest.fixture

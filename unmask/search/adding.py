@@ -28,7 +28,7 @@ from unmask.search.passages import (
 )
 from unmask.search.settings import IndexSettings, tokens_of_prompt
 from unmask.search.views.bm25 import Bm25Builder
-from unmask.search.views.compression import Codec, pooled
+from unmask.search.views.compression import Codec, Quantizer, pooled
 from unmask.search.views.sparse import SparseBuilder
 from unmask.search.views.vectors import VectorsBuilder
 from unmask.spec import MultiVector, PooledVector
@@ -251,26 +251,51 @@ class SegmentBuilder:
         assert self._settings.vectors.bits is not None
         return Codec.learn(self._token_vectors(), self._settings.vectors.bits)
 
-    def facts(self, arrays: Mapping[str, NDArray[Any]], codec: Codec | None = None) -> dict[str, Any]:
+    def quantizer(self) -> Quantizer:
+        """A quantizer of dense vectors that is learned from those collected."""
+        assert self._settings.vectors.dense_bits is not None
+        return Quantizer.learn(np.concatenate(self._dense), self._settings.vectors.dense_bits)
+
+    def facts(
+        self,
+        arrays: Mapping[str, NDArray[Any]],
+        codec: Codec | None = None,
+        quantizer: Quantizer | None = None,
+    ) -> dict[str, Any]:
         """What else belongs to the segment: its number of passages, and how well vectors are encoded."""
         facts: dict[str, Any] = {"passages": self.passages}
         if codec is not None:
             codes_N, packed_NB = arrays["vectors/codes"], arrays["vectors/residuals"]
             error = codec.error(self._token_vectors(), codes_N, packed_NB)
             facts |= {"vectors": len(codes_N), "error": error}
+        if quantizer is not None:
+            codes_NB = arrays["dense/codes"]
+            error = quantizer.error(np.concatenate(self._dense), codes_NB)
+            facts |= {"dense_vectors": len(codes_NB), "dense_error": error}
         return facts
 
     def _token_vectors(self) -> NDArray[np.float16]:
         model = self._models["multi_vector"]
         return self._vectors.values(model.checkpoint.head.width(model.spec))
 
-    def arrays(self, codec: Codec | None = None) -> dict[str, NDArray[Any]]:
-        """The arrays of the segment; vectors of tokens are encoded by the codec, if there is one."""
+    def arrays(
+        self, codec: Codec | None = None, quantizer: Quantizer | None = None
+    ) -> dict[str, NDArray[Any]]:
+        """The arrays of the segment.
+
+        Args:
+            codec: what encodes vectors of tokens; None stores float16.
+            quantizer: what makes the codes of dense vectors; None stores none.
+        """
         arrays = self._contents.arrays()
         if self._settings.analyzer is not None:
             arrays |= self._bm25.arrays()
         if "dense" in self._models:
-            arrays["dense/vectors"] = np.concatenate(self._dense)
+            vectors_PE = np.concatenate(self._dense)
+            if self._settings.vectors.dense_floats:
+                arrays["dense/vectors"] = vectors_PE
+            if quantizer is not None:
+                arrays["dense/codes"] = quantizer.encode(vectors_PE)
         if "sparse" in self._models:
             arrays |= self._sparse.arrays()
         if (model := self._models.get("multi_vector")) is not None:

@@ -21,7 +21,9 @@ from unmask.search.passages import TokensIndexed
 from unmask.search.settings import IndexSettings
 from unmask.search.store import Generation, Segment, Writer
 from unmask.search.values import Added
+from unmask.search.views.compression import QUANTIZED_SAMPLE, Quantizer
 from unmask.search.views.merge import merged
+from unmask.search.views.vectors import Dense
 from unmask.tasks import Progress
 
 Given = Document | Skipped | Mapping[str, Any] | str
@@ -189,7 +191,8 @@ class Addition:
         self._deleted = 0
         self._segments: list[str] = []
         self._codec = self._before.codec
-        self._codec_names = codec_names(self._before)
+        self._quantizer = self._before.quantizer
+        self._shared_names = self._before.shared_names
         self._counts = dict.fromkeys(("added", "updated", "unchanged"), 0)
         self._counted = TokensIndexed()
         self._passages = 0
@@ -271,26 +274,37 @@ class Addition:
     def _commit(self, builder: SegmentBuilder) -> None:
         """Write what was collected as a segment, and delete what it replaces, in one step."""
         if len(builder):
-            if self._settings.vectors.bits is not None and self._codec is None:
+            vectors = self._settings.vectors
+            if learns_codec := vectors.bits is not None and self._codec is None:
                 self._codec = builder.codec()
-            arrays = builder.arrays(self._codec)
-            facts = builder.facts(arrays, self._codec)
-            if self._codec is not None and not self._codec_names:
-                # Its own error is that of the vectors that it was learned from, which later ones are
-                # compared with.
-                shared = {"vectors": facts["vectors"], "error": facts["error"]}
-                self._codec_names.append(self._writer.add_segment(0, self._codec.arrays(), shared))
+            if learns_quantizer := vectors.dense_bits is not None and self._quantizer is None:
+                self._quantizer = builder.quantizer()
+            arrays = builder.arrays(self._codec, self._quantizer)
+            facts = builder.facts(arrays, self._codec, self._quantizer)
+            # Errors stored with what is learned are those of the vectors that it was learned from, which
+            # those of later vectors are compared with.
+            if learns_codec and self._codec is not None:
+                self._add_shared(self._codec.arrays(), facts, CODEC_FACTS)
+            if learns_quantizer and self._quantizer is not None:
+                self._add_shared(self._quantizer.arrays(), facts, QUANTIZER_FACTS)
             self._segments.append(self._writer.add_segment(len(builder), arrays, facts))
         deleted = deleted_with(self._before, self._replaced)
         none = np.empty(0, dtype=np.int64)
-        shared = dict.fromkeys(self._codec_names, none)
+        shared = dict.fromkeys(self._shared_names, none)
         self.generation = self._writer.commit(shared | deleted | dict.fromkeys(self._segments, none))
         self._deleted = len(self._replaced)
+
+    def _add_shared(
+        self, arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any], names: Sequence[str]
+    ) -> None:
+        """Write what was learned, with the facts of these names."""
+        stored = {name: facts[name] for name in names}
+        self._shared_names.append(self._writer.add_segment(0, arrays, stored))
 
 
 def deleted_with(contents: Contents, numbers: Set[int]) -> dict[str, NDArray[np.int64]]:
     """The segments of a generation, each with its deleted rows and with those of further documents."""
-    deleted = dict.fromkeys(codec_names(contents), np.empty(0, dtype=np.int64))
+    deleted = dict.fromkeys(contents.shared_names, np.empty(0, dtype=np.int64))
     first = 0
     for segment in contents.segments:
         rows = [number - first for number in numbers if first <= number < first + segment.rows]
@@ -299,13 +313,12 @@ def deleted_with(contents: Contents, numbers: Set[int]) -> dict[str, NDArray[np.
     return deleted
 
 
-def codec_names(contents: Contents) -> list[str]:
-    """The segment of the codec of vectors, if there is one; every commit names it again."""
-    return [] if contents.codec_segment is None else [contents.codec_segment.name]
-
-
 def compact(writer: Writer) -> Generation:
-    """Merge all segments into one without what was deleted, and commit."""
+    """Merge all segments into one without what was deleted, and commit.
+
+    Codes of dense vectors that are stored in float32, too, are made anew, by what a sample of all of them
+    teaches: that of the first commit may have been small, or of another kind.
+    """
     contents = Contents(writer.generation)
     segments = contents.segments
     if not contents.document_count:
@@ -315,16 +328,50 @@ def compact(writer: Writer) -> Generation:
     ends = np.cumsum([segment.rows for segment in segments])[:-1]
     documents = np.split(contents.live_D, ends)
     passages = contents.live_parts()
-    arrays = merged([segment.arrays for segment in segments], documents, passages)
     facts: dict[str, Any] = {"passages": contents.passage_count}
+    shared = [] if contents.codec_segment is None else [contents.codec_segment.name]
     if contents.codec is not None:
-        facts |= compression_facts(segments)
+        facts |= compression_facts(segments, *CODEC_FACTS)
+    relearned, quantized = None, contents.quantizer_segment
+    if quantized is not None and "dense/vectors" in segments[0].arrays:
+        relearned, learned = _relearned(contents)
+        facts |= learned
+        shared.append(writer.add_segment(0, relearned.arrays(), learned))
+    elif quantized is not None:
+        facts |= compression_facts(segments, *QUANTIZER_FACTS)
+        shared.append(quantized.name)
+    arrays = merged([segment.arrays for segment in segments], documents, passages, relearned)
     name = writer.add_segment(contents.document_count, arrays, facts)
-    return writer.commit(dict.fromkeys([*codec_names(contents), name], np.empty(0, dtype=np.int64)))
+    return writer.commit(dict.fromkeys([*shared, name], np.empty(0, dtype=np.int64)))
 
 
-def compression_facts(segments: Sequence[Segment]) -> dict[str, Any]:
-    """The vectors of segments, deleted ones too, and the mean error of their encoding."""
-    counts = [segment.facts["vectors"] for segment in segments]
-    total = sum(count * segment.facts["error"] for count, segment in zip(counts, segments, strict=True))
-    return {"vectors": sum(counts), "error": total / max(1, sum(counts))}
+def _relearned(contents: Contents) -> tuple[Quantizer, dict[str, Any]]:
+    """A quantizer learned from a sample of all live dense vectors, and its facts, with the error of these."""
+    live = np.flatnonzero(contents.live_P)
+    drawn = np.random.default_rng(0).permutation(live)[:QUANTIZED_SAMPLE]
+    sample_NE = Dense([segment.arrays for segment in contents.segments]).vectors(np.sort(drawn))
+    assert contents.quantizer is not None
+    quantizer = Quantizer.learn(sample_NE, contents.quantizer.bits)
+    error = quantizer.error(sample_NE, quantizer.encode(sample_NE))
+    return quantizer, dict(zip(QUANTIZER_FACTS, (len(live), error), strict=True))
+
+
+CODEC_FACTS = ("vectors", "error")
+"""The facts of a segment about encoded vectors of tokens: how many, and the mean error."""
+
+QUANTIZER_FACTS = ("dense_vectors", "dense_error")
+"""The facts of a segment about codes of dense vectors: how many, and the mean error."""
+
+
+def compression_facts(segments: Sequence[Segment], count: str, error: str) -> dict[str, Any]:
+    """The encoded vectors of segments, deleted ones too, and the mean error of their encoding.
+
+    Args:
+        segments: those with documents.
+        count: the name of the fact of how many, see `CODEC_FACTS`.
+        error: that of the mean error.
+    """
+    counts = [segment.facts[count] for segment in segments]
+    errors = [segment.facts[error] for segment in segments]
+    total = sum(number * mean for number, mean in zip(counts, errors, strict=True))
+    return {count: sum(counts), error: total / max(1, sum(counts))}

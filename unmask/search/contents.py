@@ -20,7 +20,7 @@ from unmask.search.documents.values import Document
 from unmask.search.passages import Passage, TokensIndexed
 from unmask.search.store import Generation, Segment
 from unmask.search.store.arrays import all_strings, encode_strings, string_at
-from unmask.search.views.compression import Codec
+from unmask.search.views.compression import Codec, Quantizer
 
 
 class Place(NamedTuple):
@@ -37,7 +37,7 @@ class Contents:
     def __init__(self, generation: Generation) -> None:
         self.generation = generation
         self.segments = tuple(segment for segment in generation.segments if segment.rows)
-        """Those with documents. One without holds the codec of vectors, which all others share."""
+        """Those with documents. Those without hold what encodes vectors, which all others share."""
         self._first_document = np.cumsum([0, *(segment.rows for segment in self.segments)]).tolist()
         sizes = [len(segment.arrays["passage/document"]) for segment in self.segments]
         self._first_passage = np.cumsum([0, *sizes]).tolist()
@@ -46,16 +46,37 @@ class Contents:
     @cached_property
     def codec_segment(self) -> Segment | None:
         """What encodes vectors of tokens; None if they are not encoded, or none is stored yet."""
+        return self._shared("vectors")
+
+    @cached_property
+    def quantizer_segment(self) -> Segment | None:
+        """What makes the codes of dense vectors; None if there are none, or none is stored yet."""
+        return self._shared("dense_vectors")
+
+    def _shared(self, fact: str) -> Segment | None:
+        """The segment without documents that was learned from vectors, which a fact counts."""
         for segment in self.generation.segments:
-            if not segment.rows and segment.facts.get("vectors"):
+            if not segment.rows and segment.facts.get(fact):
                 return segment
         return None
+
+    @property
+    def shared_names(self) -> list[str]:
+        """The segments without documents that others need; every commit names them again."""
+        shared = (self.codec_segment, self.quantizer_segment)
+        return [segment.name for segment in shared if segment is not None]
 
     @cached_property
     def codec(self) -> Codec | None:
         """See `codec_segment`."""
         segment = self.codec_segment
         return None if segment is None else Codec.of_arrays(segment.arrays)
+
+    @cached_property
+    def quantizer(self) -> Quantizer | None:
+        """See `quantizer_segment`."""
+        segment = self.quantizer_segment
+        return None if segment is None else Quantizer.of_arrays(segment.arrays)
 
     @property
     def document_count(self) -> int:

@@ -3,7 +3,7 @@
 Axes: Q vectors of the query; N tokens of a passage; D features of a state; E of a vector.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -30,7 +30,8 @@ class Explainer:
         rankings: the ranking of each view.
         analyzer: the terms of BM25.
         attributes: whether to compute gradient attribution, too.
-        compressed: whether vectors of tokens are; then their score without compression is stated.
+        compressed: the views whose vectors are; then their score without compression is stated.
+        proposing: the views whose passages were proposed by codes or centroids.
     """
 
     searcher: Searcher
@@ -38,7 +39,8 @@ class Explainer:
     rankings: Mapping[View, Ranking]
     analyzer: Analyzer
     attributes: bool = True
-    compressed: bool = False
+    compressed: Collection[View] = ()
+    proposing: Collection[View] = ()
 
     def explain(self, passage: int) -> tuple[Explanation, ...]:
         """An explanation by each view whose ranking has the passage."""
@@ -95,7 +97,7 @@ class Explainer:
             if not lone
         )
         rest = sum(match.score for match, lone in zip(matches, tokens.special, strict=True) if lone)
-        uncompressed = self._uncompressed(passage) if self.compressed else None
+        uncompressed = self._uncompressed(passage) if "multi_vector" in self.compressed else None
         return Explanation(
             "multi_vector", _total(shares) + rest, rank, shares, rest, uncompressed_score=uncompressed
         )
@@ -130,14 +132,25 @@ class Explainer:
         caused: tuple[Share, ...] = ()
         if self.attributes and not unpooled:  # the target pools every token
             caused = _placed(attribution(cache, target).values, spans_N2, text, start)[0]
+        stored: dict[str, float | None] = {
+            "uncompressed_score": self._uncompressed_dense(text) if "dense" in self.compressed else None,
+            "first_score": self.searcher.dense.code_score(query_E, passage)
+            if "dense" in self.proposing
+            else None,
+        }
         if head.pooling != ("mean",) or head.projections:
-            return Explanation("dense", score, rank, (), score, caused)
+            return Explanation("dense", score, rank, (), score, caused, **stored)
         products_N = cache.final_ND.double().numpy() @ query_E.astype(np.float64)
         products_N[:unpooled] = 0
         total = float(products_N.sum())
         products_N *= score / total if total else 0.0
         shares, rest = _placed(products_N, spans_N2, text, start)
-        return Explanation("dense", score, rank, shares, rest, caused)
+        return Explanation("dense", score, rank, shares, rest, caused, **stored)
+
+    def _uncompressed_dense(self, text: str) -> float:
+        """The score of a passage with the vector of its model."""
+        model = self.searcher.model_of("dense")
+        return float(model.embed_document(text, normalize=True, truncation="end") @ self.query.vector_E)
 
 
 def _placed(

@@ -7,13 +7,21 @@ from pathlib import Path
 from unmask.base.arguments import check_callable, check_flag, listed, whole_number
 from unmask.errors import InvalidRequest, UnmaskError
 from unmask.models.load import Model
-from unmask.search.additions import Addition, Given, compact, compression_facts, deleted_with
+from unmask.search.additions import (
+    CODEC_FACTS,
+    QUANTIZER_FACTS,
+    Addition,
+    Given,
+    compact,
+    compression_facts,
+    deleted_with,
+)
 from unmask.search.analysis import Analyzer
 from unmask.search.contents import Contents
 from unmask.search.documents.values import Document
 from unmask.search.export.run import Exported, export
 from unmask.search.late_chunks import check_late_chunks
-from unmask.search.options import Chunking, Stemmer, StoreFormat, VectorBits
+from unmask.search.options import Chunking, DenseBits, Stemmer, StoreFormat, VectorBits
 from unmask.search.passages import TokensIndexed
 from unmask.search.searchable import SearchableIndex
 from unmask.search.settings import (
@@ -27,7 +35,7 @@ from unmask.search.settings import (
     passage_tokens_of,
 )
 from unmask.search.store import Check, Store, writing
-from unmask.search.values import Added, VectorCompression
+from unmask.search.values import Added, DenseCompression, VectorCompression
 from unmask.tasks import Progress
 from unmask.text.special import SpecialTokens
 
@@ -61,6 +69,8 @@ class Index(SearchableIndex):
         special_tokens: SpecialTokens = "text",
         vector_bits: VectorBits | None = None,
         token_pooling: int = 1,
+        dense_bits: DenseBits | None = None,
+        dense_floats: bool = True,
     ) -> "Index":
         """Create an empty index in a new folder.
 
@@ -86,12 +96,19 @@ class Index(SearchableIndex):
                 documents of the first commit, so that the first addition should be many documents.
             token_pooling: how many tokens of a passage share a vector on average, for the same models
                 (`unmask.search.views.compression`); 1 keeps every vector. Needs the extra ``search``.
+            dense_bits: for models with one vector per passage, bits of each number of the codes that
+                approximate search reads first: 8, or 1 after a random rotation
+                (`unmask.search.views.compression`); None stores no codes. Ranges are learned from the
+                documents of the first commit, and again by `compact`.
+            dense_floats: False stores these codes and no float32, so that all dense search is by what codes
+                stand for.
 
         Raises:
             InvalidRequest: two models give the same view, or an argument is not one of those above.
             OutputError: the folder exists or cannot be written.
         """
-        for name, flag in (("bm25", bm25), ("whole_documents", whole_documents)):
+        flags = {"bm25": bm25, "whole_documents": whole_documents, "dense_floats": dense_floats}
+        for name, flag in flags.items():
             check_flag(name, flag)
         models_given = [model] if isinstance(model, str | Path | Model) else listed("model", model)
         models, identities = models_by_view(models_given, sources, special_tokens)
@@ -107,8 +124,8 @@ class Index(SearchableIndex):
                     "such as default, or leave chunking out"
                 )
             check_late_chunks(models["dense"].embedding_head())
-        vectors = VectorSettings(vector_bits, token_pooling)
-        vectors.check_model(models.get("multi_vector"))
+        vectors = VectorSettings(vector_bits, token_pooling, dense_bits, dense_floats is not False)
+        vectors.check_models(models)
         longest = [longest_passage(model, whole=bool(whole_documents)) for model in models.values()]
         limits = [limit for limit in longest if limit is not None]
         settings = IndexSettings(
@@ -193,7 +210,7 @@ class Index(SearchableIndex):
         codec, learned = contents.codec, contents.codec_segment
         if codec is None or learned is None:
             return None
-        facts = compression_facts(contents.segments)
+        facts = compression_facts(contents.segments, *CODEC_FACTS)
         return VectorCompression(
             codec.bits,
             len(codec.centroids_KE),
@@ -201,6 +218,25 @@ class Index(SearchableIndex):
             facts["vectors"],
             facts["error"],
             learned.facts["error"],
+            learned.facts["vectors"],
+        )
+
+    @property
+    def dense_compression(self) -> DenseCompression | None:
+        """Codes of dense vectors; None if the index has none, or no vector yet."""
+        contents = self._contents
+        quantizer, learned = contents.quantizer, contents.quantizer_segment
+        if quantizer is None or learned is None:
+            return None
+        facts = compression_facts(contents.segments, *QUANTIZER_FACTS)
+        return DenseCompression(
+            quantizer.bits,
+            quantizer.vector_bytes,
+            self.settings.vectors.dense_floats,
+            facts["dense_vectors"],
+            facts["dense_error"],
+            learned.facts["dense_error"],
+            learned.facts["dense_vectors"],
         )
 
     @property

@@ -10,6 +10,9 @@ VIEWS: tuple[View, ...] = ("bm25", "dense", "sparse", "multi_vector")
 VectorBits = Literal[1, 2, 4]
 """Bits of each number of a token's vector in a compressed index (see `unmask.search.views.compression`)."""
 
+DenseBits = Literal[1, 8]
+"""Bits of each number of the codes of dense vectors (see `unmask.search.views.compression`)."""
+
 Mode = Literal["hybrid", "bm25", "dense", "sparse", "multi_vector"]
 """By which view passages are ranked; ``"hybrid"`` fuses the rankings of all views that the index has."""
 

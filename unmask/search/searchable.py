@@ -27,6 +27,7 @@ from unmask.search.searcher import (
 )
 from unmask.search.settings import IndexSettings, ModelIdentity, load_again, view_of
 from unmask.search.values import Explanation, Hit, Span
+from unmask.search.views.vectors import dense_vectors
 from unmask.spec import PairScore
 from unmask.tasks.pair_scores import activated
 from unmask.text import Truncation
@@ -161,15 +162,17 @@ class SearchableIndex:
                 or one that gives a vector for each text (by cosines) or each token (by late interaction).
             candidates: how many hits of a first stage are scored by the reranker (50 by default), or by many
                 vectors with ``mode="multi_vector"`` (all passages by default); with ``mode="hybrid"`` how
-                long the rankings are that it fuses (200 by default, and at least).
+                long the rankings are that it fuses (200 by default, and at least); with ``approximate``, how
+                many passages codes or centroids propose (`unmask.search.searcher.PROPOSED_BY_CODES`).
             fusion: how hybrid search fuses rankings: ``"rrf"`` by ranks, ``"min_max"`` by scores, those of
                 each view brought to the range from 0 to 1 (Bruch, Gai & Ingber 2023).
             weights: the factor of each view in hybrid search; 1 for a view that is not named.
             approximate: with ``mode="dense"`` and no filter, let a graph of neighbors propose which passages
                 are scored (HNSW; needs the extra ``ann``). The graph is made at the first such search and
                 kept in the folder. Worth it beyond some hundred thousand passages; scores are exact, and a
-                few of the best passages can be missing. With ``mode="multi_vector"`` in an index with
-                ``vector_bits``, centroids propose the passages; a filter is possible.
+                few of the best passages can be missing. In an index with ``dense_bits`` codes propose them
+                instead, also with a filter and in hybrid search, and no extra is needed. With
+                ``mode="multi_vector"`` in an index with ``vector_bits``, centroids propose the passages.
             truncation: ``"error"`` refuses a query that is too long for a model, ``"end"`` drops its end.
             why: whether to explain every hit; ``"shares"`` leaves out gradient attribution, which takes most
                 of the time.
@@ -191,7 +194,8 @@ class SearchableIndex:
         chosen = self.mode(mode)
         if approximate:
             self._check_approximate(chosen, filtered=filter is not None)
-        check_candidates(candidates, [chosen], self.settings.views, reranker)
+        proposing = self.settings.proposing if approximate else ()
+        check_candidates(candidates, [chosen], self.settings.views, reranker, proposing=proposing)
         mixed = self._fusion(chosen, fusion, weights or {})
         request = SearchRequest(k, chosen, unit, among, reranker, candidates, bool(approximate), mixed)
         results = [
@@ -205,16 +209,20 @@ class SearchableIndex:
         Raises:
             InvalidRequest: names the mode and what the index lacks.
         """
+        vectors = self.settings.vectors
         if mode == "multi_vector":
-            if self.settings.vectors.bits is None:
+            if vectors.bits is None:
                 raise InvalidRequest(
                     "approximate search by many vectors needs the centroids of compressed vectors, and this "
                     "index has float16; leave approximate out, or index again with vector_bits"
                 )
-        elif mode != "dense" or filtered:
+        elif mode not in ("dense", "hybrid") or (
+            vectors.dense_bits is None and (mode != "dense" or filtered)
+        ):
             raise InvalidRequest(
-                f"approximate search is for mode dense without a filter, or multi_vector with vector_bits, "
-                f"and mode is {mode}{' with a filter' if filtered else ''}; leave approximate out"
+                f"approximate search is for mode dense without a filter, dense or hybrid with dense_bits, or "
+                f"multi_vector with vector_bits, and mode is {mode}{' with a filter' if filtered else ''}; "
+                "leave approximate out"
             )
 
     def rank_documents(
@@ -299,7 +307,8 @@ class SearchableIndex:
             views,
             analyzer,
             attributes=why != "shares",
-            compressed=self.settings.vectors.compressed,
+            compressed=self.settings.compressed,
+            proposing=self.settings.proposing if request.approximate else frozenset(),
         )
         return tuple(
             self._hit(passage, score, explainer.explain(passage) if why else None, before.get(passage))
@@ -374,7 +383,7 @@ class SearchableIndex:
             rows = np.flatnonzero(live_P)
             for begin in range(0, len(rows), PASSAGES_AT_ONCE):
                 chosen = rows[begin : begin + PASSAGES_AT_ONCE]
-                block_PE = np.asarray(segment.arrays["dense/vectors"][chosen], np.float32)
+                block_PE = dense_vectors(segment.arrays, chosen, self._contents.quantizer)
                 for start in range(0, len(vectors_SE), PASSAGES_AT_ONCE):
                     part = slice(start, start + PASSAGES_AT_ONCE)
                     products_SP = np.asarray(vectors_SE[part]) @ block_PE.T

@@ -45,11 +45,15 @@ APPROXIMATE_FACTOR = 4
 PROPOSED = 512
 """Passages that centroids propose, at least."""
 
+PROPOSED_BY_CODES = {8: (100, 4), 1: (2000, 32)}
+"""Passages that codes of so many bits propose: at least, and for each one that is asked for. Of a million
+vectors these have 0.99 of the ten best (docs/log/2026.md)."""
+
 ROUNDING = 1e-5
 """Relative error of float32 products; passages this close to the last rank are computed again in float64."""
 
-RERANKING = (PairScore, PooledVector, MultiVector)
-"""What a model must give to score hits again."""
+FEW = 32768
+"""Fewer passages, if they are less than an eighth of all, are scored without a look at the others."""
 
 RERANKED = 50
 """Hits of the first stage that a reranker scores."""
@@ -172,32 +176,39 @@ class Searcher:
             unit: what is ranked.
             among: the passages to search; None for all that are not deleted.
             candidates: for many vectors, how many of the best passages of the other views are scored; None
-                scores every passage, or in hybrid search `FUSED_DEPTH` of each other view.
-            approximate: score only those passages that a graph of neighbors proposes (by one vector), or
-                that the centroids of an index with compressed vectors propose (by many).
+                scores every passage, or in hybrid search `FUSED_DEPTH` of each other view. For one vector in
+                approximate search, how many passages codes propose; None for `PROPOSED_BY_CODES`.
+            approximate: score only those passages that are proposed: for one vector by codes, or else by a
+                graph of neighbors; for many by the centroids of an index with compressed vectors.
             fusion: how hybrid search makes one ranking of several.
         """
-        if approximate and mode == "multi_vector":
-            eligible_P = self.contents.live_P if among is None else among & self.contents.live_P
-            count = max(PROPOSED, APPROXIMATE_FACTOR * depth)
-            proposed = self.vectors.proposed(query.tokens.vectors_QE, eligible_P, count)
-            ranking = self._view(query, mode, depth, unit, _mask(proposed, len(eligible_P)))
-            return ranking, {mode: ranking}
-        if approximate:
-            eligible_P = self._proposed(query, depth) & self.contents.live_P
-            return (dense_ranking := self._view(query, "dense", depth, unit, eligible_P)), {
-                "dense": dense_ranking
-            }
         eligible_P = self.contents.live_P if among is None else among & self.contents.live_P
         if mode == "hybrid":
             reach = max(FUSED_DEPTH, depth, candidates or 0)
-            views = self._settings.views
-            return self._fused(query, views, unit, eligible_P, depth=depth, reach=reach, fusion=fusion)
-        if mode == "multi_vector" and candidates is not None:
+            dense_P = self._proposed(query, reach, eligible_P) if approximate else eligible_P
+            return self._fused(
+                query,
+                self._settings.views,
+                unit,
+                eligible_P,
+                dense_P,
+                depth=depth,
+                reach=reach,
+                fusion=fusion,
+            )
+        if approximate and mode == "multi_vector":
+            count = max(candidates or PROPOSED, APPROXIMATE_FACTOR * depth)
+            proposed = self.vectors.proposed(query.tokens.vectors_QE, eligible_P, count)
+            eligible_P = _mask(proposed, len(eligible_P))
+        elif approximate:
+            eligible_P = self._proposed(query, depth, eligible_P, candidates)
+        elif mode == "multi_vector" and candidates is not None:
             others = [view for view in self._settings.views if view != "multi_vector"]
             if others:
                 reach = max(FUSED_DEPTH, candidates)
-                first, _ = self._fused(query, others, "passage", eligible_P, depth=candidates, reach=reach)
+                first, _ = self._fused(
+                    query, others, "passage", eligible_P, eligible_P, depth=candidates, reach=reach
+                )
                 eligible_P = _mask(first.passages, len(eligible_P))
         ranking = self._view(query, mode, depth, unit, eligible_P)
         return ranking, {mode: ranking}
@@ -208,16 +219,30 @@ class Searcher:
         views: Sequence[View],
         unit: Unit,
         eligible_P: Mask,
+        dense_P: Mask,
         *,
         depth: int,
         reach: int,
         fusion: FusionSettings = DEFAULT_FUSION,
     ) -> tuple[Ranking, Mapping[View, Ranking]]:
-        """One ranking of several; passages for many vectors are those that the other views found."""
+        """One ranking of several.
+
+        Args:
+            query: what is asked.
+            views: those to rank by. Passages for many vectors are those that the others found.
+            unit: what is ranked.
+            eligible_P: the passages to search.
+            dense_P: those of them to search by one vector.
+            depth: the length of the ranking.
+            reach: that of the rankings that are fused.
+            fusion: how they are fused.
+        """
         by_view: dict[View, Ranking] = {}
         for view in views:
             if view != "multi_vector":
-                by_view[view] = self._view(query, view, reach, unit, eligible_P)
+                by_view[view] = self._view(
+                    query, view, reach, unit, dense_P if view == "dense" else eligible_P
+                )
         if "multi_vector" in views:
             ranked_passages = [ranking.passages for ranking in by_view.values()]
             eligible = (
@@ -278,7 +303,12 @@ class Searcher:
 
         So neither the order nor the scores of what is found depend on how passages are stored.
         """
-        scores_P = self.dense.scores(query.vector_E)
+        eligible = np.flatnonzero(eligible_P)
+        if len(eligible) < min(FEW, len(eligible_P) // 8):
+            scores_P = np.full(len(eligible_P), -np.inf, dtype=np.float32)
+            scores_P[eligible] = self.dense.vectors(eligible) @ query.vector_E
+        else:
+            scores_P = self.dense.scores(query.vector_E)
         best = ranked(self.contents, scores_P, eligible_P, unit, depth)
         if len(best.scores):
             least = best.scores[-1] - ROUNDING * max(1.0, float(np.abs(best.scores[-1])))
@@ -286,10 +316,15 @@ class Searcher:
             scores_P[near] = self.dense.exact(query.vector_E, near)
         return scores_P
 
-    def _proposed(self, query: Query, depth: int) -> Mask:
-        """The passages whose vectors a graph proposes, which are more than ``depth``."""
-        _, rows = self._graphs.search(query.vector_E[None], APPROXIMATE_FACTOR * depth)
-        return _mask(rows[rows >= 0], len(self.contents.live_P))
+    def _proposed(self, query: Query, depth: int, eligible_P: Mask, count: int | None = None) -> Mask:
+        """The eligible passages that codes propose, or else a graph; more than ``depth``."""
+        bits = self._settings.vectors.dense_bits
+        if bits is None:
+            _, rows = self._graphs.search(query.vector_E[None], APPROXIMATE_FACTOR * depth)
+            return _mask(rows[rows >= 0], len(eligible_P)) & eligible_P
+        least, factor = PROPOSED_BY_CODES[bits]
+        wanted = max(least, factor * depth) if count is None else max(count, depth)
+        return _mask(self.dense.proposed(query.vector_E, eligible_P, wanted), len(eligible_P))
 
     @cached_property
     def _graphs(self) -> ApproximateSearch:
@@ -304,7 +339,7 @@ class Searcher:
     @cached_property
     def dense(self) -> Dense:
         """The view of one vector per passage."""
-        return Dense([segment.arrays["dense/vectors"] for segment in self.contents.segments])
+        return Dense([segment.arrays for segment in self.contents.segments], self.contents.quantizer)
 
     @cached_property
     def trainable_encoder(self) -> "Encoder":
@@ -346,12 +381,23 @@ class SearchRequest:
         whole_number("k", self.k, 1)
         if self.candidates is not None:
             whole_number("candidates", self.candidates, self.k)
-        reranker = self.reranker
-        scores = isinstance(reranker, Model) and isinstance(reranker.checkpoint.head, RERANKING)
-        if reranker is not None and not scores:
-            raise InvalidRequest(
-                f"reranker is {quoted(reranker)}; give a loaded cross-encoder, or a loaded model of vectors"
-            )
+        if self.reranker is not None and not can_rerank(self.reranker):
+            raise InvalidRequest(f"reranker is {quoted(self.reranker)}; give a loaded {RERANKERS}")
+
+
+RERANKERS = "cross-encoder with one score, or model of one vector per text or per token"
+"""What `can_rerank`, in words."""
+
+
+def can_rerank(reranker: object) -> bool:
+    """Whether this is a model that `scores_again` takes: in Python, on the command line and in the server."""
+    if not isinstance(reranker, Model):
+        return False
+    match reranker.checkpoint.head:
+        case PairScore(labels=labels):
+            return labels == 1
+        case head:
+            return isinstance(head, PooledVector | MultiVector)
 
 
 def scores_again(reranker: Model, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -361,7 +407,7 @@ def scores_again(reranker: Model, query: str, texts: Sequence[str]) -> NDArray[n
     for all documents can score the candidates of a faster one.
 
     Args:
-        reranker: a model with one of `RERANKING`.
+        reranker: a model that `can_rerank`.
         query: the query.
         texts: the texts; at least one.
     """
@@ -385,6 +431,7 @@ def check_candidates(
     reranker: Model | None,
     *,
     fused: int | None = FUSED_DEPTH,
+    proposing: Collection[View] = (),
 ) -> None:
     """Refuse candidates that no search would use.
 
@@ -395,13 +442,14 @@ def check_candidates(
         reranker: what scores the candidates again, if anything does.
         fused: the length of the rankings that hybrid search fuses, which more candidates extend; None if
             they do not.
+        proposing: the views of whose passages so many are proposed, by codes or centroids.
 
     Raises:
         InvalidRequest: they would have no effect.
     """
     if candidates is None or reranker is not None:
         return
-    if "multi_vector" in modes and len(views) > 1:
+    if any(mode in proposing for mode in modes) or ("multi_vector" in modes and len(views) > 1):
         return
     more = ""
     if fused is not None and "hybrid" in modes:

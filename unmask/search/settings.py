@@ -6,12 +6,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, assert_never, get_args
 
-from unmask.base.arguments import check_choice, whole_number
+from unmask.base.arguments import check_choice, check_flag, whole_number
 from unmask.base.optional import require
 from unmask.errors import CorruptIndex, InvalidRequest, quoted
 from unmask.models.load import Model, load
 from unmask.search.analysis import Analyzer
-from unmask.search.options import VIEWS, Chunking, Mode, VectorBits, View
+from unmask.search.options import VIEWS, Chunking, DenseBits, Mode, VectorBits, View
 from unmask.spec import MultiVector, PairScore, PooledVector, SparseVector, UnknownOutput
 from unmask.tasks.prompts import prompt_of
 from unmask.text.special import SpecialTokens
@@ -22,9 +22,10 @@ HASHED = (".safetensors", ".json", ".txt", ".model", ".bin")
 SPARE_TOKENS = 4
 """Tokens of a passage that are left free if a prompt stands before it."""
 
-FORMAT = 3
+FORMAT = 4
 """The number of this layout of settings and arrays. In format 1 the analyzer names no
-rules: they are ``words``. Before format 3 vectors of tokens are in float16."""
+rules: they are ``words``. Before format 3 vectors of tokens are in float16, and before format 4 vectors of
+passages have no codes."""
 
 UNLIMITED = 2**31 - 1
 """The longest passage of a model that reads any length."""
@@ -207,44 +208,58 @@ class PassageSettings:
 
 @dataclass(frozen=True)
 class VectorSettings:
-    """How the vectors of tokens are stored."""
+    """How vectors are stored: those of tokens, and one for each passage (dense)."""
 
     bits: VectorBits | None = None
-    """Of each number, encoded as `unmask.search.views.compression` describes; None for float16."""
+    """Of each number of a token's vector, encoded as `unmask.search.views.compression` describes; None for
+    float16."""
     pooling: int = 1
     """How many tokens of a passage share a vector on average, see `unmask.search.views.compression`."""
+    dense_bits: DenseBits | None = None
+    """Of each number of the codes of dense vectors, see `unmask.search.views.compression`; None for none."""
+    dense_floats: bool = True
+    """Whether dense vectors are stored in float32, too, if they have codes."""
 
     def __post_init__(self) -> None:
-        choices: tuple[object, ...] = (*get_args(VectorBits), None)
-        if isinstance(self.bits, bool) or self.bits not in choices:
+        for name, bits, kind in (
+            ("vector_bits", self.bits, VectorBits),
+            ("dense_bits", self.dense_bits, DenseBits),
+        ):
+            choices: tuple[object, ...] = (*get_args(kind), None)
+            if isinstance(bits, bool) or bits not in choices:
+                raise InvalidRequest(f"{name} is {quoted(bits)}; it can be {', '.join(map(str, choices))}")
+        check_flag("dense_floats", self.dense_floats)
+        if not self.dense_floats and self.dense_bits is None:
             raise InvalidRequest(
-                f"vector_bits is {quoted(self.bits)}; it can be {', '.join(map(str, choices))}"
+                "dense_floats is False and dense_bits is None, so that no vector would be stored; give "
+                "dense_bits, or leave dense_floats out"
             )
         whole_number("token_pooling", self.pooling, 1, 16)
         if self.pooling > 1:
             require("search")
 
-    @property
-    def compressed(self) -> bool:
-        """Whether stored vectors differ from those of the model by more than the rounding of float16."""
-        return self.bits is not None or self.pooling > 1
-
-    def check_model(self, model: Model | None) -> None:
-        """Refuse a model whose vectors cannot be compressed so.
+    def check_models(self, models: Mapping[View, Model]) -> None:
+        """Refuse models whose vectors cannot be compressed so.
 
         Args:
-            model: that of many vectors; None if the index has none.
+            models: those of the index by view.
 
         Raises:
-            InvalidRequest: there is none, or its vectors are not of length 1.
+            InvalidRequest: the view to compress has none, or its vectors are not of length 1.
         """
-        if not self.compressed:
+        if self.dense_bits is not None and "dense" not in models:
+            raise InvalidRequest(
+                "dense_bits is for models with one vector per passage, and none is given; leave it out, or "
+                "give such a model, such as default"
+            )
+        if self.bits is None and self.pooling == 1:
             return
         option = "token_pooling" if self.bits is None else "vector_bits"
+        model = models.get("multi_vector")
         if model is None:
             raise InvalidRequest(
                 f"{option} is for models with one vector per token, and none is given; leave it out, or give "
-                "such a model"
+                "such a model (dense_bits is for models with one vector per passage)"
             )
         head = model.checkpoint.head
         if isinstance(head, MultiVector) and not head.normalize:
@@ -276,6 +291,25 @@ class IndexSettings:
     def modes(self) -> tuple[Mode, ...]:
         """The modes of a search: every view, and several views fused."""
         return (*self.views, "hybrid") if len(self.views) > 1 else self.views
+
+    @property
+    def compressed(self) -> frozenset[View]:
+        """The views whose vectors are stored compressed alone, so that explanations say what this changes.
+
+        With late chunking the model gives another vector for the passage alone in any case.
+        """
+        vectors, views = self.vectors, set[View]()
+        if vectors.bits is not None or vectors.pooling > 1:
+            views.add("multi_vector")
+        if not vectors.dense_floats and self.passages.chunking != "late":
+            views.add("dense")
+        return frozenset(views)
+
+    @property
+    def proposing(self) -> frozenset[View]:
+        """The views in which something small that is stored proposes passages: codes, or centroids."""
+        views: dict[View, object] = {"dense": self.vectors.dense_bits, "multi_vector": self.vectors.bits}
+        return frozenset(view for view, bits in views.items() if bits is not None)
 
     def stored(self) -> dict[str, Any]:
         """As JSON types."""

@@ -40,8 +40,11 @@ class Explanation:
     """Dense: the gradient attribution of the score to the passage's tokens; see `unmask.interpret`. These
     values have the score's unit, and they do not add up to it."""
     uncompressed_score: float | None = None
-    """Many vectors that are compressed: the score with vectors as the model gives them, for which the passage
-    is encoded again. Shares add up to `score`."""
+    """Vectors that are only stored compressed: the score with vectors as the model gives them, for which the
+    passage is encoded again. Shares add up to `score`."""
+    first_score: float | None = None
+    """Dense, where codes proposed the passage: the cosine with what its code stands for. `score` is that of
+    the stored vector."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,13 @@ class Hit:
     """The score before a reranker replaced it."""
 
 
+FEW_TOKENS = 4096
+"""Vectors of tokens, below which centroids are few: at most one for 16 vectors."""
+
+FEW_PASSAGES = 1000
+"""Dense vectors, below which their smallest and largest values say little of later ones."""
+
+
 @dataclass(frozen=True)
 class VectorCompression:
     """How the vectors of tokens of an index are encoded, and how well."""
@@ -83,6 +93,57 @@ class VectorCompression:
     first_error: float
     """The same of the first commit, whose vectors centroids and buckets were learned from. If `error` is much
     larger, later documents are of another kind; make the index again."""
+    learned_from: int
+    """The vectors of the first commit."""
+
+    @property
+    def warning(self) -> str | None:
+        """A sentence if centroids were learned from fewer than `FEW_TOKENS` vectors; else None."""
+        if self.learned_from >= FEW_TOKENS:
+            return None
+        return (
+            f"centroids stay as they were learned in the first commit, from {self.learned_from:,} "
+            f"vector{'s' * (self.learned_from != 1)}, and from fewer than {FEW_TOKENS:,} they are poor: "
+            "index many documents at first, into a new folder"
+        )
+
+
+@dataclass(frozen=True)
+class DenseCompression:
+    """Codes of the dense vectors of an index, and how near they are."""
+
+    bits: int
+    """Of each number."""
+    vector_bytes: int
+    """Bytes of the code of one vector."""
+    floats: bool
+    """Whether vectors are stored in float32, too."""
+    vectors: int
+    """Those with codes, deleted ones included until the index is compacted."""
+    error: float
+    """1 minus the cosine of a vector with what its code stands for, the mean over all vectors; after
+    compacting, over a sample of them."""
+    first_error: float
+    """The same of the vectors that ranges were learned from. If `error` is much larger, later documents are
+    of another kind: compact the index, which learns them again, or without float32 make it again."""
+    learned_from: int
+    """The vectors that were there when ranges were learned."""
+
+    @property
+    def warning(self) -> str | None:
+        """A sentence if ranges were learned from fewer than `FEW_PASSAGES` vectors; else None."""
+        if self.learned_from >= FEW_PASSAGES:
+            return None
+        way_out = (
+            "compact the index when it has more, which learns them again"
+            if self.floats
+            else "index many documents at first, into a new folder"
+        )
+        return (
+            f"ranges of dense codes were learned from {self.learned_from:,} "
+            f"vector{'s' * (self.learned_from != 1)}, and from fewer "
+            f"than {FEW_PASSAGES:,} they are poor: {way_out}"
+        )
 
 
 @dataclass(frozen=True)

@@ -414,8 +414,13 @@ class Models:
         for served in self.all:
             served.warm()
 
-    def named(self, name: str | None, task: str | None = None) -> ServedModel:
+    def named(self, name: str | None, task: str | None = None, *, field: str = "model") -> ServedModel:
         """The model with that name, or the first that can do the task (if any) if no name is given.
+
+        Args:
+            name: what the request names.
+            task: what the model must do, if anything.
+            field: the field of the request that names it, for errors.
 
         Raises:
             BadField: no model has the name, or none can do the task.
@@ -425,13 +430,13 @@ class Models:
             chosen = next((served for served in self.all if served.name == name), None)
             if chosen is None:
                 raise BadField(
-                    "model", f"there is no model {name[:80]!r}; there are {names}", 404, "model_not_found"
+                    field, f"there is no model {name[:80]!r}; there are {names}", 404, "model_not_found"
                 )
         else:
             chosen = next((served for served in self.all if task in served.tasks), self.all[0])
         if task is not None and task not in chosen.tasks:
             raise BadField(
-                "model",
+                field,
                 f"{chosen.name} is not a model that {TASKS[task].ability}; it can do: "
                 + ", ".join(chosen.tasks),
                 kind="wrong_task",

@@ -9,11 +9,11 @@ from typing import Any
 from unmask.errors import EmptyText, InvalidRequest, InvalidText, TextTooLong, UnmaskError
 from unmask.models.load import Model
 from unmask.search.index import Index
-from unmask.search.searcher import RERANKED
+from unmask.search.searcher import RERANKED, RERANKERS, can_rerank
 from unmask.search.store.manifest import read_pointer
 from unmask.search.values import Hit
 from unmask.serve.errors import BadField
-from unmask.serve.models import ServedModel
+from unmask.serve.models import Models, ServedModel
 from unmask.serve.scheduler import Work
 from unmask.tasks.reader import Ready
 from unmask.text import Truncation
@@ -69,9 +69,11 @@ class Indexes:
         return [served.index.model(view) for served in self.all for view in served.index.settings.models]
 
     def warm(self) -> None:
-        """Search each index once, so that the first request finds it in memory."""
+        """Search each index once in each way, so that the first request finds what it needs in memory."""
         for served in self.all:
             served.index.search("a text", truncation="end")
+            for view in served.index.settings.proposing:
+                served.index.search("a text", mode=view, approximate=True, truncation="end")
 
     def named(self, name: str | None) -> ServedIndex:
         """The index with that name, or the first if no name is given.
@@ -122,6 +124,18 @@ class _Search:
         return Answered(search(truncation="end"), True, index.generation)
 
 
+def reranker_named(models: Models, name: str) -> ServedModel:
+    """The served model with that name, which scores hits again.
+
+    Raises:
+        BadField: there is none, or it scores nothing.
+    """
+    served = models.named(name, field="reranker")
+    if not can_rerank(served.model):
+        raise BadField("reranker", f"reranker is {name!r}; name a served {RERANKERS}", kind="wrong_task")
+    return served
+
+
 def search(
     served: ServedIndex,
     query: str,
@@ -141,6 +155,15 @@ def search(
         raise InvalidText("query holds a lone surrogate, which is not Unicode text; remove it") from None
     if not query.strip():
         raise EmptyText("query has no words; give a text with at least one")
+    if options["approximate"]:
+        mode = served.index.mode(options["mode"])
+        if ("dense" if mode == "hybrid" else mode) not in served.index.settings.proposing:
+            # A graph of neighbors may have to be built first, for longer than a request lasts.
+            raise BadField(
+                "approximate",
+                f"nothing in the index {served.name} proposes passages for mode {mode}; leave approximate "
+                "out, or serve an index made with dense_bits or vector_bits",
+            )
     searched = _Search(served, query, k, truncation, reranker, options)
     return Ready([searched], _run, list, id(searched))  # no two share a pass
 

@@ -12,7 +12,7 @@ from unmask.cli.options import RUN, JsonOption, RunOptions
 from unmask.cli.output import console, counted, print_json, progress, safe, table
 from unmask.errors import CorruptIndex, EmptyText, InvalidRequest, UnmaskError
 from unmask.search.documents.values import MAX_DOCUMENT_BYTES
-from unmask.search.options import Chunking, Stemmer, StoreFormat, VectorBits
+from unmask.search.options import Chunking, DenseBits, Stemmer, StoreFormat, VectorBits
 
 if TYPE_CHECKING:
     from unmask.search.index import Index
@@ -65,6 +65,14 @@ class NewIndexOptions:
         int | None,
         Parameter(help="tokens of a passage that share a vector on average, for models of many vectors"),
     ] = None
+    dense_bits: Annotated[
+        DenseBits | None,
+        Parameter(
+            help="for models of one vector per passage, bits of each number of the codes that search "
+            "--approximate reads first; default: no codes"
+        ),
+    ] = None
+    dense_floats: Annotated[bool, Parameter(help="store dense vectors in float32 beside their codes")] = True
 
     def named(self) -> dict[str, Any]:
         """The options that were given, as arguments of `Index.create`."""
@@ -77,6 +85,8 @@ class NewIndexOptions:
             "bm25": None if self.bm25 else False,
             "vector_bits": self.vector_bits,
             "token_pooling": self.token_pooling,
+            "dense_bits": self.dense_bits,
+            "dense_floats": None if self.dense_floats else False,
         }
         return {name: value for name, value in options.items() if value is not None}
 
@@ -96,12 +106,15 @@ class NewIndexOptions:
             "bm25": analyzer is not None,
             "vector_bits": settings.vectors.bits,
             "token_pooling": settings.vectors.pooling,
+            "dense_bits": settings.vectors.dense_bits,
+            "dense_floats": settings.vectors.dense_floats,
         }
         options = [name for name, value in self.named().items() if current[name] != value]
         if self.model == ["none"] and settings.models:
             options.insert(0, "model none")
         if options:
-            option = "no-bm25" if options[0] == "bm25" else options[0].replace("_", "-")
+            option = options[0].replace("_", "-")
+            option = f"no-{option}" if options[0] in ("bm25", "dense_floats") else option
             raise InvalidRequest(
                 f"{path} exists and keeps what it was made with; leave --{option} out, or name a new folder"
             )
@@ -345,6 +358,7 @@ def _report(opened: "Index", added: "Added | None", deleted: int, *, pruned: boo
             | {
                 "views": opened.settings.views,
                 "compression": opened.compression,
+                "dense_compression": opened.dense_compression,
                 "deleted": deleted,
                 "added": added,
             }
@@ -369,16 +383,32 @@ def _report(opened: "Index", added: "Added | None", deleted: int, *, pruned: boo
     for name, value in totals.items():
         grid.add_row(name, f"{value:,}" if isinstance(value, int) else safe(str(value)))
     grid.add_row("views", ", ".join(opened.settings.views))
+    for name, value in _compressed(opened):
+        grid.add_row(name, value)
+    console().print(grid)
+    for stored in (opened.compression, opened.dense_compression):
+        if stored is not None and stored.warning is not None:
+            print(stored.warning)
+
+
+def _compressed(opened: "Index") -> Iterator[tuple[str, str]]:
+    """Rows of the report about vectors that are compressed."""
+    error = "{:.4f} (1 - cosine); of what was learned from {:.4f}"
     if (stored := opened.compression) is not None:
-        grid.add_row(
+        yield (
             "vectors",
             f"{stored.vectors:,} of {stored.vector_bytes} bytes, {stored.bits} bits per number, "
             f"{counted(stored.centroids, 'centroid')}",
         )
-        grid.add_row(
-            "error", f"{stored.error:.4f} (1 - cosine); of the first commit {stored.first_error:.4f}"
+        yield "error", error.format(stored.error, stored.first_error)
+    if (codes := opened.dense_compression) is not None:
+        kept = "beside float32" if codes.floats else "and no float32"
+        yield (
+            "dense codes",
+            f"{codes.vectors:,} of {codes.vector_bytes} bytes, {counted(codes.bits, 'bit')} per number, "
+            f"{kept}",
         )
-    console().print(grid)
+        yield "error of codes", error.format(codes.error, codes.first_error)
 
 
 def _list_skipped(added: "Added") -> None:

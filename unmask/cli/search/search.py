@@ -61,8 +61,9 @@ class RankingOptions:
         bool,
         Parameter(
             negative="",
-            help="with --mode dense: score what a graph of neighbors proposes (HNSW); with --mode "
-            "multi_vector: what the centroids of an index with --vector-bits propose",
+            help="score only what is proposed: with --mode dense by a graph of neighbors (HNSW), or in an "
+            "index with --dense-bits by codes, with --mode hybrid, too; with --mode multi_vector by the "
+            "centroids of an index with --vector-bits",
         ),
     ] = False
 
@@ -210,4 +211,7 @@ def _explained(explanation: "Explanation") -> Text:
     if explanation.uncompressed_score is not None:
         difference = explanation.score - explanation.uncompressed_score
         line.append(f"  compression {difference:+.4f} (without: {explanation.uncompressed_score:.4f})")
+    if explanation.first_score is not None:
+        difference = explanation.first_score - explanation.score
+        line.append(f"  by its code {difference:+.4f} (first stage: {explanation.first_score:.4f})")
     return line

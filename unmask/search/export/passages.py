@@ -16,6 +16,7 @@ from unmask.errors import InvalidRequest
 from unmask.search.contents import Contents, page_at
 from unmask.search.documents.values import Document
 from unmask.search.settings import ModelIdentity
+from unmask.search.views.vectors import dense_vectors
 from unmask.tasks import Progress
 
 BLOCK_BYTES = 1 << 23
@@ -84,7 +85,7 @@ class Source:
     def _blocks(self) -> Iterator[Block]:
         first = 0
         for segment, live_P in zip(self.contents.segments, self.contents.live_parts(), strict=True):
-            vectors = segment.arrays["dense/vectors"]
+            arrays, quantizer = segment.arrays, self.contents.quantizer
             rows: list[int] = []
             passages: list[ExportedPassage] = []
             bytes_held = 0
@@ -93,10 +94,10 @@ class Source:
                 passages.append(passage)
                 bytes_held += size
                 if bytes_held >= BLOCK_BYTES:
-                    yield Block(passages, np.asarray(vectors[rows], np.float32))
+                    yield Block(passages, dense_vectors(arrays, np.array(rows), quantizer))
                     rows, passages, bytes_held = [], [], 0
             if rows:
-                yield Block(passages, np.asarray(vectors[rows], np.float32))
+                yield Block(passages, dense_vectors(arrays, np.array(rows), quantizer))
             first += len(live_P)
 
     def _passages(self, first: int, rows: Rows) -> Iterator[tuple[int, ExportedPassage, int]]:

@@ -15,6 +15,7 @@ from unmask.search.export.passages import Source
 from unmask.search.export.qdrant import write_qdrant_folder, write_qdrant_server
 from unmask.search.options import StoreFormat, View
 from unmask.search.settings import IndexSettings, ModelIdentity
+from unmask.search.views.vectors import dense_width
 from unmask.tasks import Progress
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
@@ -105,7 +106,7 @@ def _source(contents: Contents, settings: IndexSettings, progress: Progress | No
         )
     if not contents.passage_count:
         raise InvalidRequest("the index has no passages to write; add documents to it")
-    dimensions = contents.segments[0].arrays["dense/vectors"].shape[1]
+    dimensions = dense_width(contents.segments[0].arrays, contents.quantizer)
     return Source(contents, settings.models["dense"], dimensions, progress)
 
 

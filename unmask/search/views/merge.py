@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.search.store.arrays import all_strings, encode_strings, offsets_of, rows_of
+from unmask.search.views.compression import Quantizer
 
 Arrays = Mapping[str, NDArray[Any]]
 Mask = NDArray[np.bool_]
@@ -17,7 +18,10 @@ ROWS_AT_ONCE = 65536
 
 
 def merged(
-    segments: Sequence[Arrays], documents: Sequence[Mask], passages: Sequence[Mask]
+    segments: Sequence[Arrays],
+    documents: Sequence[Mask],
+    passages: Sequence[Mask],
+    quantizer: Quantizer | None = None,
 ) -> dict[str, Pieces]:
     """The arrays of one segment that holds the live documents and passages of several, in order.
 
@@ -25,6 +29,7 @@ def merged(
         segments: their arrays, which have the same names.
         documents: which documents of each are live.
         passages: which passages of each are live.
+        quantizer: makes the codes of dense vectors anew, which are stored in float32, too; None keeps codes.
     """
     names = segments[0].keys()
     arrays_by_name: dict[str, Pieces] = {}
@@ -32,9 +37,11 @@ def merged(
         arrays_by_name |= _ragged(segments, documents, name, f"{name}_offsets")
     arrays_by_name["document/digest"] = _rows(segments, documents, "document/digest")
     arrays_by_name["passage/document"] = _documents(segments, documents, passages)
-    for name in ("passage/start", "passage/end", "passage/tokens", "dense/vectors"):
+    for name in ("passage/start", "passage/end", "passage/tokens", "dense/vectors", "dense/codes"):
         if name in names:
             arrays_by_name[name] = _rows(segments, passages, name)
+    if quantizer is not None:
+        arrays_by_name["dense/codes"] = map(quantizer.encode, _rows(segments, passages, "dense/vectors"))
     if "bm25/lengths" in names:
         arrays_by_name |= _bm25(segments, passages)
     if "sparse/words" in names:

@@ -3,6 +3,7 @@
 Vectors of tokens are compared by MaxSim (ColBERT, Khattab & Zaharia 2020): the score of a passage is the sum
 over the vectors of the query of the largest dot product with a vector of the passage. These vectors are
 stored in float16, or encoded in a few bits (`unmask.search.views.compression`), and multiplied in float32.
+Vectors of passages are stored in float32, in codes that propose passages, or in both.
 
 Axes: Q vectors of the query; N vectors of passages; E features; P passages.
 """
@@ -22,7 +23,7 @@ from unmask.engines.native.library import connected, library_reason
 from unmask.engines.native.threads import thread_count
 from unmask.errors import KernelError
 from unmask.search.store.arrays import offsets_of, rows_of
-from unmask.search.views.compression import Codec, as_float32
+from unmask.search.views.compression import Codec, Quantizer, as_float32
 
 Floats = NDArray[np.float32]
 
@@ -132,11 +133,11 @@ class Vectors:
             eligible_P: which passages may be proposed.
             count: how many.
         """
-        if self._codec is None:
-            raise ValueError("vectors in float16 have no centroids to propose passages by")
         eligible = np.flatnonzero(eligible_P)
         if len(eligible) <= count:
             return eligible
+        if self._codec is None:
+            raise ValueError("vectors in float16 have no centroids to propose passages by")
         products_QK = self._rotated(query_QE) @ self._codec.centroids.T
         proposals = proposals_natively if library_reason("float32") is None else proposals_in_numpy
         totals = proposals(products_QK, self._lists, self._starts)[eligible]
@@ -299,21 +300,25 @@ class Dense:
     """Dot products of a query with the vectors of all segments, which are numbered through.
 
     Args:
-        segments: the vectors of each segment, (P, E), float32 or float16.
+        segments: the arrays of each segment: the vectors in float32 or float16, their codes, or both.
+        quantizer: what made the codes; None without them.
     """
 
-    def __init__(self, segments: Sequence[Floats]) -> None:
+    def __init__(
+        self, segments: Sequence[Mapping[str, NDArray[Any]]], quantizer: Quantizer | None = None
+    ) -> None:
         self._segments = segments
-        self._starts = np.cumsum([0, *map(len, segments)])
+        self._quantizer = quantizer
+        self._starts = np.cumsum([0, *map(dense_count, segments)])
         self.passages = int(self._starts[-1])
 
     def scores(self, query_E: Floats) -> Floats:
         """The dot product of a query with every passage, (P,), float32."""
         scores_P = np.empty(self.passages, dtype=np.float32)
-        for begin, vectors in zip(self._starts[:-1].tolist(), self._segments, strict=True):
-            for start in range(0, len(vectors), ROWS_AT_ONCE):
-                block = np.asarray(vectors[start : start + ROWS_AT_ONCE], dtype=np.float32)
-                scores_P[begin + start : begin + start + len(block)] = block @ query_E
+        for begin, arrays in zip(self._starts[:-1].tolist(), self._segments, strict=True):
+            for start in range(0, dense_count(arrays), ROWS_AT_ONCE):
+                block = self._products(query_E, arrays, slice(start, start + ROWS_AT_ONCE))
+                scores_P[begin + start : begin + start + len(block)] = block
         return scores_P
 
     def exact(self, query_E: Floats, passages: NDArray[np.int64]) -> Floats:
@@ -323,9 +328,78 @@ class Dense:
 
     def vectors(self, passages: NDArray[np.int64]) -> Floats:
         """The vectors of some passages, float32."""
-        which = (np.searchsorted(self._starts, passages, side="right") - 1).tolist()
-        width = self._segments[0].shape[1] if self._segments else 0
+        which = np.searchsorted(self._starts, passages, side="right") - 1
+        width = 0 if not self._segments else dense_width(self._segments[0], self._quantizer)
         vectors = np.empty((len(passages), width), dtype=np.float32)
-        for row, (segment, passage) in enumerate(zip(which, passages.tolist(), strict=True)):
-            vectors[row] = self._segments[segment][passage - self._starts[segment]]
+        for segment in np.unique(which).tolist():
+            chosen = which == segment
+            rows = passages[chosen] - self._starts[segment]
+            vectors[chosen] = dense_vectors(self._segments[segment], rows, self._quantizer)
         return vectors
+
+    def proposed(self, query_E: Floats, eligible_P: NDArray[np.bool_], count: int) -> NDArray[np.int64]:
+        """The eligible passages whose codes are nearest to the query, in ascending order.
+
+        There are ``count`` of them, if so many are eligible, and more where others are as near as the last.
+        """
+        eligible = np.flatnonzero(eligible_P)
+        if len(eligible) <= count:
+            return eligible
+        if self._quantizer is None:
+            raise ValueError("vectors without codes propose no passages")
+        segments = [self._quantizer.near(query_E, arrays["dense/codes"]) for arrays in self._segments]
+        nearness = np.concatenate(segments)[eligible]
+        return np.asarray(eligible[nearness >= _nth_largest(nearness, count)], np.int64)
+
+    def code_score(self, query_E: Floats, passage: int) -> float:
+        """The dot product with what the code of a passage stands for."""
+        segment = int(np.searchsorted(self._starts, passage, side="right")) - 1
+        row = passage - self._starts[segment]
+        codes = {"dense/codes": self._segments[segment]["dense/codes"]}
+        return float(self._products(query_E, codes, slice(row, row + 1))[0])
+
+    def _products(self, query_E: Floats, arrays: Mapping[str, NDArray[Any]], rows: slice) -> Floats:
+        """Dot products with some vectors of a segment, stored or as codes stand for them."""
+        if "dense/vectors" in arrays:
+            return np.asarray(arrays["dense/vectors"][rows], dtype=np.float32) @ query_E
+        assert self._quantizer is not None
+        return self._quantizer.products(query_E, arrays["dense/codes"][rows])
+
+
+def _nth_largest(values: NDArray[Any], count: int) -> Any:
+    """The smallest of the ``count`` largest values; there are at least so many."""
+    if values.dtype.kind == "f":
+        return np.partition(values, len(values) - count)[len(values) - count]
+    # Small integers are counted, which is faster than ordering them.
+    lowest = values.min()
+    at_least = np.bincount(values - lowest)[::-1].cumsum()[::-1]
+    return lowest + np.flatnonzero(at_least >= count)[-1]
+
+
+def dense_count(arrays: Mapping[str, NDArray[Any]]) -> int:
+    """The passages of a segment that has one vector for each."""
+    return len(arrays["dense/vectors" if "dense/vectors" in arrays else "dense/codes"])
+
+
+def dense_width(arrays: Mapping[str, NDArray[Any]], quantizer: Quantizer | None = None) -> int:
+    """The numbers of a vector."""
+    if "dense/vectors" in arrays:
+        return int(arrays["dense/vectors"].shape[1])
+    assert quantizer is not None
+    return quantizer.width
+
+
+def dense_vectors(
+    arrays: Mapping[str, NDArray[Any]], rows: slice | NDArray[np.int64], quantizer: Quantizer | None = None
+) -> Floats:
+    """The vectors of some passages of a segment, float32: those stored, or what codes stand for.
+
+    Args:
+        arrays: those of the segment.
+        rows: which of its passages.
+        quantizer: what made the codes; None without them.
+    """
+    if "dense/vectors" in arrays:
+        return np.asarray(arrays["dense/vectors"][rows], dtype=np.float32)
+    assert quantizer is not None
+    return quantizer.decode(arrays["dense/codes"][rows])

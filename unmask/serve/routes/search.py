@@ -5,16 +5,28 @@ from typing import Any, get_args
 
 from unmask.search.options import Fusion, Mode, Unit
 from unmask.search.values import Hit
-from unmask.serve.fields import BOOLEAN, INTEGER, TEXT, Choice, Text, TextList, Whole, record, rows, schema_of
+from unmask.serve.fields import (
+    BOOLEAN,
+    INTEGER,
+    TEXT,
+    Choice,
+    Flag,
+    Text,
+    TextList,
+    Whole,
+    record,
+    rows,
+    schema_of,
+)
 from unmask.serve.routes.route import TRUNCATE, PostRoute, Values, truncation_of
-from unmask.serve.searching import search
+from unmask.serve.searching import reranker_named, search
 from unmask.serve.service import Call, Service
 
 
 async def passages(service: Service, call: Call, values: Values) -> Any:
     """The best passages of an index for a query, with the document and the characters of each."""
     served = service.indexes.named(values["index"])
-    reranker = None if values["reranker"] is None else service.models.named(values["reranker"], "rerank")
+    reranker = None if values["reranker"] is None else reranker_named(service.models, values["reranker"])
     explained = {"none": False, "shares": "shares", "attribution": True}[values["explain"]]
     (hits,) = await service.run(
         call,
@@ -30,6 +42,7 @@ async def passages(service: Service, call: Call, values: Values) -> Any:
             reranker=reranker,
             candidates=values["candidates"],
             fusion=values["fusion"],
+            approximate=values["approximate"],
             why=explained,
         ),
     )
@@ -50,11 +63,13 @@ BODY = {
     "mode": Choice(options=get_args(Mode), about="rank by one view, or fuse all; hybrid if possible"),
     "unit": Choice(options=get_args(Unit), default="passage", about="what is ranked"),
     "filter": TextList(about="conditions on the metadata of documents, such as year>=2020"),
-    "reranker": Text(
-        about="a served cross-encoder or model of late interaction that scores the best hits again"
-    ),
+    "reranker": Text(about="a served cross-encoder, or model of vectors, that scores the best hits again"),
     "candidates": Whole(low=1, high=1000, about="hits of the first stage that are scored again"),
     "fusion": Choice(options=get_args(Fusion), default="rrf", about="how hybrid search fuses rankings"),
+    "approximate": Flag(
+        default=False,
+        about="score only what codes (dense_bits) or centroids (vector_bits) of the index propose",
+    ),
     "explain": Choice(
         options=("none", "shares", "attribution"),
         default="none",

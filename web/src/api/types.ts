@@ -877,6 +877,7 @@ export interface Explanation {
   special: number;
   attribution: Share[];
   uncompressed_score: number | null;
+  first_score: number | null;
 }
 
 /**
