@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from unmask.search.index import Index
     from unmask.search.topics import find_topics
     from unmask.spec import CheckpointOutput, EncoderSpec, PooledVector
+    from unmask.tasks.redact import redact
     from unmask.tasks.values import Logits
     from unmask.text import Encoding, PackedBatch, SequenceLayout, Tokenizer
     from unmask.training import train
@@ -62,6 +63,7 @@ _HOMES = {
     "load": "unmask.models.load",
     "load_adapters": "unmask.models.adapters",
     "read_documents": "unmask.search.documents",
+    "redact": "unmask.tasks.redact",
     "save": "unmask.models.load",
     "train": "unmask.training",
 }
@@ -105,6 +107,7 @@ __all__ = [
     "load",
     "load_adapters",
     "read_documents",
+    "redact",
     "save",
     "train",
 ]

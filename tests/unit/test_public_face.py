@@ -49,6 +49,7 @@ def test_public_names():
         "load",
         "load_adapters",
         "read_documents",
+        "redact",
         "save",
         "train",
     ]
@@ -176,6 +177,10 @@ def test_commands_and_their_options():
         "tag": [
             "text", *INPUT, "model", *RUN, "aggregation", "words", "conll", "scheme", "labels",
             "threshold", "nested", "multi_label", "truncation", "overlap_tokens", *FILE, *BULK, "json",
+        ],
+        "redact": [
+            "text", "file", "format", "field", "output", "overwrite", "model", "labels", "threshold", "only",
+            "keep", "replacement", "secret_file", *RUN, "json",
         ],
         "answer": [
             "contexts", "question", "file", "questions", "format", "model", *RUN, "top", "max_answer_tokens",

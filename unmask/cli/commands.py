@@ -132,6 +132,11 @@ PANELS: dict[str, tuple[Command, ...]] = {
             "Find the entities of a text, or of every input of a file; or its words' labels.",
         ),
         Command(
+            "redact",
+            "tasks.redact:redact",
+            "Replace personal data in a text, or in every input of a file: addresses, numbers, names.",
+        ),
+        Command(
             "answer",
             "tasks.answer:answer",
             "Find the answer to a question in texts of any length, or to every question of a file.",
