@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from unmask.search.documents import Document, read_documents
     from unmask.search.duplicates import deduplicate
     from unmask.search.index import Index
+    from unmask.search.labeling import choose_texts, find_label_errors
     from unmask.search.topics import find_topics
     from unmask.spec import CheckpointOutput, EncoderSpec, PooledVector
     from unmask.tasks.redact import redact
@@ -49,7 +50,9 @@ _HOMES = {
     "Encoding": "unmask.text",
     "Engine": "unmask.engines.engine",
     "Index": "unmask.search.index",
+    "choose_texts": "unmask.search.labeling",
     "deduplicate": "unmask.search.duplicates",
+    "find_label_errors": "unmask.search.labeling",
     "find_topics": "unmask.search.topics",
     "Logits": "unmask.tasks.values",
     "Model": "unmask.models.load",
@@ -95,12 +98,14 @@ __all__ = [
     "SequenceLayout",
     "Tokenizer",
     "UnmaskError",
+    "choose_texts",
     "deduplicate",
     "distill_static",
     "errors",
     "evaluate",
     "explore",
     "families",
+    "find_label_errors",
     "find_topics",
     "finetune",
     "interpret",

@@ -37,12 +37,14 @@ def test_public_names():
         "SequenceLayout",
         "Tokenizer",
         "UnmaskError",
+        "choose_texts",
         "deduplicate",
         "distill_static",
         "errors",
         "evaluate",
         "explore",
         "families",
+        "find_label_errors",
         "find_topics",
         "finetune",
         "interpret",
@@ -207,6 +209,14 @@ def test_commands_and_their_options():
         "topics": [
             *("files", "model", "method", "number", "min_size", "words", "resamples", "seed", *TEXT_OPTIONS),
             *(*RUN, *RESULT),
+        ],
+        "label_errors": [
+            "files", "model", "label_field", "probabilities_field", "folds", "seed", "top", *TEXT_OPTIONS,
+            *RUN, "json",
+        ],
+        "next_texts": [
+            "files", "labeled", "label_field", "model", "number", "by", "seed", "output", *TEXT_OPTIONS, *RUN,
+            "json",
         ],
         "mine": [
             "pairs", "output", "model", "corpus", "num_negatives", "range_min", "range_max", "max_score",

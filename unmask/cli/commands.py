@@ -176,6 +176,16 @@ PANELS: dict[str, tuple[Command, ...]] = {
             "Group the texts of files into topics, with names, examples and the stability of each.",
         ),
         Command(
+            "label-errors",
+            "search.labeling:label_errors",
+            "Find labels of texts that are probably wrong, by a classifier that was fitted to other texts.",
+        ),
+        Command(
+            "next",
+            "search.labeling:next_texts",
+            "Choose the texts of a pool to label next: those that a classifier would learn most from.",
+        ),
+        Command(
             "mine",
             "train.finetune:mine",
             "Find documents near each query that probably do not answer it, as negatives for training.",
