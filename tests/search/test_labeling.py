@@ -89,6 +89,14 @@ def test_given_probabilities_are_ranked_by_self_confidence():
     assert (result.errors, result.agreement, result.model, result.folds) == (1, 0.75, None, None)
 
 
+def test_the_confident_class_is_suggested():
+    """Of the first text b is more probable than c, and does not reach the mean of texts with b."""
+    values = [(0.1, 0.5, 0.4), (0.9, 0.1, 0.0), (0.2, 0.7, 0.1), (0.4, 0.3, 0.3)]
+    probabilities = [dict(zip("abc", row, strict=True)) for row in values]
+    first = find_label_errors(list("wxyz"), ["a", "a", "b", "c"], probabilities=probabilities).rows[0]
+    assert (first.row, first.suggested, first.suggested_probability) == (0, "c", 0.4)
+
+
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_replaced_labels_are_found(clear, model, rows, seed):
     draw = np.random.default_rng(seed)
@@ -362,5 +370,6 @@ def test_the_page_runs(clear, place, folder, rows, monkeypatch):
         for line in block.splitlines() if kind == "sh" else ():
             lines(run_here(*shlex.split(line)[1:], "-m", folder))
     assert len(values["chosen"].rows) == 2
-    assert (place / "first.txt").exists() and (place / "next.txt").exists()
+    assert (place / "first.txt").exists()
+    assert (place / "next.txt").exists()
     assert [kind for kind, _ in found] == ["sh", "python", "sh", "python"]

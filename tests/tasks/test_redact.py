@@ -212,10 +212,11 @@ FILES = {
     ),
     "a.csv": (
         b'\xef\xbb\xbfid,text\r\n1,"hi ann@x.org, ok"\r\n\r\n'
-        b'2,"no, ""x"""\r\n3,"two\r\nb@c.de ""q""\r\n"\r\n"4",b@c.de\r\n',
+        b'2,"no, ""x"""\r\n3,"two\r\nb@c.de ""q""\r\n"\r\n"4",b@c.de\r\n\r\n',
         b'\xef\xbb\xbfid,text\r\n1,"hi [EMAIL], ok"\r\n\r\n'
-        b'2,"no, ""x"""\r\n3,"two\r\n[EMAIL] ""q""\r\n"\r\n4,[EMAIL]\r\n',
+        b'2,"no, ""x"""\r\n3,"two\r\n[EMAIL] ""q""\r\n"\r\n4,[EMAIL]\r\n\r\n',
     ),
+    "b.csv": (b"text,n\n", b"text,n\n"),
     "a.tsv": (b'n\ttext\tx\n1\tann@x.org "\t2\r\n2\tno\t\n', b'n\ttext\tx\n1\t[EMAIL] "\t2\r\n2\tno\t\n'),
 }  # fmt: skip
 

@@ -49,7 +49,7 @@ class SuspectLabel:
     """The place of the text, from 0."""
     label: str
     suggested: str
-    """The most probable other label."""
+    """The class that the text is confidently of; without one, the most probable other label."""
     self_confidence: float
     """The probability of the label."""
     suggested_probability: float

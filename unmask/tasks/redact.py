@@ -176,7 +176,7 @@ def _joined(spans: Sequence[_Found]) -> list[_Found]:
     """
     joined: list[_Found] = []
     best: list[_Found] = []
-    for span in sorted(spans, key=lambda span: (span.start, -span.end, span.score is not None)):
+    for span in sorted(spans, key=lambda span: (span.start, span.score is not None)):
         if not joined or span.start >= joined[-1].end:
             joined.append(span)
             best.append(span)
