@@ -66,10 +66,11 @@ _GROUP = re.compile(r"\d+")
 _IBAN = re.compile(rf"(?<!{_WORD})[a-z]{{2}}\d\d(?={_GAP}?[a-z0-9])", re.IGNORECASE)
 _NANP = r"(?:\([2-9]\d\d\)[ \u00a0-]?|[2-9]\d\d[ \u00a0.-])[2-9]\d\d[ \u00a0.-]\d{4}"
 _BETWEEN = r"(?:[ \u00a0]?[./-][ \u00a0]?|[ \u00a0\u202f])?"
+_ABROAD = rf"(?:(?<!\d)\+|(?<!{_WORD})00)"
 _PHONE = re.compile(
-    rf"(?<!{_WORD})(?<![+.,-])(?:(?:(?:\+|00)?1[ \u00a0.-]?)?{_NANP}"
-    rf"|(?:\+|00)1(?:{_BETWEEN}\d){{10}}"
-    rf"|(?:\+|00)[2-9]\d{{0,2}}(?:[ \u00a0]?\(\d{{1,5}}\))?(?:{_BETWEEN}\d){{5,13}}"
+    rf"(?<![+.,-])(?:(?:(?:{_ABROAD}|(?<!{_WORD}))1[ \u00a0.-]?|(?<!{_WORD})){_NANP}"
+    rf"|{_ABROAD}1(?:{_BETWEEN}\d){{10}}"
+    rf"|{_ABROAD}[2-9]\d{{0,2}}(?:[ \u00a0]?\(\d{{1,5}}\))?(?:{_BETWEEN}\d){{5,13}}"
     rf")(?!{_WORD}|-\d)"
 )
 _US_SSN = re.compile(
