@@ -341,6 +341,15 @@ def test_the_command_takes_a_model_and_a_secret(folder, tmp_path):
     assert run_here("redact", "-m", folder / "names", *options, stdin=lines).out == f"{expected.text}\n\n"
 
 
+def test_typed_special_tokens_are_text(folder):
+    text = "the river [SEP] bank was muddy"
+    read = unmask.load(folder / "names", special_tokens="text")
+    assert run_here("redact", text, "-m", folder / "names").out == unmask.redact(text, read).text + "\n"
+    parsed = unmask.redact(text, unmask.load(folder / "names")).text + "\n"
+    ran = run_here("redact", text, "-m", folder / "names", "--special-tokens", "parse")
+    assert ran.out == parsed != unmask.redact(text, read).text + "\n"
+
+
 # --- over HTTP ---------------------------------------------------------------------------------------------
 
 

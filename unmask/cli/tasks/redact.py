@@ -3,7 +3,7 @@
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, cast
@@ -177,6 +177,8 @@ def redact(
     if alone and source != NO_FILE:
         raise InvalidRequest("a text is given, and options of a file; leave one of them out")
     name, form = (None, None) if alone else source.check()
+    if run.special_tokens is None:  # a text must not tell the model what to read
+        run = replace(run, special_tokens="text")
     loaded = None if model is None else run.load(model, ADAPTER)
     types = () if loaded is None else entity_types(loaded.reader, names)
     redactor = Redactor(types, only=only, keep=keep, replacement=replacement, secret=_secret(secret_file))
