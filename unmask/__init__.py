@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from unmask.search.documents import Document, read_documents
     from unmask.search.duplicates import deduplicate
     from unmask.search.index import Index
+    from unmask.search.labeling import choose_texts, find_label_errors
     from unmask.search.topics import find_topics
     from unmask.spec import CheckpointOutput, EncoderSpec, PooledVector
+    from unmask.tasks.redact import redact
     from unmask.tasks.values import Logits
     from unmask.text import Encoding, PackedBatch, SequenceLayout, Tokenizer
     from unmask.training import train
@@ -48,7 +50,9 @@ _HOMES = {
     "Encoding": "unmask.text",
     "Engine": "unmask.engines.engine",
     "Index": "unmask.search.index",
+    "choose_texts": "unmask.search.labeling",
     "deduplicate": "unmask.search.duplicates",
+    "find_label_errors": "unmask.search.labeling",
     "find_topics": "unmask.search.topics",
     "Logits": "unmask.tasks.values",
     "Model": "unmask.models.load",
@@ -62,6 +66,7 @@ _HOMES = {
     "load": "unmask.models.load",
     "load_adapters": "unmask.models.adapters",
     "read_documents": "unmask.search.documents",
+    "redact": "unmask.tasks.redact",
     "save": "unmask.models.load",
     "train": "unmask.training",
 }
@@ -93,18 +98,21 @@ __all__ = [
     "SequenceLayout",
     "Tokenizer",
     "UnmaskError",
+    "choose_texts",
     "deduplicate",
     "distill_static",
     "errors",
     "evaluate",
     "explore",
     "families",
+    "find_label_errors",
     "find_topics",
     "finetune",
     "interpret",
     "load",
     "load_adapters",
     "read_documents",
+    "redact",
     "save",
     "train",
 ]

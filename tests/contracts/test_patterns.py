@@ -18,7 +18,7 @@ from unmask.base.json_settings import JsonSettings
 from unmask.errors import CorruptCheckpoint, InvalidRequest, KernelError, UnknownArchitecture
 from unmask.families import family_of
 from unmask.kernels import AttentionBias, MaskContext, Tile, allowed, probabilities
-from unmask.kernels.blocks import block_counts, random_blocks
+from unmask.kernels.tile import block_counts, random_blocks
 from unmask.spec import BlockSparse, CausalAttention, SlidingWindow, SlidingWindowGlobal
 from unmask.text import PackedBatch, SequenceLayout
 from unmask.weights import Source, read_checkpoint

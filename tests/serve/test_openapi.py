@@ -41,7 +41,7 @@ def test_answers_and_refusals_follow_it(client, document):
         "/v2/rerank": {"query": "a", "documents": TEXTS, "return_documents": True},
         "/v2/embed": {"texts": TEXTS, "embedding_types": ["float", "base64", "binary"]},
         "/v1/embed": {"texts": TEXTS}, "/v1/masked_words": {"texts": "the [MASK]"},
-        "/v1/attention": {"texts": TEXTS},
+        "/v1/attention": {"texts": TEXTS}, "/v1/redact": {"texts": TEXTS},
     }  # fmt: skip
     for path, body in [*good.items(), *((path, body) for path, body, *_ in WRONG)]:
         answer = client.post(path, content=json.dumps(body), headers={"content-type": "application/json"})

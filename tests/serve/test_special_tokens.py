@@ -31,6 +31,7 @@ BODIES = {
     "/v2/rerank": {"query": MASKED, "documents": [MASKED]},
     "/v1/multi_vectors": {"input": [MASKED]},
     "/v1/entities": TEXTS,
+    "/v1/redact": TEXTS | {"model": "names"},
     "/v1/answers": {"question": MASKED, "contexts": [MASKED]},
     "/v1/choices": {"question": MASKED, "choices": [MASKED, MASKED]},
     "/v1/follows": {"pairs": [[MASKED, MASKED]]},
@@ -58,7 +59,7 @@ def models(tmp_path_factory):
     size = {"max_position_embeddings": 200}
     kinds = {
         "words": tiny_bert("BertForMaskedLM", **size),
-        "names": tiny_bert("BertForTokenClassification", num_labels=3, **size),
+        "names": tiny_bert("BertForTokenClassification", id2label={0: "O", 1: "B-PER", 2: "I-PER"}, **size),
         "spans": tiny_bert("BertForQuestionAnswering", **size),
         "follows": tiny_bert("BertForNextSentencePrediction", **size),
         "choices": tiny_bert("BertForMultipleChoice", **size),

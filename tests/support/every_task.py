@@ -120,6 +120,7 @@ def by_requests(folder):
         "/predict": {"model": "labels", "inputs": TEXTS[0]},
         "/rerank": {"model": "cross", "query": QUESTION, "texts": TEXTS},
         "/v1/entities": {"model": "tags", "texts": TEXTS[:1]},
+        "/v1/redact": {"texts": TEXTS[:1]},
         "/v1/answers": {"model": "answers", "question": QUESTION, "contexts": TEXTS[:1]},
         "/v1/choices": {"model": "choices", "question": QUESTION, "choices": TEXTS},
         "/v1/follows": {"model": "follows", "pairs": TEXTS[:2]},

@@ -37,18 +37,21 @@ def test_public_names():
         "SequenceLayout",
         "Tokenizer",
         "UnmaskError",
+        "choose_texts",
         "deduplicate",
         "distill_static",
         "errors",
         "evaluate",
         "explore",
         "families",
+        "find_label_errors",
         "find_topics",
         "finetune",
         "interpret",
         "load",
         "load_adapters",
         "read_documents",
+        "redact",
         "save",
         "train",
     ]
@@ -178,6 +181,10 @@ def test_commands_and_their_options():
             "text", *INPUT, "model", *RUN, "aggregation", "words", "conll", "scheme", "labels",
             "threshold", "nested", "multi_label", "truncation", "overlap_tokens", *FILE, *BULK, "json",
         ],
+        "redact": [
+            "text", "file", "format", "field", "output", "overwrite", "model", "labels", "threshold", "only",
+            "keep", "replacement", "secret_file", *RUN, "json",
+        ],
         "answer": [
             "contexts", "question", "file", "questions", "format", "model", *RUN, "top", "max_answer_tokens",
             "no_answer", "null_threshold", "truncation", "overlap_tokens", "squad", "nbest", *FILE, "json",
@@ -203,6 +210,14 @@ def test_commands_and_their_options():
         "topics": [
             *("files", "model", "method", "number", "min_size", "words", "resamples", "seed", *TEXT_OPTIONS),
             *(*RUN, *RESULT),
+        ],
+        "label_errors": [
+            "files", "model", "label_field", "probabilities_field", "folds", "seed", "top", *TEXT_OPTIONS,
+            *RUN, "json",
+        ],
+        "next_texts": [
+            "files", "labeled", "label_field", "model", "number", "by", "seed", "output", *TEXT_OPTIONS, *RUN,
+            "json",
         ],
         "mine": [
             "pairs", "output", "model", "corpus", "num_negatives", "range_min", "range_max", "max_score",

@@ -39,6 +39,16 @@ def at_least(name: str, value: float | None, least: float) -> None:
         raise InvalidRequest(f"{name} is {value}; it must be at least {least}")
 
 
+def check_limit(limit: int | None) -> None:
+    """Refuse a limit of inputs that leaves none.
+
+    Raises:
+        InvalidRequest: it is below 1.
+    """
+    if limit is not None and limit < 1:
+        raise InvalidRequest(f"limit is {limit}; it must be at least 1 (--limit)")
+
+
 def whole_number(name: str, value: Any, least: int | None = None, most: int | None = None) -> int:
     """A number of any integer type, as an int.
 

@@ -107,7 +107,7 @@ EXTRAS: dict[str, Extra] = {
         "writing figures of a run for TensorBoard",
         "leave log.tensorboard out",
     ),
-    "topics": Extra({"sklearn": "scikit-learn"}, "grouping texts into topics"),
+    "topics": Extra({"sklearn": "scikit-learn"}, "topics, label errors and the choice of texts to label"),
     "umap": Extra({**_TORCH, "umap": "umap-learn"}, "projecting tokens with UMAP", "use PCA"),
     "torch": Extra(_TORCH, "training, exports, GPUs and looking inside an encoder"),
     "train": Extra(

@@ -132,6 +132,11 @@ PANELS: dict[str, tuple[Command, ...]] = {
             "Find the entities of a text, or of every input of a file; or its words' labels.",
         ),
         Command(
+            "redact",
+            "tasks.redact:redact",
+            "Replace personal data in a text, or in every input of a file: addresses, numbers, names.",
+        ),
+        Command(
             "answer",
             "tasks.answer:answer",
             "Find the answer to a question in texts of any length, or to every question of a file.",
@@ -169,6 +174,16 @@ PANELS: dict[str, tuple[Command, ...]] = {
             "topics",
             "search.corpus:topics",
             "Group the texts of files into topics, with names, examples and the stability of each.",
+        ),
+        Command(
+            "label-errors",
+            "search.labeling:label_errors",
+            "Find labels of texts that are probably wrong, by a classifier that was fitted to other texts.",
+        ),
+        Command(
+            "next",
+            "search.labeling:next_texts",
+            "Choose the texts of a pool to label next: those that a classifier would learn most from.",
         ),
         Command(
             "mine",

@@ -36,6 +36,8 @@ class Item(Line):
     """The id of a question."""
     choices: tuple[str, ...] = ()
     """The choices of a question."""
+    probabilities: Mapping[str, float] | None = None
+    """The probability of each label."""
     sentence: Sentence | None = None
     """The lines of a CoNLL file that its words are from."""
 
@@ -64,6 +66,10 @@ class Columns:
     id: str | None = None
     choices: str | None = None
     """A column of lists, or the names of several columns, separated by commas."""
+    numbers: bool = False
+    """Whether ``pair`` is a label, which may be a whole number."""
+    probabilities: str | None = None
+    """A column of objects with a probability for each label."""
     options: tuple[str, str] = ("--field", "--pair-field")
     """What names the columns of the two texts, or of a question and its choices, on the command line."""
 
@@ -168,7 +174,7 @@ def _records(rows: Iterator[Record], name: str, columns: Columns, blank: Blank) 
     for place, row in rows:
         where = str(place)
         value = _text(row, columns.text or "text", where, columns)
-        second = None if columns.pair is None else _text(row, columns.pair, where, columns)
+        second = None if columns.pair is None else _text(row, columns.pair, where, columns, columns.numbers)
         if isinstance(second, tuple):
             raise InvalidText(f"{where} has a list under {columns.pair!r}; give a string")
         choices = () if columns.choices is None else _choices(row, columns.choices, where, columns)
@@ -182,7 +188,8 @@ def _records(rows: Iterator[Record], name: str, columns: Columns, blank: Blank) 
             ids.add(identity, where)
         whole = json.dumps([value, second, identity, *([choices] if choices else [])])
         shown = {"source": name, place.unit: place.number}
-        yield Item(whole, name, place.number, where, shown, value, second, identity, choices)
+        p = None if columns.probabilities is None else _value(row, columns.probabilities, where, columns)
+        yield Item(whole, name, place.number, where, shown, value, second, identity, choices, p)
 
 
 def _value(row: Mapping[str, Any], column: str, where: str, columns: Columns) -> Any:
@@ -193,10 +200,12 @@ def _value(row: Mapping[str, Any], column: str, where: str, columns: Columns) ->
     return row[column]
 
 
-def _text(row: Mapping[str, Any], column: str, where: str, columns: Columns) -> str | tuple[str, ...]:
+def _text(
+    row: Mapping[str, Any], column: str, where: str, columns: Columns, numbers: bool = False
+) -> str | tuple[str, ...]:
     value = _value(row, column, where, columns)
-    if isinstance(value, str):
-        return value
+    if isinstance(value, str) or (numbers and isinstance(value, int) and not isinstance(value, bool)):
+        return str(value)
     if isinstance(value, list) and all(isinstance(word, str) for word in value):
         return tuple(value)
     raise InvalidText(f"{where} has no text under {column!r}; give a string, or a list of words")

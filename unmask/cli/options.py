@@ -117,8 +117,8 @@ class ModelOptions:
         SpecialTokens | None,
         Parameter(
             name="--special-tokens",
-            help="what typed special tokens such as [SEP] become: their ids (parse), or text; serve and new "
-            "indexes take text by default, other commands parse",
+            help="what typed special tokens such as [SEP] become: their ids (parse), or text; serve, redact "
+            "and new indexes take text by default, other commands parse",
         ),
     ] = None
     ignore_tensor: IgnoreOption = None

@@ -7,7 +7,6 @@ Axes: S texts; R of them that are compared; E features.
 """
 
 import tempfile
-import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,6 +28,7 @@ from unmask.spec import PoolingMode
 from unmask.tasks import Progress, embed
 from unmask.tasks.prompts import prompt_of
 from unmask.text import Truncation
+from unmask.text.lines import normalized
 
 Floats = NDArray[np.float32]
 Places = NDArray[np.int64]
@@ -166,11 +166,6 @@ def _model(model: str | Path | Model | None, against: SearchableIndex | None, po
     if model is not None:
         against.use(model if isinstance(model, Model) else load(model))
     return against.model("dense")
-
-
-def normalized(text: str) -> str:
-    """A text without regard to case, to white space, and to the forms of characters (NFKC)."""
-    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
 def length(text: str) -> int:

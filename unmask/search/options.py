@@ -43,6 +43,11 @@ Rules = Literal["unicode", "words"]
 StoreFormat = Literal["parquet", "qdrant", "pgvector", "opensearch"]
 """Where `Index.export` writes passages and their vectors."""
 
+Acquisition = Literal["margin", "entropy", "both", "k_center", "random"]
+"""How texts are chosen to be labeled: those of which a classifier is least sure (``"margin"``,
+``"entropy"``); those farthest from what is labeled (``"k_center"``); those of which it is least sure and that
+are far from each other (``"both"``); or any (``"random"``)."""
+
 Representative = Literal["longest", "first"]
 """Which text of a group of duplicates stays: the one of most characters, of equal ones the first; or the
 first."""

@@ -25,11 +25,12 @@ from unmask.base.optional import require
 from unmask.errors import InvalidRequest
 from unmask.models.load import Model, load
 from unmask.search.analysis import STOP_WORDS, Analyzer
-from unmask.search.duplicates import document_vectors, normalized
+from unmask.search.duplicates import document_vectors
 from unmask.search.options import ClusterMethod
 from unmask.spec import PoolingMode
 from unmask.tasks import Progress
 from unmask.text import Truncation
+from unmask.text.lines import normalized
 
 Floats = NDArray[np.float32]
 Labels = NDArray[np.int64]

@@ -8,8 +8,9 @@ import io
 import lzma
 import os
 import stat
+import unicodedata
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +19,7 @@ from typing import BinaryIO, cast
 
 from unmask.base.files import KINDS
 from unmask.base.optional import require
-from unmask.errors import InvalidText
+from unmask.errors import InvalidRequest, InvalidText
 
 COMPRESSED = (".xz", ".gz", ".bz2", ".zst")
 """Endings of compressed files."""
@@ -75,6 +76,20 @@ def opened(source: Path | Stream) -> Iterator[BinaryIO]:
         yield decompressed(stream, source.name)
 
 
+@contextmanager
+def readable(path: Path) -> Iterator[BinaryIO]:
+    """`opened`, for files that may be damaged.
+
+    Raises:
+        InvalidText: it cannot be read or decompressed.
+    """
+    try:
+        with opened(path) as stream:
+            yield stream
+    except DAMAGED as error:
+        raise InvalidText(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
+
+
 def real(path: Path) -> Path:
     """The path without ``..``, as errors should name it; one without them stays as it is."""
     return path.resolve() if ".." in path.parts else path
@@ -99,11 +114,8 @@ def content(path: Path, most: int | None = None) -> bytes:
     Raises:
         InvalidText: the file cannot be read, or holds more.
     """
-    try:
-        with opened(path) as stream:
-            raw = stream.read(-1 if most is None else most + 1)
-    except DAMAGED as error:
-        raise InvalidText(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
+    with readable(path) as stream:
+        raw = stream.read(-1 if most is None else most + 1)
     if most is not None and len(raw) > most:
         raise FileTooLong(f"{path} holds more than {most:,} bytes{' unpacked' * is_compressed(path.name)}")
     return raw
@@ -112,6 +124,31 @@ def content(path: Path, most: int | None = None) -> bytes:
 def is_compressed(name: str) -> bool:
     """Whether a file is compressed by its name."""
     return Path(name).suffix.lower() in COMPRESSED
+
+
+def plain_name(path: Path) -> str:
+    """The file's name without its compression suffix."""
+    return path.stem if path.suffix in COMPRESSED else path.name
+
+
+def files_in(folder: Path, endings: Sequence[str]) -> list[Path]:
+    """Files of a folder whose names have one of the endings, compressed or not, sorted by name. A path to a
+    file is returned itself.
+
+    Raises:
+        InvalidRequest: there is no such folder or file, or no such file in the folder.
+    """
+    if folder.is_file():
+        return [folder]
+    if not folder.is_dir():
+        raise InvalidRequest(
+            f"{folder} is neither a folder nor a file; name the folder with the data (--data)"
+        )
+    matching = sorted(path for path in folder.iterdir() if plain_name(path).endswith(tuple(endings)))
+    if not matching:
+        patterns = " or ".join(f"*{ending}" for ending in endings)
+        raise InvalidRequest(f"{folder} has no file {patterns} (plain or compressed); name another folder")
+    return matching
 
 
 def format_ending(name: str) -> str:
@@ -205,6 +242,11 @@ def decode(raw: bytes) -> str:
         before = text[: text.index("\0")].encode("utf-16-le" if sixteen else "utf-8")
         raise _binary(len(before) + (len(raw) - len(text.encode("utf-16-le" if sixteen else "utf-8"))))
     return text
+
+
+def normalized(text: str) -> str:
+    """A text without regard to case, to white space, and to the forms of characters (NFKC)."""
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
 def check_text(text: str, name: str = "text") -> None:

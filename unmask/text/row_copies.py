@@ -1,6 +1,8 @@
-"""Some rows of a file written to another one of the same format, as they stood there."""
+"""Rows of a file written to another one of the same format: some of them as they stood there, or all of them
+with another text in one column."""
 
 import csv
+import io
 import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
@@ -12,7 +14,7 @@ from unmask.base.files import whole_file
 from unmask.base.optional import require
 from unmask.errors import InvalidRequest, InvalidText
 from unmask.text.lines import Stream, is_compressed, text_lines
-from unmask.text.rows import FORMAT_OF, TABLES, Format, csv_rows, format_by_name, json_list
+from unmask.text.rows import FORMAT_OF, TABLES, Format, csv_rows, format_by_name, json_list, json_row
 
 Opened = tuple[str, BinaryIO]
 """The name of an input, and its decompressed bytes."""
@@ -83,7 +85,11 @@ class _Recorded:
 
     def take(self) -> bytes:
         """What was read since the last call, without blank lines before it."""
-        taken = bytes(self.read_since).lstrip(b"\r\n")
+        return self.take_all().lstrip(b"\r\n")
+
+    def take_all(self) -> bytes:
+        """What was read since the last call."""
+        taken = bytes(self.read_since)
         self.read_since.clear()
         return taken
 
@@ -172,5 +178,130 @@ def _copy_parquet(inputs: Iterable[Opened], chosen: Chosen, output: Path) -> Non
                     mask = [chosen(source, number + row) for row in range(1, batch.num_rows + 1)]
                     writer.write_batch(batch.filter(arrow.array(mask, arrow.bool_())))
                     number += batch.num_rows
+    except arrow.ArrowException as error:
+        raise InvalidText(f"cannot copy rows of a Parquet file: {error}") from None
+
+
+class _Changes:
+    """The rows with another text, in the order of their numbers."""
+
+    def __init__(self, changes: Iterable[tuple[int, str]]) -> None:
+        self._rest = iter(changes)
+        self._next = next(self._rest, None)
+
+    def text_of(self, number: int) -> str | None:
+        """The new text of a row; None for one that stays as it is. Numbers of calls rise."""
+        if self._next is None or self._next[0] != number:
+            return None
+        text = self._next[1]
+        self._next = next(self._rest, None)
+        return text
+
+
+def rewrite_rows(
+    opened: Opened, form: Format, column: str, changes: Iterable[tuple[int, str]], file: BinaryIO
+) -> None:
+    """Write all rows of an input, some with another text.
+
+    Bytes of rows that stay are copied, with their line ends; objects of a JSON list are written again, one on
+    each line; rows of Parquet keep their schema.
+
+    Args:
+        opened: the input.
+        form: its format, lines or a table.
+        column: that of the text in a table.
+        changes: the number that `unmask.text.rows.Place` gives a row, and its new text, in rising order. They
+            are taken one at a time, as rows are written.
+        file: where the rows go.
+
+    Raises:
+        InvalidText: the input is damaged.
+    """
+    name, stream = opened
+    changed = _Changes(changes)
+    match form:
+        case "parquet":
+            _rewrite_parquet(stream, column, changed, file)
+        case "json":
+            before = b"[\n"
+            for place, row in json_list(Stream(name, stream)):
+                text = changed.text_of(place.number)
+                file.write(before + _json_bytes(row if text is None else {**row, column: text}))
+                before = b",\n"
+            file.write(b"[]\n" if before == b"[\n" else b"\n]\n")
+        case "csv":
+            _rewrite_csv(name, stream, column, changed, file)
+        case _:
+            _rewrite_lines(stream, form, column, changed, file)
+
+
+def _json_bytes(row: Any) -> bytes:
+    try:
+        return json.dumps(row, ensure_ascii=False).encode()
+    except UnicodeEncodeError:  # half a surrogate pair in another value, which only an escape can write
+        return json.dumps(row).encode()
+
+
+def _rewrite_lines(stream: BinaryIO, form: Format, column: str, changed: _Changes, file: BinaryIO) -> None:
+    columns: list[str] = []
+    for number, raw in enumerate(iter(stream.readline, b""), start=1):
+        mark = BOM if number == 1 and raw.startswith(BOM) else b""
+        body = raw.removesuffix(b"\n").removesuffix(b"\r")
+        old = body.removeprefix(mark).decode()
+        columns = columns or (old.split("\t") if form == "tsv" else [])
+        text = changed.text_of(number)
+        if text is None:
+            file.write(raw)
+            continue
+        new = text.encode()
+        if form == "jsonl":
+            new = _json_bytes(json_row(old, f"line {number}") | {column: text})
+        elif form == "tsv":
+            values = zip(columns, old.split("\t"), strict=True)
+            new = "\t".join(text if key == column else value for key, value in values).encode()
+        file.write(mark + new + raw[len(body) :])
+
+
+def _rewrite_csv(name: str, stream: BinaryIO, column: str, changed: _Changes, file: BinaryIO) -> None:
+    recorded = _Recorded(stream)
+    source = Stream(name, cast(BinaryIO, recorded))
+    for index, (place, row) in enumerate(csv_rows(source)):
+        raw = recorded.take_all()
+        if not index:
+            mark = BOM if raw.startswith(BOM) else b""
+            before = len(raw) - len(raw.removeprefix(mark).lstrip(b"\r\n"))
+            names, _ = _names_and_row(raw[before:])
+            file.write(raw[: before + len(names)])
+            raw = raw[before + len(names) :]
+        text = changed.text_of(place.number)
+        if text is None:
+            file.write(raw)
+            continue
+        (values,) = csv.reader(io.StringIO(raw.decode().strip("\r\n"), newline=""))
+        at = list(row).index(column)
+        # Readers see the end of a line as "\n", whatever stands there.
+        values[at] = text.replace("\n", "\r\n") if "\r\n" in values[at] else text
+        written = io.StringIO()
+        csv.writer(written).writerow(values)
+        start, end = len(raw) - len(raw.lstrip(b"\r\n")), len(raw.rstrip(b"\r\n"))
+        file.write(raw[:start] + written.getvalue().removesuffix("\r\n").encode() + raw[end:])
+    file.write(recorded.take_all())
+
+
+def _rewrite_parquet(stream: BinaryIO, column: str, changed: _Changes, target: BinaryIO) -> None:
+    require("parquet")
+    arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+    try:
+        file, number = parquet.ParquetFile(stream), 0
+        place = file.schema_arrow.get_field_index(column)
+        field = file.schema_arrow.field(place)
+        with parquet.ParquetWriter(target, file.schema_arrow) as writer:
+            for batch in file.iter_batches(batch_size=4096):
+                texts = batch.column(place).to_pylist()
+                for row in range(len(texts)):
+                    number += 1
+                    new = changed.text_of(number)
+                    texts[row] = texts[row] if new is None else new
+                writer.write_batch(batch.set_column(place, field, arrow.array(texts, field.type)))
     except arrow.ArrowException as error:
         raise InvalidText(f"cannot copy rows of a Parquet file: {error}") from None

@@ -10,6 +10,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TextIO
@@ -146,7 +147,9 @@ def json_list(source: Path | Stream) -> Iterator[Record]:
     """
     number = 0
     try:
-        with opened(source) as raw, io.TextIOWrapper(raw, "utf-8-sig") as stream:
+        with opened(source) as raw, ExitStack() as ended:
+            stream = io.TextIOWrapper(raw, "utf-8-sig")
+            ended.callback(stream.detach)  # else the stream would be closed, which may be read again
             values = _JsonValues(stream)
             if values.next_character() != "[":
                 raise InvalidText(f"{source} is not a JSON list of objects, one for each row")

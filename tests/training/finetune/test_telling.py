@@ -10,7 +10,7 @@ import unmask
 from tests.support.command import assert_one_sentence, run_here
 from tests.training.finetune.test_finetune import place, table
 from unmask.errors import InvalidRequest, MissingExtra, OutputError
-from unmask.training.finetune.described import one_sided
+from unmask.training.finetune.tested import one_sided
 from unmask.training.run.callbacks import ARGUMENTS, listener
 from unmask.training.run.trainer import Stopped, Trainer
 

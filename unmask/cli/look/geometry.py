@@ -174,10 +174,10 @@ def _words(text: str | None, file: Path | None, points: int) -> tuple[list[str],
 
 
 def _file_words(file: Path) -> Iterator[str]:
-    from unmask.evaluate.probes.files import opened
     from unmask.text import read_lines
+    from unmask.text.lines import readable
 
-    with opened(file) as stream:
+    with readable(file) as stream:
         for line in read_lines(stream, str(file), blank="skip"):
             yield from line.text.split()
 

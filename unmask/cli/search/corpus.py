@@ -63,7 +63,8 @@ TEXTS = TextOptions()
 
 
 @contextmanager
-def _opened(files: Sequence[str] | None, options: TextOptions, beside: Path | None) -> Iterator[Inputs]:
+def opened_texts(files: Sequence[str] | None, options: TextOptions, beside: Path | None) -> Iterator[Inputs]:
+    """The texts of files; with a path to write to, they can be read again."""
     if not files:
         raise InvalidRequest("no inputs are given; name files, or - for standard input")
     read = text_reader(options.format, options.field, options.blank)
@@ -73,13 +74,15 @@ def _opened(files: Sequence[str] | None, options: TextOptions, beside: Path | No
         yield inputs
 
 
-def _items(inputs: Inputs) -> list[Item]:
+def items_of(inputs: Inputs) -> list[Item]:
+    """All texts, at least one."""
     items = [cast("Item", line) for line in inputs.lines()]
     require_texts(len(items))
     return items
 
 
-def _place(item: Item) -> dict[str, object]:
+def place_of(item: Item) -> dict[str, object]:
+    """Where a text was read, for JSON."""
     return dict(item.place or {})
 
 
@@ -122,8 +125,8 @@ def dedup(
         form = check_copy(output, [format_of(name, texts.format, ("lines", *TABLES)) for name in names])
     index = None if against is None else open_index(against, [] if model is None else [model], run)
     loaded = run.load(model or "default") if index is None else None
-    with _opened(files, texts, output) as inputs:
-        items = _items(inputs)
+    with opened_texts(files, texts, output) as inputs:
+        items = items_of(inputs)
         with progress("texts embedded and compared", 2 * len(items)) as report:
             result = deduplicate(
                 [str(item.value) for item in items],
@@ -166,7 +169,7 @@ def _print_lines(items: Sequence[Item], result: "Duplicates", output: Path | Non
     """One JSON object for each duplicate, and the summary."""
 
     def told(row: int | None) -> dict[str, object] | None:
-        return None if row is None else _place(items[row]) | {"text": items[row].value}
+        return None if row is None else place_of(items[row]) | {"text": items[row].value}
 
     for duplicate in result.duplicates:
         values = asdict(duplicate)
@@ -240,8 +243,8 @@ def topics(
     from unmask.search.topics import find_topics
 
     result.check()
-    with _opened(files, texts, None) as inputs:
-        items = _items(inputs)
+    with opened_texts(files, texts, None) as inputs:
+        items = items_of(inputs)
     with progress("texts embedded", len(items)) as report:
         found_topics = find_topics(
             [str(item.value) for item in items],
@@ -266,8 +269,8 @@ def _topics_as_json(items: Sequence[Item], result: "Topics") -> Mapping[str, Any
     values = asdict(result)
     labels = values.pop("labels")
     for topic in values["topics"]:
-        topic["examples"] = [_place(items[row]) | {"text": items[row].value} for row in topic["examples"]]
-    rows = [_place(item) | {"topic": label} for item, label in zip(items, labels, strict=True)]
+        topic["examples"] = [place_of(items[row]) | {"text": items[row].value} for row in topic["examples"]]
+    rows = [place_of(item) | {"topic": label} for item, label in zip(items, labels, strict=True)]
     return values | {"rows": rows}
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from unmask.encoder.hooks import Hook, HookPoint, hooked
 from unmask.errors import InvalidRequest
-from unmask.kernels.rectangles import Rectangles
+from unmask.kernels.sdpa import Rectangles
 from unmask.spec import LinearAttention
 from unmask.text.batch import SequenceLayout
 

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from unmask.base.arguments import check_limit
 from unmask.base.intervals import wilson_interval
 from unmask.base.progress import Progress
 from unmask.errors import InvalidRequest, InvalidText
-from unmask.evaluate.probes.files import check_limit, files_in, opened, plain_name
 from unmask.evaluate.probes.scoring import Score, Sentence, check_masked, pseudo_log_likelihoods
 from unmask.models.load import Model
 from unmask.text import read_lines
+from unmask.text.lines import files_in, plain_name, readable
 
 PARADIGMS, PAIRS_OF_EACH = 67, 1000
 """Size of the published set (Warstadt et al. 2020)."""
@@ -105,7 +106,7 @@ def read_blimp(folder: Path, limit: int | None = None) -> list[MinimalPair]:
 
 
 def _pairs(path: Path) -> Iterator[MinimalPair]:
-    with opened(path) as stream:
+    with readable(path) as stream:
         for line in read_lines(stream, str(path), blank="skip"):
             try:
                 record = json.loads(line.text)

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.base.arguments import check_limit
 from unmask.base.progress import Watch
 from unmask.errors import InvalidRequest, InvalidText, TextTooLong
-from unmask.evaluate.probes.files import check_limit
 from unmask.evaluate.probes.head_accuracy import Answers, Comparison, accuracies, compare_all
 from unmask.interpret.corpus.measure import MOST_TOKENS
 from unmask.interpret.corpus.word_links import LinkedText, right_answers

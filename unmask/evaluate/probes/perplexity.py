@@ -12,10 +12,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.base.arguments import check_limit
 from unmask.base.intervals import Interval, ratio_interval
 from unmask.base.progress import Progress
 from unmask.errors import InvalidRequest, NonFiniteResult
-from unmask.evaluate.probes.files import check_limit, files_in, opened, plain_name
 from unmask.evaluate.probes.scoring import (
     Answer,
     Question,
@@ -28,6 +28,7 @@ from unmask.evaluate.probes.scoring import (
 from unmask.models.load import Model
 from unmask.tasks.batches import TOKENS_PER_PASS
 from unmask.text import Encoding, read_lines
+from unmask.text.lines import files_in, plain_name, readable
 
 ENDINGS = (".txt", ".tokens", ".jsonl")
 LINES_AT_ONCE = 1000
@@ -78,7 +79,7 @@ def read_texts(path: Path) -> Iterator[list[str]]:
     Raises:
         InvalidText: it cannot be read, is not UTF-8, or a line is not a JSON object with a text.
     """
-    with opened(path) as stream:
+    with readable(path) as stream:
         if plain_name(path).endswith(".jsonl"):
             for line in read_lines(stream, str(path), field="text", blank="skip"):
                 yield _stripped(line.text.splitlines())

@@ -13,13 +13,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from unmask.base.arguments import check_limit
 from unmask.encoder.finite import is_finite
 from unmask.engines.engine import Engine
 from unmask.errors import InvalidRequest, InvalidText, TextTooLong, not_finite
-from unmask.evaluate.probes.files import check_limit, files_in, plain_name
 from unmask.models.load import Model
 from unmask.text import Encoding, PackedBatch, layouts, token_budget_batches
 from unmask.text.layouts import CONLLU_COLUMNS, columns_of, conllu_sentences
+from unmask.text.lines import files_in, plain_name
 from unmask.text.rows import json_rows
 
 Column = Literal["upos", "xpos", "deprel", "lemma"]

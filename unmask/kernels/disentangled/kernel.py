@@ -32,7 +32,7 @@ from unmask.kernels.disentangled.strips import (
 )
 from unmask.kernels.dropout import apply_keep_mask, keep_mask
 from unmask.kernels.interface import AttentionOutput, Capability
-from unmask.kernels.rectangles import Rectangles
+from unmask.kernels.sdpa import Rectangles
 from unmask.kernels.tile import AttentionBias
 from unmask.spec import AttentionPattern, Disentangled, FullAttention
 from unmask.text.batch import SequenceLayout

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from unmask.kernels.blocks import block_counts
+from unmask.kernels.tile import block_counts
 from unmask.kernels.tiled.groups import SCORES_AT_ONCE, Group, Places, TiledPlan
 from unmask.spec import AttentionPattern, BlockSparse, CausalAttention, SlidingWindow, SlidingWindowGlobal
 from unmask.text.batch import SequenceLayout

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, get_args
 
 from unmask.interpret.attention.layer_statistics import HeadSummary
 from unmask.serve import fields
@@ -25,16 +25,18 @@ from unmask.serve.ids import TextsOrPairs
 from unmask.serve.routes.openai import USAGE, usage
 from unmask.serve.routes.route import MODEL, TRUNCATE, PostRoute, Values, named, truncation_of
 from unmask.serve.service import Call, Service
-from unmask.tasks import answer, choose, fill, follows, tag
+from unmask.tasks import answer, choose, fill, follows, redact, tag
 from unmask.tasks.answer import MAX_ANSWER_TOKENS, Answers
 from unmask.tasks.choose import Choice
 from unmask.tasks.classify import THRESHOLD
 from unmask.tasks.fill import FilledMask
 from unmask.tasks.follows import Continuation
 from unmask.tasks.reader import Ready
+from unmask.tasks.redact import Redaction, Redactor, Replacement
 from unmask.tasks.tag import Tagging
 from unmask.tasks.values import LongTexts
 from unmask.text import Encoding
+from unmask.text.tokenizer import check_texts
 
 TEXTS = Texts(required=True, about="one text or several; there is one result for each")
 WINDOWS = Flag(
@@ -75,6 +77,39 @@ def _label_options(values: Values) -> dict[str, Any]:
         "nested": values["nested"],
         "multi_label": values["multi_label"],
     }
+
+
+async def redactions(service: Service, call: Call, values: Values) -> Any:
+    """Each text with personal data replaced, and where it was; without a model, identifiers alone."""
+    inputs: Inputs = values["texts"]
+    name = named("texts", inputs.single)
+    if values["model"] is None and values["labels"] is not None:
+        raise BadField("labels", "labels are for a model; name it, or leave labels out")
+    served = None if values["model"] is None else service.models.named(values["model"], "entities")
+    redactor = Redactor(
+        () if served is None else redact.entity_types(served.texts, values["labels"]),
+        only=values["only"],
+        keep=values["keep"],
+        replacement=values["replacement"],
+    )
+    if served is None:
+        check_texts(inputs.texts, name)
+        results = await service.aside(call, lambda: list(map(redactor, inputs.texts)))
+        return {**_results(call, None, results), "note": redact.NOTE}
+    reader = served.texts
+    results = await service.run(
+        call,
+        served,
+        lambda: redact.prepare(
+            reader,
+            inputs.texts,
+            redactor,
+            labels=values["labels"],
+            threshold=values["threshold"],
+            name=name,
+        ),
+    )
+    return {**_results(call, served.name, results), "note": redact.NOTE}
 
 
 async def answers(service: Service, call: Call, values: Values) -> Any:
@@ -206,7 +241,7 @@ def _long(values: Values) -> LongTexts:
     return "end" if values["truncate"] else "window"
 
 
-def _results(call: Call, model: str, results: list[Any]) -> dict[str, Any]:
+def _results(call: Call, model: str | None, results: list[Any]) -> dict[str, Any]:
     return {"model": model, "results": results, "usage": usage(call)}
 
 
@@ -236,6 +271,30 @@ ROUTES = (
             "truncate": WINDOWS,
         },
         _answered(Tagging),
+    ),
+    PostRoute(
+        "/v1/redact",
+        "openai",
+        redactions,
+        {
+            "texts": TEXTS,
+            "model": Text(about="finds entities, which are replaced too; identifiers alone if it is missing"),
+            "labels": TextList(about="types of entities to find, for a model of GLiNER, which needs them"),
+            "threshold": Share(default=THRESHOLD, about="with labels: what probability must be exceeded"),
+            "only": TextList(about="labels to replace, such as EMAIL; all that are found if it is missing"),
+            "keep": TextList(about="labels to leave as they are"),
+            "replacement": fields.Choice(
+                options=get_args(Replacement),
+                default="mask",
+                about="the label, or a pseudonym, the same for the same value within the request",
+            ),
+        },
+        record(
+            model=schema_of(str | None),
+            results=rows(schema_of(Redaction)),
+            usage=USAGE,
+            note=TEXT,
+        ),
     ),
     PostRoute(
         "/v1/answers",

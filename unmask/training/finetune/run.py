@@ -15,7 +15,6 @@ from unmask.errors import InvalidRequest
 from unmask.training.data.labeled import LabeledBatches
 from unmask.training.finetune.calibration import calibrate
 from unmask.training.finetune.card import CardFacts, model_card
-from unmask.training.finetune.described import describe, leakage, one_sided
 from unmask.training.finetune.evaluate import Predicted, figure_names, gold_labels, intervals, predicted
 from unmask.training.finetune.examples import (
     Counts,
@@ -40,7 +39,7 @@ from unmask.training.finetune.start import (
 from unmask.training.finetune.supervised import SupervisedRun, without_dev
 from unmask.training.finetune.sweep import SeedsResult, SweepResult, train_seeds, train_sweep
 from unmask.training.finetune.tasks import TASKS
-from unmask.training.finetune.tested import FinalTest
+from unmask.training.finetune.tested import FinalTest, describe, leakage, one_sided
 from unmask.training.objectives.labeled import ContrastiveObjective, LabeledObjective
 from unmask.training.retrieval.run import RetrievalRun
 from unmask.training.run.base_model import base_model_name, first_checkpoint
