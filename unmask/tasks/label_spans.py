@@ -9,7 +9,7 @@ Axes: W words; K widths of spans, in words; C labels.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tokenizers
@@ -67,8 +67,8 @@ class LabelWindow:
 
     ids: NDArray[np.int64]
     token_type_ids: NDArray[np.int64]
-    labels_at: NDArray[np.int64]
-    """The token whose state is the label's, (C,)."""
+    labels: NDArray[Any]
+    """The token whose state is the label's, (C,); or what the encoder of labels gave for each, (C, N)."""
     words_at: NDArray[np.int64]
     """The first token of each word, (W,)."""
     first: int
@@ -184,8 +184,14 @@ class _PromptEncoder:
     """
 
     def __init__(self, reader: Reader, head: LabelHead, labels: Sequence[str]) -> None:
-        self.reader, self.head, self.name = reader, head, reader.name
-        self.engine = self._engine()
+        self.reader, self.head, self.name, self.count = reader, head, reader.name, len(labels)
+        self.labels: NDArray[Any]
+        vectors = reader.label_vectors
+        self.engine = self._engine({head.entity, head.separator} if vectors is None else set())
+        if vectors is not None:
+            self.before, self.after = self._around()
+            self.types, self.labels = 0, vectors.of(labels)
+            return
         self.prompt = [part for label in labels for part in (head.entity, label)] + [head.separator]
         raw = self.engine.encode(self.prompt, is_pretokenized=True)
         part_of_N = np.array([-1 if part is None else part for part in raw.word_ids])
@@ -195,10 +201,17 @@ class _PromptEncoder:
         self.before, self.after = ids_N[: inside[-1] + 1], ids_N[inside[-1] + 1 :]
         self.types = int(raw.type_ids[0])
         first_of = np.searchsorted(part_of_N[: len(self.before)], np.arange(len(self.prompt)))
-        self.labels_at = first_of[np.arange(len(labels)) * 2] + (0 if head.reads_entity else 1)
+        self.labels = first_of[np.arange(len(labels)) * 2] + (0 if head.reads_entity else 1)
 
-    def _engine(self) -> tokenizers.Tokenizer:
-        tokenizer, markers = self.reader.tokenizer, {self.head.entity, self.head.separator}
+    def _around(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The special tokens before and after words that no label stands before."""
+        raw = self.engine.encode(["a"], is_pretokenized=True)
+        word_N = np.flatnonzero([part is not None for part in raw.word_ids])
+        ids_N = np.array(raw.ids, dtype=np.int64)
+        return ids_N[: word_N[0]], ids_N[word_N[-1] + 1 :]
+
+    def _engine(self, markers: set[str]) -> tokenizers.Tokenizer:
+        tokenizer = self.reader.tokenizer
         for marker in sorted(markers):
             if tokenizer.token_to_id(marker) is None:
                 raise CorruptCheckpoint(
@@ -272,7 +285,7 @@ class _PromptEncoder:
         start, stop = int(first_at[0]), int(first_at[-1]) + last
         ids = np.concatenate((self.before, ids_N[start:stop], self.after))
         types = np.full(len(ids), self.types, dtype=np.int64)
-        return LabelWindow(ids, types, self.labels_at, first_at - start + len(self.before), first, dropped)
+        return LabelWindow(ids, types, self.labels, first_at - start + len(self.before), first, dropped)
 
     def _overlap(self, overlap: int | None) -> int:
         return max(self.head.max_width, OVERLAP_WORDS if overlap is None else overlap)
@@ -300,12 +313,17 @@ class _PromptEncoder:
         needed = int(counts.max())
         if room < needed:
             start, end = bounds_W2[int(counts.argmax())]
-            labels = len(self.labels_at)
+            word = f"the word {quoted(text[start:end])} of {name} has {needed}"
+            fixed = f"{len(self.before) + len(self.after)} of the {self.reader.max_tokens} tokens that the"
+            if self.head.labels_width is not None:
+                raise TextTooLong(
+                    f"special tokens take {fixed} model reads, and {word}; leave this word out",
+                    original_tokens=len(self.before) + len(self.after) + needed,
+                    max_tokens=len(self.before) + len(self.after) + room,
+                )
             raise InvalidRequest(
-                f"{labels} label{'s' if labels > 1 else ''} and special tokens take "
-                f"{len(self.before) + len(self.after)} of the {self.reader.max_tokens} tokens that the model "
-                f"reads, and the word {quoted(text[start:end])} of {name} has {needed}; give fewer or "
-                "shorter labels at a time"
+                f"{self.count} label{'s' if self.count > 1 else ''} and special tokens take {fixed} model "
+                f"reads, and {word}; give fewer or shorter labels at a time"
             )
 
 
@@ -364,7 +382,11 @@ def label_logits(
         lengths = [len(it.words_at) for it in windows]
         mixed = np.split(network.mix(np.concatenate(words), lengths), np.cumsum(lengths)[:-1])
         for index, x_ND, it, words_WD in zip(chosen, rows, windows, mixed, strict=True):
-            logits[int(index)] = network.logits(words_WD, network.project(x_ND[it.labels_at]))
+            if network.head.labels_width is None:
+                labels_CD = network.project(x_ND[it.labels])
+            else:
+                labels_CD = network.project_labels(it.labels)
+            logits[int(index)] = network.logits(words_WD, labels_CD)
     return [logits[index] for index in range(len(encodings))]
 
 
