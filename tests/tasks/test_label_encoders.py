@@ -114,6 +114,12 @@ def test_a_copy_of_the_model_finds_the_same(model):
     assert again.tag(TEXTS, **options) == model.tag(TEXTS, **options)
 
 
+def test_a_saved_copy_finds_the_same(model, tmp_path):
+    model.save(tmp_path / "copy")
+    options = {"labels": LABELS, "threshold": 0.1}
+    assert unmask.load(tmp_path / "copy").tag(TEXTS, **options) == model.tag(TEXTS, **options)
+
+
 def test_a_label_that_is_too_long(model):
     with pytest.raises(TextTooLong, match="label 'person"):
         model.tag(TEXTS, labels=["person " * 50])

@@ -415,9 +415,15 @@ def test_the_command_finds_entities_of_named_labels(folder, model):
     assert_one_sentence(run_here("tag", "-m", folder, TEXTS[0]), "give labels")
 
 
-def test_a_copy_without_the_head_is_not_written(model, tmp_path):
-    with pytest.raises(InvalidRequest, match="copy the folder"):
-        model.save(tmp_path / "copy")
+@pytest.mark.parametrize("mode", ["markerV0", "token_level"])
+def test_a_saved_copy_finds_the_same_entities(tmp_path, mode):
+    loaded = unmask.load(write_gliner(tmp_path / "model", span_mode=mode, max_types=7))
+    loaded.save(tmp_path / "copy")
+    again, options = unmask.load(tmp_path / "copy"), {"labels": ["person", "city"], "threshold": 0.1}
+    assert again.tag(TEXTS, **options) == loaded.tag(TEXTS, **options)
+    written = json.loads((tmp_path / "copy" / "gliner_config.json").read_text())
+    assert (written["class_token_index"], written["max_types"], written["span_mode"]) == (6, 7, mode)
+    assert not (tmp_path / "copy" / "config.json").exists()
 
 
 def test_a_server_answers_with_the_same_entities(model):

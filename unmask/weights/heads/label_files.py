@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from unmask.base.json_settings import JsonSettings
 from unmask.errors import CorruptCheckpoint, UnknownArchitecture, quoted
@@ -76,6 +77,41 @@ def read_label_config(config: JsonSettings) -> tuple[JsonSettings, LabelHead, Js
             "layers cannot be fewer than 0, and need an even size"
         )
     return JsonSettings(f"encoder_config in {LABEL_CONFIG}", _encoder_keys(config)), head, of_labels
+
+
+def written_label_config(
+    head: LabelHead, config: Mapping[str, Any], encoder: Mapping[str, Any], marker_id: int | None
+) -> dict[str, Any]:
+    """The contents of gliner_config.json; `read_label_config` reads them back.
+
+    Args:
+        head: the head.
+        config: of the file that it was read from, whose other keys are kept; empty for a new head.
+        encoder: the keys of the encoder's config.json.
+        marker_id: the id of the token before each label; None if labels have an encoder of their own.
+    """
+    markers = {"class_token_index": marker_id, "vocab_size": encoder.get("vocab_size")}
+    return {
+        "model_name": encoder["model_type"],
+        "dropout": 0.4,
+        "fine_tune": True,
+        "fuse_layers": False,
+        "name": "gliner",
+        "post_fusion_schema": "",
+        "subtoken_pooling": "first",
+        "words_splitter_type": "whitespace",
+        **config,
+        **({} if marker_id is None else markers),
+        "embed_ent_token": head.reads_entity,
+        "encoder_config": dict(encoder),
+        "ent_token": head.entity,
+        "hidden_size": head.width,
+        "max_len": head.max_words,
+        "max_width": head.max_width,
+        "num_rnn_layers": head.rnn_layers,
+        "sep_token": head.separator,
+        "span_mode": next(name for name, scores in SCORES.items() if scores == head.scores),
+    }
 
 
 def _encoder_keys(config: JsonSettings) -> dict[str, object]:

@@ -138,6 +138,8 @@ class Checkpoint:
     """The head that finds entities of labels named with the text (GLiNER); None if it has none."""
     label_tensors: Mapping[str, StoredTensor] = field(default_factory=dict)
     """The tensors of that head, by their names in the file."""
+    label_config: Mapping[str, Any] = field(default_factory=dict)
+    """The contents of gliner_config.json, which describes that head."""
     label_encoder: "Checkpoint | None" = None
     """The second encoder, which reads the labels of that head; None if labels stand before the words."""
 
@@ -241,10 +243,10 @@ def read_checkpoint(
         raise _no_config(root, folder)
     verified = check_files(root, verify)
     config = JsonSettings.parse(_read(folder / "config.json") if has_config else None, "config.json")
-    label_head, label_config = None, None
+    stated, label_head, label_config = JsonSettings(LABEL_CONFIG, {}), None, None
     if has_labels:
-        named = JsonSettings.parse(_read(folder / LABEL_CONFIG), LABEL_CONFIG)
-        config, label_head, label_config = read_label_config(named)
+        stated = JsonSettings.parse(_read(folder / LABEL_CONFIG), LABEL_CONFIG)
+        config, label_head, label_config = read_label_config(stated)
     if first == STATIC_MODULE and "model_type" not in config.values:
         config = JsonSettings(config.name, {"model_type": STATIC.model_types[0], **config.values})
     family = family_of(config.values)
@@ -292,20 +294,15 @@ def read_checkpoint(
         unpooled_id=_unpooled_id(spec, tokenizer, tensors),
         label_head=label_head,
         label_tensors=of_labels,
+        label_config=stated.values,
     )
     if label_config is None:
         return checkpoint
-    return _with_label_encoder(
-        checkpoint, named.get("labels_encoder", ""), label_config, of_label_encoder, compat
-    )
+    return _with_label_encoder(checkpoint, label_config, of_label_encoder, compat)
 
 
 def _with_label_encoder(
-    checkpoint: Checkpoint,
-    named: str,
-    config: JsonSettings,
-    tensors: Mapping[str, StoredTensor],
-    compat: Compat,
+    checkpoint: Checkpoint, config: JsonSettings, tensors: Mapping[str, StoredTensor], compat: Compat
 ) -> Checkpoint:
     """With the encoder that reads the labels of its head, whose tokenizer is in a folder of its own, or in
     that of the model that gliner_config.json names."""
@@ -316,7 +313,8 @@ def _with_label_encoder(
         config,
     )
     folder = checkpoint.source.folder / LABEL_TOKENIZER
-    tokenizer = _tokenizer(folder, config) or _tokenizer(Path(named).expanduser(), config)
+    named = Path(checkpoint.label_config["labels_encoder"]).expanduser()
+    tokenizer = _tokenizer(folder, config) or _tokenizer(named, config)
     of_labels = replace(
         checkpoint,
         source=Source(folder, f"the encoder of labels of {checkpoint.source.name}"),
@@ -330,6 +328,7 @@ def _with_label_encoder(
         trained_tokens=trained_tokens(spec, tokenizer),
         label_head=None,
         label_tensors={},
+        label_config={},
     )
     assert checkpoint.label_head is not None
     head = replace(checkpoint.label_head, labels_width=spec.width)
