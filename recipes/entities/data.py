@@ -17,13 +17,72 @@ from pathlib import Path
 WORD = re.compile(r"\w+(?:[-_]\w+)*|\S")
 ASKED = {"who": "person", "whom": "person", "where": "place", "when": "date"}
 COUNTED = re.compile(r"\bhow (many|much)\b")
-NAMED = re.compile(
-    r"\b(?:what|which) (?:kind of |type of |sort of |other |two |the name of the )?([a-z]+)\b"
-)
+NAMED = re.compile(r"\b(?:what|which) (?:kind of |type of |sort of |other |two |the name of the )?([a-z]+)\b")
 NO_NOUNS = frozenset(
-    "is are was were did do does can could would will has have had be the a an of in on to for with by from"
-    " as at that this these those it they he she his her their happened caused made other else kind type"
-    " part most s and or if than not about into".split()
+    [
+        "is",
+        "are",
+        "was",
+        "were",
+        "did",
+        "do",
+        "does",
+        "can",
+        "could",
+        "may",
+        "might",
+        "should",
+        "would",
+        "will",
+        "has",
+        "have",
+        "had",
+        "be",
+        "the",
+        "a",
+        "an",
+        "of",
+        "in",
+        "on",
+        "to",
+        "for",
+        "with",
+        "by",
+        "from",
+        "as",
+        "at",
+        "that",
+        "this",
+        "these",
+        "those",
+        "it",
+        "they",
+        "he",
+        "she",
+        "his",
+        "her",
+        "their",
+        "happens",
+        "happened",
+        "caused",
+        "causes",
+        "makes",
+        "made",
+        "other",
+        "else",
+        "kind",
+        "type",
+        "part",
+        "most",
+        "s",
+        "and",
+        "or",
+        "if",
+        "than",
+        "not",
+        "about",
+        "into",
+    ]
 )
 MOST_WORDS, LONGEST, FEWEST = 60, 6, 3
 
@@ -52,7 +111,7 @@ def spans_of(files):
     """For each sentence its spans of characters with their labels."""
     spans = defaultdict(set)
     for file in files:
-        for article in json.loads(lzma.open(file, "rt", encoding="utf-8").read())["data"]:
+        for article in json.loads(lzma.decompress(file.read_bytes()))["data"]:
             for paragraph in article["paragraphs"]:
                 bounds = list(sentences_of(paragraph["context"]))
                 for asked in paragraph["qas"]:
@@ -74,8 +133,8 @@ NAMES = {"PER": "person", "ORG": "organization", "LOC": "location", "creative-wo
 def tagged(file, limit):
     """Rows of words, and spans of the first word, the last word and the label, of a file with two columns."""
     words, spans, count = [], [], 0
-    for line in [*lzma.open(file, "rt", encoding="utf-8"), ""]:
-        columns = line.rstrip("\n").split("\t")
+    for line in [*lzma.decompress(file.read_bytes()).decode().split("\n"), ""]:
+        columns = line.split("\t")
         if len(columns) < 2 or not columns[-1]:
             if words and count < limit:
                 yield {"text": words, "label": spans}
@@ -111,8 +170,11 @@ def main():
             entities = sorted(
                 (first[start], last[end], label)
                 for start, end, label in of_text
-                if start in first and end in last and last[end] - first[start] < LONGEST
-                and often[label] >= FEWEST and label not in options.leave_out
+                if start in first
+                and end in last
+                and last[end] - first[start] < LONGEST
+                and often[label] >= FEWEST
+                and label not in options.leave_out
             )
             if entities and len(words) <= MOST_WORDS:
                 row = {"text": [match.group() for match in words], "label": entities}
