@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from unmask.base.system import CACHES
+from unmask.base.onednn import CACHES
 from unmask.kernels.products import onednn_takes
 
 PROGRAM = """

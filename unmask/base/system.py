@@ -1,8 +1,7 @@
 """What differs between operating systems: locks, names in folders, processors, memory, signals, processes.
 
 No other file names what only POSIX systems have, but the workers of `unmask serve`, which are forked. Where
-a name is missing, as on Windows, each function here does without it or says so. Bounds on what oneDNN keeps
-of the machine's memory are here too.
+a name is missing, as on Windows, each function here does without it or says so.
 """
 
 import ctypes
@@ -20,13 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from unmask.errors import OutputError
-
-CAPACITY = "64"
-"""Products that each cache of oneDNN and torch keeps. Those of one step repeat, those of two packed batches
-rarely do."""
-
-CACHES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
-"""The variables that set it: for oneDNN's cache of compiled products, and for torch's own in front of it."""
 
 POSIX = os.name == "posix"
 """Whether folders can be opened, and open files be renamed and removed."""
@@ -237,14 +229,3 @@ def end_with_children(process: "subprocess.Popen[bytes]") -> None:
 def can_fork() -> bool:
     """Whether a process can copy itself, with what it has loaded, and hand its sockets to the copy."""
     return hasattr(os, "fork")
-
-
-def bound_caches() -> None:
-    """Set the variables that are not set. It must run before the first product through oneDNN, where they are
-    read.
-
-    Each cache has a product for each number of rows, 1,024 of them unless told otherwise. Batches of packed
-    texts rarely have the same number twice, so training would take gigabytes and be no faster.
-    """
-    for name in CACHES:
-        os.environ.setdefault(name, CAPACITY)

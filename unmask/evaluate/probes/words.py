@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unmask.encoder.finite import is_finite
+from unmask.encoder.encoder import is_finite
 from unmask.engines.engine import Engine
 from unmask.errors import InvalidRequest, InvalidText, TextTooLong, not_finite
 from unmask.evaluate.probes.files import check_limit, files_in, plain_name
