@@ -5,6 +5,7 @@
 
 import itertools
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,7 +18,8 @@ from unmask.errors import EmptyText, InvalidRequest, TensorMismatch, TextTooLong
 from unmask.families import family_of
 from unmask.spec.shapes import tensor_shapes
 from unmask.tasks.label_spans import windows_of
-from unmask.weights.heads.label_files import head_shapes, read_label_config
+from unmask.weights.heads.label_files import ENCODER as ENCODER_PREFIX
+from unmask.weights.heads.label_files import LABEL_ENCODER, head_shapes, read_label_config
 from unmask.weights.tensor_report import moves
 
 PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[FLERT]", "<<ENT>>", "<<SEP>>", "ada", "met", "bob")
@@ -69,28 +71,38 @@ def write_gliner(folder, **changes):
             "vocab": {piece: index for index, piece in enumerate(PIECES)},
         },
     }
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
     names = {"unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]"}
     settings = names | {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 40}
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    for place in (folder, *([folder / "labels_encoder"] if "labels_encoder" in config else [])):
+        place.mkdir(exist_ok=True)
+        (place / "tokenizer.json").write_text(json.dumps(tokenizer))
+        (place / "tokenizer_config.json").write_text(json.dumps(settings))
     save_file(_weights(config), folder / "model.safetensors")
     return folder
 
 
 def _weights(config):
-    settings, head = read_label_config(JsonSettings("gliner_config.json", config))
+    settings, head, of_labels = read_label_config(JsonSettings("gliner_config.json", config))
+    width, named = _encoder_shapes(settings, ENCODER_PREFIX)
+    named |= {f"{ENCODER_PREFIX}pooler.dense.weight": (8, 8), f"{ENCODER_PREFIX}pooler.dense.bias": (8,)}
+    if of_labels is not None:
+        labels_width, more = _encoder_shapes(of_labels, LABEL_ENCODER)
+        named |= more
+        head = replace(head, labels_width=labels_width)
+    named |= head_shapes(head, width)
+    rng = np.random.default_rng(7)
+    return {name: (rng.normal(size=named[name]) * 0.4).astype(np.float32) for name in sorted(named)}
+
+
+def _encoder_shapes(settings, prefix):
     family = family_of(settings.values)
     spec = family.read(settings, "published")
-    shapes, prefix = tensor_shapes(spec), "token_rep_layer.bert_layer.model."
-    named = {}
+    shapes, named = tensor_shapes(spec), {}
     for move in moves(family.tensor_map_of(spec), shapes):
         first, *rest = shapes[move.ours]
         for name, share in zip(move.theirs, move.rows_of(first, spec), strict=True):
             named[prefix + name] = (share, *rest)
-    named |= {f"{prefix}pooler.dense.weight": (8, 8), f"{prefix}pooler.dense.bias": (8,)}
-    named |= head_shapes(head, spec.width)
-    rng = np.random.default_rng(7)
-    return {name: (rng.normal(size=named[name]) * 0.4).astype(np.float32) for name in sorted(named)}
+    return spec.width, named
 
 
 EXPECTED = {
@@ -373,7 +385,7 @@ def test_labels_need_a_head_for_them():
 
 
 @pytest.mark.parametrize(
-    "change", [{"span_mode": "conv_max"}, {"labels_encoder": "bert"}, {"fuse_layers": True}]
+    "change", [{"span_mode": "conv_max"}, {"labels_decoder": "gpt2"}, {"fuse_layers": True}]
 )
 def test_parts_that_are_not_built_are_refused(tmp_path, change):
     folder = write_gliner(tmp_path / "model")
@@ -403,9 +415,15 @@ def test_the_command_finds_entities_of_named_labels(folder, model):
     assert_one_sentence(run_here("tag", "-m", folder, TEXTS[0]), "give labels")
 
 
-def test_a_copy_without_the_head_is_not_written(model, tmp_path):
-    with pytest.raises(InvalidRequest, match="copy the folder"):
-        model.save(tmp_path / "copy")
+@pytest.mark.parametrize("mode", ["markerV0", "token_level"])
+def test_a_saved_copy_finds_the_same_entities(tmp_path, mode):
+    loaded = unmask.load(write_gliner(tmp_path / "model", span_mode=mode, max_types=7))
+    loaded.save(tmp_path / "copy")
+    again, options = unmask.load(tmp_path / "copy"), {"labels": ["person", "city"], "threshold": 0.1}
+    assert again.tag(TEXTS, **options) == loaded.tag(TEXTS, **options)
+    written = json.loads((tmp_path / "copy" / "gliner_config.json").read_text())
+    assert (written["class_token_index"], written["max_types"], written["span_mode"]) == (6, 7, mode)
+    assert not (tmp_path / "copy" / "config.json").exists()
 
 
 def test_a_server_answers_with_the_same_entities(model):

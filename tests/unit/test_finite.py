@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.support.places import REPOSITORY
-from unmask.encoder.finite import is_finite
+from unmask.encoder.encoder import is_finite
 
 PLACES = ("model/weights", "model/elmo")
 

@@ -8,7 +8,7 @@ import pytest
 
 from scripts import public_api
 from scripts.public_api import changed, name_of, removed_unannounced, unmentioned
-from unmask.base.deprecated import deprecated
+from unmask.base.arguments import deprecated
 
 CHANGELOG = (public_api.ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 

@@ -1,10 +1,13 @@
-"""Argument checks; each error is one sentence with the value, the limit and the remedy."""
+"""Argument checks, each error of which is one sentence with the value, the limit and the remedy; and public
+names that are about to go: they work for at least one minor release, and say what replaces them."""
 
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from typing import Any, SupportsIndex
+from typing import Any, SupportsIndex, TypeVar
 
 from unmask.errors import InvalidRequest, quoted
+
+T = TypeVar("T", bound=Callable[..., object])
 
 
 def check_choice(name: str, value: object, allowed: Sequence[str]) -> None:
@@ -104,3 +107,26 @@ def one_of(name: str, number: SupportsIndex, count: int, where: str) -> int:
 def token_of(length: int, token: SupportsIndex, name: str = "token") -> int:
     """The number of a token of a text of ``length`` tokens; see `one_of`."""
     return one_of(name, token, length, "this text has tokens")
+
+
+def deprecated(instead: str, *, since: str, removed_in: str) -> Callable[[T], T]:
+    """Mark a public function, method, property's function or class that another one replaces.
+
+    Each call, and each new object of a class, gives a `DeprecationWarning` that names the replacement and
+    the release without the old name. ``scripts/public_api.py`` writes the mark beside the name.
+
+    Args:
+        instead: what to write now, such as ``"unmask.Model.embed"``.
+        since: the release that first warns, such as ``"0.3.0"``.
+        removed_in: the release that no longer has the name, at least one minor release later.
+    """
+
+    def mark(thing: T) -> T:
+        from typing_extensions import deprecated as warning  # in the module warnings from Python 3.13 on
+
+        name = thing.__qualname__
+        return warning(
+            f"{name} is deprecated since unmask {since} and will be removed in {removed_in}; use {instead}"
+        )(thing)
+
+    return mark

@@ -408,3 +408,13 @@ def _checked(other: object, tensor: Tensor, context: EditContext) -> Tensor:
             f"shape {tuple(tensor.shape)} of the one that it was given"
         )
     return other.to(tensor)
+
+
+def is_finite(tensor: Tensor) -> bool:
+    """Whether all numbers of a tensor are finite.
+
+    Two extremes, found in one pass, need no mask of the tensor's size; NaN is both.
+    """
+    if tensor.numel() == 0 or not tensor.is_floating_point():
+        return bool(torch.isfinite(tensor).all())
+    return all(bool(torch.isfinite(extreme)) for extreme in torch.aminmax(tensor))

@@ -339,7 +339,7 @@ class Model:
             raise InvalidRequest(f"folder is {quoted(folder)}; give the name of a folder to write")
         if shard_bytes is not None:
             whole_number("shard_bytes", shard_bytes, 1)
-        self.source.require_writable()
+        self.source.require_labels()
         if not self.spec.layers:
             return self.source.save_static(Path(folder))
         require_torch("Model.save")

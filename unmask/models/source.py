@@ -147,13 +147,10 @@ class LoadedSource:
         arguments = self.load_arguments() | {"source": self.checkpoint.source}
         return read_again, (arguments, self.options, self.files)
 
-    def require_writable(self) -> None:
-        """Raise `InvalidRequest` if the checkpoint has a head that a saved copy would lack."""
+    def require_labels(self) -> None:
+        """Raise `CheckpointError` if the head for labels, which is read again, has changed since."""
         if self.checkpoint.label_head is not None:
-            raise InvalidRequest(
-                f"{self.checkpoint.source.name} has a head for labels that are named with the text, which is "
-                "not written; copy the folder instead"
-            )
+            self.require_unchanged()
 
     def save_static(self, folder: Path) -> None:
         """Write a model without layers, see `unmask.weights.write.static.save_static`."""

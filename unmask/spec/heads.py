@@ -117,9 +117,10 @@ class Classifier:
 class LabelHead:
     """Entities of labels that are named with the text (GLiNER, Zaratiana et al. 2024).
 
-    The labels stand before the words, each after a token that marks it. Vectors of words and of marking
-    tokens are compared: each span of words with each label, or each word with each label as the start, the
-    end and a part of an entity. It reads the encoder's last states beside the encoder's own heads.
+    The labels stand before the words, each after a token that marks it, or are read by a second encoder.
+    Vectors of words and of labels are compared: each span of words with each label, or each word with each
+    label as the start, the end and a part of an entity. It reads the encoder's last states beside the
+    encoder's own heads.
     """
 
     width: int
@@ -138,6 +139,9 @@ class LabelHead:
     """The token between the labels and the words."""
     reads_entity: bool = True
     """Whether a label's vector is that of the token before it, rather than of its own first token."""
+    labels_width: int | None = None
+    """The width of a second encoder that reads each label by itself; None if labels stand before the words.
+    A label's vector is then the mean of its tokens' states, and words pass through no LSTM."""
 
     def __post_init__(self) -> None:
         require_size("width of a head of labels", self.width)

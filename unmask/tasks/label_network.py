@@ -1,4 +1,5 @@
-"""The head of GLiNER in numpy: from an encoder's states to scores of spans or words for each label.
+"""The head of GLiNER in numpy: from an encoder's states to scores of spans or words for each label; and the
+vectors of labels that an encoder of their own reads.
 
 Its layers are small beside the encoder's, so one implementation serves every engine; it computes in the
 number format of the states.
@@ -9,18 +10,28 @@ spans, in words.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.engines.engine import Floats
-from unmask.errors import CorruptCheckpoint, InvalidRequest, TensorMismatch
+from unmask.engines.backend import running
+from unmask.engines.engine import Engine, Floats
+from unmask.engines.native.engine import native_engine
+from unmask.errors import CorruptCheckpoint, InvalidRequest, TensorMismatch, quoted
 from unmask.spec import LabelHead
+from unmask.tasks.batches import require_finite, text_batches
 from unmask.weights import Checkpoint
 from unmask.weights.heads.label_files import LABEL_CONFIG, head_shapes
-from unmask.weights.read.checkpoint_tensors import read_arrays
+from unmask.weights.read.checkpoint_tensors import StoredArrays, read_arrays, report_tensors
+
+if TYPE_CHECKING:
+    from unmask.encoder.encoder import Encoder
 
 SPANS = "span_rep_layer.span_rep_layer."
+
+MOST_LABELS = 10_000
+"""Vectors of labels that are remembered; one more, and all are computed anew."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,9 +46,17 @@ class LabelNetwork:
         name = "token_rep_layer.projection"
         return self._linear(name, states) if f"{name}.weight" in self.weights else states
 
+    def project_labels(self, vectors_CN: Floats) -> Floats:
+        """Vectors of labels that their own encoder gave, at the head's width, (C, D)."""
+        name = "token_rep_layer.labels_projection"
+        return self._linear(name, vectors_CN) if f"{name}.weight" in self.weights else vectors_CN
+
     def mix(self, words_TD: Floats, lengths: Sequence[int]) -> Floats:
-        """The words of several texts, laid end to end, after the LSTM over each text; (T, D)."""
-        for layer in range(self.head.rnn_layers):
+        """The words of several texts, laid end to end, after the LSTM over each text; (T, D).
+
+        Beside an encoder of labels, gliner stores an LSTM and does not use it.
+        """
+        for layer in range(self.head.rnn_layers if self.head.labels_width is None else 0):
             words_TD = self._lstm(words_TD, np.asarray(lengths), layer)
         return words_TD
 
@@ -126,6 +145,81 @@ class LabelNetwork:
 
     def _of(self, name: str) -> tuple[Floats, Floats]:
         return self.weights[f"{name}.weight"], self.weights[f"{name}.bias"]
+
+
+class LabelVectors:
+    """The second encoder, which reads each label by itself, and the vectors that it has given.
+
+    It computes in float32 on the CPU, whatever the model's number format and device: labels are few and
+    short, and each is read once.
+
+    Args:
+        checkpoint: of the second encoder.
+    """
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self.checkpoint = checkpoint
+        self._engine: Engine | None = None
+        self._vectors: dict[str, Floats] = {}
+
+    def of(self, labels: Sequence[str]) -> Floats:
+        """The mean of the last hidden states of each label's tokens, special tokens included; (C, N).
+
+        Raises:
+            TextError: a label is longer than the encoder reads, or is not Unicode text.
+            CheckpointError: the weights or the tokenizer of the encoder are missing or damaged.
+            NonFiniteResult: a hidden state is infinity or NaN.
+        """
+        known = self._vectors
+        new = [label for label in labels if label not in known]
+        if new:
+            if len(known) + len(new) > MOST_LABELS:
+                known, new = {}, list(labels)
+            # Not in place: another thread may be reading the vectors.
+            known = self._vectors = known | dict(zip(new, self._read(new), strict=True))
+        return np.stack([known[label] for label in labels])
+
+    def _read(self, labels: Sequence[str]) -> list[Floats]:
+        if self.checkpoint.stored_tokenizer is None:
+            raise CorruptCheckpoint(
+                f"{self.checkpoint.source.folder} holds no tokenizer, so labels cannot be read; make this "
+                f"folder with the tokenizer's files of the model that labels_encoder in {LABEL_CONFIG} names"
+            )
+        if self._engine is None:
+            self._engine = _float32_engine(self.checkpoint)
+
+        def name(index: int) -> str:
+            return f"the label {quoted(labels[index])}"
+
+        encodings = self.checkpoint.tokenizer.encode_batch(
+            labels, max_tokens=self.checkpoint.max_tokens, name=name
+        )
+        vectors: dict[int, Floats] = {}
+        for chosen, batch in text_batches(self.checkpoint.spec, encodings, "none"):
+            x_TD, layout = self._engine.hidden_states(batch, "last"), batch.layout
+            require_finite(
+                x_TD, chosen, layout.sequence_of_T, "a hidden state", name=name, dtype=self._engine.dtype
+            )
+            vectors |= {int(index): x_TD[layout.rows(at)].mean(0) for at, index in enumerate(chosen)}
+        return [vectors[index] for index in range(len(labels))]
+
+
+def _float32_engine(checkpoint: Checkpoint) -> Engine:
+    """What runs an encoder without its heads in float32 on the CPU."""
+    report_tensors(checkpoint)
+    if running(checkpoint.spec, "float32").backend == "native":
+        weights = StoredArrays(checkpoint)
+        weights.check("float32")
+        return native_engine(checkpoint.spec, weights, "float32", in_torch=lambda: _module(checkpoint))
+    from unmask.engines.torch_engine import TorchEngine
+
+    return TorchEngine(_module(checkpoint))
+
+
+def _module(checkpoint: Checkpoint) -> "Encoder":
+    from unmask.weights.build import build
+
+    return build(checkpoint)
 
 
 def sigmoid(x: Floats) -> Floats:

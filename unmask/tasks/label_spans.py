@@ -9,7 +9,7 @@ Axes: W words; K widths of spans, in words; C labels.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tokenizers
@@ -67,8 +67,8 @@ class LabelWindow:
 
     ids: NDArray[np.int64]
     token_type_ids: NDArray[np.int64]
-    labels_at: NDArray[np.int64]
-    """The token whose state is the label's, (C,)."""
+    labels: NDArray[Any]
+    """The token whose state is the label's, (C,); or what the encoder of labels gave for each, (C, N)."""
     words_at: NDArray[np.int64]
     """The first token of each word, (W,)."""
     first: int
@@ -146,15 +146,16 @@ def read_texts(
         TextError: a text has no words, is too long, or is not Unicode text.
         InvalidRequest: a label has no tokens of its own, or the labels leave no room for words.
     """
-    encoder = _PromptEncoder(reader, head, labels)
-    split = [_words(text, name(index)) for index, text in enumerate(texts)]
+    encoder = PromptEncoder(reader, head)
+    prompt = encoder.prompt(labels)
+    split = [words_of(text, name(index)) for index, text in enumerate(texts)]
     return [
-        encoder.read(words, text, bounds, truncation=truncation, overlap=overlap, name=name(index))
+        encoder.read(prompt, words, text, bounds, truncation=truncation, overlap=overlap, name=name(index))
         for index, (words, text, bounds) in enumerate(split)
     ]
 
 
-def _words(text: str | Sequence[str], name: str) -> tuple[list[str], str, NDArray[np.int64]]:
+def words_of(text: str | Sequence[str], name: str) -> tuple[list[str], str, NDArray[np.int64]]:
     """The words of a text, the text, and the bounds of each word in it."""
     if isinstance(text, str) or not isinstance(text, Sequence):
         check_texts([text], lambda _: name)
@@ -176,29 +177,68 @@ def _words(text: str | Sequence[str], name: str) -> tuple[list[str], str, NDArra
     return words, whole, bounds
 
 
-class _PromptEncoder:
+@dataclass(frozen=True, eq=False)
+class Prompt:
+    """What is read before and after the words of a text."""
+
+    before: NDArray[np.int64]
+    """The tokens of the labels, if they stand before the words, and special tokens."""
+    after: NDArray[np.int64]
+    types: int
+    """The token type of every token."""
+    labels: NDArray[Any]
+    """See `LabelWindow.labels`."""
+
+    def __len__(self) -> int:
+        return len(self.before) + len(self.after)
+
+
+@dataclass(frozen=True, eq=False)
+class Pieces:
+    """The tokens of words, each word by itself."""
+
+    ids: NDArray[np.int64]
+    """(N,)"""
+    present: NDArray[np.int64]
+    """The numbers of the words that have a token, (W,)."""
+    first_at: NDArray[np.int64]
+    """The first token of each of them, (W,)."""
+    counts: NDArray[np.int64]
+    """Its tokens, (W,)."""
+
+
+class PromptEncoder:
     """Makes tokens of labels and words, each word by itself.
 
     Words get no space before them that the tokenizer does not put there, unlike those of
     `Tokenizer.encode_words`: heads were trained without it.
     """
 
-    def __init__(self, reader: Reader, head: LabelHead, labels: Sequence[str]) -> None:
+    def __init__(self, reader: Reader, head: LabelHead) -> None:
         self.reader, self.head, self.name = reader, head, reader.name
-        self.engine = self._engine()
-        self.prompt = [part for label in labels for part in (head.entity, label)] + [head.separator]
-        raw = self.engine.encode(self.prompt, is_pretokenized=True)
+        self.vectors = reader.label_vectors
+        self.engine = self._engine({head.entity, head.separator} if self.vectors is None else set())
+
+    def prompt(self, labels: Sequence[str]) -> Prompt:
+        """The prompt of some labels; raises `InvalidRequest` if one has no token or one that marks labels."""
+        if self.vectors is not None:
+            raw = self.engine.encode(["a"], is_pretokenized=True)
+            word_N = np.flatnonzero([part is not None for part in raw.word_ids])
+            ids_N = np.array(raw.ids, dtype=np.int64)
+            return Prompt(ids_N[: word_N[0]], ids_N[word_N[-1] + 1 :], 0, self.vectors.of(labels))
+        parts = [part for label in labels for part in (self.head.entity, label)] + [self.head.separator]
+        raw = self.engine.encode(parts, is_pretokenized=True)
         part_of_N = np.array([-1 if part is None else part for part in raw.word_ids])
         ids_N = np.array(raw.ids, dtype=np.int64)
         self._check(labels, ids_N, part_of_N)
         inside = np.flatnonzero(part_of_N >= 0)
-        self.before, self.after = ids_N[: inside[-1] + 1], ids_N[inside[-1] + 1 :]
-        self.types = int(raw.type_ids[0])
-        first_of = np.searchsorted(part_of_N[: len(self.before)], np.arange(len(self.prompt)))
-        self.labels_at = first_of[np.arange(len(labels)) * 2] + (0 if head.reads_entity else 1)
+        before, after = ids_N[: inside[-1] + 1], ids_N[inside[-1] + 1 :]
+        first_of = np.searchsorted(part_of_N[: len(before)], np.arange(len(parts)))
+        at_C = first_of[np.arange(len(labels)) * 2] + (0 if self.head.reads_entity else 1)
+        return Prompt(before, after, int(raw.type_ids[0]), at_C)
 
-    def _engine(self) -> tokenizers.Tokenizer:
-        tokenizer, markers = self.reader.tokenizer, {self.head.entity, self.head.separator}
+    def _engine(self, markers: set[str]) -> tokenizers.Tokenizer:
+        tokenizer = self.reader.tokenizer
         for marker in sorted(markers):
             if tokenizer.token_to_id(marker) is None:
                 raise CorruptCheckpoint(
@@ -224,8 +264,25 @@ class _PromptEncoder:
                     "a sign of its own; leave it out of the label"
                 )
 
+    def pieces(self, words: Sequence[str], name: str) -> Pieces:
+        """The tokens of a text's words.
+
+        Raises:
+            TextError: no word has a token, or one has a token without a vector.
+        """
+        raw = self.engine.encode(words, is_pretokenized=True, add_special_tokens=False)
+        ids_N = np.array(raw.ids, dtype=np.int64)
+        self._check_known(ids_N, name)
+        present, first_at, counts = np.unique(
+            np.array(raw.word_ids, dtype=np.int64), return_index=True, return_counts=True
+        )
+        if not len(present):
+            raise EmptyText(f"{name} has no words that the tokenizer knows; give a text with at least one")
+        return Pieces(ids_N, present, first_at, counts)
+
     def read(
         self,
+        prompt: Prompt,
         words: Sequence[str],
         text: str,
         bounds_W2: NDArray[np.int64],
@@ -235,44 +292,25 @@ class _PromptEncoder:
         name: str,
     ) -> LabelText:
         """The windows of one text."""
-        raw = self.engine.encode(words, is_pretokenized=True, add_special_tokens=False)
-        ids_N = np.array(raw.ids, dtype=np.int64)
-        self._check_known(ids_N, name)
-        present, first_at, counts = np.unique(
-            np.array(raw.word_ids, dtype=np.int64), return_index=True, return_counts=True
-        )
-        if not len(present):
-            raise EmptyText(f"{name} has no words that the tokenizer knows; give a text with at least one")
-        fixed, most = len(self.before) + len(self.after), self.reader.max_tokens
+        pieces = self.pieces(words, name)
+        counts, fixed, most = pieces.counts, len(prompt), self.reader.max_tokens
         room = None if most is None else most - fixed
-        self._check_room(room, counts, bounds_W2[present], text=text, name=name)
+        self._check_room(prompt, room, counts, bounds_W2[pieces.present], text=text, name=name)
         ranges = windows_of(counts, room, self.head.max_words, self._overlap(overlap))
         dropped = 0
         if len(ranges) > 1 and truncation != "window":
             if truncation == "error":
                 raise TextTooLong(
-                    f"{name} has {len(present)} words and the model reads {ranges[0][1]} of them at once; "
+                    f"{name} has {len(counts)} words and the model reads {ranges[0][1]} of them at once; "
                     "read it in windows (truncation='window'), or truncate it (truncation='end')",
-                    original_tokens=fixed + len(ids_N),
+                    original_tokens=fixed + len(pieces.ids),
                     max_tokens=fixed + int(counts[: ranges[0][1]].sum()),
                 )
             dropped = int(counts[ranges[0][1] :].sum())
             ranges = ranges[:1]
-        windows = tuple(
-            self._window(ids_N, first_at[first:end], int(counts[end - 1]), first, dropped)
-            for first, end in ranges
-        )
-        bounds = bounds_W2[present[: ranges[-1][1]]]
-        return LabelText(text, bounds, windows, fixed + len(ids_N) - dropped, dropped)
-
-    def _window(
-        self, ids_N: NDArray[np.int64], first_at: NDArray[np.int64], last: int, first: int, dropped: int
-    ) -> LabelWindow:
-        """The window of the words that begin at these tokens, of which the last has ``last`` tokens."""
-        start, stop = int(first_at[0]), int(first_at[-1]) + last
-        ids = np.concatenate((self.before, ids_N[start:stop], self.after))
-        types = np.full(len(ids), self.types, dtype=np.int64)
-        return LabelWindow(ids, types, self.labels_at, first_at - start + len(self.before), first, dropped)
+        windows = tuple(window_of(prompt, pieces, first, end, dropped) for first, end in ranges)
+        bounds = bounds_W2[pieces.present[: ranges[-1][1]]]
+        return LabelText(text, bounds, windows, fixed + len(pieces.ids) - dropped, dropped)
 
     def _overlap(self, overlap: int | None) -> int:
         return max(self.head.max_width, OVERLAP_WORDS if overlap is None else overlap)
@@ -287,6 +325,7 @@ class _PromptEncoder:
 
     def _check_room(
         self,
+        prompt: Prompt,
         room: int | None,
         counts: NDArray[np.int64],
         bounds_W2: NDArray[np.int64],
@@ -300,13 +339,28 @@ class _PromptEncoder:
         needed = int(counts.max())
         if room < needed:
             start, end = bounds_W2[int(counts.argmax())]
-            labels = len(self.labels_at)
+            word = f"the word {quoted(text[start:end])} of {name} has {needed}"
+            fixed = f"{len(prompt)} of the {self.reader.max_tokens} tokens that the"
+            if self.head.labels_width is not None:
+                raise TextTooLong(
+                    f"special tokens take {fixed} model reads, and {word}; leave this word out",
+                    original_tokens=len(prompt) + needed,
+                    max_tokens=len(prompt) + room,
+                )
+            count = len(prompt.labels)
             raise InvalidRequest(
-                f"{labels} label{'s' if labels > 1 else ''} and special tokens take "
-                f"{len(self.before) + len(self.after)} of the {self.reader.max_tokens} tokens that the model "
-                f"reads, and the word {quoted(text[start:end])} of {name} has {needed}; give fewer or "
-                "shorter labels at a time"
+                f"{count} label{'s' if count > 1 else ''} and special tokens take {fixed} model "
+                f"reads, and {word}; give fewer or shorter labels at a time"
             )
+
+
+def window_of(prompt: Prompt, pieces: Pieces, first: int, end: int, dropped: int = 0) -> LabelWindow:
+    """The window of the words from ``first`` to before ``end``."""
+    first_at = pieces.first_at[first:end]
+    start, stop = int(first_at[0]), int(first_at[-1] + pieces.counts[end - 1])
+    ids = np.concatenate((prompt.before, pieces.ids[start:stop], prompt.after))
+    types = np.full(len(ids), prompt.types, dtype=np.int64)
+    return LabelWindow(ids, types, prompt.labels, first_at - start + len(prompt.before), first, dropped)
 
 
 def windows_of(
@@ -364,7 +418,11 @@ def label_logits(
         lengths = [len(it.words_at) for it in windows]
         mixed = np.split(network.mix(np.concatenate(words), lengths), np.cumsum(lengths)[:-1])
         for index, x_ND, it, words_WD in zip(chosen, rows, windows, mixed, strict=True):
-            logits[int(index)] = network.logits(words_WD, network.project(x_ND[it.labels_at]))
+            if network.head.labels_width is None:
+                labels_CD = network.project(x_ND[it.labels])
+            else:
+                labels_CD = network.project_labels(it.labels)
+            logits[int(index)] = network.logits(words_WD, labels_CD)
     return [logits[index] for index in range(len(encodings))]
 
 

@@ -13,7 +13,7 @@ from unmask.engines.engine import Engine
 from unmask.errors import BeyondTraining, InvalidRequest, TextTooLong
 from unmask.spec import CheckpointOutput, EncoderSpec, MultiVector
 from unmask.tasks.batches import TOKENS_PER_PASS
-from unmask.tasks.label_network import LabelNetwork, label_network
+from unmask.tasks.label_network import LabelNetwork, LabelVectors, label_network
 from unmask.tasks.late_texts import with_markers
 from unmask.tasks.values import LongTexts
 from unmask.text import Encoding, Tokenizer, Truncation
@@ -64,6 +64,12 @@ class Reader:
     def checkpoint_labels(self) -> LabelNetwork:
         """The checkpoint's head for labels that are named with the text, read once."""
         return label_network(self.checkpoint)
+
+    @cached_property
+    def label_vectors(self) -> LabelVectors | None:
+        """The second encoder, which reads labels, with the vectors it has given; None if there is none."""
+        encoder = self.checkpoint.label_encoder
+        return None if encoder is None else LabelVectors(encoder)
 
     def named(self, name: str) -> "Reader":
         """This reader under another name."""

@@ -9,8 +9,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from unmask.encoder.encoder import Encoder
-from unmask.encoder.finite import is_finite
+from unmask.encoder.encoder import Encoder, is_finite
 from unmask.errors import InvalidRequest
 from unmask.spec import CheckpointOutput, EncoderSpec
 from unmask.spec.embedding_head import QUERY_WEIGHTS

@@ -22,7 +22,7 @@ from unmask.base.files import check_regular, read_regular, whole_folder
 from unmask.base.json_settings import JsonSettings
 from unmask.base.optional import require
 from unmask.encoder.elmo import Elmo, LayerMix
-from unmask.encoder.finite import is_finite
+from unmask.encoder.encoder import is_finite
 from unmask.errors import CorruptCheckpoint, OutputError, TensorMismatch, UnknownArchitecture
 from unmask.spec.elmo import CONFIG, MODEL_TYPE, ElmoSpec
 

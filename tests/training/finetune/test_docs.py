@@ -12,7 +12,7 @@ from tests.support.places import REPOSITORY, default_folder
 from tests.training.test_pretrain_docs import keys
 from unmask.training.finetune import settings
 from unmask.training.finetune.settings import DataSettings, FewShotSettings
-from unmask.training.objectives.specs import SiftSpec, SoftLabelsSpec
+from unmask.training.objectives.specs import EntitySpec, SiftSpec, SoftLabelsSpec
 from unmask.training.optim import OptimizerSpec, ScheduleSpec
 from unmask.training.retrieval.settings import RetrievalSettings
 from unmask.training.run.settings import CheckpointSettings, FaultSettings, LogSettings
@@ -25,6 +25,7 @@ TABLES = {
     "the outermost keys": settings.FinetuneSettings,
     "[adapter]": settings.AdapterSettings,
     "[few_shot]": FewShotSettings,
+    "[entities]": EntitySpec,
     "[retrieval]": RetrievalSettings,
     "[model]": settings.ModelSettings,
     "[data]": DataSettings,

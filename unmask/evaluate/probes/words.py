@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unmask.base.arguments import check_limit
-from unmask.encoder.finite import is_finite
+from unmask.encoder.encoder import is_finite
 from unmask.engines.engine import Engine
 from unmask.errors import InvalidRequest, InvalidText, TextTooLong, not_finite
 from unmask.models.load import Model

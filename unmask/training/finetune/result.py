@@ -23,6 +23,7 @@ from unmask.training.retrieval.records import Collection, Ranked, read_collectio
 from unmask.training.run.base_model import first_checkpoint, source
 from unmask.training.run.state import refuse_changes
 from unmask.weights import read_checkpoint
+from unmask.weights.heads.label_files import LABEL_CONFIG
 from unmask.weights.read.checkpoint import fingerprint
 
 DATA = "texts or labels of the data files"
@@ -177,7 +178,7 @@ def read_result(
         stored, before = table["settings"], table["inputs"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    if not (result.folder / "config.json").is_file():
+    if not any((result.folder / name).is_file() for name in ("config.json", LABEL_CONFIG)):
         return None
     refuse_changes(settings, stored, out, FREE)
     if inputs is not None:

@@ -15,6 +15,7 @@ from unmask.errors import InvalidRequest
 from unmask.training.data.labeled import LabeledBatches
 from unmask.training.finetune.calibration import calibrate
 from unmask.training.finetune.card import CardFacts, model_card
+from unmask.training.finetune.entities import EntityRun
 from unmask.training.finetune.evaluate import Predicted, figure_names, gold_labels, intervals, predicted
 from unmask.training.finetune.examples import (
     Counts,
@@ -100,12 +101,19 @@ def finetune(
     own_metrics = None if metrics is None else OwnMetrics(metrics)
     if own_metrics is not None and settings.task == "retrieval":
         raise InvalidRequest("metrics is for tasks with labels, and the task is retrieval; leave it out")
+    if settings.entities is not None and (own_metrics is not None or test is not None):
+        raise InvalidRequest(
+            "metrics and test are for labels that the head has, and [entities] reads labels as texts; leave "
+            "both out, and give data.dev"
+        )
 
     def train(trial: FinetuneSettings, out: Path) -> FinetuneResult:
         with locked_folder(out, ranks):
             run: SupervisedRun
             if trial.task == "retrieval":
                 run = RetrievalRun(trial, base, out, ranks, listening)
+            elif trial.entities is not None:
+                run = EntityRun(trial, base, out, ranks, listening)
             else:
                 run = FinetuneRun(
                     trial, base, out, ranks, listening, own_metrics=own_metrics, final_test=final_test

@@ -15,7 +15,7 @@ from unmask.training.data.labeled import SamplingStrategy
 from unmask.training.finetune.grid import checked_grid
 from unmask.training.finetune.superglue import Layout
 from unmask.training.finetune.tasks import Task, tasks_with
-from unmask.training.objectives.specs import SiftSpec, SoftLabelsSpec
+from unmask.training.objectives.specs import EntitySpec, SiftSpec, SoftLabelsSpec
 from unmask.training.optim import OptimizerSpec, ScheduleSpec
 from unmask.training.retrieval.settings import RetrievalSettings
 from unmask.training.run.settings import (
@@ -265,6 +265,9 @@ class FinetuneSettings:
     """Train an adapter of the checkpoint instead of all weights."""
     few_shot: FewShotSettings | None = None
     """Learn from a few texts of each label: train the encoder on pairs of texts, then fit a head."""
+    entities: EntitySpec | None = None
+    """Of the task tagging: learn entities of labels that are read as texts, so that others can be named when
+    the model is called."""
     retrieval: RetrievalSettings | None = None
     """Of the task retrieval: what kind of retriever is trained, and how."""
     faults: FaultSettings = field(default_factory=FaultSettings)
@@ -321,6 +324,7 @@ class FinetuneSettings:
         if self.few_shot is not None:
             _check_few_shot(self)
         _check_retrieval(self)
+        _check_entities(self)
         if self.data.scheme is not None and self.task != "tagging":
             raise InvalidRequest(f"data.scheme is for tagging and the task is {self.task}; leave it out")
         classifies = self.task in ("classification", "multi_label")
@@ -439,6 +443,24 @@ def _check_retrieval(settings: FinetuneSettings) -> None:
     if settings.data.long_texts == "window":
         raise InvalidRequest(
             "data.long_texts is window, and a document has one vector in training; set it to end or error"
+        )
+
+
+def _check_entities(settings: FinetuneSettings) -> None:
+    """Raise `InvalidRequest` for what the training of a head for labels as texts cannot use."""
+    if settings.entities is None:
+        return
+    if settings.task != "tagging":
+        raise InvalidRequest(
+            f"[entities] is for the task tagging, and the task is {settings.task}; leave it out"
+        )
+    own = [name for name in HEADS_OWN if name not in ("frozen", "model.head_dropout")]
+    why = "has no meaning with [entities], whose head reads labels as texts; leave it out"
+    _refuse(settings, (*own, "data.pair", "data.overlap_tokens"), why)
+    if settings.data.long_texts != "end":
+        raise InvalidRequest(
+            f"data.long_texts is {settings.data.long_texts}, and [entities] reads the words "
+            "that fit; set it to end"
         )
 
 

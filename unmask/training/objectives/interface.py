@@ -82,6 +82,10 @@ class Objective(nn.Module, ABC, Generic[Item, Prepared]):
     def forward(self, example: Prepared, totals: Mapping[str, int]) -> LossOutput:
         """The loss of an example; ``totals`` are the counts of the whole global batch."""
 
+    def beside(self) -> Mapping[str, Tensor]:
+        """Tensors of a head beside the encoder that is saved with it, by their names in files."""
+        return {}
+
     def encoders(self) -> Mapping[str, Encoder]:
         """The encoders to save, in their exported form; the main one has the key ``""``."""
         return {"": self.encoder}

@@ -280,3 +280,49 @@ class RankingSpec:
             raise InvalidRequest(
                 f'partition is per_direction and {alone[0]} has no positive pair; set partition = "joint"'
             )
+
+
+@dataclass(frozen=True)
+class EntitySpec:
+    """Learn entities of labels that are read as texts, with the head of GLiNER (Zaratiana et al. 2024).
+
+    Sizes that are None are those of the head that the first checkpoint has; of a new head, they are named.
+    """
+
+    scores: Literal["spans", "words"] | None = None
+    """What is scored for each label: spans of words, or words as the start, the end and a part of an entity.
+    A new head scores spans."""
+    max_width: int | None = None
+    """The most words of an entity that spans find; 12 in a new head."""
+    width: int | None = None
+    """The width of the head; that of the encoder in a new head."""
+    rnn_layers: int | None = None
+    """Layers of the LSTM over words; 1 in a new head."""
+    max_words: int | None = None
+    """The most words of a text that are read; 384 in a new head."""
+    max_types: int = 25
+    """The most labels of a text in training."""
+    max_negative_ratio: int = 1
+    """A text is read with 0 to so many times as many labels that do not occur in it as it has entities."""
+    focal_alpha: float | None = None
+    """The focal loss's factor of what fits; 1 minus it is that of what does not. None for no factors."""
+    focal_gamma: float = 0.0
+    """The focal loss's exponent; 0 for plain cross-entropy."""
+    head_learning_rate: float | None = None
+    """The learning rate of the head; None for that of the encoder."""
+    threshold: float = 0.5
+    """The probability that an entity of the dev data must exceed."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("max_width", 1), ("width", 1), ("rnn_layers", 0), ("max_words", 1)):
+            at_least(name, getattr(self, name), least)
+        at_least("max_types", self.max_types, 1)
+        at_least("max_negative_ratio", self.max_negative_ratio, 0)
+        for name, value in (("focal_alpha", self.focal_alpha), ("threshold", self.threshold)):
+            if value is not None and not 0 <= value <= 1:
+                raise InvalidRequest(f"{name} is {value:g}; it must be from 0 to 1")
+        if not 0 <= self.focal_gamma < float("inf"):
+            raise InvalidRequest(f"focal_gamma is {self.focal_gamma:g}; it must be at least 0 and finite")
+        rate = self.head_learning_rate
+        if rate is not None and not 0 < rate < float("inf"):
+            raise InvalidRequest(f"head_learning_rate is {rate:g}; it must be above 0 and finite")

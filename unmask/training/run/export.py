@@ -121,8 +121,10 @@ def _put(
 def _digest(loop: Loop, card: bytes | None, shard_bytes: int | None) -> str:
     """A SHA-256 of what is exported: a run from other data may have the same name, steps and figures."""
     digest = hashlib.sha256(repr((card, shard_bytes)).encode())
-    for part, encoder in sorted(loop.objective.encoders().items()):
-        for name, tensor in sorted(encoder.state_dict().items()):
+    objective = loop.objective
+    parts = [(part, encoder.state_dict()) for part, encoder in sorted(objective.encoders().items())]
+    for part, tensors in (*parts, *([("beside", objective.beside())] if objective.beside() else [])):
+        for name, tensor in sorted(tensors.items()):
             numbers = tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
             digest.update(f"{part}.{name}".encode() + hashlib.sha256(numbers).digest())
     return digest.hexdigest()
@@ -233,7 +235,8 @@ def _tensors(loop: Loop) -> Iterator[tuple[str, Tensor]]:
 def _write(loop: Loop, checkpoint: Checkpoint, folder: Path, shard_bytes: int | None) -> None:
     for name, encoder in loop.objective.encoders().items():
         shape = written_as(checkpoint, encoder.spec) if name else checkpoint
-        save(encoder, shape, folder / name if name else folder, shard_bytes=shard_bytes)
+        place, labels = (folder / name, None) if name else (folder, loop.objective.beside())
+        save(encoder, shape, place, shard_bytes=shard_bytes, labels=labels)
 
 
 def _record(folder: Path) -> dict[str, Any]:

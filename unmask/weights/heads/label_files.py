@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from unmask.base.json_settings import JsonSettings
 from unmask.errors import CorruptCheckpoint, UnknownArchitecture, quoted
@@ -13,8 +14,12 @@ from unmask.weights.tensors import StoredTensor
 
 LABEL_CONFIG = "gliner_config.json"
 
-ENCODER = "token_rep_layer.bert_layer.model."
-"""The prefix of the encoder's tensors."""
+LABEL_TOKENIZER = "labels_encoder"
+"""The folder inside the checkpoint's with the tokenizer of the encoder of labels. gliner writes none, and
+takes the tokenizer of the model that the key of this name names."""
+
+ENCODER, LABEL_ENCODER = "token_rep_layer.bert_layer.model.", "token_rep_layer.labels_encoder.model."
+"""The prefixes of the tensors of the encoder, and of that of the labels."""
 
 SCORES = {"markerV0": "spans", "token_level": "words", "token-level": "words"}
 """Values of ``span_mode``."""
@@ -23,7 +28,6 @@ EXPANSION = 4
 """Two dense layers widen a vector to so many times the width of their result between them."""
 
 NOT_BUILT = {
-    "labels_encoder": "labels are read by an encoder of their own",
     "labels_decoder": "labels are generated",
     "relations_layer": "relations are found",
     "post_fusion_schema": "vectors of words and labels attend to each other",
@@ -32,8 +36,9 @@ NOT_BUILT = {
 """Keys that ask for parts which are not built, and what they do."""
 
 
-def read_label_config(config: JsonSettings) -> tuple[JsonSettings, LabelHead]:
-    """The encoder's config.json and the head that gliner_config.json describes.
+def read_label_config(config: JsonSettings) -> tuple[JsonSettings, LabelHead, JsonSettings | None]:
+    """The encoder's config.json, the head that gliner_config.json describes, and the config.json of the
+    encoder of labels; None if labels stand before the words.
 
     Raises:
         UnknownArchitecture: it asks for a part that is not built, or names no known encoder.
@@ -53,6 +58,9 @@ def read_label_config(config: JsonSettings) -> tuple[JsonSettings, LabelHead]:
     for key, default in sizes.items():
         sizes[key] = config.get(key, default)
         in_range(config, key, sizes[key], require_size)
+    of_labels = None
+    if config.get_optional("labels_encoder", str):
+        of_labels = JsonSettings(f"labels_encoder_config in {LABEL_CONFIG}", _label_encoder_keys(config))
     head = LabelHead(
         width=sizes["hidden_size"],
         scores="spans" if scores == "spans" else "words",
@@ -68,37 +76,80 @@ def read_label_config(config: JsonSettings) -> tuple[JsonSettings, LabelHead]:
             f"{LABEL_CONFIG} says num_rnn_layers is {head.rnn_layers} and hidden_size is {head.width}; the "
             "layers cannot be fewer than 0, and need an even size"
         )
-    return JsonSettings(f"encoder_config in {LABEL_CONFIG}", _encoder_keys(config)), head
+    return JsonSettings(f"encoder_config in {LABEL_CONFIG}", _encoder_keys(config)), head, of_labels
+
+
+def written_label_config(
+    head: LabelHead, config: Mapping[str, Any], encoder: Mapping[str, Any], marker_id: int | None
+) -> dict[str, Any]:
+    """The contents of gliner_config.json; `read_label_config` reads them back.
+
+    Args:
+        head: the head.
+        config: of the file that it was read from, whose other keys are kept; empty for a new head.
+        encoder: the keys of the encoder's config.json.
+        marker_id: the id of the token before each label; None if labels have an encoder of their own.
+    """
+    markers = {"class_token_index": marker_id, "vocab_size": encoder.get("vocab_size")}
+    return {
+        "model_name": encoder["model_type"],
+        "dropout": 0.4,
+        "fine_tune": True,
+        "fuse_layers": False,
+        "name": "gliner",
+        "post_fusion_schema": "",
+        "subtoken_pooling": "first",
+        "words_splitter_type": "whitespace",
+        **config,
+        **({} if marker_id is None else markers),
+        "embed_ent_token": head.reads_entity,
+        "encoder_config": dict(encoder),
+        "ent_token": head.entity,
+        "hidden_size": head.width,
+        "max_len": head.max_words,
+        "max_width": head.max_width,
+        "num_rnn_layers": head.rnn_layers,
+        "sep_token": head.separator,
+        "span_mode": next(name for name, scores in SCORES.items() if scores == head.scores),
+    }
 
 
 def _encoder_keys(config: JsonSettings) -> dict[str, object]:
-    """The keys of the encoder's config.json: those in the file, or those of the published model it names."""
-    keys = config.get_optional("encoder_config", dict)
+    """The keys of the encoder's config.json, with the size of the vocabulary if markers made it grow."""
+    size = config.get_optional("vocab_size", int)
+    grown = {} if size is None or size < 1 else {"vocab_size": size}
+    return {**_keys(config, "encoder_config", "model_name"), **grown}
+
+
+def _label_encoder_keys(config: JsonSettings) -> dict[str, object]:
+    return _keys(config, "labels_encoder_config", "labels_encoder")
+
+
+def _keys(config: JsonSettings, stored: str, named: str) -> dict[str, object]:
+    """The keys of a config.json: those in the file, or those of the published model that it names."""
+    keys = config.get_optional(stored, dict)
     if keys is None:
-        name = config.get("model_name", "")
+        name = config.get(named, "")
         published = {entry.name: (family, entry) for family in FAMILIES for entry in family.published}
         if name not in published:
             raise UnknownArchitecture(
-                f"{LABEL_CONFIG} has no encoder_config, and its model_name {quoted(name)} is not a published "
-                "encoder that is known; add the keys of the encoder's config.json as encoder_config"
+                f"{LABEL_CONFIG} has no {stored}, and its {named} {quoted(name)} is not a published "
+                f"encoder that is known; add the keys of the encoder's config.json as {stored}"
             )
         family, entry = published[name]
         keys = dict(family.write(entry.spec))
-    size = config.get_optional("vocab_size", int)
-    grown = {} if size is None or size < 1 else {"vocab_size": size}
-    return {"model_type": "deberta-v2", **keys, **grown}
+    return {"model_type": "deberta-v2", **keys}
 
 
 def split_tensors(
     tensors: Mapping[str, StoredTensor],
-) -> tuple[dict[str, StoredTensor], dict[str, StoredTensor]]:
-    """The tensors of the encoder, under its own names, and those of the head."""
-    encoder = {
-        name.removeprefix(ENCODER): replace(tensor, key=tensor.key or name)
-        for name, tensor in tensors.items()
-        if name.startswith(ENCODER)
-    }
-    return encoder, {name: tensor for name, tensor in tensors.items() if not name.startswith(ENCODER)}
+) -> tuple[dict[str, StoredTensor], dict[str, StoredTensor], dict[str, StoredTensor]]:
+    """The tensors of the encoder and of that of the labels, under their own names, and those of the head."""
+    parts: dict[str, dict[str, StoredTensor]] = {ENCODER: {}, LABEL_ENCODER: {}, "": {}}
+    for name, tensor in tensors.items():
+        prefix = next(prefix for prefix in parts if name.startswith(prefix))
+        parts[prefix][name.removeprefix(prefix)] = replace(tensor, key=tensor.key or name)
+    return parts[ENCODER], parts[LABEL_ENCODER], parts[""]
 
 
 def head_shapes(head: LabelHead, encoder_width: int) -> dict[str, tuple[int, ...]]:
@@ -114,6 +165,8 @@ def head_shapes(head: LabelHead, encoder_width: int) -> dict[str, tuple[int, ...
 
     if encoder_width != width:
         linear("token_rep_layer.projection", encoder_width, width)
+    if head.labels_width not in (None, width):
+        linear("token_rep_layer.labels_projection", head.labels_width, width)
     for layer in range(head.rnn_layers):
         for end in ("", "_reverse"):
             for part, inputs in (("ih", width), ("hh", width // 2)):

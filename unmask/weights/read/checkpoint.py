@@ -37,7 +37,7 @@ from unmask.text.build import SENTENCE_PIECE_LAYOUTS
 from unmask.text.special import SpecialTokens
 from unmask.text.tokenizer import TOKENIZER_FILES, Tokenizer
 from unmask.weights.heads.embedding_head import EMBEDDING_FILES, TokenLayers, read_output, read_token_layers
-from unmask.weights.heads.label_files import LABEL_CONFIG, read_label_config, split_tensors
+from unmask.weights.heads.label_files import LABEL_CONFIG, LABEL_TOKENIZER, read_label_config, split_tensors
 from unmask.weights.heads.sentence_modules import (
     STANFORD_TENSOR,
     STATIC_MODULE,
@@ -138,6 +138,10 @@ class Checkpoint:
     """The head that finds entities of labels named with the text (GLiNER); None if it has none."""
     label_tensors: Mapping[str, StoredTensor] = field(default_factory=dict)
     """The tensors of that head, by their names in the file."""
+    label_config: Mapping[str, Any] = field(default_factory=dict)
+    """The contents of gliner_config.json, which describes that head."""
+    label_encoder: "Checkpoint | None" = None
+    """The second encoder, which reads the labels of that head; None if labels stand before the words."""
 
     def of_task(self, task: str) -> "Checkpoint":
         """With the updates of a task on its weights, and the task's prompt before every text.
@@ -239,17 +243,19 @@ def read_checkpoint(
         raise _no_config(root, folder)
     verified = check_files(root, verify)
     config = JsonSettings.parse(_read(folder / "config.json") if has_config else None, "config.json")
-    label_head: LabelHead | None = None
+    stated, label_head, label_config = JsonSettings(LABEL_CONFIG, {}), None, None
     if has_labels:
-        config, label_head = read_label_config(JsonSettings.parse(_read(folder / LABEL_CONFIG), LABEL_CONFIG))
+        stated = JsonSettings.parse(_read(folder / LABEL_CONFIG), LABEL_CONFIG)
+        config, label_head, label_config = read_label_config(stated)
     if first == STATIC_MODULE and "model_type" not in config.values:
         config = JsonSettings(config.name, {"model_type": STATIC.model_types[0], **config.values})
     family = family_of(config.values)
     config = family.encoder_config(config)
     spec = family.read(config, compat)
     stored, of_labels = _without(stored_tensors(folder), ignore_tensors, folder), dict[str, StoredTensor]()
+    of_label_encoder = of_labels
     if has_labels:
-        stored, of_labels = split_tensors(stored)
+        stored, of_label_encoder, of_labels = split_tensors(stored)
     tensors, updates = without_updates(stored)
     if not spec.layers:
         tensors = with_rows(tensors)
@@ -268,7 +274,7 @@ def read_checkpoint(
         tokenizer = tokenizer.without_special_tokens()
     if tokenizer is not None and tokenizer.vocabulary_size > spec.embedding.vocabulary:
         tokenizer = replace(tokenizer, known=spec.embedding.vocabulary)
-    return Checkpoint(
+    checkpoint = Checkpoint(
         source=source,
         family=family,
         spec=spec,
@@ -289,7 +295,45 @@ def read_checkpoint(
         unpooled_id=_unpooled_id(spec, tokenizer, tensors),
         label_head=label_head,
         label_tensors=of_labels,
+        label_config=stated.values,
     )
+    if label_config is None:
+        return checkpoint
+    return _with_label_encoder(checkpoint, label_config, of_label_encoder, compat)
+
+
+def _with_label_encoder(
+    checkpoint: Checkpoint, config: JsonSettings, tensors: Mapping[str, StoredTensor], compat: Compat
+) -> Checkpoint:
+    """With the encoder that reads the labels of its head, whose tokenizer is in a folder of its own, or in
+    that of the model that gliner_config.json names."""
+    family = family_of(config.values)
+    spec = family.detect_heads(
+        family.read(config, compat),
+        {canonical(name, family.prefixes): tensor.shape for name, tensor in tensors.items()},
+        config,
+    )
+    folder = checkpoint.source.folder / LABEL_TOKENIZER
+    named = Path(checkpoint.label_config["labels_encoder"]).expanduser()
+    tokenizer = _tokenizer(folder, config) or _tokenizer(named, config)
+    of_labels = replace(
+        checkpoint,
+        source=Source(folder, f"the encoder of labels of {checkpoint.source.name}"),
+        family=family,
+        spec=spec,
+        config=config.values,
+        unread_config=tuple(sorted(config.unread() - set(WITHOUT_EFFECT))),
+        tensors=tensors,
+        stored_tokenizer=tokenizer,
+        max_tokens=max_tokens(spec, {}, tokenizer),
+        trained_tokens=trained_tokens(spec, tokenizer),
+        label_head=None,
+        label_tensors={},
+        label_config={},
+    )
+    assert checkpoint.label_head is not None
+    head = replace(checkpoint.label_head, labels_width=spec.width)
+    return replace(checkpoint, label_head=head, label_encoder=of_labels)
 
 
 def _tasks(config: JsonSettings, updates: TaskUpdates) -> tuple[str, ...]:

@@ -13,8 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from unmask.base.files import whole_folder
-from unmask.encoder.encoder import Encoder
-from unmask.encoder.finite import is_finite
+from unmask.encoder.encoder import Encoder, is_finite
 from unmask.encoder.layers.lora import LowRankUpdate, add_update, updates
 from unmask.errors import InvalidRequest, OutputError
 from unmask.families import Family

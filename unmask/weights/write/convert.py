@@ -14,7 +14,7 @@ from torch import Tensor
 
 from unmask.base.checksums import write_checksums
 from unmask.base.files import read_regular, whole_folder
-from unmask.encoder.finite import is_finite
+from unmask.encoder.encoder import is_finite
 from unmask.errors import CheckpointNotFound, CorruptCheckpoint, OutputError, UnsafeCheckpoint
 from unmask.text.tokenizer import TOKENIZER_FILES
 from unmask.weights.heads.embedding_head import EMBEDDING_FILES, pickled_token_layers

@@ -1,5 +1,6 @@
 """Write a Hugging Face checkpoint folder that `transformers` and `sentence-transformers` load."""
 
+import json
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -18,12 +19,20 @@ from unmask.encoder.heads import StaticWeights
 from unmask.encoder.layers.lora import merged_state
 from unmask.errors import CorruptCheckpoint, InvalidRequest, OutputError
 from unmask.families import Family
-from unmask.spec import SparseVector
+from unmask.spec import LabelHead, SparseVector
 from unmask.weights.heads.embedding_head import to_json, token_layer_files, write_output
+from unmask.weights.heads.label_files import (
+    ENCODER,
+    LABEL_CONFIG,
+    LABEL_ENCODER,
+    LABEL_TOKENIZER,
+    written_label_config,
+)
 from unmask.weights.heads.sparse_files import QUERY_MODULE, query_tokenizer
 from unmask.weights.read.checkpoint import Checkpoint
+from unmask.weights.read.checkpoint_tensors import read_arrays
 from unmask.weights.tensor_report import moves
-from unmask.weights.tensors import INDEX, WEIGHTS, in_their_order
+from unmask.weights.tensors import INDEX, WEIGHTS, StoredTensor, in_their_order
 
 OUTPUT = "output."
 """The prefix of the tensors of the layers that the output adds; they have files of their own."""
@@ -70,7 +79,12 @@ def their_tensors(encoder: Encoder, family: Family) -> dict[str, Tensor]:
 
 
 def save(
-    encoder: Encoder, checkpoint: Checkpoint, folder: str | Path, *, shard_bytes: int | None = None
+    encoder: Encoder,
+    checkpoint: Checkpoint,
+    folder: str | Path,
+    *,
+    shard_bytes: int | None = None,
+    labels: Mapping[str, Tensor] | None = None,
 ) -> None:
     """Write the encoder with its tokenizer and embedding head; the folder appears complete or not at all.
 
@@ -78,6 +92,9 @@ def save(
     Keys of config.json that do not describe the encoder are kept from the checkpoint. With
     ``shard_bytes`` the weights are split into files of at most that many bytes (a larger tensor
     gets its own file) and an index. `CHECKSUMS` holds the SHA-256 of every file.
+
+    With a head for labels that are named with the text, the folder is one that gliner loads; ``labels`` are
+    the tensors of this head, None for those of the checkpoint's files.
 
     Raises:
         OutputError: the folder exists and is not empty, or the disk is full or read-only.
@@ -100,6 +117,8 @@ def save(
         files |= query_tokenizer(checkpoint.tokenizer)
     words = checkpoint.stored_tokenizer.vocabulary_size if checkpoint.stored_tokenizer else None
     tensors, modules = their_tensors(encoder, family), output_modules(encoder, files, words)
+    if checkpoint.label_head is not None:
+        files, tensors = _with_labels(checkpoint, checkpoint.label_head, files, tensors, labels)
     with whole_folder(Path(folder)) as partial:
         for name, content in sorted(files.items()):
             path = partial / name
@@ -112,6 +131,36 @@ def save(
         except SafetensorError as error:
             raise OutputError(f"cannot write {Path(folder) / WEIGHTS}: {error}") from None
         write_checksums(partial)
+
+
+def _with_labels(
+    checkpoint: Checkpoint,
+    head: LabelHead,
+    files: Mapping[str, bytes],
+    tensors: Mapping[str, Tensor],
+    labels: Mapping[str, Tensor] | None,
+) -> tuple[dict[str, bytes], dict[str, Tensor]]:
+    """The files and tensors of a folder of gliner, whose config.json is a part of another file."""
+    config = json.loads(files["config.json"])
+    alone, second = head.labels_width is None, checkpoint.label_encoder
+    marker = checkpoint.tokenizer.token_to_id(head.entity) if alone else None
+    written = written_label_config(head, checkpoint.label_config, config, marker)
+    others = {name: content for name, content in files.items() if name != "config.json"}
+    others[LABEL_CONFIG] = to_json(dict(sorted(written.items())))
+    if labels is None:
+        labels = _stored(checkpoint.label_tensors)
+    named = {ENCODER + name: tensor for name, tensor in tensors.items()} | dict(labels)
+    if second is not None:
+        named |= {LABEL_ENCODER + name: tensor for name, tensor in _stored(second.tensors).items()}
+        stored = second.stored_tokenizer
+        others |= {
+            f"{LABEL_TOKENIZER}/{name}": file for name, file in (stored.files if stored else {}).items()
+        }
+    return others, named
+
+
+def _stored(tensors: Mapping[str, StoredTensor]) -> dict[str, Tensor]:
+    return {name: torch.from_numpy(array.copy()) for name, array in read_arrays(tensors).items()}
 
 
 def _write_weights(tensors: Mapping[str, Tensor], folder: Path, shard_bytes: int | None) -> None:
