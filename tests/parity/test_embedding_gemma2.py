@@ -19,7 +19,8 @@ from tests.support.specs import GATED, POST_NORM, random_encoder
 from tests.training.test_decoder import enhanced
 from unmask.base.json_settings import JsonSettings
 from unmask.encoder.hooks import HookPoint
-from unmask.engines.export.onnx import TOLERANCE
+from unmask.engines.export.onnx import INPUTS, TOLERANCE, _difference
+from unmask.engines.export.padded import PaddedEncoder
 from unmask.engines.inference.optimize import optimize_for_inference
 from unmask.engines.native.program import unsupported_encoder
 from unmask.engines.torch_engine import TorchEngine
@@ -182,6 +183,19 @@ def test_a_graph_is_exported_and_large_states_may_differ_by_more(folder, tmp_pat
     feeds = {"input_ids": np.array(TEXTS[:1]), "attention_mask": np.ones((1, len(TEXTS[0])), np.int64)}
     (states_BND,) = session.run(["last_hidden_state"], feeds)
     assert states_BND.shape == (1, len(TEXTS[0]), 24)
+
+
+def test_a_difference_is_one_in_proportion(folder):
+    encoder = build(read_checkpoint(Source(folder, "tiny")), dtype="float32")
+    with torch.no_grad():
+        encoder.final_norm.weight.mul_(1000)
+    module = PaddedEncoder(encoder, None, outputs=("last_hidden_state",), role=None, longest=50).eval()
+
+    def run(feeds):
+        with torch.inference_mode():
+            return [1.001 * output.numpy() for output in module(*map(torch.from_numpy, feeds.values()))]
+
+    assert _difference(module, INPUTS, run, 50) == pytest.approx(1e-3, rel=0.05)
 
 
 def test_levels_have_one_width():
