@@ -55,6 +55,25 @@ def test_json_has_the_hits_and_on_request_the_reasons(index):
     assert told["hits"][0]["why"][0]["view"] == "bm25"
 
 
+def test_codes_are_reported_searched_first_and_explained(folder, model, tmp_path):
+    made = tmp_path / "coded"
+    options = ("--dense-bits", 1, "--no-dense-floats")
+    ran = run_here("index", folder, "-o", made, "--model", model, *options)
+    assert ran.code == 0, ran.err
+    assert "3 of 8 bytes, 1 bit per number, and no float32" in ran.out
+    assert "learned from 3 vectors, and from fewer than 1,000 they are poor: index many documents" in ran.out
+    again = json.loads(run_here("index", folder, "-o", made, "--json").out)["dense_compression"]
+    assert (again["bits"], again["floats"], again["learned_from"]) == (1, False, 3)
+    for option in (("--dense-bits", 8), ("--dense-bits", 1, "--vector-bits", 2)):
+        refused = run_here("index", folder, "-o", made, *option)
+        assert refused.code == 1
+        assert f"leave {option[-2]} out" in refused.err
+    ran = run_here("search", made, "river", "--mode", "dense", "--approximate", "--candidates", 10, "--why")
+    assert ran.code == 0, ran.err
+    assert "(first stage: " in ran.out
+    assert "compression " in ran.out
+
+
 def test_filters_and_units(index):
     found = json.loads(run_here("search", index, "river", "--filter", "year=2001", "--json").out)["hits"]
     assert [hit["document"] for hit in found] == ["7"]
