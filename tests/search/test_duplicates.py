@@ -303,3 +303,10 @@ def test_parquet_with_other_columns_is_refused(folder, tmp_path):
     ):
         copy_rows([("a", a), ("b", b)], "parquet", lambda *_: True, tmp_path / "out.parquet")
     assert not (tmp_path / "out.parquet").exists()
+
+
+def test_a_json_list_that_is_piped_in_is_read_twice(folder, tmp_path):
+    rows = b'[{"text": "the river"}, {"text": "the river"}]'
+    ran = run_here("dedup", "-", "--format", "json", "-m", folder, "-o", tmp_path / "a.json", stdin=rows)
+    assert ran.code == 0, ran.err
+    assert json.loads((tmp_path / "a.json").read_text()) == [{"text": "the river"}]
