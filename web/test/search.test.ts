@@ -6,7 +6,7 @@ const hit = (text: string, part: Partial<SearchHit> = {}): SearchHit => ({
   document: 'a', page: null, start: 10, end: 10 + [...text].length, score: 1, text, title: '', metadata: {}, matches: [], why: null, ...part,
 });
 const share = (label: string, value: number, ...spans: [number, number][]): Share => ({ label, share: value, spans });
-const dense = (shares: Share[], special = 0): Explanation => ({ view: 'dense', score: 1, rank: 1, shares, special, attribution: [], uncompressed_score: null });
+const dense = (shares: Share[], special = 0): Explanation => ({ view: 'dense', score: 1, rank: 1, shares, special, attribution: [], uncompressed_score: null, first_score: null });
 
 describe('stretches', () => {
   it('are the whole text, and their numbers are code points of the document', () => {
