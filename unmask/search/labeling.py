@@ -120,7 +120,7 @@ def find_label_errors(
     all_texts = listed("texts", texts)
     classes, classes_S = _classes(all_texts, labels)
     if probabilities is not None:
-        p_SC = _given(probabilities, classes, len(all_texts))
+        p_SC = _as_array(probabilities, classes, len(all_texts))
         return _ranked(p_SC, classes, classes_S, seed=seed)
     require("topics")
     _check_counts(classes, classes_S)
@@ -162,7 +162,7 @@ def _check_counts(classes: Sequence[str], classes_S: Places) -> None:
         )
 
 
-def _given(rows: Any, classes: Sequence[str], count: int) -> Floats:
+def _as_array(rows: Any, classes: Sequence[str], count: int) -> Floats:
     """Probabilities that were given, as an array."""
     values = listed("probabilities", rows)
     if len(values) != count:

@@ -207,6 +207,26 @@ def test_a_run_learns_and_leaves_a_folder_of_gliner(place, tmp_path, scores):
     assert "model.tag(" in card
 
 
+def test_the_head_of_the_best_step_is_written(place, tmp_path, monkeypatch):
+    heads = []
+
+    def falling(run):
+        heads.append({name: tensor.clone() for name, tensor in run.objective.layers.state_dict().items()})
+        return {"precision": 0.5, "recall": 0.5, "f1": 1 / len(heads)}
+
+    monkeypatch.setattr(EntityRun, "dev_figures", falling)
+    changes = {
+        "max_steps": 3,
+        "evaluation": {"every": 1, "metric": "f1"},
+        "entities": {"head_learning_rate": 1e-2},
+    }
+    result = finetune(settings(tmp_path / "run", **changes), base=place, callback=quiet)
+    assert (result.steps, result.best_step) == (3, 1)
+    written = _tensors(label_network(read_checkpoint(Source(result.folder, "run"))))
+    assert all(torch.equal(written[name], tensor) for name, tensor in heads[0].items())
+    assert not all(torch.equal(written[name], tensor) for name, tensor in heads[2].items())
+
+
 def test_vectors_of_new_tokens_begin_as_the_mean_of_the_others(tmp_path):
     write_checkpoint(tmp_path / "tiny", tiny_bert(vocab_size=len(VOCABULARY)), sentence=False)
     data = {"train": [{"text": ["river"], "label": ["B-W"]}]}

@@ -402,11 +402,11 @@ def _compressed(opened: "Index") -> Iterator[tuple[str, str]]:
         )
         yield "error", error.format(stored.error, stored.first_error)
     if (codes := opened.dense_compression) is not None:
-        kept = "beside float32" if codes.floats else "and no float32"
+        storage = "beside float32" if codes.floats else "and no float32"
         yield (
             "dense codes",
             f"{codes.vectors:,} of {codes.vector_bytes} bytes, {counted(codes.bits, 'bit')} per number, "
-            f"{kept}",
+            f"{storage}",
         )
         yield "error of codes", error.format(codes.error, codes.first_error)
 

@@ -81,13 +81,13 @@ def label_errors(
     if top is not None and top < 1:
         raise InvalidRequest(f"--top is {top}; it must be at least 1")
     items = _labeled(files, texts, label_field, probabilities_field)
-    given = None if probabilities_field is None else [item.probabilities for item in items]
+    probabilities = None if probabilities_field is None else [item.probabilities for item in items]
     with progress("texts embedded", len(items)) as report:
         result = find_label_errors(
             [text_of(item) for item in items],
             [item.second or "" for item in items],
-            model if given is not None else run.load(model),
-            probabilities=cast("list[dict[str, float]] | None", given),
+            model if probabilities is not None else run.load(model),
+            probabilities=cast("list[dict[str, float]] | None", probabilities),
             folds=folds,
             seed=seed,
             truncation=texts.truncation,

@@ -154,7 +154,7 @@ def label_head(spec: EntitySpec, begun: Checkpoint) -> LabelHead:
         InvalidRequest: a size differs from that of the first checkpoint's head, or its labels have an encoder
             of their own.
     """
-    given = {
+    stated = {
         name: getattr(spec, name)
         for name in ("scores", "max_width", "width", "rnn_layers", "max_words")
         if getattr(spec, name) is not None
@@ -168,7 +168,7 @@ def label_head(spec: EntitySpec, begun: Checkpoint) -> LabelHead:
             "rnn_layers": 1,
             "max_words": 384,
         }
-        head = LabelHead(**{**sizes, **given})
+        head = LabelHead(**{**sizes, **stated})
         if head.rnn_layers and head.width % 2:
             raise InvalidRequest(
                 f"entities.width is {head.width} and an LSTM needs an even one; change it, or set "
@@ -180,7 +180,7 @@ def label_head(spec: EntitySpec, begun: Checkpoint) -> LabelHead:
             f"the labels of {name} have an encoder of their own, and such a head is not trained; start from "
             "a checkpoint whose labels stand before the text"
         )
-    for key, value in given.items():
+    for key, value in stated.items():
         if value != getattr(head, key):
             raise InvalidRequest(
                 f"entities.{key} is {value} and the head of {name} has {getattr(head, key)}; leave it out"
@@ -224,8 +224,8 @@ def _with_markers(tokenizer: Tokenizer, model_type: str | None, head: LabelHead)
         return tokenizer
     engine = type(tokenizer.engine).from_str(tokenizer.engine.to_str())
     engine.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in missing])
-    kept = {name: content for name, content in tokenizer.files.items() if name == "tokenizer_config.json"}
-    described = json.loads(kept.get("tokenizer_config.json", b"{}"))
+    written = {name: content for name, content in tokenizer.files.items() if name == "tokenizer_config.json"}
+    described = json.loads(written.get("tokenizer_config.json", b"{}"))
     described.pop("added_tokens_decoder", None)
     described["tokenizer_class"] = "PreTrainedTokenizerFast"
     for role, token in tokenizer.special_tokens.items():

@@ -223,11 +223,11 @@ class EntityObjective(Objective[EntityText, EntityExample]):
 
     def _drawn(self, item: EntityText, draw: np.random.Generator) -> list[str]:
         """The labels of a text, in random order."""
-        own = sorted({label for _, _, label in item.spans})
-        others = [label for label in self.labels if label not in own]
+        present = sorted({label for _, _, label in item.spans})
+        others = [label for label in self.labels if label not in present]
         wanted = int(draw.integers(0, self.spec.max_negative_ratio + 1)) * len(item.spans)
-        wanted = min(wanted if own else max(wanted, 1), len(others))
-        chosen = own + [others[index] for index in draw.permutation(len(others))[:wanted]]
+        wanted = min(wanted if present else max(wanted, 1), len(others))
+        chosen = present + [others[index] for index in draw.permutation(len(others))[:wanted]]
         return [chosen[index] for index in draw.permutation(len(chosen))[: self.spec.max_types]]
 
     def _fitting(self, pieces: Pieces, fixed: int) -> int:
