@@ -14,6 +14,7 @@ from safetensors.numpy import save_file
 import unmask
 from tests.support.command import assert_one_sentence, run_here
 from unmask.base.json_settings import JsonSettings
+from unmask.bulk import BatchTagger
 from unmask.errors import EmptyText, InvalidRequest, TensorMismatch, TextTooLong, UnknownArchitecture
 from unmask.families import family_of
 from unmask.spec.shapes import tensor_shapes
@@ -314,6 +315,25 @@ def test_both_engines_and_any_batch_find_the_same(folder, model):
         alone = in_torch.tag(text, **options)
         assert as_rows(tagging) == [(e.start, e.end, e.label, e.score) for e in alone.entities]
     assert any(tagging.entities for tagging in together)
+
+
+def test_shards_have_the_entities_of_the_model(folder, model, tmp_path):
+    source, out = tmp_path / "texts.jsonl", tmp_path / "out"
+    source.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
+    options = ("--labels", "person, city", "--threshold", "0.3", "--nested")
+    ran = run_here("tag", "-m", folder, *options, "--file", source, "-o", out, "--engine", "processes")
+    assert ran.code == 0, ran
+    (part,) = out.glob("part-*.jsonl")
+    written = [json.loads(line)["entities"] for line in part.read_text().splitlines()]
+    expected = model.tag(TEXTS, labels=["person", "city"], threshold=0.3, nested=True)
+    assert any(written)
+    assert [[(e["start"], e["end"], e["label"], e["score"]) for e in row] for row in written] == [
+        as_rows(tagging) for tagging in expected
+    ]
+    for wrong in ({"words": True}, {"scheme": "BIOES"}):
+        task = BatchTagger(model=str(folder), labels=("city",), **wrong)
+        with pytest.raises(InvalidRequest, match="leave words and scheme out"):
+            task({"text": TEXTS})
 
 
 @pytest.mark.parametrize("mode", ["markerV0", "token_level"])

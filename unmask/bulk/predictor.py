@@ -190,7 +190,8 @@ class BatchTagger(PredictionTask):
     Args:
         words: add every word with its label, too; it is as much as all the texts.
         scheme: write labels of entities in this scheme; None for that of the model.
-        aggregation, truncation, overlap_tokens: see `Model.tag`.
+        aggregation, truncation, overlap_tokens, labels, threshold, nested, multi_label: see `Model.tag`. With
+            labels, ``words`` and ``scheme`` have no meaning.
     """
 
     words: bool = False
@@ -198,6 +199,10 @@ class BatchTagger(PredictionTask):
     aggregation: Aggregation = "first"
     truncation: LongTexts = "window"
     overlap_tokens: int | None = None
+    labels: tuple[str, ...] | None = None
+    threshold: float | Mapping[str, float] = THRESHOLD
+    nested: bool = False
+    multi_label: bool = False
 
     @property
     def result(self) -> type[Coverage]:
@@ -213,11 +218,17 @@ class BatchTagger(PredictionTask):
         """See `PredictionTask`."""
         if self.scheme is not None:
             check_choice("scheme", self.scheme, get_args(SchemeName))
+        if self.labels is not None and (self.words or self.scheme is not None):
+            raise InvalidRequest("labels are of entities, not of words; leave words and scheme out")
         taggings = self.loaded.tag(
             rows[self.column],
             aggregation=self.aggregation,
             truncation=self.truncation,
             overlap_tokens=self.overlap_tokens,
+            labels=self.labels,
+            threshold=self.threshold,
+            nested=self.nested,
+            multi_label=self.multi_label,
             name=name,
         )
         return taggings if self.scheme is None else [tagging.in_scheme(self.scheme) for tagging in taggings]

@@ -91,15 +91,16 @@ def tag(
     """
     bulk.check()
     by_label = _label_options(labels, threshold, nested=nested, multi_label=multi_label)
-    if by_label and (words or conll or scheme is not None or bulk.engine is not None):
-        raise InvalidRequest("--labels finds entities; leave --words, --conll, --scheme and --engine out")
+    if by_label and (words or conll or scheme is not None):
+        raise InvalidRequest("--labels finds entities; leave --words, --conll and --scheme out")
     if bulk.engine is not None:
         from unmask.bulk import BatchTagger
 
         if conll:
             raise InvalidRequest("--conll is for lines; with --engine, leave it out")
         task = BatchTagger(
-            **task_settings(model, run, source.field, source.blank, ADAPTER),
+            **task_settings(model, run, source.field, source.blank, None if by_label else ADAPTER),
+            **by_label,
             words=words,
             scheme=scheme,
             aggregation=aggregation,
@@ -169,7 +170,7 @@ def tag(
 
 def _label_options(
     labels: str | None, threshold: float, *, nested: bool, multi_label: bool
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """The arguments of `Model.tag` for entities of labels that are named; none without labels."""
     if labels is None:
         if threshold != THRESHOLD or nested or multi_label:
@@ -178,7 +179,7 @@ def _label_options(
             )
         return {}
     return {
-        "labels": [label.strip() for label in labels.split(",")],
+        "labels": tuple(label.strip() for label in labels.split(",")),
         "threshold": threshold,
         "nested": nested,
         "multi_label": multi_label,
