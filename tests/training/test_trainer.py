@@ -362,7 +362,7 @@ def kept_bytes(objective, example):
     return sum(sizes.values()), found
 
 
-@pytest.mark.parametrize("name", ["post-norm", "rotary-windows", "alibi-shared", "disentangled"])
+@pytest.mark.parametrize("name", ["post-norm", "rotary-windows", "alibi-shared", "disentangled", "gated"])
 def test_layers_that_are_computed_again_have_the_same_gradients_for_less_memory(name):
     from tests.training.toy import chunks, with_heads
     from unmask.training.objectives.language_modeling import MaskedLanguageModel

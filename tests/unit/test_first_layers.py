@@ -24,7 +24,9 @@ from unmask.weights.write.new_checkpoint import new_checkpoint, new_encoder, wit
 from unmask.weights.write.save import save
 
 TEXTS = ["The river bank was muddy.", "A text."]
-DEEP = [name for name in NAMES if name != "static"]
+TOGETHER = "embedding_gemma2"
+"""Its layers read the embedding through one matrix."""
+DEEP = [name for name in NAMES if name not in ("static", TOGETHER)]
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +64,13 @@ def test_the_states_are_those_after_these_layers(family, tokenizer, tmp_path):
     again = build(read_checkpoint(Source(tmp_path / "short", family))).eval()
     with torch.no_grad():
         torch.testing.assert_close(again(*batch), found(*batch), rtol=0, atol=0)
+
+
+def test_layers_that_belong_together_are_not_cut(tokenizer):
+    config = with_heads(config_of(TOGETHER, "masked"), frozenset())
+    config = with_tokenizer(config, Tokenizer.from_files(tokenizer, config["model_type"]))
+    with pytest.raises(InvalidRequest, match="through one matrix, which is not cut; leave layers out"):
+        with_first_layers(new_checkpoint(config, tokenizer), 1)
 
 
 @pytest.mark.parametrize("backend", ["native", "torch"])

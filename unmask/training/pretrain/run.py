@@ -310,10 +310,10 @@ def recompute_layers(module: nn.Module) -> None:
 
 
 def _recomputed(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    def run(x_TD: Tensor, plan: Any, layer: int, hook: Any = None) -> Tensor:
+    def run(x_TD: Tensor, plan: Any, layer: int, hook: Any = None, read_TP: Tensor | None = None) -> Tensor:
         if hook is not None or not torch.is_grad_enabled():
-            return forward(x_TD, plan, layer, hook)
-        state: Tensor = checkpoint(forward, x_TD, plan, layer, None, use_reentrant=False)
+            return forward(x_TD, plan, layer, hook, read_TP)
+        state: Tensor = checkpoint(forward, x_TD, plan, layer, None, read_TP, use_reentrant=False)
         return state
 
     return run
