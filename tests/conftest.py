@@ -70,7 +70,7 @@ def _as_many_threads_as_before():
 def _the_same_random_numbers():
     """Whatever ran before: a bound that some draws exceed fails always, or never."""
     random.seed(0)
-    np.random.seed(0)  # noqa: NPY002  # what libraries draw from
+    np.random.seed(0)  # what libraries draw from
     if "torch" in sys.modules:
         sys.modules["torch"].manual_seed(0)
 
