@@ -23,6 +23,8 @@ from unmask.bench.speed.accuracy import (
 )
 from unmask.errors import AccuracyLoss, InvalidRequest
 
+pytestmark = pytest.mark.long
+
 WORDS = ("river", "bank", "muddy", "text", "another", "the", "was", "a")
 TEXTS = [" ".join(pair) for pair in itertools.permutations(WORDS[:6], 2)]
 TAGS = ("O", "B-X", "I-X")

@@ -12,6 +12,8 @@ from test_export import opened_file
 from tests.support.waiting import wait_until
 from unmask.explorer.routes import geometry as geometry_routes
 
+pytestmark = pytest.mark.long
+
 TEXT = "the river bank was muddy and another text of the bank . " * 4
 
 

@@ -15,6 +15,8 @@ from unmask.bulk import BatchClassifier, BatchEmbedder, BatchPredictor, BatchTag
 from unmask.bulk.predictor import predicting_methods
 from unmask.errors import InvalidRequest, TextError
 
+pytestmark = pytest.mark.long
+
 TEXTS = [
     "Angela Merkel met Tim Cook in Paris.",
     "Nothing at all.",

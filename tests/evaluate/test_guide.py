@@ -11,6 +11,8 @@ from unmask.errors import InvalidRequest
 from unmask.evaluate.guide import CPU_PARAMETERS, TASKS, candidates, guide, read_figures
 from unmask.families import DEFAULT_NAME, FAMILIES
 
+pytestmark = pytest.mark.long
+
 NAMES = {one.name for family in FAMILIES for one in family.published} | {"unmask-mini"}
 BERT, MODERN, DEBERTA = (
     "google-bert/bert-base-uncased",

@@ -21,6 +21,8 @@ from unmask.interpret.effects.target import Class, Embedding, TokenClasses, Word
 from unmask.kernels import reference
 from unmask.spec import SlidingWindowGlobal, SoftmaxAttention
 
+pytestmark = pytest.mark.long
+
 N = 23
 TARGETS = (
     Word(5, 31),

@@ -27,6 +27,8 @@ from unmask.interpret.effects.target import Class, Embedding, TokenClasses, Word
 from unmask.kernels import reference
 from unmask.spec import Classifier
 
+pytestmark = pytest.mark.long
+
 N = 23
 
 

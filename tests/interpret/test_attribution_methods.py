@@ -18,6 +18,8 @@ from unmask.interpret.effects.intervention import InterventionRun
 from unmask.interpret.effects.target import Class, Embedding, TargetScore, TokenClasses, Word
 from unmask.text import PackedBatch
 
+pytestmark = pytest.mark.long
+
 N = 11
 TARGETS = (
     Word(5, 31),

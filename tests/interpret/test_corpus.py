@@ -25,6 +25,8 @@ from unmask.interpret.overview.figures import BatchWords
 from unmask.interpret.words.words import words
 from unmask.spec.attention import has_sinks
 
+pytestmark = pytest.mark.long
+
 LENGTHS = (9, 9, 9, 14, 14, 3)
 KEPT = 4
 

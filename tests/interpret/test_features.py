@@ -24,6 +24,8 @@ from unmask.interpret.corpus.sparse_autoencoder import (
 from unmask.interpret.corpus.texts import Corpus
 from unmask.interpret.effects.target import Class, Embedding, TargetScore, Word
 
+pytestmark = pytest.mark.long
+
 WIDTH, PLANTED, TOKENS = 16, 24, 6000
 
 

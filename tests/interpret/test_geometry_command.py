@@ -3,10 +3,13 @@
 import json
 
 import numpy as np
+import pytest
 
 import unmask
 from tests.support.command import assert_one_sentence, run_here
 from unmask.interpret.geometry import cka, geometry, project, read_texts, stretches
+
+pytestmark = pytest.mark.long
 
 WORDS = (
     *("river", "water", "bank", "money", "letter", "garden", "winter", "summer", "window", "table", "story"),

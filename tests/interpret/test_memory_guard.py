@@ -21,6 +21,8 @@ from unmask.interpret.words.words import grouped_map
 from unmask.kernels import Tile
 from unmask.spec import EncoderSpec, LearnedPositions
 
+pytestmark = pytest.mark.long
+
 LENGTH = 2048
 
 

@@ -30,6 +30,8 @@ from unmask.interpret.overview.overview import attention_findings, looks_untrain
 from unmask.interpret.overview.states import decided_word, layer_similarity, most_effective_head
 from unmask.text.tokenizer import masked
 
+pytestmark = pytest.mark.long
+
 TEXT = "The river bank was muddy, so we took the money to the bank."
 LONG = (
     "The doctor told the nurse that the patient was asleep, and the nurse told the doctor that she would "

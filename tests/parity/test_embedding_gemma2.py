@@ -50,6 +50,8 @@ from unmask.weights.read.inspect import inspect
 from unmask.weights.write.adapter_export import LowRank, add_low_rank
 from unmask.weights.write.save import save
 
+pytestmark = pytest.mark.long
+
 SIZES = {
     "vocab_size": 61,
     "hidden_size": 16,

@@ -22,6 +22,8 @@ from unmask.training import train
 from unmask.training.optim import Ema
 from unmask.training.run.checkpoint import steps_of
 
+pytestmark = pytest.mark.long
+
 BRANCH = {"moments": True, "progress": True}
 
 

@@ -30,6 +30,8 @@ from unmask.training.run.checkpoint import steps_of
 from unmask.training.run.flops import peak_flops
 from unmask.training.run.loop import Loop, MetricAccumulator
 
+pytestmark = pytest.mark.long
+
 RUN_MODULE = importlib.import_module("unmask.training.run.run")
 
 

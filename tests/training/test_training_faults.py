@@ -16,6 +16,8 @@ from unmask.training.run.flops import Peak
 from unmask.training.run.log import Board
 from unmask.training.run.loop import Loop
 
+pytestmark = pytest.mark.long
+
 # --- numbers -------------------------------------------------------------------------------------------
 
 

@@ -421,8 +421,11 @@ def test_the_gradient_of_a_trained_embedding_is_that_of_torch_in_the_same_memory
 @pytest.mark.filterwarnings("ignore:Mismatch dtype between input and weight:UserWarning")  # torch's RMSNorm
 @pytest.mark.parametrize("name", SPECS)
 def test_under_autocast_kernels_get_bfloat16_and_compute_as_they_say(name, monkeypatch):
-    """The gradient of an encoder's weights comes as near to float32's as products in bfloat16 allow."""
-    ids, given = [torch.randint(5, VOCABULARY, (n,)).tolist() for n in (9, 4, 9)], []
+    """The gradient of an encoder's weights comes as near to float32's as products in bfloat16 allow.
+
+    The median of five draws: norms of what each part adds divide by small numbers now and then.
+    """
+    given = []
     here = threading.get_ident()
     for kernel in KERNELS:
 
@@ -434,20 +437,23 @@ def test_under_autocast_kernels_get_bfloat16_and_compute_as_they_say(name, monke
             return own(*tensors, **options)
 
         monkeypatch.setattr(kernel, "attend", attend)
-    gradients = []
-    for autocast in (False, True):
-        encoder, before = random_encoder(SPECS[name]), len(given)
-        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-            y_TD = encoder.encode(PackedBatch.of_ids(ids))
-        (y_TD.float() * torch.linspace(-1, 1, y_TD.numel()).view(y_TD.shape)).sum().backward()
-        flat = [p.grad.flatten() for p in encoder.parameters() if p.grad is not None]
-        gradients.append(torch.cat(flat))
-        for kernel_name, dtypes in given[before:]:
-            assert dtypes == {torch.bfloat16 if autocast else torch.float32}
-            assert (kernel_name == "binned") <= autocast
-    exact, found = gradients
-    # Norms of what each part adds divide by small numbers, so roundings of products weigh more.
-    assert (found - exact).norm() < (0.25 if name in ("sandwich", "gated") else 0.1) * exact.norm()
+    errors = []
+    for _ in range(5):
+        ids = [torch.randint(5, VOCABULARY, (n,)).tolist() for n in (9, 4, 9)]
+        gradients = []
+        for autocast in (False, True):
+            encoder, before = random_encoder(SPECS[name]), len(given)
+            with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+                y_TD = encoder.encode(PackedBatch.of_ids(ids))
+            (y_TD.float() * torch.linspace(-1, 1, y_TD.numel()).view(y_TD.shape)).sum().backward()
+            flat = [p.grad.flatten() for p in encoder.parameters() if p.grad is not None]
+            gradients.append(torch.cat(flat))
+            for kernel_name, dtypes in given[before:]:
+                assert dtypes == {torch.bfloat16 if autocast else torch.float32}
+                assert (kernel_name == "binned") <= autocast
+        exact, found = gradients
+        errors.append(float((found - exact).norm() / exact.norm()))
+    assert sorted(errors)[2] < 0.12
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")

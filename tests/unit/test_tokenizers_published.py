@@ -18,6 +18,8 @@ from unmask.text import Tokenizer
 
 transformers = pytest.importorskip("transformers", reason="the reference implementation is not installed")
 
+pytestmark = pytest.mark.long
+
 LITERAL = ("<unk>", "<s>", "</s>", "<pad>", "<mask>", "[MASK]", "[SEP]", "[CLS]", "[PAD]", "[UNK]")
 """Special tokens spelled out in a text: added tokens to `tokenizers`, plain text to SentencePiece."""
 

@@ -30,6 +30,8 @@ from unmask.training.run.trainer import Trainer
 from unmask.weights import Source, read_checkpoint
 from unmask.weights.build import build
 
+pytestmark = pytest.mark.long
+
 __all__ = ["place"]
 
 ITEMS = [

@@ -23,6 +23,8 @@ from unmask.training.finetune.settings import DataSettings
 from unmask.training.run.callbacks import Callback
 from unmask.training.run.trainer import Stopped, Trainer
 
+pytestmark = pytest.mark.long
+
 WORDS = ["the", "river", "bank", "was", "muddy", "a", "text", "another"]
 
 TINY = """

@@ -18,6 +18,8 @@ from unmask.training.finetune.settings import settings_of_table
 from unmask.training.finetune.sweep import SeedsResult, summarized
 from unmask.training.run.trainer import Stopped, Trainer
 
+pytestmark = pytest.mark.long
+
 __all__ = ["place"]
 
 SEEDS = [3, 1, 8]

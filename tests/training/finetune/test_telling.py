@@ -14,6 +14,8 @@ from unmask.training.finetune.tested import one_sided
 from unmask.training.run.callbacks import ARGUMENTS, listener
 from unmask.training.run.trainer import Stopped, Trainer
 
+pytestmark = pytest.mark.long
+
 __all__ = ["place"]
 
 
