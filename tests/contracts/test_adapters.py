@@ -27,6 +27,8 @@ from unmask.weights.adapters.adapter import adapted, read_adapter
 from unmask.weights.build import build
 from unmask.weights.write.adapter_export import LowRank, add_low_rank, write_adapter
 
+pytestmark = pytest.mark.long
+
 ROLES = {
     "ForSequenceClassification": "sequence",
     "ForTokenClassification": "tokens",

@@ -29,6 +29,8 @@ from unmask.interpret.attention.layer_statistics import profile_edges
 from unmask.interpret.attention.rows import LayerRows
 from unmask.spec import FullAttention, SlidingWindow
 
+pytestmark = pytest.mark.long
+
 LENGTH = 41
 
 

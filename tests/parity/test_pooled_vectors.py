@@ -19,6 +19,8 @@ st = pytest.importorskip("sentence_transformers")
 modules = pytest.importorskip("sentence_transformers.base.modules")
 pooled = pytest.importorskip("sentence_transformers.sentence_transformer.modules")
 
+pytestmark = pytest.mark.long
+
 TEXTS = ["The river bank was muddy.", "a text", "muddy", "another river, a bank"]
 MODES = ["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
 

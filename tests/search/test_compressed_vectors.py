@@ -17,6 +17,8 @@ from unmask.tasks.multi_vectors import TokenVectors
 from unmask.weights.write.new_checkpoint import new_encoder
 from unmask.weights.write.save import save
 
+pytestmark = pytest.mark.long
+
 WORDS = [
     "alpha", "beta", "gamma", "delta", "rivers", "banks", "loans", "and", "money", "fish", "swim", "stone"
 ]  # fmt: skip

@@ -14,6 +14,8 @@ from unmask.http import server as timed
 from unmask.serve import make_app
 from unmask.serve.server import listen
 
+pytestmark = pytest.mark.long
+
 SECONDS = 20
 
 

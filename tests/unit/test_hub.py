@@ -16,6 +16,8 @@ from tests.support.command import assert_one_sentence
 from tests.support.hub import COMMIT, OTHER_COMMIT, serving
 from tests.support.tiny import tiny_bert, write_checkpoint
 
+pytestmark = pytest.mark.long
+
 TEXTS = ["the river bank was muddy", "another text"]
 UNWANTED = (
     "pytorch_model.bin",
