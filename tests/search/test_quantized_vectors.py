@@ -8,6 +8,7 @@ import pytest
 import unmask
 from tests.search.test_compressed_vectors import WORDS, near, unit
 from tests.search.test_index import write_reader
+from unmask.engines.native.library import library_reason
 from unmask.errors import InvalidRequest
 from unmask.search import searcher
 from unmask.search.index import Index
@@ -75,8 +76,13 @@ def test_one_bit_is_the_side_of_the_mean_after_a_rotation(width, monkeypatch):
     )
 
 
-@pytest.mark.parametrize("width", [13, 200])
-def test_nearness_is_the_product_with_codes_or_the_bits_that_agree(width, monkeypatch):
+@pytest.mark.parametrize("backend", ["native", "numpy"])
+@pytest.mark.parametrize("width", [13, 48, 200])
+def test_nearness_is_the_product_with_codes_or_the_bits_that_agree(width, backend, monkeypatch):
+    if backend == "numpy":
+        monkeypatch.setenv("UNMASK_BACKEND", "torch")
+    elif reason := library_reason("float32"):
+        pytest.skip(f"no native library here: {reason}")
     monkeypatch.setattr(compression, "CODES_AT_ONCE", 7)
     monkeypatch.setattr(compression, "WORDS_AT_ONCE", 7)
     vectors, query = drawn(60, width), drawn(3, width, 5)[2]
@@ -89,6 +95,18 @@ def test_nearness_is_the_product_with_codes_or_the_bits_that_agree(width, monkey
     codes = one.encode(vectors)
     bits, asked = np.unpackbits(codes, axis=1), np.unpackbits(one.encode(query[None]), axis=1)
     assert one.near(query, codes).tolist() == (-(bits != asked).sum(axis=1)).tolist()
+
+
+@pytest.mark.skipif(library_reason("float32") is not None, reason="the native library is not built here")
+@pytest.mark.parametrize("bits", [8, 1])
+def test_every_row_of_many_is_compared_by_two_threads(bits, monkeypatch):
+    vectors = drawn(9001, 24)
+    quantizer = Quantizer.learn(vectors, bits)
+    codes = quantizer.encode(vectors)
+    monkeypatch.setattr(compression, "thread_count", lambda: 2)
+    natively = quantizer.near(vectors[8], codes)
+    monkeypatch.setenv("UNMASK_BACKEND", "torch")
+    np.testing.assert_allclose(natively, quantizer.near(vectors[8], codes), rtol=1e-5, atol=1e-5)
 
 
 def test_a_rotation_finds_more_where_variances_differ(monkeypatch):

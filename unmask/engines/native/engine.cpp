@@ -919,6 +919,16 @@ struct NativeProposal {
     int32_t count, centroids, probes, segments, threads;
 };
 
+struct NativeNear {
+    const uint8_t* codes;                 // (rows, bytes)
+    const float* weighted;                // (width,) what bytes are multiplied with; null for bits:
+    const uint64_t* asked;                // (bytes / 8,) the code of the query
+    float* products;                      // (rows,) of bytes
+    int16_t* agreement;                   // (rows,) minus the bits that differ
+    int64_t rows;
+    int32_t width, bytes, threads;
+};
+
 struct NativeRun {
     const int64_t *ids, *segments, *offsets;
     int64_t sequences;
@@ -2599,6 +2609,53 @@ struct Proposal : Job {
     }
 };
 
+// How near the codes of vectors are to a query, for all of them.
+struct Near : Job {
+    static constexpr int64_t SHARE = 4096;  // rows of a part
+
+    const NativeNear a;
+    std::atomic<int64_t> next{0}, done{0};
+    const int64_t count;
+
+    explicit Near(const NativeNear& a) : a(a), count((a.rows + SHARE - 1) / SHARE) {}
+    void join() override {
+        for (int64_t part = next.fetch_add(1); part < count; part = next.fetch_add(1)) {
+            for (int64_t row = part * SHARE; row < std::min(a.rows, (part + 1) * SHARE); row++)
+                a.weighted ? multiply(row) : compare(row);
+            done.fetch_add(1, std::memory_order_release);
+        }
+    }
+    void wait() {
+        for (int turns = 0; done.load(std::memory_order_acquire) < count;) relax(turns);
+    }
+
+  private:
+    void multiply(int64_t row) const {
+        const uint8_t* from = a.codes + row * a.bytes;
+        Floats even{}, odd{};
+        int e = 0;
+        const auto product = [&](int at) {
+            const Ints numbers = __builtin_convertvector(vector_at<Bytes>(from + at), Ints);
+            return __builtin_convertvector(numbers, Floats) * load(a.weighted + at);
+        };
+        for (; e + 2 * LANES <= a.width; e += 2 * LANES) even += product(e), odd += product(e + LANES);
+        if (e + LANES <= a.width) even += product(e), e += LANES;
+        float total = sum(even + odd);
+        for (; e < a.width; e++) total += (float)from[e] * a.weighted[e];
+        a.products[row] = total;
+    }
+
+    void compare(int64_t row) const {
+        int differ = 0;
+        for (int word = 0; word < a.bytes / 8; word++) {
+            uint64_t bits;
+            memcpy(&bits, a.codes + row * a.bytes + 8 * word, 8);
+            differ += __builtin_popcountll(bits ^ a.asked[word]);
+        }
+        a.agreement[row] = (int16_t)-differ;
+    }
+};
+
 // A job that threads share, whose parts are independent.
 template <class Work, class What>
 int shared_by(const What& what) {
@@ -3033,6 +3090,9 @@ EXPORT int native_maxsim(const NativeMaxSim* what) { return shared_by<MaxSim>(*w
 
 // How likely passages are the best by `native_maxsim`, from centroids of their vectors.
 EXPORT int native_proposal(const NativeProposal* what) { return shared_by<Proposal>(*what); }
+
+// How near codes are to a query.
+EXPORT int native_near(const NativeNear* what) { return shared_by<Near>(*what); }
 
 EXPORT void native_free(void* encoder) { delete static_cast<std::shared_ptr<Encoder>*>(encoder); }
 }

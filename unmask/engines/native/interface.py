@@ -191,6 +191,16 @@ class Proposal(Structure):
     )
 
 
+class Near(Structure):
+    """Codes of vectors, and what they are compared with."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("codes", "weighted", "asked", "products", "agreement")),
+        ("rows", c_int64),
+        *((name, c_int32) for name in ("width", "bytes", "threads")),
+    )
+
+
 def declare(library: ctypes.CDLL) -> Any:
     """Declare the types of a library's functions."""
     for name, result, arguments in (
@@ -205,6 +215,7 @@ def declare(library: ctypes.CDLL) -> Any:
         ("native_rows", c_int, (POINTER(Rows),)),
         ("native_maxsim", c_int, (POINTER(MaxSim),)),
         ("native_proposal", c_int, (POINTER(Proposal),)),
+        ("native_near", c_int, (POINTER(Near),)),
         ("native_free", None, (c_void_p,)),
     ):
         function = getattr(library, name)

@@ -144,6 +144,20 @@ def library_reason(precision: str) -> str | None:
     return None
 
 
+def call(function: str, what: ctypes.Structure) -> None:
+    """Run a function of the library that computes what a structure says.
+
+    Raises:
+        KernelError: it failed.
+    """
+    from unmask.errors import KernelError  # not above: the package's build imports this file alone
+
+    library = connected()
+    assert not isinstance(library, str)
+    if getattr(library.functions, function)(ctypes.byref(what)):
+        raise KernelError(f"the native library failed: {library.functions.native_error().decode()}")
+
+
 @cache
 def connected() -> Library | str:
     """The library for this processor, or why there is none."""

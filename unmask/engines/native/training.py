@@ -5,7 +5,6 @@ again. A residual sum with dropout and norm is one pass over its rows. What is d
 places and of a seed that torch's generator draws, so no masks are kept.
 """
 
-import ctypes
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +17,7 @@ from unmask.encoder.layers.attention import SoftmaxMixer
 from unmask.encoder.layers.block import Block
 from unmask.encoder.layers.parts import AutocastLayerNorm
 from unmask.engines.native.interface import AddNorm, Attention
-from unmask.engines.native.library import Library, connected, library_reason
+from unmask.engines.native.library import call, library_reason
 from unmask.engines.native.threads import thread_count
 from unmask.errors import KernelError
 from unmask.kernels.dropout import WORDS, kept_share
@@ -131,8 +130,6 @@ class _Attention(torch.autograd.Function):
 
 
 def _call(work: _Work, tensors: dict[str, Tensor]) -> None:
-    library = connected()
-    assert isinstance(library, Library)
     _, heads, width = tensors["queries"].shape
     what = Attention(
         **{name: tensor.data_ptr() for name, tensor in tensors.items()},
@@ -147,8 +144,7 @@ def _call(work: _Work, tensors: dict[str, Tensor]) -> None:
         radius=work.radius,
         kept=work.kept,
     )
-    if library.functions.native_attention(ctypes.byref(what)):
-        raise KernelError(f"the native library failed: {library.functions.native_error().decode()}")
+    call("native_attention", what)
 
 
 def normalized_sum(x_TD: Tensor, added_TD: Tensor, norm: nn.Module, dropout: float) -> Tensor | None:
@@ -201,14 +197,11 @@ class _AddNorm(torch.autograd.Function):
 
 
 def _add_norm(parts: dict[str, Tensor], how: dict[str, Any]) -> None:
-    library = connected()
-    assert isinstance(library, Library)
     rows, width = parts["sums"].shape
     halves = parts["h" if "h" in parts else "d_h"].dtype == torch.bfloat16
     sizes = {"rows": rows, "width": width, "halves": halves, "threads": thread_count(), "share": SHARE}
     pointers = {name: tensor.data_ptr() for name, tensor in parts.items()}
-    if library.functions.native_add_norm(ctypes.byref(AddNorm(**pointers, **sizes, **how))):
-        raise KernelError(f"the native library failed: {library.functions.native_error().decode()}")
+    call("native_add_norm", AddNorm(**pointers, **sizes, **how))
 
 
 def _seed(dropout: float) -> int:

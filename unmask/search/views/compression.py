@@ -29,6 +29,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.engines.native import interface
+from unmask.engines.native.library import call, library_reason
+from unmask.engines.native.threads import thread_count
 from unmask.tasks.multi_vectors import TokenVectors
 
 Floats = NDArray[np.float32]
@@ -326,7 +329,11 @@ class Quantizer:
 
     def _products(self, query_E: Floats, codes_NB: Packed) -> Floats:
         products_N = np.empty(len(codes_NB), np.float32)
-        weighted_E = query_E * self.step_E
+        weighted_E = np.asarray(query_E * self.step_E, np.float32)
+        if library_reason("float32") is None:
+            near = interface.Near(weighted=weighted_E.ctypes.data, products=products_N.ctypes.data)
+            _compare_natively(near, codes_NB, self.width)
+            return products_N
         block_NE = np.empty((CODES_AT_ONCE, self.width), np.float32)
         for start in range(0, len(codes_NB), CODES_AT_ONCE):
             part = codes_NB[start : start + CODES_AT_ONCE]
@@ -337,13 +344,24 @@ class Quantizer:
 
     def _agreement(self, query_E: Floats, codes_NB: Packed) -> NDArray[np.int16]:
         asked_W = self.encode(query_E[None])[0].view(np.uint64)
+        agreement_N = np.zeros(len(codes_NB), np.int16)
+        if library_reason("float32") is None:
+            near = interface.Near(asked=asked_W.ctypes.data, agreement=agreement_N.ctypes.data)
+            _compare_natively(near, codes_NB, self.width)
+            return agreement_N
         words_NW = np.ascontiguousarray(codes_NB).view(np.uint64)
-        agreement_N = np.zeros(len(words_NW), np.int16)
         for start in range(0, len(words_NW), WORDS_AT_ONCE):
             block_NW = words_NW[start : start + WORDS_AT_ONCE]
             for word, asked in enumerate(asked_W):
                 agreement_N[start : start + len(block_NW)] -= np.bitwise_count(block_NW[:, word] ^ asked)
         return agreement_N
+
+
+def _compare_natively(near: interface.Near, codes_NB: Packed, width: int) -> None:
+    codes_NB = np.ascontiguousarray(codes_NB)
+    near.codes, near.threads = codes_NB.ctypes.data, thread_count()
+    (near.rows, near.bytes), near.width = codes_NB.shape, width
+    call("native_near", near)
 
 
 def packed_width(width: int, bits: int) -> int:

@@ -19,9 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.engines.native import interface
-from unmask.engines.native.library import connected, library_reason
+from unmask.engines.native.library import call, library_reason
 from unmask.engines.native.threads import thread_count
-from unmask.errors import KernelError
 from unmask.search.store.arrays import offsets_of, rows_of
 from unmask.search.views.compression import Codec, Quantizer, as_float32
 
@@ -233,7 +232,7 @@ def proposals_natively(products_QK: Floats, lists: Lists, starts: NDArray[np.int
     products_QK = np.ascontiguousarray(products_QK)
     totals_P = np.zeros(int(starts[-1]))
     pointers = ctypes.c_void_p * max(1, len(lists))
-    _run(
+    call(
         "native_proposal",
         interface.Proposal(
             products=products_QK.ctypes.data,
@@ -285,15 +284,8 @@ def maxsim_natively(
         what.codes, what.residuals = arrays["vectors/codes"].ctypes.data, residuals.ctypes.data
         what.centroids, what.of_byte = codec.centroids.ctypes.data, codec.values_of_byte.ctypes.data
         what.bytes, what.in_byte = residuals.shape[1], codec.values_of_byte.shape[1]
-    _run("native_maxsim", what)
+    call("native_maxsim", what)
     return scores, each_PQ
-
-
-def _run(function: str, what: ctypes.Structure) -> None:
-    library = connected()
-    assert not isinstance(library, str)
-    if getattr(library.functions, function)(ctypes.byref(what)):
-        raise KernelError(f"the native library failed: {library.functions.native_error().decode()}")
 
 
 class Dense:
