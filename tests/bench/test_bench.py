@@ -30,6 +30,8 @@ from unmask.spec import CausalAttention, FullAttention, SlidingWindow, SoftmaxAt
 from unmask.text import PackedBatch
 from unmask.training.run.log import CurvePoint, TrainingCurve
 
+pytestmark = pytest.mark.long
+
 SHAPE = ("--architecture", "ettin-encoder-17m", "--layers", "1", "--threads", "1")
 
 
@@ -194,7 +196,6 @@ def test_speed(tmp_path):
 SMALL_BERT = ("--architecture", "all-minilm-l6-v2", "--layers", "1", "--threads", "1")
 
 
-@pytest.mark.long
 def test_speed_of_a_decoder_of_equal_size(tmp_path):
     picture = tmp_path / "speed.png"
     options = ("--size", "short", "--samples", "2", "--rounds", "2", "--causal", "--picture", picture)
@@ -303,7 +304,6 @@ def test_runs_without_the_figure_are_one_sentence(logs, tmp_path):
     assert_one_sentence(run_here("bench", "runs", tmp_path, "--metric", "x"), "has no log.jsonl")
 
 
-@pytest.mark.long
 def test_kernels(tmp_path):
     picture, output = tmp_path / "kernels.png", tmp_path / "kernels.json"
     options = (

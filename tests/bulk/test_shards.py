@@ -26,6 +26,8 @@ from unmask.bulk.shards import ShardWriter
 from unmask.bulk.sources import plan
 from unmask.errors import InvalidRequest, OutputError, ProcessLost, TextError
 
+pytestmark = pytest.mark.long
+
 TEXTS = [f"The {word} sat on the mat." for word in ("cat", "dog", "old bird", "very small child", "man")]
 EMBEDDER = BatchEmbedder("unmask-mini", pooling="mean", threads=1)
 

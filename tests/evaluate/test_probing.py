@@ -18,6 +18,8 @@ from unmask.evaluate.probes.probing import control_labels, measure_probes
 from unmask.evaluate.probes.words import PARTS, TaggedSentence, read_labeled
 from unmask.interpret.geometry.reading import random_baseline
 
+pytestmark = pytest.mark.long
+
 FORMS = ("the", "river", "bank", "was", "muddy", "text", "another", "xy", "abc", ".")
 
 

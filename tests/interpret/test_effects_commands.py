@@ -12,6 +12,8 @@ from unmask.interpret.effects.attribution import attribution
 from unmask.interpret.effects.patching import patch_activations
 from unmask.interpret.effects.target import Word
 
+pytestmark = pytest.mark.long
+
 CLEAN = "The girl lost the doll, and [MASK] began to cry."
 CORRUPTED = "The boy lost the doll, and [MASK] began to cry."
 

@@ -15,6 +15,8 @@ from unmask.search.export import qdrant
 
 client = pytest.importorskip("qdrant_client", reason="it writes and searches collections")
 
+pytestmark = pytest.mark.long
+
 model, index, expected = test_index_export.model, test_index_export.index, test_index_export.expected
 
 
