@@ -263,7 +263,8 @@ def test_maxsim_is_that_of_float64_natively_and_in_numpy(bits, width, queries, m
     ends = list(pairwise(offsets))
     terms = [(turned @ vectors[start:end].T).max(axis=1, initial=-np.inf) for start, end in ends]
     in_basis = query if codec is None else codec.rotated(query)
-    _, each = maxsim_natively(arrays, codec, in_basis, np.array([5, 1, 0]))
+    each = np.empty((3, queries), np.float32)
+    maxsim_natively(arrays, codec, in_basis, np.array([5, 1, 0]), each)
     np.testing.assert_allclose(each, [terms[5], terms[1], terms[0]], rtol=1e-5, atol=1e-5)
     view = Vectors([arrays, arrays], codec)
     chosen = np.array([0, 2, 3, 5, 8, 9, 11, 14, 17])

@@ -17,6 +17,7 @@ from unmask.cli.options import RUN, FieldOption, FormatOption, JsonOption, RunOp
 from unmask.cli.output import counted, json_line, progress
 from unmask.cli.streams import STANDARD_INPUT
 from unmask.cli.tasks.predict import TextOption, typed
+from unmask.cli.tasks.tag import ADAPTER
 from unmask.errors import InvalidRequest, InvalidText, OutputError
 from unmask.tasks.classify import THRESHOLD
 from unmask.tasks.redact import NOTE, Redaction, Redactor, Replacement, entity_types, redacted
@@ -28,9 +29,6 @@ from unmask.text.rows import TABLES, Format
 if TYPE_CHECKING:
     from unmask.base.progress import Progress
     from unmask.models.load import Model
-
-ADAPTER = "names"
-"""The adapter of the default model that finds entities."""
 
 
 @Parameter(name="*")

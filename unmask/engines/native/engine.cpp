@@ -2324,17 +2324,18 @@ struct TrainedAttention {
 };
 
 // Every head of every sequence, by any number of threads.
-struct TrainedHeads : Job {
-    const NativeAttention a;  // a helper may look at it after the call has returned
+// Parts that do not depend on each other; a thread takes the next one.
+struct Parts : Job {
     std::atomic<int64_t> next{0}, done{0};
     const int64_t count;
 
-    explicit TrainedHeads(const NativeAttention& a) : a(a), count(a.sequences * a.heads) {}
-    void join() override {
-        TrainedAttention work{a};
-        for (int64_t item = next.fetch_add(1); item < count; item = next.fetch_add(1)) {
+    explicit Parts(int64_t count) : count(count) {}
+    // A part that fails counts, too, so that nobody waits for it.
+    template <class Work>
+    void each(const Work& work) {
+        for (int64_t part = next.fetch_add(1); part < count; part = next.fetch_add(1)) {
             try {
-                if (!failed) work.run(item / a.heads, (int)(item % a.heads));
+                if (!failed) work(part);
             } catch (const std::exception& error) {
                 fail(error.what());
             }
@@ -2346,24 +2347,28 @@ struct TrainedHeads : Job {
     }
 };
 
+struct TrainedHeads : Parts {
+    const NativeAttention a;  // a helper may look at it after the call has returned
+
+    explicit TrainedHeads(const NativeAttention& a) : Parts(a.sequences * a.heads), a(a) {}
+    void join() override {
+        TrainedAttention work{a};
+        each([&](int64_t item) { work.run(item / a.heads, (int)(item % a.heads)); });
+    }
+};
+
 // --- residuals of a training step ------------------------------------------------------------------------------
 
-struct TrainedAddNorm : Job {
+struct TrainedAddNorm : Parts {
     const NativeAddNorm a;  // a helper may look at it after the call has returned
-    std::atomic<int64_t> next{0}, done{0};
-    const int64_t count;
 
-    explicit TrainedAddNorm(const NativeAddNorm& a) : a(a), count((a.rows + a.share - 1) / a.share) {}
+    explicit TrainedAddNorm(const NativeAddNorm& a) : Parts((a.rows + a.share - 1) / a.share), a(a) {}
     void join() override {
-        for (int64_t item = next.fetch_add(1); item < count; item = next.fetch_add(1)) {
+        each([&](int64_t item) {
             if (a.gradient) memset(a.d_norm + 2 * item * a.width, 0, 2 * sizeof(float) * a.width);
             for (int64_t row = item * a.share; row < std::min(a.rows, (item + 1) * a.share); row++)
                 a.gradient ? backward(row, a.d_norm + 2 * item * a.width) : forward(row);
-            done.fetch_add(1, std::memory_order_release);
-        }
-    }
-    void wait() {
-        for (int turns = 0; done.load(std::memory_order_acquire) < count;) relax(turns);
+        });
     }
 
    private:
@@ -2432,19 +2437,17 @@ inline Floats from_half(const uint16_t* from) {
 }
 
 // The sum over the vectors of a query of the largest product with a vector of a passage, for some passages.
-struct MaxSim : Job {
+struct MaxSim : Parts {
     static constexpr int TOKENS = LANES == 8 ? 4 : 8, VECTORS = 2;  // products that are summed in registers
     static constexpr int64_t SHARE = 8;                             // passages of a part
 
     const NativeMaxSim a;
     const int padded, groups;  // numbers of a vector in whole registers; groups of VECTORS registers of queries
     std::vector<float> by_feature;  // (groups, width, VECTORS * LANES): queries, 0 behind the last one
-    std::atomic<int64_t> next{0}, done{0};
-    const int64_t count;
 
     explicit MaxSim(const NativeMaxSim& a)
-        : a(a), padded(up(std::max(a.width, a.bytes * a.in_byte), LANES)),
-          groups((a.count + VECTORS * LANES - 1) / (VECTORS * LANES)), count((a.chosen + SHARE - 1) / SHARE) {
+        : Parts((a.chosen + SHARE - 1) / SHARE), a(a), padded(up(std::max(a.width, a.bytes * a.in_byte), LANES)),
+          groups((a.count + VECTORS * LANES - 1) / (VECTORS * LANES)) {
         by_feature.resize((size_t)groups * a.width * VECTORS * LANES);
         for (int query = 0; query < a.count; query++) {
             float* to = by_feature.data() + (size_t)query / (VECTORS * LANES) * a.width * VECTORS * LANES;
@@ -2453,17 +2456,14 @@ struct MaxSim : Job {
         }
     }
     void join() override {
-        std::vector<float> rows((size_t)TOKENS * padded), best((size_t)groups * VECTORS * LANES);
-        for (int64_t part = next.fetch_add(1); part < count; part = next.fetch_add(1)) {
+        std::vector<float> rows, best;
+        each([&](int64_t part) {
+            rows.resize((size_t)TOKENS * padded), best.resize((size_t)groups * VECTORS * LANES);
             for (int64_t i = part * SHARE; i < std::min(a.chosen, (part + 1) * SHARE); i++) {
                 a.scores[i] = score(a.offsets[a.passages[i]], a.offsets[a.passages[i] + 1], rows.data(), best.data());
                 if (a.each) memcpy(a.each + i * a.count, best.data(), sizeof(float) * a.count);
             }
-            done.fetch_add(1, std::memory_order_release);
-        }
-    }
-    void wait() {
-        for (int turns = 0; done.load(std::memory_order_acquire) < count;) relax(turns);
+        });
     }
 
   private:
@@ -2542,38 +2542,34 @@ struct MaxSim : Job {
 
 // For every passage the sum over a query's vectors of the largest product with a centroid of its tokens among the
 // nearest, or of the smallest of these where it has none of them. A part is some passages of a segment.
-struct Proposal : Job {
+struct Proposal : Parts {
     static constexpr int64_t SHARE = 16384;  // passages of a part, whose sums stay in the cache
-    struct Part {
-        int segment;
-        int64_t first, end;
-    };
 
     const NativeProposal a;
     std::vector<std::pair<float, int>> nearest;  // (count, probes), from the smallest product to the largest
-    std::vector<Part> parts;
-    std::atomic<int64_t> next{0}, done{0};
-    int64_t count;
 
-    explicit Proposal(const NativeProposal& a) : a(a), nearest((size_t)a.count * a.probes) {
+    explicit Proposal(const NativeProposal& a) : Parts(parts_of(a)), a(a), nearest((size_t)a.count * a.probes) {
         for (int query = 0; query < a.count; query++) choose(query);
-        for (int segment = 0; segment < a.segments; segment++)
-            for (int64_t first = 0, all = a.starts[segment + 1] - a.starts[segment]; first < all; first += SHARE)
-                parts.push_back({segment, first, std::min(all, first + SHARE)});
-        count = (int64_t)parts.size();
     }
     void join() override {
-        std::vector<float> best(SHARE);
-        for (int64_t part = next.fetch_add(1); part < count; part = next.fetch_add(1)) {
-            add(parts[part], best.data());
-            done.fetch_add(1, std::memory_order_release);
-        }
-    }
-    void wait() {
-        for (int turns = 0; done.load(std::memory_order_acquire) < count;) relax(turns);
+        std::vector<float> best;
+        each([&](int64_t part) {
+            best.resize(SHARE);
+            int segment = 0;
+            for (; part >= parts_in(a, segment); segment++) part -= parts_in(a, segment);
+            add(segment, part * SHARE, std::min(size(a, segment), (part + 1) * SHARE), best.data());
+        });
     }
 
   private:
+    static int64_t size(const NativeProposal& a, int segment) { return a.starts[segment + 1] - a.starts[segment]; }
+    static int64_t parts_in(const NativeProposal& a, int segment) { return (size(a, segment) + SHARE - 1) / SHARE; }
+    static int64_t parts_of(const NativeProposal& a) {
+        int64_t all = 0;
+        for (int segment = 0; segment < a.segments; segment++) all += parts_in(a, segment);
+        return all;
+    }
+
     void choose(int query) {
         const float* products = a.products + (size_t)query * a.centroids;
         std::pair<float, int>* to = nearest.data() + (size_t)query * a.probes;
@@ -2589,11 +2585,11 @@ struct Proposal : Job {
         std::sort(to, to + a.probes);
     }
 
-    void add(const Part& part, float* best) const {
-        const int64_t* borders = a.borders[part.segment];
-        const int32_t* passages = a.passages[part.segment];
-        const int64_t size = part.end - part.first;
-        double* totals = a.totals + a.starts[part.segment] + part.first;
+    void add(int segment, int64_t first, int64_t last, float* best) const {
+        const int64_t* borders = a.borders[segment];
+        const int32_t* passages = a.passages[segment];
+        const int64_t size = last - first;
+        double* totals = a.totals + a.starts[segment] + first;
         std::fill(totals, totals + size, 0.0);
         for (int query = 0; query < a.count; query++) {
             const std::pair<float, int>* probe = nearest.data() + (size_t)query * a.probes;
@@ -2601,8 +2597,8 @@ struct Proposal : Job {
             for (int i = 0; i < a.probes; i++) {
                 const int32_t* end = passages + borders[probe[i].second + 1];
                 const int32_t* at = passages + borders[probe[i].second];
-                if (part.first) at = std::lower_bound(at, end, (int32_t)part.first);
-                for (; at < end && *at < part.end; at++) best[*at - part.first] = probe[i].first;
+                if (first) at = std::lower_bound(at, end, (int32_t)first);
+                for (; at < end && *at < last; at++) best[*at - first] = probe[i].first;
             }
             for (int64_t i = 0; i < size; i++) totals[i] += best[i];
         }
@@ -2610,23 +2606,17 @@ struct Proposal : Job {
 };
 
 // How near the codes of vectors are to a query, for all of them.
-struct Near : Job {
+struct Near : Parts {
     static constexpr int64_t SHARE = 4096;  // rows of a part
 
     const NativeNear a;
-    std::atomic<int64_t> next{0}, done{0};
-    const int64_t count;
 
-    explicit Near(const NativeNear& a) : a(a), count((a.rows + SHARE - 1) / SHARE) {}
+    explicit Near(const NativeNear& a) : Parts((a.rows + SHARE - 1) / SHARE), a(a) {}
     void join() override {
-        for (int64_t part = next.fetch_add(1); part < count; part = next.fetch_add(1)) {
+        each([&](int64_t part) {
             for (int64_t row = part * SHARE; row < std::min(a.rows, (part + 1) * SHARE); row++)
                 a.weighted ? multiply(row) : compare(row);
-            done.fetch_add(1, std::memory_order_release);
-        }
-    }
-    void wait() {
-        for (int turns = 0; done.load(std::memory_order_acquire) < count;) relax(turns);
+        });
     }
 
   private:

@@ -15,7 +15,7 @@ from unmask.engines.native.interface import PRECISIONS, declare
 HERE = Path(__file__).parent
 SOURCE = HERE / "engine.cpp"
 HIDDEN = "UNMASK_BACKEND"
-"""Set to ``torch`` in the environment, it keeps every encoder in torch."""
+"""Set to ``torch`` in the environment, it keeps every encoder in torch, and search in numpy."""
 
 LIMIT = "UNMASK_ISA"
 """Set to a name of `INSTRUCTION_SETS` in the environment, it excludes those that are listed before."""

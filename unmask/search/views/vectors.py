@@ -110,7 +110,9 @@ class Vectors:
         query_QE = self._rotated(query_QE)
         products_QN = query_QE @ self._decoded(arrays, slice(start, end)).T
         if library_reason("float32") is None:
-            each_Q = maxsim_natively(arrays, self._codec, query_QE, rows)[1][0]
+            terms_PQ = np.empty((1, len(query_QE)), np.float32)
+            maxsim_natively(arrays, self._codec, query_QE, rows, terms_PQ)
+            each_Q = terms_PQ[0]
         else:
             each_Q = products_QN.max(axis=1)
         spans_Q2 = arrays["vectors/spans"][start:end][products_QN.argmax(axis=1)]
@@ -180,7 +182,7 @@ class Vectors:
     def _of_segment(self, segment: int, query_QE: Floats, passages: NDArray[np.int64]) -> Floats:
         arrays = self._segments[segment]
         if library_reason("float32") is None:
-            return maxsim_natively(arrays, self._codec, query_QE, passages)[0]
+            return maxsim_natively(arrays, self._codec, query_QE, passages)
         offsets = arrays["vectors/offsets"]
         lengths = offsets[passages + 1] - offsets[passages]
         scores = np.full(len(passages), -np.inf, dtype=np.float32)
@@ -251,27 +253,31 @@ def proposals_natively(products_QK: Floats, lists: Lists, starts: NDArray[np.int
 
 
 def maxsim_natively(
-    arrays: Mapping[str, NDArray[Any]], codec: Codec | None, query_QE: Floats, passages: NDArray[np.int64]
-) -> tuple[Floats, Floats]:
-    """MaxSim with some passages of a segment, and its terms, by the native library: (P,) and (P, Q).
+    arrays: Mapping[str, NDArray[Any]],
+    codec: Codec | None,
+    query_QE: Floats,
+    passages: NDArray[np.int64],
+    terms_PQ: Floats | None = None,
+) -> Floats:
+    """MaxSim with some passages of a segment by the native library, (P,).
 
     Args:
         arrays: of the segment, as `VectorsBuilder` made them.
         codec: what encoded its vectors; None for those in float16.
         query_QE: the vectors of the query, in the basis of the codec.
         passages: numbers in the segment.
+        terms_PQ: where the largest product with each vector of the query goes, if it is asked for.
     """
     query_QE = np.ascontiguousarray(query_QE, np.float32)
     passages = np.ascontiguousarray(passages, np.int64)
     offsets = np.ascontiguousarray(arrays["vectors/offsets"], np.int64)
     scores = np.empty(len(passages), np.float32)
-    each_PQ = np.empty((len(passages), len(query_QE)), np.float32)
     what = interface.MaxSim(
         queries=query_QE.ctypes.data,
         offsets=offsets.ctypes.data,
         passages=passages.ctypes.data,
         scores=scores.ctypes.data,
-        each=each_PQ.ctypes.data,
+        each=None if terms_PQ is None else terms_PQ.ctypes.data,
         chosen=len(passages),
         count=len(query_QE),
         width=query_QE.shape[1],
@@ -285,7 +291,7 @@ def maxsim_natively(
         what.centroids, what.of_byte = codec.centroids.ctypes.data, codec.values_of_byte.ctypes.data
         what.bytes, what.in_byte = residuals.shape[1], codec.values_of_byte.shape[1]
     call("native_maxsim", what)
-    return scores, each_PQ
+    return scores
 
 
 class Dense:
