@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -463,14 +463,33 @@ def _read(path: Path) -> bytes:
 
 
 def fingerprint(checkpoint: Checkpoint, settings: object) -> str:
-    """Digest of the weights and settings of a run, as 64 hexadecimal digits."""
-    adapter = checkpoint.adapter
-    parts: tuple[object, ...] = (checkpoint.spec, checkpoint.max_tokens, adapter and adapter.scale, settings)
-    parts += (checkpoint.task,) if checkpoint.task else ()
-    digest = hashlib.sha256(repr(parts).encode())
-    for path in sorted({tensor.file for tensor in checkpoint.tensors.values()}):
+    """Digest of what results of a run depend on, as 64 hexadecimal digits: weights, tokenizer and settings.
+
+    Fields at their defaults do not count, so that a field which a later version adds changes nothing.
+    """
+    output = checkpoint.label_head or checkpoint.head
+    parts = (checkpoint.spec, checkpoint.max_tokens, output, checkpoint.unpooled_id, checkpoint.task)
+    scale = checkpoint.adapter and checkpoint.adapter.scale
+    digest = hashlib.sha256(_described((*parts, scale, settings)).encode("utf-8", "surrogatepass"))
+    stored = (checkpoint.tensors, checkpoint.output_tensors, checkpoint.label_tensors)
+    for path in sorted({tensor.file for tensors in stored for tensor in tensors.values()}):
         with path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
+    if checkpoint.query_weights is not None:
+        digest.update(checkpoint.query_weights.tobytes())
     for _, content in sorted(checkpoint.tokenizer.files.items()):
         digest.update(hashlib.sha256(content).digest())
+    if checkpoint.label_encoder is not None:
+        digest.update(fingerprint(checkpoint.label_encoder, ()).encode())
     return digest.hexdigest()
+
+
+def _described(value: object) -> str:
+    """The text of a value, without the fields of its parts that are at their defaults."""
+    if is_dataclass(value) and not isinstance(value, type):
+        listed = [(part, getattr(value, part.name)) for part in fields(value) if part.repr]
+        changed = ", ".join(f"{part.name}={_described(x)}" for part, x in listed if x != part.default)
+        return f"{type(value).__name__}({changed})"
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(map(_described, value))}]"
+    return repr(value)
