@@ -3,6 +3,7 @@
     python benchmarks/clauses.py make -o runs/clauses
     unmask index runs/clauses/pages.jsonl -o runs/clauses/index --passage-tokens 44 --dtype bfloat16
     python benchmarks/clauses.py ask runs/clauses
+    python benchmarks/clauses.py ask runs/clauses --reranker sentence-transformers/all-mpnet-base-v2
 
 A page is 300 consecutive words; a clause stands between two sentences of a page. Each clause has a question
 in its own words and one in other words. A question is answered if the first hit has most of the clause.
@@ -81,26 +82,32 @@ def holds(index: "Index", hit: "Hit", question: dict[str, str]) -> bool:
     return 2 * (min(end, hit.end) - max(start, hit.start)) > end - start
 
 
-def ask(folder: Path) -> None:
+def ask(folder: Path, reranker: str | None, candidates: int, dtype: str) -> None:
     """Search for every clause, in its own and in other words."""
+    import unmask
     from unmask.search.index import Index
 
     index = Index.open(folder / "index")
     questions = json.loads((folder / "questions.json").read_text())
     print(f"{len(index):,} documents, {index.passages:,} passages")
-    for mode in ("bm25", "dense", "hybrid"):
+    second = None if reranker is None else unmask.load(reranker, dtype=dtype)
+    for mode in ("bm25", "dense", "hybrid") if second is None else ("dense",):
         for words in ("own", "other"):
             ranks, seconds = [], []
             for one in questions:
                 start = time.perf_counter()
-                hits = index.search(one[words], 10, mode)
+                if second is None:
+                    hits = index.search(one[words], 10, mode)
+                else:
+                    hits = index.search(one[words], 10, mode, reranker=second, candidates=candidates)
                 seconds.append(time.perf_counter() - start)
                 held = [holds(index, hit, one) for hit in hits]
                 ranks.append(held.index(True) + 1 if True in held else 0)
             first, ten = sum(rank == 1 for rank in ranks), sum(rank > 0 for rank in ranks)
             print(
                 f"{mode:7} {words:6} first {first}, among ten {ten}, of {len(ranks)}; "
-                f"median {1000 * statistics.median(seconds):.1f} ms"
+                f"median {1000 * statistics.median(seconds):.1f} ms",
+                flush=True,
             )
 
 
@@ -109,12 +116,16 @@ def main() -> None:
     parser = ArgumentParser(description=__doc__)
     actions = parser.add_subparsers(dest="action", required=True)
     actions.add_parser("make").add_argument("-o", "--output", type=Path, required=True)
-    actions.add_parser("ask").add_argument("folder", type=Path)
-    given = parser.parse_args()
-    if given.action == "make":
-        make(given.output)
+    asking = actions.add_parser("ask")
+    asking.add_argument("folder", type=Path)
+    asking.add_argument("--reranker", help="a model that scores the first hits of the dense view again")
+    asking.add_argument("--candidates", type=int, default=100, help="how many it scores")
+    asking.add_argument("--dtype", default="int8", help="the number format of the reranker")
+    chosen = parser.parse_args()
+    if chosen.action == "make":
+        make(chosen.output)
     else:
-        ask(given.folder)
+        ask(chosen.folder, chosen.reranker, chosen.candidates, chosen.dtype)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from torch import nn
 from tests.support.specs import ALIBI_SHARED, POST_NORM, SPECS, random_encoder
 from tests.training.drawn import set_gradients
 from unmask.errors import InvalidRequest
-from unmask.spec import Classifier
+from unmask.spec import Classifier, MaskedLM
 from unmask.training.optim import OptimizerSpec, build_optimizer
 
 HEAD = (Classifier("sequence", 3, "mean"),)
@@ -136,6 +136,45 @@ def test_what_has_no_layers_is_refused():
     ):
         with pytest.raises(InvalidRequest, match=sentence):
             OptimizerSpec(**given)
+
+
+@pytest.mark.parametrize("decay", [None, 0.5])
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+@pytest.mark.parametrize("name", SPECS)
+def test_heads_have_a_rate_of_their_own(name, optimizer, decay):
+    encoder = random_encoder(replace(SPECS[name], heads=HEAD))
+    objective = nn.ModuleDict({"encoder": encoder, "added": nn.Linear(2, 2)})
+    spec = OptimizerSpec(optimizer, 0.5, layer_decay=decay)
+    before = rates(build_optimizer(objective, spec), objective)
+    after = rates(build_optimizer(objective, replace(spec, head_learning_rate=3.0)), objective)
+    heads = {one for one in after if one.startswith(("encoder.heads.", "added."))}
+    assert {one: rate for one, rate in after.items() if one not in heads} == {
+        one: rate for one, rate in before.items() if one not in heads
+    }
+    assert {after[one] for one in heads} == {3.0}
+    assert len(heads) == 4
+
+
+def test_an_output_that_shares_the_table_of_words_has_the_rate_of_the_encoder():
+    encoder = random_encoder(replace(POST_NORM, heads=(MaskedLM(None),)))
+    found = rates(build_optimizer(encoder, OptimizerSpec(head_learning_rate=3.0)), encoder)
+    assert found["embedding.words.weight"] == OptimizerSpec().learning_rate
+    assert {one for one, rate in found.items() if rate == 3.0} == {
+        one for one in found if one.startswith("heads.")
+    }
+
+
+def test_a_rate_of_heads_where_no_head_is_trained_is_refused():
+    with pytest.raises(
+        InvalidRequest, match=r"head_learning_rate is 0.1, and no head is trained; leave it out"
+    ):
+        build_optimizer(random_encoder(POST_NORM), OptimizerSpec(head_learning_rate=0.1))
+    with pytest.raises(InvalidRequest, match=r"head_learning_rate must be above 0 and finite, not 0"):
+        OptimizerSpec(head_learning_rate=0.0)
+    encoder = random_encoder(replace(POST_NORM, heads=HEAD)).requires_grad_(False)
+    encoder.heads.requires_grad_(True)
+    with pytest.raises(InvalidRequest, match=r"no layer of an encoder is trained"):
+        build_optimizer(encoder, OptimizerSpec(layer_decay=0.9, head_learning_rate=0.1))
 
 
 def test_a_state_of_other_levels_is_refused():

@@ -177,9 +177,9 @@ def settings(out, **changes):
         "out": str(out),
         "model": {"start_from": "tiny", "head_dropout": 0.1},
         "data": RIVER,
-        "optimizer": {"learning_rate": 3e-3},
+        "optimizer": {"learning_rate": 3e-3, "head_learning_rate": 1e-2},
         "evaluation": {"metric": "f1"},
-        "entities": {"max_width": 3, "width": 24, "head_learning_rate": 1e-2},
+        "entities": {"max_width": 3, "width": 24},
     } | changes
 
 
@@ -189,7 +189,7 @@ def quiet(event):
 
 @pytest.mark.parametrize("scores", ["spans", "words"])
 def test_a_run_learns_and_leaves_a_folder_of_gliner(place, tmp_path, scores):
-    entities = {"scores": scores, "max_width": 3, "width": 24, "head_learning_rate": 1e-2}
+    entities = {"scores": scores, "max_width": 3, "width": 24}
     result = finetune(settings(tmp_path / "run", entities=entities), base=place, callback=quiet)
     assert result.dev["dev/f1"] == result.dev["dev/f1[water]"] > 0.95
     model = unmask.load(result.folder)
@@ -220,7 +220,7 @@ def test_the_head_of_the_best_step_is_written(place, tmp_path, monkeypatch):
     changes = {
         "max_steps": 3,
         "evaluation": {"every": 1, "metric": "f1"},
-        "entities": {"head_learning_rate": 1e-2},
+        "entities": {},
     }
     result = finetune(settings(tmp_path / "run", **changes), base=place, callback=quiet)
     assert (result.steps, result.best_step) == (3, 1)

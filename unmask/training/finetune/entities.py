@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from tokenizers import AddedToken
-from torch import nn
 
 import unmask
 from unmask.encoder.encoder import Encoder
@@ -35,7 +34,6 @@ from unmask.training.finetune.settings import FinetuneSettings
 from unmask.training.finetune.start import with_config
 from unmask.training.finetune.supervised import SupervisedRun, without_dev
 from unmask.training.objectives.entities import EntityObjective, EntityText, LabelLayers
-from unmask.training.objectives.interface import Objective
 from unmask.training.objectives.specs import EntitySpec
 from unmask.training.run.base_model import base_model_name, first_checkpoint, load_shared_tensors
 from unmask.training.run.loop import evaluating
@@ -298,11 +296,6 @@ class EntityRun(SupervisedRun):
             max_tokens=self.max_tokens,
         )
         return self.objective
-
-    def learning_rates(self, objective: Objective[Any, Any]) -> Mapping[nn.Parameter, float]:
-        """That of the head, if the settings give one."""
-        rate = self.spec.head_learning_rate
-        return {} if rate is None else dict.fromkeys(self.objective.layers.parameters(), rate)
 
     def inputs(self) -> Mapping[str, str]:
         """The records and the first checkpoint."""

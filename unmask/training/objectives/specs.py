@@ -308,8 +308,6 @@ class EntitySpec:
     """The focal loss's factor of what fits; 1 minus it is that of what does not. None for no factors."""
     focal_gamma: float = 0.0
     """The focal loss's exponent; 0 for plain cross-entropy."""
-    head_learning_rate: float | None = None
-    """The learning rate of the head; None for that of the encoder."""
     threshold: float = 0.5
     """The probability that an entity of the dev data must exceed."""
 
@@ -323,6 +321,3 @@ class EntitySpec:
                 raise InvalidRequest(f"{name} is {value:g}; it must be from 0 to 1")
         if not 0 <= self.focal_gamma < float("inf"):
             raise InvalidRequest(f"focal_gamma is {self.focal_gamma:g}; it must be at least 0 and finite")
-        rate = self.head_learning_rate
-        if rate is not None and not 0 < rate < float("inf"):
-            raise InvalidRequest(f"head_learning_rate is {rate:g}; it must be above 0 and finite")

@@ -136,9 +136,32 @@ def build_optimizer(
         own_rates: the maximum learning rate of parameters that have another than ``spec`` gives.
 
     Raises:
-        InvalidRequest: there is no such parameter, or none for ``layer_decay``.
+        InvalidRequest: there is no such parameter, or none for ``layer_decay`` or ``head_learning_rate``.
     """
-    return Optimizer(place_parameters(module), spec, own_rates)
+    rates = _head_rates(module, spec) | dict(own_rates or {})
+    return Optimizer(place_parameters(module), spec, rates)
+
+
+def _head_rates(module: nn.Module, spec: OptimizerSpec) -> dict[nn.Parameter, float]:
+    """``head_learning_rate`` for all that is trained but an encoder's embeddings, layers, norm and pooler.
+
+    An output layer that shares its weights with the embeddings has their rate.
+    """
+    rate = spec.head_learning_rate
+    if rate is None:
+        return {}
+    body = {
+        parameter
+        for encoder in module.modules()
+        if isinstance(encoder, Encoder)
+        for part in encoder.children()
+        if part is not encoder.heads
+        for parameter in part.parameters()
+    }
+    heads = [value for value in module.parameters() if value.requires_grad and value not in body]
+    if not heads:
+        raise InvalidRequest(f"head_learning_rate is {rate:g}, and no head is trained; leave it out")
+    return dict.fromkeys(heads, rate)
 
 
 UPDATES = {"adamw": adamw, "stable_adamw": stable_adamw, "lamb": lamb}
@@ -339,7 +362,7 @@ def _groups(placed: list[Placed], spec: OptimizerSpec) -> Iterable[dict[str, Any
         yield from _kinds(placed, spec)
         return
     levels = sorted({place.below for place in placed})
-    if levels[-1] == 0:
+    if not any(levels):
         raise InvalidRequest(
             f"layer_decay is {spec.layer_decay:g} and no layer of an encoder is trained; leave layer_decay "
             "out, or train the encoder too"

@@ -43,6 +43,9 @@ class OptimizerSpec:
     as in the code of BEiT and MAE) or of k + 1 (``electra``, as in ELECTRA's code, where the top layer has
     the square). Embeddings count as one layer below the lowest, and the head, a pooler and a final norm have
     the full rate."""
+    head_learning_rate: float | None = None
+    """Maximum learning rate of the heads, and of what a task adds to the encoder; None for ``learning_rate``.
+    A new head on an encoder with small states, such as a sentence encoder, needs a higher one."""
     rest: Literal["adamw", "stable_adamw"] = "adamw"
     """With ``muon``: the optimizer of embeddings, norms, biases and output layers, with the fields above."""
     muon_learning_rate: float | None = None
@@ -74,7 +77,7 @@ class OptimizerSpec:
             raise InvalidRequest(f"rest must be adamw or stable_adamw, not {self.rest!r}")
         if len(self.betas) != 2:
             raise InvalidRequest(f"betas must be two numbers, not {len(self.betas)}")
-        for name in ("learning_rate", "eps", "muon_learning_rate"):
+        for name in ("learning_rate", "head_learning_rate", "eps", "muon_learning_rate"):
             self._check(name, getattr(self, name), 0.0, math.inf, open_below=True)
         for name in ("weight_decay", "clip", "muon_weight_decay"):
             self._check(name, getattr(self, name), 0.0, math.inf)
