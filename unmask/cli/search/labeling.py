@@ -129,7 +129,7 @@ def _show_errors(items: Sequence[Item], result: "LabelErrors", suspects: "Sequen
         print(f"{counted(result.truncated_texts, 'text')} read in the beginning alone")
 
 
-def next_texts(
+def next_(
     files: FilesArgument = None,
     /,
     *,
