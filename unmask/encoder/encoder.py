@@ -39,8 +39,7 @@ from unmask.spec import (
     role_of,
 )
 from unmask.spec.encoder import Initialization, require_layers
-from unmask.text.batch import PackedBatch, SequenceLayout
-from unmask.text.sharing import share_queries
+from unmask.text.batch import PackedBatch, SequenceLayout, share_queries
 
 
 def build_distances(spec: EncoderSpec) -> DistanceTable | RelativeBiasTable | None:

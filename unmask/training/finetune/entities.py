@@ -17,6 +17,7 @@ from tokenizers import AddedToken
 from torch import nn
 
 import unmask
+from unmask.base.progress import counted
 from unmask.encoder.encoder import Encoder
 from unmask.engines.torch_engine import TorchEngine
 from unmask.errors import InvalidRequest, InvalidText, quoted
@@ -39,7 +40,6 @@ from unmask.training.objectives.interface import Objective
 from unmask.training.objectives.specs import EntitySpec
 from unmask.training.run.base_model import base_model_name, first_checkpoint, load_shared_tensors
 from unmask.training.run.loop import evaluating
-from unmask.training.run.report import counted
 from unmask.weights import Checkpoint, Source, read_checkpoint
 from unmask.weights.build import build
 from unmask.weights.write.new_checkpoint import new_encoder

@@ -43,7 +43,7 @@ from unmask.weights.write.new_checkpoint import (
     with_tokenizer,
     without_length,
 )
-from unmask.weights.write.writable import check_written
+from unmask.weights.write.save import check_written
 
 MADE_OF = "made-of.sha256"
 """Beside a tokenizer that a run trained: the SHA-256 of its text and settings."""

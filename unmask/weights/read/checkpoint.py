@@ -77,7 +77,7 @@ class Adapter:
     base: str | None
     """The name of its base model."""
     fingerprint: str | None
-    """Of the base's weights, see `unmask.weights.adapters.adapter_weights`; None if unknown."""
+    """Of the base's weights, see `unmask.weights.adapters.adapter`; None if unknown."""
 
 
 TASK_KEYS = (
