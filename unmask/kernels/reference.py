@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from unmask.kernels.dropout import dropout as dropped
-from unmask.kernels.interface import AttentionOutput, Capability
+from unmask.kernels.interface import AttentionCall, AttentionOutput, Capability, Kernel
 from unmask.kernels.tile import AttentionBias, MaskContext, Tile, probabilities
 from unmask.spec import Alibi, AttentionPattern, Disentangled, NoPosition, RelativePositionBias
 from unmask.text.batch import SequenceLayout
 
 
-class ReferenceKernel:
+class ReferenceKernel(Kernel):
     """Slow and simple. Always computes in float64, and returns the dtype of the inputs."""
 
     capability = Capability(
@@ -39,19 +39,9 @@ class ReferenceKernel:
         """The layout itself."""
         return layout
 
-    def attend(
-        self,
-        q_THK: Tensor,
-        k_THK: Tensor,
-        v_THK: Tensor,
-        plan: SequenceLayout,
-        *,
-        pattern: AttentionPattern,
-        bias: AttentionBias,
-        dropout: float = 0.0,
-        log_sum_exp: bool = False,
-    ) -> AttentionOutput:
+    def compute(self, call: AttentionCall, plan: SequenceLayout) -> AttentionOutput:
         """Sequence by sequence: scores, mask, softmax, dropout of probabilities, mix."""
+        q_THK, k_THK, v_THK, pattern, bias, dropout, log_sum_exp = call
         mixed, sums = [], []
         for sequence in range(plan.sequence_count):
             rows = plan.rows(sequence)
@@ -71,7 +61,7 @@ SCORES_AT_ONCE = 1 << 22
 """Scores of one block over all heads: 16 MiB in float32, with a few copies alive at once."""
 
 
-class RowsKernel:
+class RowsKernel(Kernel):
     """Blocks of complete rows, sequence by sequence."""
 
     capability = replace(
@@ -82,19 +72,9 @@ class RowsKernel:
         """The layout itself."""
         return layout
 
-    def attend(
-        self,
-        q_THK: Tensor,
-        k_THK: Tensor,
-        v_THK: Tensor,
-        plan: SequenceLayout,
-        *,
-        pattern: AttentionPattern,
-        bias: AttentionBias,
-        dropout: float = 0.0,
-        log_sum_exp: bool = False,
-    ) -> AttentionOutput:
+    def compute(self, call: AttentionCall, plan: SequenceLayout) -> AttentionOutput:
         """Block by block: scores, mask, softmax, dropout of probabilities, mix."""
+        q_THK, k_THK, v_THK, pattern, bias, dropout, log_sum_exp = call
         blocks = _blocks(q_THK, k_THK, v_THK, plan, pattern=pattern, bias=bias, dropout=dropout)
         if torch.is_grad_enabled():
             _, mixed, sums = zip(*blocks, strict=True)
