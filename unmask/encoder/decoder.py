@@ -156,15 +156,3 @@ def _positions(encoder: Encoder, layout: SequenceLayout, selected_M: Tensor) -> 
     rows_T = torch.from_numpy(layout.positions_T).to(selected_M.device) + spec.offset
     vectors_MD: Tensor = table(rows_T[selected_M])
     return vectors_MD
-
-
-__all__ = [
-    "PASSES",
-    "decode",
-    "decode_states",
-    "predicts_by_decoder",
-    "run_again",
-    "why_no_decoder",
-    "word_role",
-    "word_states",
-]

@@ -21,6 +21,7 @@ from unmask.encoder.layers.parts import GatedNetwork
 from unmask.errors import InvalidRequest
 from unmask.training.optim.spec import OptimizerSpec
 from unmask.training.optim.updates import (
+    MomentStep,
     adamw,
     full_tensors,
     is_dtensor,
@@ -249,11 +250,7 @@ class Optimizer(torch.optim.Optimizer):
                 gradients,
                 [state["first"] for state in states],
                 [state["second"] for state in states],
-                step=count,
-                rate=rate,
-                decay=decay,
-                betas=group["betas"],
-                eps=group["eps"],
+                MomentStep(count, rate, group["betas"], group["eps"], decay),
             )
         if masters:
             torch._foreach_copy_(local_tensors(parameters), local_tensors(masters))

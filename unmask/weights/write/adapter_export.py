@@ -27,7 +27,7 @@ from unmask.weights.adapters.adapter import (
     B,
     fingerprint,
 )
-from unmask.weights.heads.embedding_head import to_json
+from unmask.weights.heads.sentence_modules import to_json
 from unmask.weights.read.checkpoint import Checkpoint
 from unmask.weights.tensor_report import TensorMove, moves
 from unmask.weights.tensors import in_their_order

@@ -29,7 +29,7 @@ from unmask.families.family import Shapes
 from unmask.families.native import NATIVE
 from unmask.spec import EncoderSpec, LabelHead, SparseVector
 from unmask.weights.build import on_meta
-from unmask.weights.heads.embedding_head import to_json, token_layer_files, write_output
+from unmask.weights.heads.embedding_head import token_layer_files, write_output
 from unmask.weights.heads.label_files import (
     ENCODER,
     LABEL_CONFIG,
@@ -37,6 +37,7 @@ from unmask.weights.heads.label_files import (
     LABEL_TOKENIZER,
     written_label_config,
 )
+from unmask.weights.heads.sentence_modules import to_json
 from unmask.weights.heads.sparse_files import QUERY_MODULE, query_tokenizer
 from unmask.weights.read.checkpoint import Checkpoint
 from unmask.weights.read.checkpoint_tensors import read_arrays

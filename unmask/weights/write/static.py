@@ -15,7 +15,8 @@ from unmask.base.files import whole_folder
 from unmask.errors import OutputError
 from unmask.families.static import TABLE
 from unmask.spec import PooledVector
-from unmask.weights.heads.embedding_head import to_json, write_output
+from unmask.weights.heads.embedding_head import write_output
+from unmask.weights.heads.sentence_modules import to_json
 from unmask.weights.read.checkpoint import Checkpoint
 from unmask.weights.read.checkpoint_tensors import StoredArrays, not_finite_in
 from unmask.weights.tensors import WEIGHTS
