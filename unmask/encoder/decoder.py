@@ -18,7 +18,8 @@ from torch import Tensor
 
 from unmask.encoder.encoder import EditedEncoder, Encoder
 from unmask.encoder.hooks import Hook, HookPoint
-from unmask.encoder.layers import AttentionPlan, Block, SoftmaxMixer
+from unmask.encoder.layers.attention import AttentionPlan, SoftmaxMixer
+from unmask.encoder.layers.block import Block
 from unmask.encoder.layers.positions import RotaryTable
 from unmask.errors import InvalidRequest
 from unmask.spec.encoder import lm_role, why_no_decoder

@@ -16,18 +16,11 @@ from torch import Tensor, nn
 from unmask.base.arguments import check_choice, one_of
 from unmask.encoder.heads import ClassificationHead, MaskedLMHead, PoolerLayer, build_head, build_output, pool
 from unmask.encoder.hooks import Hook, HookPoint, hooked
-from unmask.encoder.layers import (
-    AttentionPlan,
-    Block,
-    ConvolutionLayer,
-    DistanceTable,
-    EmbeddingLayer,
-    LayerInputs,
-    Plan,
-    RelativeBiasTable,
-    build_norm,
-    initialize,
-)
+from unmask.encoder.layers.attention import AttentionPlan
+from unmask.encoder.layers.block import Block, LayerInputs, Plan, initialize
+from unmask.encoder.layers.embedding import EmbeddingLayer
+from unmask.encoder.layers.parts import ConvolutionLayer, build_norm
+from unmask.encoder.layers.positions import DistanceTable, RelativeBiasTable
 from unmask.errors import InvalidRequest, quoted
 from unmask.spec import (
     CheckpointOutput,

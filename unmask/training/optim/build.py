@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from unmask.encoder.encoder import Encoder
 from unmask.encoder.heads import DoubleTransformLayer, PoolerLayer, ResidualTransformLayer, TransformLayer
-from unmask.encoder.layers import Block
 from unmask.encoder.layers.attention import SoftmaxMixer
+from unmask.encoder.layers.block import Block
 from unmask.encoder.layers.global_attention import GlobalAttention
 from unmask.encoder.layers.linear_attention import LinearMixer
 from unmask.encoder.layers.parts import GatedNetwork

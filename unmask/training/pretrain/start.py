@@ -17,9 +17,9 @@ from unmask.spec import EncoderSpec, PooledVector
 from unmask.spec.config import WITHOUT_EFFECT
 from unmask.text import Tokenizer
 from unmask.text.tokenizer import TOKENIZER_FILES
-from unmask.training.data import sample, train_tokenizer
 from unmask.training.data.labeled import digest_of
 from unmask.training.data.sources import format_of, input_files
+from unmask.training.data.train_tokenizer import sample, train_tokenizer
 from unmask.training.objectives.build import saved_spec, trained_heads
 from unmask.training.run.base_model import (
     first_checkpoint,

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from unmask.base.progress import counted
-from unmask.training.data import ShardSet
+from unmask.training.data.shards import ShardSet
 from unmask.training.run.callbacks import Callback
 from unmask.training.run.flops import Peak, peak_memory
 from unmask.training.run.log import Board, EventLog, Trackers, read_events
