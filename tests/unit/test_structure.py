@@ -43,7 +43,7 @@ SHELVES = {
         {"layers"},
         {"heads", "elmo"},
         {"encoder"},
-        {"compiled", "decoder"},
+        {"decoder"},
     ),
     "weights": (
         {"tensor_report", "tensors", "elmo", "elmo_files"},

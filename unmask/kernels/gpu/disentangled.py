@@ -1,6 +1,6 @@
 """Disentangled attention on a GPU in Triton, with extra memory linear in tokens and fast distant tiles.
 
-Position terms come from bands (`unmask.kernels.gpu.bands`), made by matrix products for as
+Position terms come from bands (`unmask.kernels.triton.disentangled_launch`), made by matrix products for as
 many heads at a time as `BYTES_AT_ONCE` allows. With ``TRITON_INTERPRET=1`` in the environment before triton
 is first imported, the kernel runs on a CPU, slowly, for tests.
 """

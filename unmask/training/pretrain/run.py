@@ -12,8 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from unmask.base.files import user_cache
 from unmask.base.stores import is_url
-from unmask.encoder.compiled import compile_blocks
-from unmask.encoder.encoder import Encoder
+from unmask.encoder.encoder import Encoder, compile_blocks
 from unmask.encoder.layers.parts import lower_norms
 from unmask.errors import InvalidRequest
 from unmask.text import Tokenizer
