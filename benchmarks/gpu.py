@@ -21,8 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from unmask.encoder.compiled import compile_blocks
-from unmask.encoder.encoder import Encoder
+from unmask.encoder.encoder import Encoder, compile_blocks
 from unmask.families import FAMILIES
 from unmask.kernels import KERNELS, AttentionBias, DistanceBias, Kernel
 from unmask.spec import (

@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 
 from benchmarks.ablation.plan import toml
 from benchmarks.baselines import Bigram, Sight, best_threshold, count, f1, foretell, suspicion
-from unmask.training.data import ChunkStream, held_out, prepare
-from unmask.training.data.stream import Chunk
+from unmask.training.data.stream import Chunk, ChunkStream, held_out
+from unmask.training.data.writing import prepare
 from unmask.training.objectives.interface import Objective
 from unmask.training.objectives.language_modeling import MaskedExample
 from unmask.training.objectives.replaced import ReplacedExample, ReplacedTokenDetection

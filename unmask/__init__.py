@@ -38,38 +38,29 @@ from unmask.errors import UnmaskError
 
 __version__ = "0.2.0"
 
-_HOMES = {
-    "AdapterModel": "unmask.models.adapters",
-    "AttentionView": "unmask.interpret",
-    "Callback": "unmask.training.run.callbacks",
-    "CheckpointOutput": "unmask.spec",
-    "Document": "unmask.search.documents",
-    "ElmoModel": "unmask.models.elmo",
-    "Encoder": "unmask.encoder.encoder",
-    "EncoderSpec": "unmask.spec",
-    "Encoding": "unmask.text",
-    "Engine": "unmask.engines.engine",
-    "Index": "unmask.search.index",
-    "choose_texts": "unmask.search.labeling",
-    "deduplicate": "unmask.search.duplicates",
-    "find_label_errors": "unmask.search.labeling",
-    "find_topics": "unmask.search.topics",
-    "Logits": "unmask.tasks.values",
-    "Model": "unmask.models.load",
-    "PackedBatch": "unmask.text",
-    "PooledVector": "unmask.spec",
-    "SequenceLayout": "unmask.text",
-    "Tokenizer": "unmask.text",
-    "distill_static": "unmask.models.distill_static",
-    "explore": "unmask.explorer.server.notebook",
-    "finetune": "unmask.training.finetune.run",
-    "load": "unmask.models.load",
-    "load_adapters": "unmask.models.adapters",
-    "read_documents": "unmask.search.documents",
-    "redact": "unmask.tasks.redact",
-    "save": "unmask.models.load",
-    "train": "unmask.training",
+_NAMES = {
+    "unmask.encoder.encoder": ("Encoder",),
+    "unmask.engines.engine": ("Engine",),
+    "unmask.explorer.server.notebook": ("explore",),
+    "unmask.interpret": ("AttentionView",),
+    "unmask.models.adapters": ("AdapterModel", "load_adapters"),
+    "unmask.models.distill_static": ("distill_static",),
+    "unmask.models.elmo": ("ElmoModel",),
+    "unmask.models.load": ("Model", "load", "save"),
+    "unmask.search.documents": ("Document", "read_documents"),
+    "unmask.search.duplicates": ("deduplicate",),
+    "unmask.search.index": ("Index",),
+    "unmask.search.labeling": ("choose_texts", "find_label_errors"),
+    "unmask.search.topics": ("find_topics",),
+    "unmask.spec": ("CheckpointOutput", "EncoderSpec", "PooledVector"),
+    "unmask.tasks.redact": ("redact",),
+    "unmask.tasks.values": ("Logits",),
+    "unmask.text": ("Encoding", "PackedBatch", "SequenceLayout", "Tokenizer"),
+    "unmask.training": ("train",),
+    "unmask.training.finetune.run": ("finetune",),
+    "unmask.training.run.callbacks": ("Callback",),
 }
+"""The exported names of each module."""
 
 _MODULES = {
     "errors": "unmask.errors",
@@ -119,15 +110,14 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES or name in _HOMES:
-        from unmask.base.optional import imported
-
-        module = imported(_MODULES.get(name) or _HOMES[name], f"unmask.{name}")
-        value: Any = module if name in _MODULES else getattr(module, name)
-    else:
+    home = _MODULES.get(name) or next((module for module, names in _NAMES.items() if name in names), None)
+    if home is None:
         raise AttributeError(f"module 'unmask' has no attribute {name!r}")
-    globals()[name] = value
-    return value
+    from unmask.base.optional import imported
+
+    module = imported(home, f"unmask.{name}")
+    globals()[name] = module if name in _MODULES else getattr(module, name)
+    return globals()[name]
 
 
 def __dir__() -> list[str]:

@@ -25,8 +25,7 @@ from unmask.base.progress import Progress
 from unmask.bench.memory import peak_extra_bytes
 from unmask.errors import UnmaskError
 from unmask.text import Tokenizer
-from unmask.training.data import ChunkStream
-from unmask.training.data.stream import Chunk
+from unmask.training.data.stream import Chunk, ChunkStream
 from unmask.training.objectives.build import build_objective
 from unmask.training.objectives.interface import Objective
 from unmask.training.optim import OptimizerSpec, build_optimizer, clip_gradients

@@ -12,8 +12,7 @@ from unmask.base.files import whole_file
 from unmask.errors import InvalidRequest
 from unmask.families.native import to_config
 from unmask.spec.check import require_at_least
-from unmask.training.data import SourceSpec
-from unmask.training.data.sources import SplitBy
+from unmask.training.data.sources import SourceSpec, SplitBy
 from unmask.training.table import read_table
 
 PLAN = "plan.json"

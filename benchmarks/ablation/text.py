@@ -10,7 +10,10 @@ from unmask.base.files import unwritable, whole_file
 from unmask.errors import InvalidRequest
 from unmask.text import Tokenizer
 from unmask.text.tokenizer import TOKENIZER_FILES
-from unmask.training.data import ShardSet, SourceSpec, documents, prepare, sample, train_tokenizer
+from unmask.training.data.shards import ShardSet
+from unmask.training.data.sources import SourceSpec, documents
+from unmask.training.data.train_tokenizer import sample, train_tokenizer
+from unmask.training.data.writing import prepare
 
 BYTES_PER_TOKEN = 6
 """Bytes of text per token, generous for every vocabulary used here."""

@@ -32,7 +32,7 @@ from unmask.errors import InvalidRequest
 from unmask.evaluate.probes.perplexity import unigram
 from unmask.families.native import to_config
 from unmask.text import PackedBatch, Tokenizer
-from unmask.training.data import train_tokenizer
+from unmask.training.data.train_tokenizer import train_tokenizer
 from unmask.training.objectives.build import build_objective
 from unmask.training.run.flops import Work
 from unmask.training.vocabulary import Vocabulary

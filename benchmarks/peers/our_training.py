@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from unmask.encoder.compiled import compile_blocks
+from unmask.encoder.encoder import compile_blocks
 from unmask.encoder.trained_linear import train_with_onednn
 from unmask.engines.native.training import train_natively
 from unmask.text import Tokenizer

@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers.activations import ACT2CLS, ACT2FN
 
-from unmask.encoder.layers import ACTIVATIONS
+from unmask.encoder.layers.parts import ACTIVATIONS
 from unmask.errors import UnknownArchitecture
 from unmask.families import FAMILIES
 from unmask.families.common import ACTIVATIONS as NAMES

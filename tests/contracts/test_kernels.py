@@ -327,7 +327,7 @@ def test_sdpa_moves_nothing_when_equal_lengths_adjoin():
     "pattern", [FullAttention(), CausalAttention(), SlidingWindow(3), BlockSparse(4, random_blocks=1)]
 )
 def test_blocks_of_rows_are_exact_however_they_fall(pattern, monkeypatch):
-    from unmask.kernels import rows
+    from unmask.kernels import reference as rows
 
     kernel, reference = choose(request(), "rows"), choose(request(), "reference")
     layout = SequenceLayout.of_lengths([41, 1, 7])

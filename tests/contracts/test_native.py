@@ -33,8 +33,8 @@ from tests.support.waiting import wait_until
 from unmask.encoder import heads
 from unmask.engines.native import library
 from unmask.engines.native.engine import NativeEngine, native_engine, native_reason
-from unmask.engines.native.heads import Heads
 from unmask.engines.native.interface import PRECISIONS
+from unmask.engines.native.parts import Heads
 from unmask.engines.native.program import NativeLayers, to_bfloat16, unsupported_batch
 from unmask.errors import InvalidRequest
 from unmask.spec import POOLING_MODES, Alibi, PooledVector, Rotary, SlidingWindow, UnitLength

@@ -10,9 +10,8 @@ import torch
 from tests.support.specs import POST_NORM, random_encoder
 from unmask.encoder import heads as modules
 from unmask.encoder.layers.parts import ACTIVATIONS
-from unmask.engines.native import heads as native_heads
-from unmask.engines.native.heads import Heads
-from unmask.engines.native.parts import activated
+from unmask.engines.native import parts as native_parts
+from unmask.engines.native.parts import Heads, activated
 from unmask.engines.native.tables import _biases, _rows_of_table
 from unmask.errors import InvalidRequest
 from unmask.kernels.distances import bucket_rows, table_rows
@@ -145,7 +144,7 @@ def test_weights_of_words_are_those_of_torch(pooling, activation, monkeypatch):
         torch.from_numpy(x_ND).double(), lambda x: encoder.logits("masked", x, LAYOUT), output
     )
     for at_once in (256, 4):
-        monkeypatch.setattr(native_heads, "TOKENS_AT_ONCE", at_once)
+        monkeypatch.setattr(native_parts, "TOKENS_AT_ONCE", at_once)
         np.testing.assert_allclose(heads.word_weights(x_ND, output), wanted.detach().numpy(), **CLOSE)
     halves = Heads(encoder.spec, heads._weights, output, in_halves=True)
     halves.read()

@@ -12,8 +12,7 @@ from unmask.engines.export.padded import PaddedEncoder
 from unmask.engines.inference.optimize import optimize_for_inference
 from unmask.engines.native import library
 from unmask.engines.native.program import NativeLayers
-from unmask.text.batch import PackedBatch
-from unmask.text.sharing import share_queries
+from unmask.text.batch import PackedBatch, share_queries
 from unmask.weights import Source, read_checkpoint
 from unmask.weights.build import build
 

@@ -10,8 +10,7 @@ from tests.support.heads import spec_with_heads
 from tests.support.specs import random_encoder
 from unmask.encoder.heads import pool, pool_padded
 from unmask.engines.native.engine import NativeEngine
-from unmask.engines.native.heads import Heads
-from unmask.engines.native.parts import pooled
+from unmask.engines.native.parts import Heads, pooled
 from unmask.spec import POOLING, PoolingMode
 from unmask.text.batch import PackedBatch, SequenceLayout
 

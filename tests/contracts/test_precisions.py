@@ -15,7 +15,7 @@ from tests.contracts.cases import cases
 from tests.contracts.test_transformers import places_of, random_model, texts_of, write_vocabulary
 from tests.support.command import run_here
 from unmask.engines.inference import linear
-from unmask.engines.inference.encoder import InferenceEncoder
+from unmask.engines.inference.optimize import InferenceEncoder
 from unmask.engines.native import library
 from unmask.engines.native.engine import NativeEngine
 from unmask.errors import InvalidRequest

@@ -17,17 +17,21 @@ from tests.support.cross_compile import HOPPER_SHARED_BYTES, compile_for_hopper
 from tests.support.examples import examples
 from unmask.errors import KernelError
 from unmask.kernels import AttentionBias, DistanceBias
-from unmask.kernels.gpu.bands import (
+from unmask.kernels.gpu.disentangled import TritonDisentangledKernel
+from unmask.kernels.triton.disentangled_launch import (
+    FORWARD,
+    KEYS,
     LENGTHS,
+    QUERIES,
+    Tiles,
     add_token_gradients,
     band_ends,
     band_of,
     band_products,
     heads_together,
+    launch_of,
     table_gradients,
 )
-from unmask.kernels.gpu.disentangled import TritonDisentangledKernel
-from unmask.kernels.triton.disentangled_launch import FORWARD, KEYS, QUERIES, Tiles, launch_of
 from unmask.spec import Disentangled, FullAttention, SlidingWindow
 from unmask.text import SequenceLayout
 

@@ -12,9 +12,8 @@ from tests.support import dense
 from tests.support.heads import decoded_spec, spec_with_heads
 from tests.support.specs import SPECS, global_tokens, random_encoder
 from tests.support.tiny import tiny_bert, write_checkpoint
-from unmask.encoder.compiled import compile_blocks
 from unmask.encoder.decoder import decode
-from unmask.encoder.encoder import POINTS, Edit, EditedEncoder
+from unmask.encoder.encoder import POINTS, Edit, EditedEncoder, compile_blocks
 from unmask.engines.inference import optimize_for_inference
 from unmask.engines.torch_engine import TorchEngine
 from unmask.errors import InvalidRequest

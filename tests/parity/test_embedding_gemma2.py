@@ -41,8 +41,8 @@ from unmask.spec import (
 from unmask.spec.describe import describe_spec
 from unmask.spec.encoder import why_no_decoder
 from unmask.text import PackedBatch
+from unmask.training.objectives.distillation import init_from_teacher
 from unmask.training.objectives.generator import generator_spec
-from unmask.training.objectives.init_from_teacher import init_from_teacher
 from unmask.weights import Source, read_checkpoint
 from unmask.weights.build import build
 from unmask.weights.read.checkpoint_tensors import with_first_layers

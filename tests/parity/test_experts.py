@@ -12,9 +12,8 @@ import unmask
 from tests.parity.test_downloaded import SIZES, write_modules
 from tests.support.specs import EXPERTS
 from tests.support.tiny import WIDTH, write_tokenizer
-from unmask.encoder.compiled import compile_blocks
-from unmask.encoder.encoder import Encoder
-from unmask.encoder.layers import initialize
+from unmask.encoder.encoder import Encoder, compile_blocks
+from unmask.encoder.layers.initialization import initialize
 from unmask.encoder.layers.parts import ExpertNetwork, balance_loss
 from unmask.engines.export.padded import why_not_padded
 from unmask.engines.native.engine import NativeEngine

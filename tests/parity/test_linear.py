@@ -17,8 +17,7 @@ from tests.support.examples import examples
 from tests.support.specs import SPECS, random_encoder
 from unmask.base.json_settings import JsonSettings
 from unmask.encoder.hooks import HookPoint
-from unmask.encoder.layers import LinearMixer
-from unmask.encoder.layers.linear_attention import log_features, orthogonal_rows
+from unmask.encoder.layers.linear_attention import LinearMixer, log_features, orthogonal_rows
 from unmask.errors import InvalidRequest, UnknownArchitecture
 from unmask.families import FAMILIES
 from unmask.families.linear import LINEAR, PERFORMER

@@ -7,8 +7,6 @@ import json
 import numpy as np
 import pytest
 
-import unmask
-from tests.search.test_index import write_reader
 from tests.support.command import run_here
 from unmask.errors import InvalidRequest, InvalidText
 from unmask.search import duplicates, searchable
@@ -32,16 +30,6 @@ WORDS = [
     "swim",
     "deep",
 ]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return write_reader(tmp_path_factory.mktemp("reader") / "tiny")
-
-
-@pytest.fixture(scope="module")
-def model(folder):
-    return unmask.load(folder)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import unmask
-from tests.search.test_index import write_reader
 from tests.support.command import assert_one_sentence, run_here
 from tests.support.places import REPOSITORY
 from unmask.errors import InvalidRequest
@@ -19,16 +18,6 @@ from unmask.search.labeling import choose_texts, confident_classes, find_label_e
 pytest.importorskip("sklearn", reason="classifiers are fitted with scikit-learn")
 
 WORDS = {"river": ["river", "fish", "deep", "water"], "bank": ["loan", "money", "month", "lends"]}
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return write_reader(tmp_path_factory.mktemp("reader") / "tiny")
-
-
-@pytest.fixture(scope="module")
-def model(folder):
-    return unmask.load(folder)
 
 
 @pytest.fixture(scope="module")

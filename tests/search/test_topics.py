@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import unmask
-from tests.search.test_index import write_reader
 from tests.support.command import run_here
 from unmask.errors import InvalidRequest
 from unmask.search import topics
@@ -19,11 +18,6 @@ SUBJECTS = {
     "bank": ["bank", "loan", "money", "interest", "month", "lends"],
     "code": ["file", "open", "read", "return", "name", "def"],
 }
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return write_reader(tmp_path_factory.mktemp("reader") / "tiny")
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ import pytest
 from unmask.errors import InvalidRequest, NonFiniteResult
 from unmask.http.responses import Refused
 from unmask.serve.errors import BackendError, Busy
-from unmask.serve.metrics import Metrics
 from unmask.serve.scheduler import Limits, Scheduler, Work
+from unmask.serve.telemetry import Metrics
 
 LATER = 1e12
 SECONDS = 20

@@ -13,9 +13,9 @@ import unmask
 from tests.support.adapters import write_random_adapter
 from tests.support.tiny import tiny_bert, write_checkpoint
 from unmask.serve.fields import Inputs
-from unmask.serve.metrics import Metrics
 from unmask.serve.models import Models, a_text
 from unmask.serve.scheduler import Limits, Scheduler, Work
+from unmask.serve.telemetry import Metrics
 from unmask.serve.workers import Workers
 from unmask.spec import MaskedLM, MultiVector, PairScore, SparseVector
 from unmask.tasks import (

@@ -13,8 +13,8 @@ from tests.support.waiting import wait_until
 from unmask.errors import NonFiniteResult
 from unmask.serve import workers as module
 from unmask.serve.errors import Busy
-from unmask.serve.metrics import Metrics
 from unmask.serve.scheduler import Limits, Scheduler, Work
+from unmask.serve.telemetry import Metrics
 from unmask.serve.workers import WorkerDied, Workers
 
 pytestmark = pytest.mark.long

@@ -12,9 +12,9 @@ import torch
 
 from unmask.kernels import AttentionBias, DistanceBias
 from unmask.kernels.distances import table_rows
-from unmask.kernels.gpu import bands
 from unmask.kernels.gpu.disentangled import TritonDisentangledKernel
 from unmask.kernels.reference import ReferenceKernel
+from unmask.kernels.triton import disentangled_launch as bands
 from unmask.kernels.triton.disentangled_launch import EXACT
 from unmask.spec import Disentangled, FullAttention
 from unmask.text import SequenceLayout

@@ -16,8 +16,7 @@ from unmask.encoder.layers.attention import SoftmaxMixer
 from unmask.errors import InvalidRequest
 from unmask.kernels.tile import Tile, allowed, scores
 from unmask.spec import check_shared_query
-from unmask.text.batch import PackedBatch
-from unmask.text.sharing import query_places, share_queries
+from unmask.text.batch import PackedBatch, query_places, share_queries
 from unmask.training.objectives.retrieval_example import parts_of
 from unmask.weights.write.save import save
 

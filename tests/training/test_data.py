@@ -24,20 +24,12 @@ from tests.support.places import REPOSITORY, shared
 from tests.support.tiny import VOCABULARY
 from unmask.errors import InvalidRequest, InvalidText, OutputError
 from unmask.text import Tokenizer
-from unmask.training.data import (
-    ChunkStream,
-    ShardSet,
-    SourceSpec,
-    documents,
-    held_out,
-    prepare,
-    texts,
-    write_shards,
-)
 from unmask.training.data.chunking import Chunker, TokenBoundaries, sentences, units
 from unmask.training.data.sampling import SourceCursor, draw, key_of, permute, permute_each, shares
-from unmask.training.data.stream import pack
-from unmask.training.data.writing import tokenized
+from unmask.training.data.shards import ShardSet
+from unmask.training.data.sources import SourceSpec, documents, texts
+from unmask.training.data.stream import ChunkStream, held_out, pack
+from unmask.training.data.writing import prepare, tokenized, write_shards
 from unmask.training.vocabulary import Vocabulary
 
 TOKENIZER = Tokenizer.from_files({"vocab.txt": "\n".join(VOCABULARY).encode()})

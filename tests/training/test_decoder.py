@@ -14,11 +14,12 @@ from tests.support import plain
 from tests.support.specs import DISENTANGLED, DISENTANGLED_OWN, LINEAR, POST_NORM, SPECS, random_encoder
 from tests.training.toy import chunks, gradients, vocabulary, with_heads
 from unmask.encoder import decoder
-from unmask.encoder.compiled import compile_blocks
-from unmask.encoder.decoder import decode, why_no_decoder
+from unmask.encoder.decoder import decode
+from unmask.encoder.encoder import compile_blocks
 from unmask.encoder.hooks import HookPoint
 from unmask.errors import InvalidRequest
 from unmask.spec import LearnedPositions
+from unmask.spec.encoder import why_no_decoder
 from unmask.text import PackedBatch
 from unmask.training.objectives.language_modeling import EnhancedMaskedLanguageModel
 from unmask.training.objectives.masking import MaskingSpec

@@ -6,9 +6,9 @@ import transformers
 
 import unmask
 from tests.training.runs import Instead, write_run, write_texts
-from unmask.encoder.decoder import why_no_decoder
 from unmask.errors import UnmaskError
 from unmask.families import published_config
+from unmask.spec.encoder import why_no_decoder
 from unmask.text import Tokenizer
 from unmask.training.objectives.language_modeling import EnhancedMaskedLanguageModel
 from unmask.training.pretrain import pretrain

@@ -29,8 +29,12 @@ from unmask.text.batch import SequenceLayout
 from unmask.training.data.stream import Chunk
 from unmask.training.objectives import distillation as matching
 from unmask.training.objectives.build import build_objective
-from unmask.training.objectives.distillation import Distillation, record_states
-from unmask.training.objectives.init_from_teacher import DISTILBERT_LAYERS, init_from_teacher
+from unmask.training.objectives.distillation import (
+    DISTILBERT_LAYERS,
+    Distillation,
+    init_from_teacher,
+    record_states,
+)
 from unmask.training.objectives.language_modeling import EnhancedMaskedLanguageModel
 from unmask.training.objectives.masking import MaskingSpec
 from unmask.training.objectives.sentence_pairs import SentencePairs

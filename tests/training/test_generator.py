@@ -23,7 +23,7 @@ from unmask.training.objectives.replaced import DEBERTA_V3, ReplacedSpec, Replac
 from unmask.training.pretrain import pretrain, start
 from unmask.weights.heads.classes import with_heads
 from unmask.weights.write.new_checkpoint import check_config
-from unmask.weights.write.writable import check_written
+from unmask.weights.write.save import check_written
 
 
 def test_generators_are_the_published_ones():

@@ -12,7 +12,7 @@ from tests.support.specs import POST_NORM, ROTARY_WINDOWS, random_encoder
 from tests.training.drawn import set_gradients
 from unmask.errors import InvalidRequest
 from unmask.training.optim import OptimizerSpec, build_optimizer
-from unmask.training.optim.updates import lamb, newton_schulz, orthogonalize
+from unmask.training.optim.updates import MomentStep, lamb, newton_schulz, orthogonalize
 
 KINDS = ("adamw", "stable_adamw", "lamb", "muon")
 
@@ -85,8 +85,8 @@ def test_lamb_is_the_papers_algorithm():
 
 def test_lamb_moves_a_tensor_of_zeros():
     value, gradient, moments = torch.zeros(3), torch.ones(3), torch.zeros(2, 3).unbind()
-    how = {"step": 1, "rate": 0.1, "betas": (0.9, 0.9), "eps": 0.0, "decay": 0.0}
-    lamb([value], [gradient], *([moment] for moment in moments), **how)
+    how = MomentStep(step=1, rate=0.1, betas=(0.9, 0.9), eps=0.0, decay=0.0)
+    lamb([value], [gradient], *([moment] for moment in moments), how)
     torch.testing.assert_close(value, torch.full((3,), -0.1))
 
 

@@ -19,16 +19,12 @@ from tests.training.test_data import TOKENIZER, keys, write_books
 from unmask.base import stores
 from unmask.errors import InvalidRequest, InvalidText, OutputError
 from unmask.text import Tokenizer
-from unmask.training.data import (
-    ChunkStream,
-    SourceSpec,
-    documents,
-    prepare,
-    write_shards,
-)
 from unmask.training.data import stored as stored_sources
 from unmask.training.data.sampling import EpochOrder
+from unmask.training.data.sources import SourceSpec, documents
 from unmask.training.data.stored import ReadAhead, ShardCache, StoredFile, stored
+from unmask.training.data.stream import ChunkStream
+from unmask.training.data.writing import prepare, write_shards
 from unmask.training.pretrain import pretrain
 from unmask.training.pretrain.run import bytes_at_a_time
 

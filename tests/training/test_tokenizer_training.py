@@ -11,8 +11,10 @@ import pytest
 from tests.support.places import REPOSITORY
 from unmask.errors import InvalidRequest
 from unmask.text import Tokenizer
-from unmask.training.data import SourceSpec, sample, train_tokenizer, write_shards
 from unmask.training.data.chunking import TokenBoundaries
+from unmask.training.data.sources import SourceSpec
+from unmask.training.data.train_tokenizer import sample, train_tokenizer
+from unmask.training.data.writing import write_shards
 from unmask.training.vocabulary import Vocabulary
 
 KINDS = ("wordpiece", "bpe", "unigram")

@@ -15,7 +15,7 @@ from tests.support.command import assert_one_sentence, run_here
 from tests.support.specs import SPECS, VOCABULARY, random_encoder
 from tests.support.tiny import VOCABULARY as WORDS
 from tests.training.runs import write_run, write_texts
-from unmask.encoder.compiled import compile_blocks
+from unmask.encoder.encoder import compile_blocks
 from unmask.encoder.layers.attention import SoftmaxMixer
 from unmask.encoder.layers.block import Block
 from unmask.encoder.trained_linear import TrainedEmbedding, TrainedLinear, train_with_onednn

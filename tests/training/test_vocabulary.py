@@ -11,7 +11,7 @@ from tests.support.tokenizers_built import of_bytes
 from unmask.errors import InvalidRequest
 from unmask.text import Tokenizer
 from unmask.text.batch import SequenceLayout
-from unmask.training.data import train_tokenizer
+from unmask.training.data.train_tokenizer import train_tokenizer
 from unmask.training.objectives.masking import MaskingSpec, choose
 from unmask.training.vocabulary import Vocabulary
 from unmask.training.vocabulary import _continues as continuing

@@ -12,9 +12,9 @@ from tests.support.tokenizers_built import of_bytes
 from tests.unit.test_encoding import PUBLISHED, read, spaces_are_tokens
 from tests.unit.test_tokenizer import TORTURE
 from unmask.errors import InvalidText, TextTooLong
-from unmask.text import beginning as module
-from unmask.text.beginning import WHOLE_CHARACTERS_A_TOKEN, WHOLE_UP_TO, beginning, characters_tokenized_whole
+from unmask.text import windows as module
 from unmask.text.borders import sentence_ends, sentence_starts
+from unmask.text.windows import WHOLE_CHARACTERS_A_TOKEN, WHOLE_UP_TO, beginning, characters_tokenized_whole
 
 BUILT = {"bytes": of_bytes, "spaces": spaces_are_tokens}
 PARTS = [

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.support.specs import SPECS, VOCABULARY, random_encoder
-from unmask.encoder.compiled import compile_blocks, is_compiled
+from unmask.encoder.encoder import compile_blocks, is_compiled
 from unmask.errors import InvalidRequest
 from unmask.text import PackedBatch
 

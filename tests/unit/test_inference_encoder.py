@@ -10,8 +10,8 @@ from tests.support.specs import SPECS, global_tokens, random_encoder
 from unmask.encoder.encoder import Encoder
 from unmask.encoder.hooks import HookPoint
 from unmask.engines.inference import optimize_for_inference, unsupported_reason
-from unmask.engines.inference.encoder import InferenceEncoder
 from unmask.engines.inference.lean import layer_reason
+from unmask.engines.inference.optimize import InferenceEncoder
 from unmask.spec.global_tokens import has_global_tokens
 from unmask.text import PackedBatch
 from unmask.text.batch import SequenceLayout

@@ -15,7 +15,7 @@ from tests.training.finetune.test_docs import TABLES
 from tests.unit.test_public_face import every_command, options_of
 from tests.unit.test_start_pages import Server
 from unmask import serve
-from unmask.serve.metrics import Metrics
+from unmask.serve.telemetry import Metrics
 
 pytestmark = pytest.mark.long
 

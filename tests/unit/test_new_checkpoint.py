@@ -204,7 +204,7 @@ def test_what_cannot_be_written_is_refused_before_training(monkeypatch):
     bert = family_of(BERT)
     wrong = KeyGroup(lambda *_: {}, lambda spec: {"intermediate_size": 16})
     forgetful = replace(bert, keys=(*bert.keys, wrong))
-    for module in ("new_checkpoint", "writable"):
+    for module in ("new_checkpoint", "save"):
         monkeypatch.setattr(f"unmask.weights.write.{module}.family_of", lambda _: forgetful)
     with pytest.raises(InvalidRequest, match="so that it loads as the same one"):
         new_checkpoint(BERT, FILES)

@@ -215,7 +215,7 @@ def test_commands_and_their_options():
             "files", "model", "label_field", "probabilities_field", "folds", "seed", "top", *TEXT_OPTIONS,
             *RUN, "json",
         ],
-        "next_texts": [
+        "next_": [
             "files", "labeled", "label_field", "model", "number", "by", "seed", "output", *TEXT_OPTIONS, *RUN,
             "json",
         ],

@@ -43,7 +43,7 @@ SHELVES = {
         {"layers"},
         {"heads", "elmo"},
         {"encoder"},
-        {"compiled", "decoder"},
+        {"decoder"},
     ),
     "weights": (
         {"tensor_report", "tensors", "elmo", "elmo_files"},
@@ -439,7 +439,7 @@ def test_no_file_holds_several_concepts():
 
 MOST_BODY_LINES = 80
 """Of a function, besides its signature and docstring; ruff bounds how many ways lead through it."""
-MOST_FILES = 600
+MOST_FILES = 590
 """Of the package: a new file is a new concept, and room for it is made by joining others."""
 
 

@@ -1,6 +1,6 @@
 """The extras: the purpose of each optional set of packages, how to install it, and imports that wait."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from importlib import import_module
 from importlib.util import find_spec
@@ -203,8 +203,9 @@ def _found(module: str) -> bool:
         return False
 
 
-def lazy_names(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """The ``__getattr__`` of a package whose names have these modules (PEP 562)."""
+def lazy_names(package: str, names: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
+    """The ``__getattr__`` of a package that has these names of these modules (PEP 562)."""
+    modules = {name: module for module, members in names.items() for name in members}
 
     def get(name: str) -> Any:
         if name not in modules:

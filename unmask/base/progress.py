@@ -1,4 +1,4 @@
-"""How long-running work reports progress and is stopped."""
+"""How long-running work reports progress and is stopped, and how its counts are written."""
 
 from collections.abc import Callable
 
@@ -16,3 +16,8 @@ keeps what is finished, and it may block: a server answers other requests in it.
 
 def unwatched(what: str, done: int, total: int) -> None:
     """A `Watch` that does nothing."""
+
+
+def counted(number: int, what: str) -> str:
+    """A number with its noun, in the plural unless the number is 1."""
+    return f"{number:,} {what}" + ("" if number == 1 else "s")

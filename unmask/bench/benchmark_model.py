@@ -27,7 +27,8 @@ from unmask.spec.encoder import require_layers
 from unmask.spec.shapes import parameter_count
 from unmask.text import Tokenizer, read_lines
 from unmask.weights import Source, find, read_checkpoint
-from unmask.weights.heads.embedding_head import to_json, write_head
+from unmask.weights.heads.embedding_head import write_head
+from unmask.weights.heads.sentence_modules import to_json
 from unmask.weights.tensors import WEIGHTS
 from unmask.weights.write.save import their_tensors
 

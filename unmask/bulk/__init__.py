@@ -31,13 +31,8 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "BatchClassifier": "unmask.bulk.predictor",
-        "BatchEmbedder": "unmask.bulk.task",
-        "BatchPredictor": "unmask.bulk.predictor",
-        "BatchTagger": "unmask.bulk.predictor",
-        "BatchTask": "unmask.bulk.task",
-        "BulkSummary": "unmask.bulk.run",
-        "TaskOutput": "unmask.bulk.task",
-        "run_shards": "unmask.bulk.run",
+        "unmask.bulk.predictor": ("BatchClassifier", "BatchPredictor", "BatchTagger"),
+        "unmask.bulk.task": ("BatchEmbedder", "BatchTask", "TaskOutput"),
+        "unmask.bulk.run": ("BulkSummary", "run_shards"),
     },
 )

@@ -68,11 +68,6 @@ def table(
     return empty
 
 
-def counted(number: int, what: str) -> str:
-    """A number with its noun, in the plural unless the number is 1."""
-    return f"{number:,} {what}" + ("" if number == 1 else "s")
-
-
 def print_legend(legend: str) -> None:
     """Print what the columns of a table mean, below it."""
     console().print(f"\n[dim]{legend}[/dim]")

@@ -18,7 +18,8 @@ from torch import Tensor
 
 from unmask.encoder.encoder import EditedEncoder, Encoder
 from unmask.encoder.hooks import Hook, HookPoint
-from unmask.encoder.layers import AttentionPlan, Block, SoftmaxMixer
+from unmask.encoder.layers.attention import AttentionPlan, SoftmaxMixer
+from unmask.encoder.layers.block import Block
 from unmask.encoder.layers.positions import RotaryTable
 from unmask.errors import InvalidRequest
 from unmask.spec.encoder import lm_role, why_no_decoder
@@ -156,15 +157,3 @@ def _positions(encoder: Encoder, layout: SequenceLayout, selected_M: Tensor) -> 
     rows_T = torch.from_numpy(layout.positions_T).to(selected_M.device) + spec.offset
     vectors_MD: Tensor = table(rows_T[selected_M])
     return vectors_MD
-
-
-__all__ = [
-    "PASSES",
-    "decode",
-    "decode_states",
-    "predicts_by_decoder",
-    "run_again",
-    "why_no_decoder",
-    "word_role",
-    "word_states",
-]

@@ -16,18 +16,12 @@ from torch import Tensor, nn
 from unmask.base.arguments import check_choice, one_of
 from unmask.encoder.heads import ClassificationHead, MaskedLMHead, PoolerLayer, build_head, build_output, pool
 from unmask.encoder.hooks import Hook, HookPoint, hooked
-from unmask.encoder.layers import (
-    AttentionPlan,
-    Block,
-    ConvolutionLayer,
-    DistanceTable,
-    EmbeddingLayer,
-    LayerInputs,
-    Plan,
-    RelativeBiasTable,
-    build_norm,
-    initialize,
-)
+from unmask.encoder.layers.attention import AttentionPlan, SoftmaxMixer
+from unmask.encoder.layers.block import Block, LayerInputs, Plan
+from unmask.encoder.layers.embedding import EmbeddingLayer
+from unmask.encoder.layers.initialization import initialize
+from unmask.encoder.layers.parts import ConvolutionLayer, ExpertNetwork, build_norm
+from unmask.encoder.layers.positions import DistanceTable, RelativeBiasTable
 from unmask.errors import InvalidRequest, quoted
 from unmask.spec import (
     CheckpointOutput,
@@ -39,8 +33,7 @@ from unmask.spec import (
     role_of,
 )
 from unmask.spec.encoder import Initialization, require_layers
-from unmask.text.batch import PackedBatch, SequenceLayout
-from unmask.text.sharing import share_queries
+from unmask.text.batch import PackedBatch, SequenceLayout, share_queries
 
 
 def build_distances(spec: EncoderSpec) -> DistanceTable | RelativeBiasTable | None:
@@ -418,3 +411,48 @@ def is_finite(tensor: Tensor) -> bool:
     if tensor.numel() == 0 or not tensor.is_floating_point():
         return bool(torch.isfinite(tensor).all())
     return all(bool(torch.isfinite(extreme)) for extreme in torch.aminmax(tensor))
+
+
+def compile_blocks(encoder: Encoder, *, backend: str = "inductor", dynamic: bool | None = None) -> Encoder:
+    """Compile the layers of an encoder in place, for training; weights and their names stay the same.
+
+    Each layer becomes two compiled parts around its attention: projections with rotary positions, and
+    everything from the residual sum to the layer's end (norms, feed-forward, residuals). Attention between
+    them runs in the chosen kernel, uncompiled. Layers of the same shape share the compiled code.
+
+    Parts are compiled without graph breaks: code that torch cannot compile is an error, not a slower run. The
+    first batch compiles for its number of tokens, and a second number compiles for all numbers; batches with
+    a constant number of tokens need only the first compilation.
+
+    Args:
+        encoder: changed in place, and returned.
+        backend: the backend of `torch.compile`.
+        dynamic: True compiles for any number of tokens, False separately for every number; None compiles for
+            one number first, and for all numbers when a second occurs.
+
+    Raises:
+        InvalidRequest: it is compiled already.
+    """
+    if is_compiled(encoder):
+        raise InvalidRequest("the encoder's blocks are compiled already")
+    if any(isinstance(network, ExpertNetwork) for network in encoder.modules()):
+        raise InvalidRequest(
+            "a mixture of experts cannot be compiled, because the number of tokens of each expert differs "
+            "from step to step; leave compiling out"
+        )
+
+    def compiled(part: Callable[..., Any]) -> Callable[..., Any]:
+        return torch.compile(part, fullgraph=True, backend=backend, dynamic=dynamic)
+
+    for block in encoder.layers:
+        assert isinstance(block, Block)
+        # The attributes of an instance override its class's methods; no module is added, so no name changes.
+        block.__dict__["after_attention"] = compiled(block.after_attention)
+        if isinstance(block.attention, SoftmaxMixer):
+            block.attention.__dict__["project"] = compiled(block.attention.project)
+    return encoder
+
+
+def is_compiled(encoder: Encoder) -> bool:
+    """Whether `compile_blocks` was called for the encoder."""
+    return any("after_attention" in block.__dict__ for block in encoder.layers)

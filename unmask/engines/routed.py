@@ -18,7 +18,7 @@ from unmask.engines.torch_engine import EngineOfStates, TorchEngine
 from unmask.errors import InvalidRequest
 from unmask.spec import Disentangled, SoftmaxAttention
 from unmask.text import PackedBatch, SequenceLayout
-from unmask.weights.adapters.adapter_weights import RowUpdates, factors_of
+from unmask.weights.adapters.adapter import RowUpdates, factors_of
 from unmask.weights.build import build
 from unmask.weights.read.checkpoint import Checkpoint
 

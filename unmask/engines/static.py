@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.engines.engine import Floats, Layers
-from unmask.engines.native.heads import Heads
-from unmask.engines.native.parts import Float32s, Weights
+from unmask.engines.native.parts import Float32s, Heads, Weights
 from unmask.errors import InvalidRequest
 from unmask.spec import EncoderSpec, MultiVector, PooledVector, SparseVector
 from unmask.spec.encoder import head_of, require_layers

@@ -35,17 +35,10 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "ActivationCache": "unmask.interpret.activation_cache",
-        "AttentionStatistics": "unmask.interpret.attention.attention_statistics",
-        "AttentionView": "unmask.interpret.attention.view",
-        "CLASSES": "unmask.interpret.attention.layer_statistics",
-        "HeadSummary": "unmask.interpret.attention.layer_statistics",
-        "LayerRows": "unmask.interpret.attention.rows",
-        "LayerStatistics": "unmask.interpret.attention.layer_statistics",
-        "Projected": "unmask.interpret.activation_cache",
-        "RELATIONS": "unmask.interpret.attention.view",
-        "RowBlock": "unmask.interpret.attention.rows",
-        "TopKeys": "unmask.interpret.attention.view",
-        "measure_layer": "unmask.interpret.attention.attention_statistics",
+        "unmask.interpret.activation_cache": ("ActivationCache", "Projected"),
+        "unmask.interpret.attention.attention_statistics": ("AttentionStatistics", "measure_layer"),
+        "unmask.interpret.attention.view": ("AttentionView", "RELATIONS", "TopKeys"),
+        "unmask.interpret.attention.layer_statistics": ("CLASSES", "HeadSummary", "LayerStatistics"),
+        "unmask.interpret.attention.rows": ("LayerRows", "RowBlock"),
     },
 )

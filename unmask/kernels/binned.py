@@ -20,8 +20,8 @@ from torch import Tensor
 
 from unmask.errors import KernelError
 from unmask.kernels.dropout import apply_keep_mask, keep_mask
-from unmask.kernels.interface import AttentionOutput, Capability
-from unmask.kernels.tile import AttentionBias, Tile, allowed
+from unmask.kernels.interface import AttentionCall, AttentionOutput, Capability, Kernel
+from unmask.kernels.tile import Tile, allowed
 from unmask.spec import Alibi, AttentionPattern, CausalAttention, FullAttention, NoPosition, SlidingWindow
 from unmask.text.batch import SequenceLayout
 
@@ -103,7 +103,7 @@ def fill(lengths: NDArray[np.int64], size: int) -> tuple[NDArray[np.int64], int]
     return first_S, count
 
 
-class BinnedKernel:
+class BinnedKernel(Kernel):
     """Texts of a batch in bins; see the module.
 
     Computes in the dtype of its inputs: in bfloat16, products accumulate in float32, and scores,
@@ -130,19 +130,9 @@ class BinnedKernel:
         """The place of each token; the mask is made when the dtype of the first layer is known."""
         return Bins.of(layout, pattern, device)
 
-    def attend(
-        self,
-        q_THK: Tensor,
-        k_THK: Tensor,
-        v_THK: Tensor,
-        plan: Bins,
-        *,
-        pattern: AttentionPattern,
-        bias: AttentionBias,
-        dropout: float = 0.0,
-        log_sum_exp: bool = False,
-    ) -> AttentionOutput:
-        """All bins at once; see `Kernel.attend`."""
+    def compute(self, call: AttentionCall, plan: Bins) -> AttentionOutput:
+        """All bins at once."""
+        q_THK, k_THK, v_THK, pattern, bias, dropout, log_sum_exp = call
         if log_sum_exp or not bias.only_slopes or plan.pattern != pattern:
             raise KernelError(
                 "the binned kernel was called for something its record or its plan does not list"

@@ -10,8 +10,7 @@ from unmask.kernels.gpu.flex import FlexKernel
 from unmask.kernels.gpu.packed import TritonPackedKernel
 from unmask.kernels.gpu.varlen import VarlenKernel
 from unmask.kernels.interface import AttentionRequest, Kernel
-from unmask.kernels.reference import ReferenceKernel
-from unmask.kernels.rows import RowsKernel
+from unmask.kernels.reference import ReferenceKernel, RowsKernel
 from unmask.kernels.sdpa import MaskedSdpaKernel, SdpaKernel
 from unmask.kernels.tiled.kernel import TiledKernel
 

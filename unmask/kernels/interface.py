@@ -1,10 +1,11 @@
 """The kernel interface: a capability record, a plan made once per batch, a function on packed tokens."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.util import find_spec
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -122,7 +123,19 @@ class AttentionOutput(NamedTuple):
     """Log of the sum of exponentiated scores, if requested, in at least float32."""
 
 
-class Kernel(Protocol):
+class AttentionCall(NamedTuple):
+    """What a kernel computes with a plan, see `Kernel.attend`."""
+
+    q_THK: Tensor
+    k_THK: Tensor
+    v_THK: Tensor
+    pattern: AttentionPattern
+    bias: AttentionBias
+    dropout: float
+    log_sum_exp: bool
+
+
+class Kernel(ABC):
     """Softmax attention within each sequence of a packed batch.
 
     Every kernel computes what `unmask.kernels.tile` defines; `reference` implements it
@@ -132,8 +145,13 @@ class Kernel(Protocol):
 
     capability: Capability
 
+    @abstractmethod
     def plan(self, layout: SequenceLayout, pattern: AttentionPattern, device: torch.device) -> Any:
         """Everything that depends only on the layout; made once per batch and passed to every layer."""
+
+    @abstractmethod
+    def compute(self, call: AttentionCall, plan: Any) -> AttentionOutput:
+        """What `attend` gives."""
 
     def attend(
         self,
@@ -152,6 +170,7 @@ class Kernel(Protocol):
         ``dropout`` is the dropout rate of probabilities, already 0 in inference. Rows of global tokens with
         separate projections are computed by the layer: a kernel may leave any numbers there.
         """
+        return self.compute(AttentionCall(q_THK, k_THK, v_THK, pattern, bias, dropout, log_sum_exp), plan)
 
 
 @cache

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from unmask.errors import KernelError
-from unmask.kernels.interface import AttentionOutput, Capability
+from unmask.kernels.interface import AttentionCall, AttentionOutput, Capability, Kernel
 from unmask.kernels.tile import AttentionBias, Tile, allowed
 from unmask.spec import (
     Alibi,
@@ -89,7 +89,7 @@ class Rectangles:
         return self.restore(flat[0] if len(flat) == 1 else torch.cat(flat))
 
 
-class SdpaKernel:
+class SdpaKernel(Kernel):
     """One call of `torch.nn.functional.scaled_dot_product_attention` per distinct length."""
 
     capability = Capability(
@@ -119,19 +119,9 @@ class SdpaKernel:
         """Runs of equal length; tokens are reordered only if equal lengths are not adjacent."""
         return Rectangles.of(layout, device)
 
-    def attend(
-        self,
-        q_THK: Tensor,
-        k_THK: Tensor,
-        v_THK: Tensor,
-        plan: Rectangles,
-        *,
-        pattern: AttentionPattern,
-        bias: AttentionBias,
-        dropout: float = 0.0,
-        log_sum_exp: bool = False,
-    ) -> AttentionOutput:
-        """Each rectangle by SDPA; see `Kernel.attend`."""
+    def compute(self, call: AttentionCall, plan: Rectangles) -> AttentionOutput:
+        """Each rectangle by SDPA."""
+        q_THK, k_THK, v_THK, pattern, bias, dropout, log_sum_exp = call
         if log_sum_exp or type(pattern) not in self.capability.patterns or bias != AttentionBias():
             raise KernelError("the sdpa kernel was called for something its record does not list")
         mixed, causal = [], isinstance(pattern, CausalAttention)
@@ -151,7 +141,7 @@ class MaskedPlan:
     """Of each run, which keys are attended to, (B, N); None if all are."""
 
 
-class MaskedSdpaKernel:
+class MaskedSdpaKernel(Kernel):
     """One call of SDPA per distinct length, computed in float32 or better."""
 
     capability = Capability(
@@ -181,19 +171,9 @@ class MaskedSdpaKernel:
             attended = tuple(rectangles.cut(torch.from_numpy(~layout.unattended_T).to(device)))
         return MaskedPlan(rectangles, attended)
 
-    def attend(
-        self,
-        q_THK: Tensor,
-        k_THK: Tensor,
-        v_THK: Tensor,
-        plan: "MaskedPlan",
-        *,
-        pattern: AttentionPattern,
-        bias: AttentionBias,
-        dropout: float = 0.0,
-        log_sum_exp: bool = False,
-    ) -> AttentionOutput:
-        """Each rectangle by SDPA; see `Kernel.attend`."""
+    def compute(self, call: AttentionCall, plan: "MaskedPlan") -> AttentionOutput:
+        """Each rectangle by SDPA."""
+        q_THK, k_THK, v_THK, pattern, bias, dropout, log_sum_exp = call
         if log_sum_exp or bias.distances is not None or bias.sinks_H is not None:
             raise KernelError("the sdpa-masked kernel was called for something its record does not list")
         exact = torch.promote_types(q_THK.dtype, torch.float32)

@@ -15,7 +15,6 @@ from unmask.engines.engine import Layers
 from unmask.engines.native.engine import NativeEngine
 from unmask.engines.static import StaticEngine
 from unmask.errors import InvalidRequest, InvalidText, quoted
-from unmask.models.one_or_many import one_or_many
 from unmask.models.source import LoadedSource
 from unmask.spec import EncoderSpec, PooledVector, PoolingMode, TextKind
 from unmask.spec.global_tokens import GlobalTokens
@@ -48,7 +47,7 @@ from unmask.tasks.logits import chosen_head, logits
 from unmask.tasks.multi_vectors import TokenVectors
 from unmask.tasks.pair_scores import ScoreActivation, ScoreOptions
 from unmask.tasks.prompts import prompt_of
-from unmask.tasks.reader import Reader, Ready, called, several
+from unmask.tasks.reader import Reader, Ready, called, one_or_many, several
 from unmask.tasks.sparse_vectors import WordWeights
 from unmask.tasks.tag import Tagging, Words
 from unmask.tasks.values import Aggregation, Logits, LongTexts

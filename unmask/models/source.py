@@ -18,8 +18,7 @@ from unmask.families import Compat
 from unmask.spec import PooledVector
 from unmask.text.special import SpecialTokens
 from unmask.weights import Checkpoint, read_checkpoint
-from unmask.weights.adapters.adapter import adapted, read_adapter
-from unmask.weights.adapters.adapter_weights import AdaptedArrays
+from unmask.weights.adapters.adapter import AdaptedArrays, adapted, read_adapter
 from unmask.weights.read.checkpoint_tensors import StoredArrays, with_first_layers
 
 if TYPE_CHECKING:

@@ -35,12 +35,11 @@ from unmask.http.requests import json_object, read_body
 from unmask.http.responses import BEFORE_THE_END, JSON, Refused
 from unmask.serve.errors import BackendError, Busy, Surface, body_of, headers_of, status_of
 from unmask.serve.fields import read
-from unmask.serve.metrics import CONTENT_TYPE
 from unmask.serve.openapi import document
 from unmask.serve.routes import GETS, ROUTES
 from unmask.serve.routes.route import GetRoute, PostRoute
 from unmask.serve.service import Call, Gone, Service
-from unmask.serve.tracing import Answered
+from unmask.serve.telemetry import CONTENT_TYPE, Answered
 
 
 def to_json(value: Any) -> bytes:

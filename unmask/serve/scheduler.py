@@ -25,7 +25,7 @@ from unmask.base.arguments import whole_number as whole
 from unmask.errors import InvalidRequest, UnmaskError
 from unmask.http.responses import Refused
 from unmask.serve.errors import BackendError, Busy, status_of
-from unmask.serve.metrics import Metrics
+from unmask.serve.telemetry import Metrics
 from unmask.serve.workers import Worker, WorkerDied, Workers
 from unmask.tasks.reader import Readable
 

@@ -13,7 +13,7 @@ from unmask.base import optional
 from unmask.base.arguments import whole_number
 from unmask.errors import InvalidRequest, quoted
 from unmask.serve.scheduler import Limits
-from unmask.serve.tracing import check_tracing
+from unmask.serve.telemetry import check_tracing
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette

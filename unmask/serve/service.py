@@ -16,11 +16,10 @@ from unmask.errors import InvalidRequest, UnmaskError
 from unmask.models.load import Model
 from unmask.search.index import Index
 from unmask.serve.errors import BadField, Busy
-from unmask.serve.metrics import Metrics
 from unmask.serve.models import Models, ServedModel
 from unmask.serve.scheduler import Limits, Scheduler, Submission, Work, expired
 from unmask.serve.searching import Indexes, ServedIndex
-from unmask.serve.tracing import Traces, otlp_exporter
+from unmask.serve.telemetry import Metrics, Traces, otlp_exporter
 from unmask.serve.workers import Workers
 from unmask.tasks.reader import Ready
 from unmask.text import Truncation

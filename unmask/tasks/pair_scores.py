@@ -17,7 +17,7 @@ from unmask.tasks.embed import embed
 from unmask.tasks.logits import logits
 from unmask.tasks.reader import Name, Reader, Ready, several
 from unmask.text import Encoding, PackedBatch, Truncation
-from unmask.text.sharing import query_places
+from unmask.text.batch import query_places
 from unmask.text.tokenizer import numbered
 
 ScoreActivation = Literal["default", "identity", "sigmoid"]

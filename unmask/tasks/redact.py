@@ -8,14 +8,14 @@ import hmac
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol, cast, get_args, overload
+from typing import Any, Literal, Protocol, cast, get_args
 
 from unmask.base.arguments import check_choice, listed
 from unmask.base.progress import Progress
 from unmask.errors import InvalidRequest, quoted
 from unmask.tasks import tag
 from unmask.tasks.classify import THRESHOLD, classifier_of, label_names
-from unmask.tasks.reader import Name, Reader, Ready, called, several
+from unmask.tasks.reader import Name, Reader, Ready, called, one_text_or_many, several
 from unmask.tasks.schemes import Scheme, split_label
 from unmask.tasks.tag import Entity, Tagging
 from unmask.text.identifiers import PATTERNS, identifiers, plain_value
@@ -216,38 +216,7 @@ def entity_types(reader: Reader, labels: Sequence[str] | None = None) -> list[st
     return list(dict.fromkeys(kind for prefix, kind in map(split_label, scheme.labels) if prefix))
 
 
-@overload
-def redact(  # type: ignore[overload-overlap]  # a string is a sequence of strings
-    texts: str,
-    model: Tagger | None = ...,
-    *,
-    labels: Sequence[str] | None = ...,
-    threshold: float | Mapping[str, float] = ...,
-    only: Sequence[str] | None = ...,
-    keep: Sequence[str] | None = ...,
-    replacement: Replacement = ...,
-    secret: str | None = ...,
-    progress: Progress | None = ...,
-    name: Name = ...,
-) -> Redaction: ...
-
-
-@overload
-def redact(
-    texts: Sequence[str],
-    model: Tagger | None = ...,
-    *,
-    labels: Sequence[str] | None = ...,
-    threshold: float | Mapping[str, float] = ...,
-    only: Sequence[str] | None = ...,
-    keep: Sequence[str] | None = ...,
-    replacement: Replacement = ...,
-    secret: str | None = ...,
-    progress: Progress | None = ...,
-    name: Name = ...,
-) -> list[Redaction]: ...
-
-
+@one_text_or_many
 def redact(
     texts: str | Sequence[str],
     model: Tagger | None = None,
@@ -260,7 +229,7 @@ def redact(
     secret: str | None = None,
     progress: Progress | None = None,
     name: Name = numbered,
-) -> Redaction | list[Redaction]:
+) -> list[Redaction]:
     """Replace personal data in texts: identifiers by their form, and entities that a model finds.
 
     Without a model, what `unmask.text.identifiers.PATTERNS` describes is found, and no name of a person or a
@@ -299,8 +268,7 @@ def redact(
     types = () if model is None else entity_types(model.reader, labels)
     redactor = Redactor(types, only=only, keep=keep, replacement=replacement, secret=secret)
     tagging = {"labels": labels, "threshold": threshold, "progress": progress}
-    redactions = redacted(redactor, list(map(str, inputs)), model, name=name, **tagging)
-    return redactions[0] if isinstance(texts, str) else redactions
+    return redacted(redactor, list(map(str, inputs)), model, name=name, **tagging)
 
 
 def redacted(

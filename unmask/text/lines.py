@@ -10,7 +10,7 @@ import os
 import stat
 import unicodedata
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +19,7 @@ from typing import BinaryIO, cast
 
 from unmask.base.files import KINDS
 from unmask.base.optional import require
-from unmask.errors import InvalidRequest, InvalidText
+from unmask.errors import InvalidText
 
 COMPRESSED = (".xz", ".gz", ".bz2", ".zst")
 """Endings of compressed files."""
@@ -129,26 +129,6 @@ def is_compressed(name: str) -> bool:
 def plain_name(path: Path) -> str:
     """The file's name without its compression suffix."""
     return path.stem if path.suffix in COMPRESSED else path.name
-
-
-def files_in(folder: Path, endings: Sequence[str]) -> list[Path]:
-    """Files of a folder whose names have one of the endings, compressed or not, sorted by name. A path to a
-    file is returned itself.
-
-    Raises:
-        InvalidRequest: there is no such folder or file, or no such file in the folder.
-    """
-    if folder.is_file():
-        return [folder]
-    if not folder.is_dir():
-        raise InvalidRequest(
-            f"{folder} is neither a folder nor a file; name the folder with the data (--data)"
-        )
-    matching = sorted(path for path in folder.iterdir() if plain_name(path).endswith(tuple(endings)))
-    if not matching:
-        patterns = " or ".join(f"*{ending}" for ending in endings)
-        raise InvalidRequest(f"{folder} has no file {patterns} (plain or compressed); name another folder")
-    return matching
 
 
 def format_ending(name: str) -> str:

@@ -13,11 +13,17 @@ import tokenizers
 from numpy.typing import NDArray
 
 from unmask.errors import EmptyText, InvalidRequest, InvalidText, TextTooLong, quoted
-from unmask.text.beginning import beginning, characters_tokenized_whole
 from unmask.text.build import TOKENIZER_FILES, build
 from unmask.text.encoding import Encoding, TokenDetails, Truncation, read_only, with_loose, without_spaces
 from unmask.text.special import SpecialTokens, literal_engine
-from unmask.text.windows import WAY_OUT, check_truncation, fitted, truncated
+from unmask.text.windows import (
+    WAY_OUT,
+    beginning,
+    characters_tokenized_whole,
+    check_truncation,
+    fitted,
+    truncated,
+)
 
 __all__ = ["TOKENIZER_FILES", "Tokenizer", "numbered"]
 
@@ -312,7 +318,7 @@ class Tokenizer:
         return TokenDetails(offsets, special, sequence_ids, pieces)
 
     def _very_long(self, text: str, max_tokens: int, truncation: Truncation, name: str) -> Encoding:
-        """A text of far more characters than ``max_tokens`` tokens have; see `unmask.text.beginning`."""
+        """A text of far more characters than ``max_tokens`` tokens have; see `unmask.text.windows`."""
         room = max(max_tokens - self._special_count, 0)
         prefix = beginning(self._reader, text, room + 1, name)
         if prefix is None:

@@ -16,4 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = ["train"]
 
-__getattr__ = lazy_names(__name__, {"train": "unmask.training.pretrain.run"})
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "unmask.training.pretrain.run": ("train",),
+    },
+)

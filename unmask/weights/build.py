@@ -13,7 +13,7 @@ from unmask.encoder.encoder import Encoder, is_finite
 from unmask.errors import InvalidRequest
 from unmask.spec import CheckpointOutput, EncoderSpec
 from unmask.spec.embedding_head import QUERY_WEIGHTS
-from unmask.weights.adapters.adapter_weights import check_base, factors_of
+from unmask.weights.adapters.adapter import check_base, factors_of
 from unmask.weights.read.checkpoint import Checkpoint
 from unmask.weights.read.checkpoint_tensors import (
     DTYPE_NAMES,

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
+from unmask.base.progress import counted
 from unmask.cli.look.effects import LabelOption, ScaleOption, WordOption, target_of
 from unmask.cli.options import RUN, JsonOption, ModelOption, RunOptions, TextArgument, how_many
-from unmask.cli.output import console, counted, present, print_legend, progress, safe, table
+from unmask.cli.output import console, present, print_legend, progress, safe, table
 from unmask.cli.streams import read_text
 from unmask.errors import InvalidRequest
 

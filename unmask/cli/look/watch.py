@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from unmask.base.progress import counted
 from unmask.cli.options import RUN, JsonOption, ModelOption, RunOptions, TextArgument, how_many
-from unmask.cli.output import console, counted, print_json, print_legend, safe, table
+from unmask.cli.output import console, print_json, print_legend, safe, table
 from unmask.cli.streams import read_text
 from unmask.errors import InvalidRequest
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 from cyclopts import Parameter
 
 from unmask.base.files import check_can_write
+from unmask.base.progress import counted
 from unmask.cli.inputs import Inputs, require_texts
 from unmask.cli.items import Item, format_of, text_reader
 from unmask.cli.options import (
@@ -24,7 +25,7 @@ from unmask.cli.options import (
     RunOptions,
     TruncationOption,
 )
-from unmask.cli.output import console, counted, json_line, marked, on_terminal, progress, table
+from unmask.cli.output import console, json_line, marked, on_terminal, progress, table
 from unmask.cli.search.index import open_index
 from unmask.cli.streams import STANDARD_INPUT
 from unmask.errors import InvalidRequest

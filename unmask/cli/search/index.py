@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from unmask.base.progress import counted
 from unmask.cli.options import RUN, JsonOption, RunOptions
-from unmask.cli.output import console, counted, print_json, progress, safe, table
+from unmask.cli.output import console, print_json, progress, safe, table
 from unmask.errors import CorruptIndex, EmptyText, InvalidRequest, UnmaskError
 from unmask.search.documents.values import MAX_DOCUMENT_BYTES
 from unmask.search.options import Chunking, DenseBits, Stemmer, StoreFormat, VectorBits

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, cast
 from cyclopts import Parameter
 
 from unmask.base.files import check_can_write
+from unmask.base.progress import counted
 from unmask.cli.inputs import Inputs
 from unmask.cli.items import Columns, Item, format_of, item_reader, text_of
 from unmask.cli.options import RUN, JsonOption, ModelOption, RunOptions, how_many
-from unmask.cli.output import console, counted, json_line, marked, on_terminal, progress, table
+from unmask.cli.output import console, json_line, marked, on_terminal, progress, table
 from unmask.cli.search.corpus import TEXTS, FilesArgument, TextOptions, items_of, opened_texts, place_of
 from unmask.cli.streams import STANDARD_INPUT
 from unmask.errors import InvalidRequest
@@ -129,7 +130,7 @@ def _show_errors(items: Sequence[Item], result: "LabelErrors", suspects: "Sequen
         print(f"{counted(result.truncated_texts, 'text')} read in the beginning alone")
 
 
-def next_texts(
+def next_(
     files: FilesArgument = None,
     /,
     *,

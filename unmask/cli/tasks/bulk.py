@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from unmask.base.progress import counted
 from unmask.bulk import ROWS_PER_SHARD, Engine
 from unmask.cli.options import RunOptions
-from unmask.cli.output import counted, print_json, progress
+from unmask.cli.output import print_json, progress
 from unmask.cli.streams import STANDARD_INPUT
 from unmask.errors import InvalidRequest
 from unmask.text import Blank

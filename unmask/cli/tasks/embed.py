@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from unmask.base.progress import counted
 from unmask.base.resume import ResumableFile
 from unmask.cli.inputs import Inputs, LineReader, LongestText, Survey, line_name, require_texts, survey
 from unmask.cli.items import format_of, text_reader
@@ -26,7 +27,7 @@ from unmask.cli.options import (
     RunOptions,
     TruncationOption,
 )
-from unmask.cli.output import beside, counted, on_terminal, print_json, progress
+from unmask.cli.output import beside, on_terminal, print_json, progress
 from unmask.cli.streams import STANDARD_INPUT
 from unmask.cli.tasks.bulk import BULK, BulkOptions, run_bulk, task_settings
 from unmask.cli.tasks.embed_rows import (

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 from cyclopts import Parameter
 from rich.text import Text
 
+from unmask.base.progress import counted
 from unmask.base.resume import ResumableFile
 from unmask.cli.inputs import Inputs, LineReader, Survey, line_name, require_texts, survey
 from unmask.cli.items import Columns, Item, Read, format_of, item_reader, pair_of
 from unmask.cli.options import BlankOption, FieldOption, FormatOption, RunOptions
-from unmask.cli.output import beside, counted, json_line, on_terminal, print_prediction, progress
+from unmask.cli.output import beside, json_line, on_terminal, print_prediction, progress
 from unmask.cli.streams import STANDARD_INPUT
 from unmask.cli.tasks.bulk import BulkOptions, run_bulk
 from unmask.errors import InvalidRequest, InvalidText

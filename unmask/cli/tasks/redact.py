@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, cast
 from cyclopts import Parameter
 
 from unmask.base.files import check_can_write, read_regular, whole_file
+from unmask.base.progress import counted
 from unmask.cli.inputs import Inputs, LineReader, line_name
 from unmask.cli.items import Columns, Item, format_of, item_reader, text_of
 from unmask.cli.options import RUN, FieldOption, FormatOption, JsonOption, RunOptions, listed, parts
-from unmask.cli.output import counted, json_line, progress
+from unmask.cli.output import json_line, progress
 from unmask.cli.streams import STANDARD_INPUT
 from unmask.cli.tasks.predict import TextOption, typed
 from unmask.cli.tasks.tag import ADAPTER

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from unmask.base.optional import require_torch
 from unmask.engines.engine import OUTPUTS, ComputedStates, Floats, LastStates, Layers
-from unmask.engines.native.heads import Heads
 from unmask.engines.native.library import connected, library_reason
-from unmask.engines.native.parts import Float32s, Weights
+from unmask.engines.native.parts import Float32s, Heads, Weights
 from unmask.engines.native.program import NativeLayers, unsupported_batch, unsupported_encoder
 from unmask.engines.native.threads import thread_count
 from unmask.spec import CheckpointOutput, EncoderSpec, MultiVector, PooledVector, SparseVector

@@ -21,7 +21,7 @@ from unmask.engines.native.library import call, library_reason
 from unmask.engines.native.threads import thread_count
 from unmask.errors import KernelError
 from unmask.kernels.dropout import WORDS, kept_share
-from unmask.kernels.interface import AttentionOutput, AttentionRequest, Capability
+from unmask.kernels.interface import AttentionCall, AttentionOutput, AttentionRequest, Capability, Kernel
 from unmask.kernels.tile import AttentionBias
 from unmask.spec import AttentionPattern, CausalAttention, FullAttention, NoPosition, SlidingWindow
 from unmask.text.batch import SequenceLayout
@@ -44,7 +44,7 @@ class _Capability(Capability):
         return request.dropout or request.dtype != "bfloat16" or request.longest > LONGEST_IN_BINS
 
 
-class NativeTrainingKernel:
+class NativeTrainingKernel(Kernel):
     """One call of the native library for all sequences and heads, computed in float32."""
 
     capability: Capability = _Capability(
@@ -67,19 +67,9 @@ class NativeTrainingKernel:
         """The offsets of the sequences."""
         return np.ascontiguousarray(layout.offsets, dtype=np.int64)
 
-    def attend(
-        self,
-        q_THK: Tensor,
-        k_THK: Tensor,
-        v_THK: Tensor,
-        plan: NDArray[np.int64],
-        *,
-        pattern: AttentionPattern,
-        bias: AttentionBias,
-        dropout: float = 0.0,
-        log_sum_exp: bool = False,
-    ) -> AttentionOutput:
-        """All heads of all sequences; see `Kernel.attend`."""
+    def compute(self, call: AttentionCall, plan: NDArray[np.int64]) -> AttentionOutput:
+        """All heads of all sequences."""
+        q_THK, k_THK, v_THK, pattern, bias, dropout, log_sum_exp = call
         if log_sum_exp or type(pattern) not in self.capability.patterns or bias != AttentionBias():
             raise KernelError("the native kernel was called for something its record does not list")
         if isinstance(pattern, SlidingWindow):

@@ -41,9 +41,6 @@ class MtebEncoder:
         self,
         inputs: Batches,
         *,
-        task_metadata: Any = None,
-        hf_split: str = "",
-        hf_subset: str = "",
         prompt_type: Any = None,
         **_: Any,
     ) -> NDArray[np.float32]:
@@ -113,11 +110,6 @@ class MtebCrossEncoder:
         self,
         inputs1: Batches,
         inputs2: Batches,
-        *,
-        task_metadata: Any = None,
-        hf_split: str = "",
-        hf_subset: str = "",
-        prompt_type: Any = None,
         **_: Any,
     ) -> NDArray[np.float32]:
         """The logit of each query with the document at its place, (P,); a pair that is too long is cut."""
@@ -177,12 +169,6 @@ class MtebSearch:
     def index(
         self,
         corpus: Iterable[Mapping[str, Any]],
-        *,
-        task_metadata: Any = None,
-        hf_split: str = "",
-        hf_subset: str = "",
-        encode_kwargs: Any = None,
-        num_proc: int | None = None,
         **_: Any,
     ) -> None:
         """Index the rows of a corpus, whose titles stand before their texts, instead of those before."""
@@ -197,13 +183,8 @@ class MtebSearch:
         self,
         queries: Iterable[Mapping[str, Any]],
         *,
-        task_metadata: Any = None,
-        hf_split: str = "",
-        hf_subset: str = "",
         top_k: int,
-        encode_kwargs: Any = None,
         top_ranked: Mapping[str, Collection[str]] | None = None,
-        num_proc: int | None = None,
         **_: Any,
     ) -> dict[str, dict[str, float]]:
         """For each query the scores of its best documents, or of those of ``top_ranked`` to be reranked.

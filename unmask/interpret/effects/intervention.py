@@ -19,7 +19,7 @@ from torch.nn import Module
 from unmask.base.progress import Watch, unwatched
 from unmask.encoder.encoder import Encoder
 from unmask.encoder.hooks import Hook, HookPoint
-from unmask.encoder.layers import Plan
+from unmask.encoder.layers.block import Plan
 from unmask.engines.inference.linear import PackedLinear, QuantizedLinear
 from unmask.errors import InvalidRequest, NonFiniteResult
 from unmask.interpret.activation_cache import ActivationCache

@@ -31,9 +31,8 @@ from unmask.kernels.disentangled.strips import (
     shear,
 )
 from unmask.kernels.dropout import apply_keep_mask, keep_mask
-from unmask.kernels.interface import AttentionOutput, Capability
+from unmask.kernels.interface import AttentionCall, AttentionOutput, Capability, Kernel
 from unmask.kernels.sdpa import Rectangles
-from unmask.kernels.tile import AttentionBias
 from unmask.spec import AttentionPattern, Disentangled, FullAttention
 from unmask.text.batch import SequenceLayout
 
@@ -152,7 +151,7 @@ AT_ONCE = {"cpu": 1 << 20, "cuda": 1 << 26}
 """Maximum number of entries of the bands that run together."""
 
 
-class DisentangledKernel:
+class DisentangledKernel(Kernel):
     """Strips of complete rows, position scores as sheared products.
 
     float64 and float32 inputs compute in their own dtype, float16 in float32. bfloat16 inputs compute
@@ -176,19 +175,9 @@ class DisentangledKernel:
         """Runs of equal length; tokens are reordered only if equal lengths are not adjacent."""
         return Rectangles.of(layout, device)
 
-    def attend(
-        self,
-        q_THK: Tensor,
-        k_THK: Tensor,
-        v_THK: Tensor,
-        plan: Rectangles,
-        *,
-        pattern: AttentionPattern,
-        bias: AttentionBias,
-        dropout: float = 0.0,
-        log_sum_exp: bool = False,
-    ) -> AttentionOutput:
-        """Strip by strip; see `Kernel.attend`."""
+    def compute(self, call: AttentionCall, plan: Rectangles) -> AttentionOutput:
+        """Strip by strip."""
+        q_THK, k_THK, v_THK, pattern, bias, dropout, log_sum_exp = call
         apart = bias.distances
         others = any(term is not None for term in (bias.slopes_H, bias.relative, bias.sinks_H))
         if not isinstance(pattern, FullAttention) or apart is None or others:

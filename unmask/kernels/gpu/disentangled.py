@@ -1,6 +1,6 @@
 """Disentangled attention on a GPU in Triton, with extra memory linear in tokens and fast distant tiles.
 
-Position terms come from bands (`unmask.kernels.gpu.bands`), made by matrix products for as
+Position terms come from bands (`unmask.kernels.triton.disentangled_launch`), made by matrix products for as
 many heads at a time as `BYTES_AT_ONCE` allows. With ``TRITON_INTERPRET=1`` in the environment before triton
 is first imported, the kernel runs on a CPU, slowly, for tests.
 """
@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from unmask.errors import KernelError
-from unmask.kernels.interface import AttentionOutput, Capability
+from unmask.kernels.interface import AttentionCall, AttentionOutput, Capability, Kernel
 from unmask.kernels.tile import AttentionBias
 from unmask.kernels.triton.disentangled_launch import Attention, Tiles
 from unmask.spec import AttentionPattern, Disentangled, FullAttention
 from unmask.text.batch import SequenceLayout
 
 
-class TritonDisentangledKernel:
+class TritonDisentangledKernel(Kernel):
     """Flash attention with disentangled position terms, forward and backward.
 
     Products of 16-bit inputs accumulate in float32, softmax is in float32; bands, probabilities and their
@@ -43,19 +43,9 @@ class TritonDisentangledKernel:
         """The tiles, made at the first launch."""
         return Tiles(layout, device)
 
-    def attend(
-        self,
-        q_THK: Tensor,
-        k_THK: Tensor,
-        v_THK: Tensor,
-        plan: Tiles,
-        *,
-        pattern: AttentionPattern,
-        bias: AttentionBias,
-        dropout: float = 0.0,
-        log_sum_exp: bool = False,
-    ) -> AttentionOutput:
-        """All tiles of some heads at a time; see `Kernel.attend`."""
+    def compute(self, call: AttentionCall, plan: Tiles) -> AttentionOutput:
+        """All tiles of some heads at a time."""
+        q_THK, k_THK, v_THK, pattern, bias, dropout, log_sum_exp = call
         refused = self._refusal(q_THK, pattern, bias)
         if refused is not None:
             raise KernelError(f"the triton-disentangled kernel {refused}")

@@ -21,8 +21,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from unmask.errors import KernelError
-from unmask.kernels.interface import AttentionOutput, Capability
-from unmask.kernels.tile import AttentionBias
+from unmask.kernels.interface import AttentionCall, AttentionOutput, Capability, Kernel
 from unmask.spec import (
     Alibi,
     AttentionPattern,
@@ -52,7 +51,7 @@ class FlexPlan:
     """Torch's `BlockMask`: the map of blocks and the rule for their inside."""
 
 
-class FlexKernel:
+class FlexKernel(Kernel):
     """One call of compiled `flex_attention` for the whole batch; uncompiled, and slow, on a CPU.
 
     Compiled without graph breaks: exceeding torch's recompilation limit in one process is an error, never a
@@ -92,19 +91,9 @@ class FlexKernel:
         )
         return FlexPlan(layout.token_count, mask)
 
-    def attend(
-        self,
-        q_THK: Tensor,
-        k_THK: Tensor,
-        v_THK: Tensor,
-        plan: FlexPlan,
-        *,
-        pattern: AttentionPattern,
-        bias: AttentionBias,
-        dropout: float = 0.0,
-        log_sum_exp: bool = False,
-    ) -> AttentionOutput:
-        """The whole batch as one sequence whose parts do not attend to one another; see `Kernel.attend`."""
+    def compute(self, call: AttentionCall, plan: FlexPlan) -> AttentionOutput:
+        """The whole batch as one sequence whose parts do not attend to one another."""
+        q_THK, k_THK, v_THK, pattern, bias, dropout, log_sum_exp = call
         if dropout or not bias.only_slopes or type(pattern) not in self.capability.patterns:
             raise KernelError("the flex kernel was called for something its record does not list")
         from torch.nn.attention.flex_attention import AuxRequest

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unmask.errors import KernelError
-from unmask.kernels.interface import AttentionOutput, Capability
+from unmask.kernels.interface import AttentionCall, AttentionOutput, Capability, Kernel
 from unmask.kernels.tile import AttentionBias
 from unmask.kernels.triton.packed_tiles import GROUPS, TILE
 from unmask.spec import Alibi, AttentionPattern, CausalAttention, FullAttention, NoPosition, SlidingWindow
@@ -51,7 +51,7 @@ class PackedTables:
     dilation: int
 
 
-class TritonPackedKernel:
+class TritonPackedKernel(Kernel):
     """Two programs forward and three backward for any batch."""
 
     capability = Capability(
@@ -86,19 +86,9 @@ class TritonPackedKernel:
             owner_T, groups.view(-1, 2), tiles.view(-1, 3), long_tiles, size, pattern, span, dilation
         )
 
-    def attend(
-        self,
-        q_THK: Tensor,
-        k_THK: Tensor,
-        v_THK: Tensor,
-        plan: PackedTables,
-        *,
-        pattern: AttentionPattern,
-        bias: AttentionBias,
-        dropout: float = 0.0,
-        log_sum_exp: bool = False,
-    ) -> AttentionOutput:
-        """All sequences at once; see `Kernel.attend`. ALiBi's slopes get no gradient."""
+    def compute(self, call: AttentionCall, plan: PackedTables) -> AttentionOutput:
+        """All sequences at once. ALiBi's slopes get no gradient."""
+        q_THK, k_THK, v_THK, pattern, bias, dropout, log_sum_exp = call
         self._check(q_THK, plan, pattern, bias)
         from unmask.kernels.triton.packed_launch import INTERPRETED, packed_attention
 

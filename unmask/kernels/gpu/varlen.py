@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from unmask.errors import KernelError
-from unmask.kernels.interface import AttentionOutput, Capability
+from unmask.kernels.interface import AttentionCall, AttentionOutput, Capability, Kernel
 from unmask.kernels.tile import AttentionBias
 from unmask.spec import AttentionPattern, CausalAttention, FullAttention, NoPosition, SlidingWindow
 from unmask.text.batch import SequenceLayout
@@ -33,7 +33,7 @@ class Offsets:
     """Keys of the window before and after a query."""
 
 
-class VarlenKernel:
+class VarlenKernel(Kernel):
     """One call of `torch.nn.attention.varlen.varlen_attn` for the whole batch."""
 
     capability = Capability(
@@ -57,19 +57,9 @@ class VarlenKernel:
         offsets = torch.from_numpy(layout.offsets.astype(np.int32)).to(device)
         return Offsets(offsets, int(layout.lengths.max()), window_of(pattern))
 
-    def attend(
-        self,
-        q_THK: Tensor,
-        k_THK: Tensor,
-        v_THK: Tensor,
-        plan: Offsets,
-        *,
-        pattern: AttentionPattern,
-        bias: AttentionBias,
-        dropout: float = 0.0,
-        log_sum_exp: bool = False,
-    ) -> AttentionOutput:
-        """All sequences at once; see `Kernel.attend`."""
+    def compute(self, call: AttentionCall, plan: Offsets) -> AttentionOutput:
+        """All sequences at once."""
+        q_THK, k_THK, v_THK, pattern, bias, dropout, log_sum_exp = call
         listed = (
             q_THK.device.type in self.capability.devices
             and str(q_THK.dtype).removeprefix("torch.") in self.capability.dtypes

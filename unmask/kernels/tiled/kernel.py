@@ -17,9 +17,8 @@ from torch import Tensor
 
 from unmask.errors import KernelError
 from unmask.kernels.dropout import apply_keep_mask, keep_mask
-from unmask.kernels.interface import AttentionOutput, Capability
+from unmask.kernels.interface import AttentionCall, AttentionOutput, Capability, Kernel
 from unmask.kernels.products import SharedKeys, once, onednn_takes
-from unmask.kernels.tile import AttentionBias
 from unmask.kernels.tiled.groups import Group, TiledPlan
 from unmask.kernels.tiled.plan import make_plan
 from unmask.spec import Alibi, AttentionPattern, NoPosition
@@ -214,7 +213,7 @@ class TiledPlans:
         return self.plans[heads]
 
 
-class TiledKernel:
+class TiledKernel(Kernel):
     """Blocks of queries against all of their keys.
 
     Computes float64 in float64 and everything else in float32, except inference in bfloat16 on CPU without a
@@ -238,19 +237,9 @@ class TiledKernel:
         """Groups of equal work, plans when the first layer's number of heads is known."""
         return TiledPlans(layout, pattern, device)
 
-    def attend(
-        self,
-        q_THK: Tensor,
-        k_THK: Tensor,
-        v_THK: Tensor,
-        plan: TiledPlans,
-        *,
-        pattern: AttentionPattern,
-        bias: AttentionBias,
-        dropout: float = 0.0,
-        log_sum_exp: bool = False,
-    ) -> AttentionOutput:
-        """Group by group; see `Kernel.attend`."""
+    def compute(self, call: AttentionCall, plan: TiledPlans) -> AttentionOutput:
+        """Group by group."""
+        q_THK, k_THK, v_THK, pattern, bias, dropout, log_sum_exp = call
         if not bias.only_slopes or plan.pattern != pattern:
             raise KernelError(
                 "the tiled kernel was called for something its record or its plan does not list"

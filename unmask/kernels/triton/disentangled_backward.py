@@ -8,19 +8,24 @@
 import triton
 import triton.language as tl
 
-from unmask.kernels.triton.disentangled_parts import (
+from unmask.kernels.triton.parts import (
     AHEAD,
     BEHIND,
     NEAR,
+    PER_LN,
     far_tiles,
+    load_rows,
     near_end,
     near_step,
     near_steps,
+    place_of,
+    product,
     read_band,
     read_end,
+    store_rows,
+    survivors,
     write_band,
 )
-from unmask.kernels.triton.packed_parts import PER_LN, load_rows, place_of, product, store_rows, survivors
 
 
 @triton.jit

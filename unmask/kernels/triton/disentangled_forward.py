@@ -8,23 +8,21 @@
 import triton
 import triton.language as tl
 
-from unmask.kernels.triton.disentangled_parts import (
+from unmask.kernels.triton.parts import (
     AHEAD,
     BEHIND,
+    LOWEST,
     NEAR,
+    PER_LN,
     far_tiles,
+    load_rows,
     near_end,
     near_step,
     near_steps,
-    read_band,
-    read_end,
-)
-from unmask.kernels.triton.packed_parts import (
-    LOWEST,
-    PER_LN,
-    load_rows,
     place_of,
     product,
+    read_band,
+    read_end,
     store_rows,
     survivors,
 )

@@ -14,7 +14,7 @@ of keys then dK and dV.
 import triton
 import triton.language as tl
 
-from unmask.kernels.triton.packed_parts import (
+from unmask.kernels.triton.parts import (
     PER_LN,
     keys_of_rows,
     load_rows,

@@ -8,7 +8,7 @@
 import triton
 import triton.language as tl
 
-from unmask.kernels.triton.packed_parts import (
+from unmask.kernels.triton.parts import (
     LOWEST,
     PER_LN,
     keys_of_rows,

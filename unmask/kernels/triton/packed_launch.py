@@ -11,8 +11,8 @@ import triton  # type: ignore[import-untyped]
 from torch import Tensor
 
 from unmask.kernels.triton import packed_backward, packed_forward
-from unmask.kernels.triton.packed_parts import PER_LN
 from unmask.kernels.triton.packed_tiles import TILE, Burden, Path, burden_of, long_tiles, short_tiles
+from unmask.kernels.triton.parts import PER_LN
 
 KERNELS: dict[Path, Any] = {
     "forward_short": packed_forward.forward_short,

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tokenizers import AddedToken
 
 import unmask
+from unmask.base.progress import counted
 from unmask.encoder.encoder import Encoder
 from unmask.engines.torch_engine import TorchEngine
 from unmask.errors import InvalidRequest, InvalidText, quoted
@@ -37,7 +38,6 @@ from unmask.training.objectives.entities import EntityObjective, EntityText, Lab
 from unmask.training.objectives.specs import EntitySpec
 from unmask.training.run.base_model import base_model_name, first_checkpoint, load_shared_tensors
 from unmask.training.run.loop import evaluating
-from unmask.training.run.report import counted
 from unmask.weights import Checkpoint, Source, read_checkpoint
 from unmask.weights.build import build
 from unmask.weights.write.new_checkpoint import new_encoder

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from unmask.base.files import replaced_folder
+from unmask.base.progress import counted
 from unmask.encoder.encoder import Encoder
 from unmask.encoder.heads import ClassificationHead
 from unmask.engines.torch_engine import TorchEngine
@@ -28,7 +29,6 @@ from unmask.training.finetune.settings import FinetuneSettings
 from unmask.training.objectives.labeled import ContrastiveObjective
 from unmask.training.run.log import read_events
 from unmask.training.run.loop import evaluating, generator
-from unmask.training.run.report import counted
 from unmask.weights import Checkpoint, Source, read_checkpoint
 from unmask.weights.build import build, on_meta
 from unmask.weights.write.save import save

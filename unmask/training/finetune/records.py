@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from unmask.base.optional import require
+from unmask.base.progress import counted
 from unmask.errors import InvalidRequest, InvalidText, quoted
 from unmask.tasks.schemes import entities_of, split_label, written_in
 from unmask.text.layouts import CONLLU_COLUMNS, columns_of, conllu_sentences, questions, sentences
@@ -17,8 +18,7 @@ from unmask.text.lines import COMPRESSED, real
 from unmask.text.memory import Rows
 from unmask.text.rows import Record, read_rows
 from unmask.training.finetune.settings import DataSettings, Format
-from unmask.training.finetune.superglue import LAYOUTS
-from unmask.training.run.report import counted
+from unmask.training.finetune.tasks import LAYOUTS
 
 FORMAT_OF: Mapping[str, Format] = {
     ".tsv": "tsv",

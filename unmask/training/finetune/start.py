@@ -22,7 +22,7 @@ from unmask.weights.build import build
 from unmask.weights.heads.classes import with_heads
 from unmask.weights.write.adapter_export import LowRank, add_low_rank
 from unmask.weights.write.new_checkpoint import new_checkpoint, new_encoder
-from unmask.weights.write.writable import check_written
+from unmask.weights.write.save import check_written
 
 READS_OF_POOLING: Mapping[tuple[PoolingMode, ...], Reads] = {("mean",): "mean", ("cls",): "first"}
 """What the head of few-shot learning reads, by the pooling of the sentence embedding."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from unmask.base.files import replaced_folder
+from unmask.base.progress import counted
 from unmask.encoder.encoder import Encoder
 from unmask.training.data.labeled import LabeledBatches
 from unmask.training.data.ranking import RankingBatches
@@ -20,7 +21,6 @@ from unmask.training.run.checkpoint import Snapshot
 from unmask.training.run.export import write_model
 from unmask.training.run.log import read_events
 from unmask.training.run.ranks import Ranks
-from unmask.training.run.report import counted
 from unmask.training.run.run import Evaluation, Run
 from unmask.training.run.settings import EvaluationSettings, LoopSettings, TextBatchSettings
 from unmask.weights import Source, read_checkpoint

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, assert_never
 
 from unmask.base.files import whole_file
+from unmask.base.progress import counted
 from unmask.engines.torch_engine import TorchEngine
 from unmask.errors import InvalidRequest, InvalidText, quoted
 from unmask.tasks.classify import classifier_of, label_names
@@ -27,7 +28,6 @@ from unmask.training.finetune.settings import FinetuneSettings
 from unmask.training.finetune.sweep import SeedsResult, SweepResult
 from unmask.training.finetune.tasks import TASKS, Task
 from unmask.training.run.callbacks import Callback
-from unmask.training.run.report import counted
 from unmask.weights import Source, read_checkpoint
 from unmask.weights.build import build
 

@@ -9,9 +9,8 @@ from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest
 from unmask.families import Family
 from unmask.spec import EncoderSpec
-from unmask.training.objectives.distillation import Distillation
+from unmask.training.objectives.distillation import Distillation, init_from_teacher
 from unmask.training.objectives.generator import discriminator_spec
-from unmask.training.objectives.init_from_teacher import init_from_teacher
 from unmask.training.objectives.interface import Objective
 from unmask.training.objectives.language_modeling import (
     CausalLanguageModel,

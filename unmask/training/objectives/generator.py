@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from unmask.encoder.decoder import why_no_decoder
 from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest
 from unmask.families import Family
@@ -37,6 +36,7 @@ from unmask.spec import (
     StackedFeedForward,
     Transform,
 )
+from unmask.spec.encoder import why_no_decoder
 from unmask.weights.build import on_meta
 
 

@@ -4,6 +4,7 @@ Masked (Devlin et al. 2019), also through the enhanced mask decoder (He et al. 2
 2018). Cross-entropy over the vocabulary has only a few rows of logits in memory at a time.
 """
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,11 +15,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from unmask.encoder.decoder import decode, why_no_decoder
+from unmask.encoder.decoder import decode
 from unmask.encoder.encoder import Encoder
 from unmask.encoder.heads import MaskedLMHead
 from unmask.errors import InvalidRequest
 from unmask.kernels.products import linear, outer
+from unmask.spec.encoder import why_no_decoder
 from unmask.text.batch import PackedBatch
 from unmask.training.data.stream import Chunk
 from unmask.training.objectives.interface import Example, LossOutput, Objective
@@ -125,30 +127,57 @@ class MaskedExample(Example):
     """Original ids of the selected tokens."""
 
 
-class MaskedLanguageModel(Objective[Chunk, MaskedExample]):
-    """Predict masked tokens from the rest: mean cross-entropy over the selected tokens, in nats.
+class TokenObjective(Objective[Chunk, MaskedExample]):
+    """Predict some tokens of each text: mean cross-entropy over them, in nats.
 
-    Term: ``masked`` (``masked/loss``, ``masked/accuracy``).
+    Term: ``masked`` (``masked/loss``, ``masked/accuracy``), or `term`.
     """
 
-    def __init__(self, encoder: Encoder, vocabulary: Vocabulary, masking: MaskingSpec) -> None:
+    term = "masked"
+
+    def __init__(self, encoder: Encoder, vocabulary: Vocabulary) -> None:
         super().__init__()
-        require_masked_head(encoder)
+        self.check(encoder)
         self.encoder = encoder
         self.vocabulary = vocabulary
+
+    @abstractmethod
+    def check(self, encoder: Encoder) -> None:
+        """Raise `InvalidRequest` unless the encoder can learn it."""
+
+    @abstractmethod
+    def predicted(self, example: MaskedExample) -> tuple[Tensor, Tensor]:
+        """Sum of cross-entropies over the selected tokens, and the number predicted correctly."""
+
+    def forward(self, example: MaskedExample, totals: Mapping[str, int]) -> LossOutput:
+        """The sum over selected tokens, divided by their number in the global batch."""
+        loss, right = self.predicted(example)
+        figures = {f"{self.term}/loss": loss.detach(), f"{self.term}/accuracy": right.detach()}
+        return LossOutput(loss / totals[self.term], figures)
+
+
+class MaskedObjective(TokenObjective):
+    """Predict masked tokens."""
+
+    def __init__(self, encoder: Encoder, vocabulary: Vocabulary, masking: MaskingSpec) -> None:
+        super().__init__(encoder, vocabulary)
         self.masking = masking
 
     def prepare(self, chunks: Sequence[Chunk], draw: np.random.Generator, progress: float) -> MaskedExample:
         """Make [CLS] chunk [SEP] of each chunk, and mask tokens."""
         return masked_example(wrap(chunks, self.vocabulary), self.vocabulary, self.masking, draw, progress)
 
-    def forward(self, example: MaskedExample, totals: Mapping[str, int]) -> LossOutput:
-        """The sum over selected tokens, divided by their number in the global batch."""
-        x_TD = self.encoder.encode(example.batch)
-        loss, right = masked_loss(self.encoder, x_TD, example)
-        return LossOutput(
-            loss / totals["masked"], {"masked/loss": loss.detach(), "masked/accuracy": right.detach()}
-        )
+
+class MaskedLanguageModel(MaskedObjective):
+    """From the rest of the text."""
+
+    def check(self, encoder: Encoder) -> None:
+        """See `require_masked_head`."""
+        require_masked_head(encoder)
+
+    def predicted(self, example: MaskedExample) -> tuple[Tensor, Tensor]:
+        """From the last hidden states."""
+        return masked_loss(self.encoder, self.encoder.encode(example.batch), example)
 
 
 def wrap(chunks: Sequence[Chunk], vocabulary: Vocabulary) -> PackedBatch:
@@ -208,19 +237,19 @@ def require_masked_head(encoder: Encoder) -> None:
         )
 
 
-class EnhancedMaskedLanguageModel(Objective[Chunk, MaskedExample]):
-    """Predict masked tokens from states with absolute positions: mean cross-entropy, in nats.
+class EnhancedMaskedLanguageModel(MaskedObjective):
+    """From states with absolute positions.
 
     The encoder's last layer runs only in the decoder, on queries of the selected tokens; see
-    `unmask.encoder.decoder`. Term: ``masked`` (``masked/loss``, ``masked/accuracy``).
+    `unmask.encoder.decoder`.
 
     Raises:
         InvalidRequest: the encoder has no decoder; its head must be ``MaskedLM(enhanced=True)`` and its
             positions ``LearnedPositions(added=False)``.
     """
 
-    def __init__(self, encoder: Encoder, vocabulary: Vocabulary, masking: MaskingSpec) -> None:
-        super().__init__()
+    def check(self, encoder: Encoder) -> None:
+        """It must have the decoder."""
         reason = why_no_decoder(encoder.spec)
         if reason is not None:
             raise InvalidRequest(
@@ -228,26 +257,16 @@ class EnhancedMaskedLanguageModel(Objective[Chunk, MaskedExample]):
                 "in a run file set enhanced_mask_decoder = true in model.config, or leave legacy out for "
                 "a plain MLM head"
             )
-        self.encoder = encoder
-        self.vocabulary = vocabulary
-        self.masking = masking
 
-    def prepare(self, chunks: Sequence[Chunk], draw: np.random.Generator, progress: float) -> MaskedExample:
-        """Make [CLS] chunk [SEP] of each chunk, and mask tokens."""
-        return masked_example(wrap(chunks, self.vocabulary), self.vocabulary, self.masking, draw, progress)
-
-    def forward(self, example: MaskedExample, totals: Mapping[str, int]) -> LossOutput:
-        """The sum over selected tokens, divided by their number in the global batch."""
+    def predicted(self, example: MaskedExample) -> tuple[Tensor, Tensor]:
+        """From the decoder's states of the selected tokens."""
         batch = example.batch
         ids_T, segments_T, chosen_M = (
             torch.from_numpy(array).to(self.encoder.device)
             for array in (batch.ids_T, batch.token_type_ids_T, example.chosen_M)
         )
         x_MD = decode(self.encoder, ids_T, batch.layout, segments_T, selected_M=chosen_M)
-        loss, right = words_loss(self.encoder, "enhanced", x_MD, example.targets_M)
-        return LossOutput(
-            loss / totals["masked"], {"masked/loss": loss.detach(), "masked/accuracy": right.detach()}
-        )
+        return words_loss(self.encoder, "enhanced", x_MD, example.targets_M)
 
 
 @dataclass(frozen=True)
@@ -255,7 +274,7 @@ class CausalSpec:
     """The objective has no settings."""
 
 
-class CausalLanguageModel(Objective[Chunk, MaskedExample]):
+class CausalLanguageModel(TokenObjective):
     """Predict every token of a text from those before it: mean cross-entropy, in nats.
 
     Special tokens are read, but not predicted. The head is the one that predicts masked words in an encoder
@@ -264,16 +283,16 @@ class CausalLanguageModel(Objective[Chunk, MaskedExample]):
     Term: ``causal`` (``causal/loss``, ``causal/accuracy``).
     """
 
-    def __init__(self, encoder: Encoder, vocabulary: Vocabulary) -> None:
-        super().__init__()
+    term = "causal"
+
+    def check(self, encoder: Encoder) -> None:
+        """It must have a head over the vocabulary and attend to no later token."""
         require_masked_head(encoder)
         if not encoder.spec.causal:
             raise InvalidRequest(
                 "the objective causal predicts the next token, which this encoder attends to; give it causal "
                 "attention, such as is_decoder = true in model.config"
             )
-        self.encoder = encoder
-        self.vocabulary = vocabulary
 
     def prepare(self, chunks: Sequence[Chunk], draw: np.random.Generator, progress: float) -> MaskedExample:
         """Make [CLS] chunk [SEP] of each chunk; the chosen tokens are those before the predicted ones."""
@@ -293,11 +312,6 @@ class CausalLanguageModel(Objective[Chunk, MaskedExample]):
             predicted=len(targets_M),
         )
 
-    def forward(self, example: MaskedExample, totals: Mapping[str, int]) -> LossOutput:
-        """The sum over predicted tokens, divided by their number in the global batch."""
-        x_TD = self.encoder.encode(example.batch)
-        chosen_M = torch.from_numpy(example.chosen_M).to(x_TD.device)
-        loss, right = words_loss(self.encoder, "masked", x_TD[chosen_M], example.targets_M)
-        return LossOutput(
-            loss / totals["causal"], {"causal/loss": loss.detach(), "causal/accuracy": right.detach()}
-        )
+    def predicted(self, example: MaskedExample) -> tuple[Tensor, Tensor]:
+        """From the last hidden states."""
+        return masked_loss(self.encoder, self.encoder.encode(example.batch), example)

@@ -16,12 +16,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from unmask.base.arguments import at_least
-from unmask.encoder.decoder import decode, why_no_decoder
+from unmask.encoder.decoder import decode
 from unmask.encoder.encoder import Encoder
 from unmask.encoder.heads import MaskedLMHead
 from unmask.errors import InvalidRequest
 from unmask.families import Family
 from unmask.spec.check import require_positive
+from unmask.spec.encoder import why_no_decoder
 from unmask.training.data.stream import Chunk
 from unmask.training.objectives.generator import Sharing, export, generator_spec, share, with_detector
 from unmask.training.objectives.interface import LossOutput, Objective

@@ -25,9 +25,7 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "Ema": "unmask.training.optim.ema",
-        "Optimizer": "unmask.training.optim.build",
-        "build_optimizer": "unmask.training.optim.build",
-        "clip_gradients": "unmask.training.optim.build",
+        "unmask.training.optim.ema": ("Ema",),
+        "unmask.training.optim.build": ("Optimizer", "build_optimizer", "clip_gradients"),
     },
 )

@@ -13,14 +13,15 @@ from torch import Tensor, nn
 
 from unmask.encoder.encoder import Encoder
 from unmask.encoder.heads import DoubleTransformLayer, PoolerLayer, ResidualTransformLayer, TransformLayer
-from unmask.encoder.layers import Block
 from unmask.encoder.layers.attention import SoftmaxMixer
+from unmask.encoder.layers.block import Block
 from unmask.encoder.layers.global_attention import GlobalAttention
 from unmask.encoder.layers.linear_attention import LinearMixer
 from unmask.encoder.layers.parts import GatedNetwork
 from unmask.errors import InvalidRequest
 from unmask.training.optim.spec import OptimizerSpec
 from unmask.training.optim.updates import (
+    MomentStep,
     adamw,
     full_tensors,
     is_dtensor,
@@ -272,11 +273,7 @@ class Optimizer(torch.optim.Optimizer):
                 gradients,
                 [state["first"] for state in states],
                 [state["second"] for state in states],
-                step=count,
-                rate=rate,
-                decay=decay,
-                betas=group["betas"],
-                eps=group["eps"],
+                MomentStep(count, rate, group["betas"], group["eps"], decay),
             )
         if masters:
             torch._foreach_copy_(local_tensors(parameters), local_tensors(masters))

@@ -6,7 +6,7 @@ Axes: P matrices of equal shape; R rows; C columns; N the shorter side.
 """
 
 from collections.abc import Iterable, Sequence
-from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -40,17 +40,27 @@ def distribute_like(whole: Tensor, other: Tensor) -> Tensor:
     return distribute_tensor(whole, other.device_mesh, other.placements, src_data_rank=None)
 
 
+class MomentStep(NamedTuple):
+    """One step of an optimizer with two moments of each value."""
+
+    step: int
+    """The number of this step, from 1."""
+    rate: float
+    """The learning rate of this step."""
+    betas: tuple[float, float]
+    """b1 and b2."""
+    eps: float
+    """See `adamw`."""
+    decay: float
+    """The fraction of p that is subtracted."""
+
+
 def adamw(
     values: list[Tensor],
     gradients: list[Tensor],
     firsts: list[Tensor],
     seconds: list[Tensor],
-    *,
-    step: int,
-    rate: float,
-    betas: tuple[float, float],
-    eps: float,
-    decay: float,
+    of: MomentStep,
 ) -> None:
     """One step of AdamW (Loshchilov and Hutter 2019), in one fused kernel.
 
@@ -62,14 +72,10 @@ def adamw(
         gradients: g, with the memory layout of their values.
         firsts: m.
         seconds: v.
-        step: the number of this step, from 1.
-        rate: the learning rate of this step.
-        betas: b1 and b2.
-        eps: see above.
-        decay: the fraction of p that is subtracted.
+        of: the numbers above; ``rate`` is that of this step.
     """
     # Filled on the device rather than copied to it, which would synchronize.
-    count = torch.full((), float(step), dtype=torch.float32, device=values[0].device)
+    count = torch.full((), float(of.step), dtype=torch.float32, device=values[0].device)
     torch._fused_adamw_(
         local_tensors(values),
         local_tensors(gradients),
@@ -77,11 +83,11 @@ def adamw(
         local_tensors(seconds),
         [],
         [count] * len(values),
-        lr=rate,
-        beta1=betas[0],
-        beta2=betas[1],
-        weight_decay=decay / rate if rate > 0 else 0.0,
-        eps=eps,
+        lr=of.rate,
+        beta1=of.betas[0],
+        beta2=of.betas[1],
+        weight_decay=of.decay / of.rate if of.rate > 0 else 0.0,
+        eps=of.eps,
         amsgrad=False,
         maximize=False,
     )
@@ -92,12 +98,7 @@ def stable_adamw(
     gradients: list[Tensor],
     firsts: list[Tensor],
     seconds: list[Tensor],
-    *,
-    step: int,
-    rate: float,
-    betas: tuple[float, float],
-    eps: float,
-    decay: float,
+    of: MomentStep,
 ) -> None:
     """One step of StableAdamW (Wortsman et al. 2023, algorithm 2): AdamW with Adafactor's update clipping.
 
@@ -108,38 +109,33 @@ def stable_adamw(
     """
     if values[0].device.type == "cpu" and len(values) > 1:
         # One tensor at a time, so that it stays in the processor's cache between operations.
-        update = partial(stable_adamw, step=step, rate=rate, betas=betas, eps=eps, decay=decay)
-        for tensors in zip(values, gradients, firsts, seconds, strict=True):
-            update(*([tensor] for tensor in tensors))
+        for value, gradient, first, second in zip(values, gradients, firsts, seconds, strict=True):
+            stable_adamw([value], [gradient], [first], [second], of)
         return
-    roots = _root_of_second(gradients, firsts, seconds, step, betas)
-    ratios = torch._foreach_div(gradients, torch._foreach_clamp_min(roots, eps))
+    roots = _root_of_second(gradients, firsts, seconds, of)
+    ratios = torch._foreach_div(gradients, torch._foreach_clamp_min(roots, of.eps))
     sizes = [value.numel() ** -0.5 for value in values]
     norms = [full_tensors(norm) for norm in torch._foreach_norm(ratios)]
     shorter = torch._foreach_clamp_min(torch._foreach_mul(norms, sizes), 1.0)
-    torch._foreach_add_(roots, eps)
+    torch._foreach_add_(roots, of.eps)
     updates = torch._foreach_div(firsts, roots)
-    torch._foreach_mul_(updates, rate / (1 - betas[0] ** step))
-    if decay:
-        torch._foreach_add_(updates, values, alpha=decay)
+    torch._foreach_mul_(updates, of.rate / (1 - of.betas[0] ** of.step))
+    if of.decay:
+        torch._foreach_add_(updates, values, alpha=of.decay)
     torch._foreach_div_(updates, shorter)
     torch._foreach_sub_(values, updates)
 
 
 def _root_of_second(
-    gradients: list[Tensor],
-    firsts: list[Tensor],
-    seconds: list[Tensor],
-    step: int,
-    betas: tuple[float, float],
+    gradients: list[Tensor], firsts: list[Tensor], seconds: list[Tensor], of: MomentStep
 ) -> list[Tensor]:
     """Bring both moments to this step, in place; ``sqrt(V)`` of each."""
-    b1, b2 = betas
+    b1, b2 = of.betas
     torch._foreach_lerp_(firsts, gradients, 1 - b1)
     torch._foreach_mul_(seconds, b2)
     torch._foreach_addcmul_(seconds, gradients, gradients, 1 - b2)
     roots: list[Tensor] = list(torch._foreach_sqrt(seconds))
-    torch._foreach_mul_(roots, (1 - b2**step) ** -0.5)
+    torch._foreach_mul_(roots, (1 - b2**of.step) ** -0.5)
     return roots
 
 
@@ -148,12 +144,7 @@ def lamb(
     gradients: list[Tensor],
     firsts: list[Tensor],
     seconds: list[Tensor],
-    *,
-    step: int,
-    rate: float,
-    betas: tuple[float, float],
-    eps: float,
-    decay: float,
+    of: MomentStep,
 ) -> None:
     """One step of LAMB (You et al. 2020, algorithm 2), for batches of tens of thousands of texts.
 
@@ -161,15 +152,15 @@ def lamb(
     ``p = p - rate |p| / |u| u``. Where either norm is 0, the factor is 1. The arguments are those of `adamw`,
     without the requirement on memory layout.
     """
-    roots = _root_of_second(gradients, firsts, seconds, step, betas)
-    torch._foreach_add_(roots, eps)
+    roots = _root_of_second(gradients, firsts, seconds, of)
+    torch._foreach_add_(roots, of.eps)
     updates = torch._foreach_div(firsts, roots)
-    torch._foreach_mul_(updates, 1 / (1 - betas[0] ** step))
-    if decay and rate:
-        torch._foreach_add_(updates, values, alpha=decay / rate)
+    torch._foreach_mul_(updates, 1 / (1 - of.betas[0] ** of.step))
+    if of.decay and of.rate:
+        torch._foreach_add_(updates, values, alpha=of.decay / of.rate)
     sizes, moves = ([full_tensors(norm) for norm in torch._foreach_norm(them)] for them in (values, updates))
     for value, update, size, move in zip(values, updates, sizes, moves, strict=True):
-        value.sub_(update * torch.where((size > 0) & (move > 0), size / move, 1.0), alpha=rate)
+        value.sub_(update * torch.where((size > 0) & (move > 0), size / move, 1.0), alpha=of.rate)
 
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)

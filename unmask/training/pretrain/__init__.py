@@ -28,11 +28,9 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "Callback": "unmask.training.run.callbacks",
-        "Result": "unmask.training.pretrain.run",
-        "Stopped": "unmask.training.run.trainer",
-        "joined": "unmask.training.run.ranks",
-        "pretrain": "unmask.training.pretrain.run",
-        "train": "unmask.training.pretrain.run",
+        "unmask.training.run.callbacks": ("Callback",),
+        "unmask.training.pretrain.run": ("Result", "pretrain", "train"),
+        "unmask.training.run.trainer": ("Stopped",),
+        "unmask.training.run.ranks": ("joined",),
     },
 )

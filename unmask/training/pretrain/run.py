@@ -12,14 +12,15 @@ from torch.utils.checkpoint import checkpoint
 
 from unmask.base.files import user_cache
 from unmask.base.stores import is_url
-from unmask.encoder.compiled import compile_blocks
-from unmask.encoder.encoder import Encoder
+from unmask.encoder.encoder import Encoder, compile_blocks
 from unmask.encoder.layers.parts import lower_norms
 from unmask.errors import InvalidRequest
 from unmask.text import Tokenizer
-from unmask.training.data import ChunkStream, ShardSet, SourceSpec, held_out, prepare
+from unmask.training.data.shards import ShardSet
+from unmask.training.data.sources import SourceSpec
 from unmask.training.data.stored import ShardCache, stored
-from unmask.training.data.stream import Chunk
+from unmask.training.data.stream import Chunk, ChunkStream, held_out
+from unmask.training.data.writing import prepare
 from unmask.training.objectives.build import build_objective
 from unmask.training.objectives.interface import Objective
 from unmask.training.optim import Ema

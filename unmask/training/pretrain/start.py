@@ -17,9 +17,9 @@ from unmask.spec import EncoderSpec, PooledVector
 from unmask.spec.config import WITHOUT_EFFECT
 from unmask.text import Tokenizer
 from unmask.text.tokenizer import TOKENIZER_FILES
-from unmask.training.data import sample, train_tokenizer
 from unmask.training.data.labeled import digest_of
 from unmask.training.data.sources import format_of, input_files
+from unmask.training.data.train_tokenizer import sample, train_tokenizer
 from unmask.training.objectives.build import saved_spec, trained_heads
 from unmask.training.run.base_model import (
     first_checkpoint,
@@ -43,7 +43,7 @@ from unmask.weights.write.new_checkpoint import (
     with_tokenizer,
     without_length,
 )
-from unmask.weights.write.writable import check_written
+from unmask.weights.write.save import check_written
 
 MADE_OF = "made-of.sha256"
 """Beside a tokenizer that a run trained: the SHA-256 of its text and settings."""

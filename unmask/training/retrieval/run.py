@@ -7,6 +7,7 @@ from typing import Any
 from torch import nn
 
 import unmask
+from unmask.base.progress import counted
 from unmask.encoder.heads import StaticWeights
 from unmask.errors import InvalidRequest
 from unmask.training.data.labeled import LabeledBatches
@@ -32,7 +33,6 @@ from unmask.training.retrieval.start import RetrievalObjective, retriever, retri
 from unmask.training.retrieval.texts import RetrievalTexts, TextCounts
 from unmask.training.run.base_model import base_model_name, first_checkpoint
 from unmask.training.run.loop import evaluating
-from unmask.training.run.report import counted
 
 KINDS: Mapping[Kind, str] = {
     "dense": "A retriever with one vector per text",

@@ -24,7 +24,7 @@ from unmask.tasks.prompts import prompt_of
 from unmask.text import Tokenizer
 from unmask.training.finetune.settings import FinetuneSettings
 from unmask.training.finetune.start import load_weights, task_checkpoint, task_encoder, with_config
-from unmask.training.objectives.init_from_teacher import init_from_teacher
+from unmask.training.objectives.distillation import init_from_teacher
 from unmask.training.objectives.retrieval_bi_encoder import (
     DenseObjective,
     MultiVectorObjective,
@@ -40,7 +40,7 @@ from unmask.weights.build import build
 from unmask.weights.heads.multi_vector_files import PUNCTUATION
 from unmask.weights.heads.sentence_modules import to_json
 from unmask.weights.write.new_checkpoint import new_encoder
-from unmask.weights.write.writable import check_written
+from unmask.weights.write.save import check_written
 
 RetrievalObjective = (
     DenseObjective | MultiVectorObjective | SparseObjective | RerankerObjective | VectorDistillation

@@ -10,19 +10,19 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.base.progress import counted
 from unmask.errors import quoted
 from unmask.spec import EncoderSpec, MultiVector, PooledVector, SparseVector
 from unmask.spec.global_tokens import has_global_tokens
 from unmask.tasks.late_texts import with_markers
 from unmask.tasks.prompts import prompt_of, words_of
 from unmask.text import Encoding, Truncation
-from unmask.text.sharing import query_places
+from unmask.text.batch import query_places
 from unmask.text.tokenizer import numbered
 from unmask.training.data.labeled import LabeledSequence
 from unmask.training.data.ranking import RankedTexts, TokenizedText
 from unmask.training.finetune.settings import FinetuneSettings
 from unmask.training.retrieval.records import Ranked
-from unmask.training.run.report import counted
 from unmask.weights import Checkpoint
 
 TEXTS_AT_ONCE = 4096

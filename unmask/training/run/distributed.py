@@ -20,9 +20,9 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.utils import _pytree
 
-from unmask.encoder.decoder import why_no_decoder
 from unmask.encoder.encoder import Encoder
 from unmask.errors import InvalidRequest
+from unmask.spec.encoder import why_no_decoder
 from unmask.training.objectives.interface import LossOutput
 from unmask.training.optim.updates import full_tensors, is_dtensor
 from unmask.training.run.ranks import Ranks

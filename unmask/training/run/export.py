@@ -20,8 +20,7 @@ from unmask.training.run.loop import Loop
 from unmask.training.run.settings import ExportDtype
 from unmask.weights import Checkpoint
 from unmask.weights.build import DTYPES
-from unmask.weights.write.save import save
-from unmask.weights.write.writable import check_written, written_as
+from unmask.weights.write.save import check_written, save, written_as
 
 RECORD = "training.json"
 """Record of the run that the model is from, and of its training progress."""

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from unmask.training.data import ShardSet
+from unmask.base.progress import counted
+from unmask.training.data.shards import ShardSet
 from unmask.training.run.callbacks import Callback
 from unmask.training.run.flops import Peak, peak_memory
 from unmask.training.run.log import Board, EventLog, Trackers, read_events
@@ -162,11 +163,6 @@ def _contents(shards: ShardSet) -> str:
     if shards.null_texts:
         sentence += f"; {counted(shards.null_texts, 'record')} without text skipped"
     return sentence
-
-
-def counted(number: int, what: str) -> str:
-    """A number with its noun, in the plural unless the number is 1."""
-    return f"{number:,} {what}" + ("" if number == 1 else "s")
 
 
 def expected_epochs(

@@ -34,7 +34,6 @@ from unmask.weights.heads.sentence_modules import (
     ST_CONFIG,
     STATIC_MODULE,
     TRANSFORMER_CONFIG,
-    FoundLayers,
     Module,
     ModuleFile,
     NotKnown,
@@ -328,18 +327,3 @@ def _layer(path: Path, width: int) -> tuple[NDArray[np.float32], NDArray[np.floa
         if not np.isfinite(tensor).all():
             raise CorruptCheckpoint(f"the tensor {name} in {path} holds a number that is not finite")
     return tensors["weight"], tensors["bias"]
-
-
-__all__ = [
-    "EMBEDDING_FILES",
-    "FoundLayers",
-    "TokenLayers",
-    "pickled_token_layers",
-    "read_head",
-    "read_output",
-    "read_token_layers",
-    "to_json",
-    "token_layer_files",
-    "write_head",
-    "write_output",
-]

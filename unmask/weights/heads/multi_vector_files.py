@@ -15,7 +15,6 @@ from unmask.spec import TEXT_KINDS, Dense, MultiVector, QueryExpansion, UnitLeng
 from unmask.weights.heads.sentence_modules import (
     ST_CONFIG,
     TRANSFORMER_CONFIG,
-    FoundLayers,
     Module,
     ModuleFile,
     NotKnown,
@@ -286,15 +285,3 @@ def _config(head: MultiVector) -> dict[str, Any]:
             if prompts.get(kind, "").startswith(marker):
                 written[f"{kind}_prefix"] = marker
     return written
-
-
-__all__ = [
-    "MODEL_TYPES",
-    "STANFORD_CLASS",
-    "FoundLayers",
-    "FoundMultiVector",
-    "read_multi_vector",
-    "read_stanford",
-    "stored_type",
-    "write_multi_vector",
-]

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.base.checksums import Verified, check_files
-from unmask.base.files import leaves_folder, read_bytes
+from unmask.base.files import Verified, check_files, leaves_folder, read_bytes
 from unmask.base.json_settings import JsonSettings
 from unmask.errors import (
     CheckpointError,
@@ -77,7 +76,7 @@ class Adapter:
     base: str | None
     """The name of its base model."""
     fingerprint: str | None
-    """Of the base's weights, see `unmask.weights.adapters.adapter_weights`; None if unknown."""
+    """Of the base's weights, see `unmask.weights.adapters.adapter`; None if unknown."""
 
 
 TASK_KEYS = (

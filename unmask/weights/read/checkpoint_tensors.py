@@ -144,7 +144,7 @@ class StoredArrays(Mapping[str, Float32s]):
     An array is read when it is asked for, and is often a view of its file. Pages of the file that were read
     for earlier ones are given back to the system, so that memory stays small.
 
-    Updates of an adapter are not applied; `unmask.weights.adapters.adapter_weights` does.
+    Updates of an adapter are not applied; `unmask.weights.adapters.adapter` does.
     """
 
     def __init__(self, checkpoint: Checkpoint) -> None:

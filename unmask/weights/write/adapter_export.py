@@ -18,9 +18,16 @@ from unmask.encoder.layers.lora import LowRankUpdate, add_update, updates
 from unmask.errors import InvalidRequest, OutputError
 from unmask.families import Family
 from unmask.spec import ROLES, Classifier, ClassifierRole
-from unmask.weights.adapters.adapter import ADAPTER_FILE, PEFT_FILE, PEFT_PREFIX, PEFT_WEIGHTS, A, B
-from unmask.weights.adapters.adapter_weights import fingerprint
-from unmask.weights.heads.embedding_head import to_json
+from unmask.weights.adapters.adapter import (
+    ADAPTER_FILE,
+    PEFT_FILE,
+    PEFT_PREFIX,
+    PEFT_WEIGHTS,
+    A,
+    B,
+    fingerprint,
+)
+from unmask.weights.heads.sentence_modules import to_json
 from unmask.weights.read.checkpoint import Checkpoint
 from unmask.weights.tensor_report import TensorMove, moves
 from unmask.weights.tensors import in_their_order

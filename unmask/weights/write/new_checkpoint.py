@@ -26,7 +26,7 @@ from unmask.weights.heads.classes import spec_of_class
 from unmask.weights.heads.embedding_head import read_head
 from unmask.weights.read.checkpoint import NO_LIMIT, Checkpoint, max_tokens, trained_tokens
 from unmask.weights.read.find import Source
-from unmask.weights.write.writable import check_written
+from unmask.weights.write.save import check_written
 
 ROLES = {"bos_token_id": "cls", "cls_token_id": "cls", "eos_token_id": "sep", "sep_token_id": "sep"}
 """Keys of config.json that name a token, and its role. If they are missing, `transformers` uses the ids of

@@ -1,7 +1,12 @@
-"""Write a Hugging Face checkpoint folder that `transformers` and `sentence-transformers` load."""
+"""Write a Hugging Face checkpoint folder that `transformers` and `sentence-transformers` load.
+
+Before a training begins, `check_written` says whether its encoder can be saved, and `written_as` in whose
+layout.
+"""
 
 import json
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,15 +17,18 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from unmask.base.arguments import at_least
-from unmask.base.checksums import write_checksums
-from unmask.base.files import read_bytes, whole_folder
+from unmask.base.files import read_bytes, whole_folder, write_checksums
+from unmask.base.json_settings import JsonSettings
 from unmask.encoder.encoder import Encoder
 from unmask.encoder.heads import StaticWeights
 from unmask.encoder.layers.lora import merged_state
-from unmask.errors import CorruptCheckpoint, InvalidRequest, OutputError
-from unmask.families import Family
-from unmask.spec import LabelHead, SparseVector
-from unmask.weights.heads.embedding_head import to_json, token_layer_files, write_output
+from unmask.errors import CorruptCheckpoint, InvalidRequest, OutputError, TensorMismatch, UnmaskError
+from unmask.families import Family, family_of
+from unmask.families.family import Shapes
+from unmask.families.native import NATIVE
+from unmask.spec import EncoderSpec, LabelHead, SparseVector
+from unmask.weights.build import on_meta
+from unmask.weights.heads.embedding_head import token_layer_files, write_output
 from unmask.weights.heads.label_files import (
     ENCODER,
     LABEL_CONFIG,
@@ -28,6 +36,7 @@ from unmask.weights.heads.label_files import (
     LABEL_TOKENIZER,
     written_label_config,
 )
+from unmask.weights.heads.sentence_modules import to_json
 from unmask.weights.heads.sparse_files import QUERY_MODULE, query_tokenizer
 from unmask.weights.read.checkpoint import Checkpoint
 from unmask.weights.read.checkpoint_tensors import read_arrays
@@ -189,3 +198,79 @@ def _split(tensors: Mapping[str, Tensor], shard_bytes: int | None) -> list[dict[
         shards[-1][name] = tensor
         filled += tensor.nbytes
     return shards
+
+
+NAMED = 3
+"""Differences between specs that an error names at most."""
+
+
+def check_written(family: Family, spec: EncoderSpec, config: Mapping[str, Any]) -> None:
+    """Refuse an encoder that a family's files cannot represent exactly.
+
+    Args:
+        family: the family in whose layout it is to be saved.
+        spec: the spec of the encoder.
+        config: keys of config.json that are saved in addition to those of `Family.write`.
+
+    Raises:
+        InvalidRequest: the family has no name for one of its tensors or settings, or it cannot be built.
+        CheckpointError: the files that would be written cannot be read.
+    """
+    try:
+        state = on_meta(spec).state_dict()
+    except (RuntimeError, ValueError) as error:
+        raise InvalidRequest(f"an encoder of these sizes cannot be built: {error}") from None
+    shapes: dict[str, tuple[int, ...]] = {}
+    try:
+        tensor_moves = moves(family.tensor_map_of(spec), state, partial(family.layer_name, spec))
+    except TensorMismatch as error:
+        raise InvalidRequest(
+            f"an encoder of the family {family.name} cannot be saved with these heads: {error}"
+        ) from None
+    for move in tensor_moves:
+        first, *rest = state[move.ours].shape or (1,)
+        shapes |= dict.fromkeys(move.theirs, (first // len(move.theirs), *rest))
+    back = _read_back(family, {**config, **family.write(spec)}, shapes)
+    if back != spec:
+        written, reread = dict(family.write(spec)), dict(family.write(back))
+        keys = [key for key in sorted(written | reread) if written.get(key) != reread.get(key)]
+        raise InvalidRequest(
+            f"the family {family.name} cannot save this encoder so that it loads as the same one: "
+            f"{'; '.join(differences(spec, back)[:NAMED])}; change "
+            f"{' and '.join(keys) if keys else 'the keys of the config that decide this'}"
+        )
+
+
+def differences(mine: object, other: object, name: str = "") -> list[str]:
+    """Where two specs differ, as ``layers[0].mixer.heads is 4 and would be read as 2``."""
+    if type(mine) is type(other):
+        if is_dataclass(mine):
+            parts = [(f"{name}.{field.name}" if name else field.name, field.name) for field in fields(mine)]
+            values = [
+                (getattr(mine, attribute), getattr(other, attribute), path) for path, attribute in parts
+            ]
+            return [text for value in values for text in differences(*value)]
+        if isinstance(mine, tuple) and isinstance(other, tuple) and len(mine) == len(other):
+            values = [(*pair, f"{name}[{place}]") for place, pair in enumerate(zip(mine, other, strict=True))]
+            return [text for value in values for text in differences(*value)]
+    return [] if mine == other else [f"{name} is {mine!r} and would be read as {other!r}"]
+
+
+def _read_back(family: Family, config: Mapping[str, Any], shapes: Shapes) -> EncoderSpec:
+    settings = JsonSettings("the config as it is written", config)
+    if family_of(config) is not family:
+        raise CorruptCheckpoint(f"{settings.name} is of another family than {family.name}")
+    return family.detect_heads(family.read(settings, "published"), shapes, settings)
+
+
+def written_as(checkpoint: Checkpoint, spec: EncoderSpec) -> Checkpoint:
+    """The checkpoint in whose layout to save an encoder derived from that of ``checkpoint``.
+
+    This is ``checkpoint`` if its family can write the encoder, else one in unmask's own format, which
+    `transformers` cannot read.
+    """
+    try:
+        check_written(checkpoint.family, spec, checkpoint.config)
+    except UnmaskError:
+        return replace(checkpoint, family=NATIVE, config={}, spec=spec)
+    return checkpoint

@@ -10,12 +10,12 @@ from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from unmask.base.arguments import check_choice
-from unmask.base.checksums import write_checksums
-from unmask.base.files import whole_folder
+from unmask.base.files import whole_folder, write_checksums
 from unmask.errors import OutputError
 from unmask.families.static import TABLE
 from unmask.spec import PooledVector
-from unmask.weights.heads.embedding_head import to_json, write_output
+from unmask.weights.heads.embedding_head import write_output
+from unmask.weights.heads.sentence_modules import to_json
 from unmask.weights.read.checkpoint import Checkpoint
 from unmask.weights.read.checkpoint_tensors import StoredArrays, not_finite_in
 from unmask.weights.tensors import WEIGHTS
