@@ -16,7 +16,7 @@ from transformers import AutoModel, AutoModelForMaskedLM
 import unmask
 from tests.support.places import shared
 from tests.support.tiny import LAYERS, tiny_bert, write_checkpoint
-from unmask.base.intervals import ratio_interval, wilson_interval
+from unmask.base.intervals import Interval, ratio_interval, wilson_interval
 from unmask.errors import InvalidRequest, InvalidText, NonFiniteResult, TextTooLong
 from unmask.evaluate.probes import (
     blimp,
@@ -630,3 +630,7 @@ def test_what_cannot_be_tagged(exact):
         probing.measure_tagging(exact, treebank, layer=9)
     with pytest.raises(InvalidRequest, match="dev part is empty"):
         probing.measure_tagging(exact, treebank | {"dev": []})
+
+
+def test_an_interval_is_written_by_its_ends():
+    assert f"{Interval(-0.25, 1):+.2f}" == "-0.25 to +1.00"

@@ -24,6 +24,10 @@ class Interval:
     low: float
     high: float
 
+    def __format__(self, form: str) -> str:
+        """Its ends, both in this form of a number."""
+        return f"{self.low:{form}} to {self.high:{form}}"
+
 
 def samples(items: int) -> Iterator[NDArray[np.int64]]:
     """The indices of each sample with replacement, the same ones in every call."""

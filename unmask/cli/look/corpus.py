@@ -32,6 +32,15 @@ Nats by which the prediction of a masked word diverges when the values of all to
 kind are taken away in every head and layer; control: as many other words of the text."""
 
 
+CorpusOption = Annotated[
+    Path | None,
+    Parameter(
+        help="a .txt file with one text per line, or .jsonl with a text under the key text "
+        "(default: 3,024 sentences of books, which come with the package)"
+    ),
+]
+
+
 @dataclass(frozen=True)
 class HeadReport:
     """Everything ``unmask head`` shows. Means are over the queries of all texts."""
@@ -96,13 +105,7 @@ class SinksReport:
 def head(
     head: Annotated[str, Parameter(help="the head, LAYER.HEAD, both from 0")],
     *,
-    corpus: Annotated[
-        Path | None,
-        Parameter(
-            help="a .txt file with one text per line, or .jsonl with a text under the key text "
-            "(default: 3,024 sentences of books, which come with the package)"
-        ),
-    ] = None,
+    corpus: CorpusOption = None,
     pattern: Annotated[
         str,
         Parameter(
@@ -238,13 +241,7 @@ def _show_head(result: HeadReport) -> None:
 
 def sinks(
     *,
-    corpus: Annotated[
-        Path | None,
-        Parameter(
-            help="a .txt file with one text per line, or .jsonl with a text under the key text "
-            "(default: 3,024 sentences of books, which come with the package)"
-        ),
-    ] = None,
+    corpus: CorpusOption = None,
     limit: Annotated[int | None, Parameter(help="only N texts, drawn at random")] = None,
     epsilon: Annotated[float, Parameter(help="the share of attention from which a token is a sink")] = 0.3,
     remove: Annotated[
@@ -333,7 +330,7 @@ def _show_sinks(result: SinksReport) -> None:
         grid.add_row(
             kind.kind,
             f"{kind.share.value:.3f}",
-            _interval(kind.share),
+            f"{kind.share.interval:.3f}",
             f"{kind.uniform.value:.3f}",
             f"{kind.sinks.value:.3f}",
             *(f"{layer.value:.3f}" for layer in kind.by_layer),
@@ -346,17 +343,13 @@ def _show_sinks(result: SinksReport) -> None:
     removed = table(None, "without the values of", *columns, right=columns)
     for without in result.removals:
         estimates = (
-            f"{each.value:.3f} ({_interval(each)})"
+            f"{each.value:.3f} ({each.interval:.3f})"
             for each in (without.divergence, without.control, without.difference)
         )
         removed.add_row(without.kind, f"{without.texts:,}", f"{without.tokens:.1f}", *estimates)
     screen.print()
     screen.print(removed)
     print_legend(REMOVAL_LEGEND)
-
-
-def _interval(of: "Estimate") -> str:
-    return f"{of.interval.low:.3f} to {of.interval.high:.3f}"
 
 
 def senses(

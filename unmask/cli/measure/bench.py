@@ -374,12 +374,11 @@ def _task_accuracy(report: "TaskAccuracyReport") -> "Table":
     )
     grid = table(None, "dtype", *right, right=right)
     for row in report.rows:
-        interval = row.change_interval
         grid.add_row(
             row.dtype,
             f"{row.metric:.4f}",
             f"{row.change:+.4f}",
-            f"{interval.low:+.4f} to {interval.high:+.4f}",
+            f"{row.change_interval:+.4f}",
             f"{row.flips:,} of {row.predictions:,}",
             f"{row.largest_logit_difference:.1e}",
         )

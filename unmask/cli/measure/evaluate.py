@@ -70,10 +70,10 @@ def _show_dependencies(result: "DependencyResult") -> None:
             f"{relation.links:,}",
             f"{layer}.{head} {direction}",
             f"{compared.head.measured.value:.3f}",
-            interval(compared.head.measured),
+            f"{compared.head.measured.interval:.3f}",
             f"{relation.offset:+d}",
             f"{compared.baseline.measured.value:.3f}",
-            f"{compared.difference.value:+.3f} ({interval(compared.difference)})",
+            f"{compared.difference.value:+.3f} ({compared.difference.interval:.3f})",
             f"{compared.p_holm:.4f}",
             "better" if compared.better else "",
         )
@@ -143,9 +143,9 @@ def _show_coreference(result: "CoreferenceResult") -> None:
             f"{kind.head[0]}.{kind.head[1]}",
             f"{kind.mentions:,}",
             f"{compared.head.measured.value:.3f}",
-            interval(compared.head.measured),
+            f"{compared.head.measured.interval:.3f}",
             *baselines,
-            f"{compared.difference.value:+.3f} ({interval(compared.difference)})",
+            f"{compared.difference.value:+.3f} ({compared.difference.interval:.3f})",
             f"{compared.p_holm:.4f}",
             "better" if compared.better else "",
         )
@@ -165,11 +165,6 @@ The head and the baseline it is compared with (nearest, or same head) are chosen
 one half of the documents and measured on the other; nearest, same head and chance
 are of all documents. p: sign-flip test over documents, corrected (Holm). Every
 head, with intervals: --json"""
-
-
-def interval(of: "Accuracy") -> str:
-    """The ends of an interval."""
-    return f"{of.interval.low:.3f} to {of.interval.high:.3f}"
 
 
 evaluate = App(
@@ -425,7 +420,7 @@ def _show_tagging(result: "TaggingResult") -> None:
             f"{layer.layer}{best}",
             f"{layer.dev_accuracy:.4f}",
             f"{layer.test_accuracy:.4f}",
-            f"{layer.test_interval.low:.4f} to {layer.test_interval.high:.4f}",
+            f"{layer.test_interval:.4f}",
             f"{layer.strength:g}",
         )
     screen.print(grid)
@@ -467,7 +462,7 @@ def _show_probes(result: "ProbingResult") -> None:
 
 
 def _cell(of: "Accuracy") -> str:
-    return f"{of.value:.3f} ({of.interval.low:.3f} to {of.interval.high:.3f})"
+    return f"{of.value:.3f} ({of.interval:.3f})"
 
 
 def _show_split(result: "TaggingResult | ProbingResult") -> None:
@@ -497,4 +492,4 @@ def _show_distances(result: "DistanceResult") -> None:
 
 
 def _fit(of: "DistanceFit") -> str:
-    return f"{of.r2:.3f} ({of.r2_interval.low:.3f} to {of.r2_interval.high:.3f}), ±{of.error:.2f}"
+    return f"{of.r2:.3f} ({of.r2_interval:.3f}), ±{of.error:.2f}"

@@ -384,7 +384,7 @@ def _classes(
 
 def _between(interval: "Interval | None", places: int) -> str:
     """The ends of an interval; empty if there is none."""
-    return "" if interval is None else f"{interval.low:.{places}f} to {interval.high:.{places}f}"
+    return "" if interval is None else f"{interval:.{places}f}"
 
 
 def _with(value: float, interval: "Interval | None") -> str:

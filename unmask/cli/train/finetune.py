@@ -71,9 +71,7 @@ def finetune(
 def _print_test(result: "FinetuneResult") -> None:
     for name, value in result.test.items():
         interval = result.test_intervals[name]
-        console().print(
-            f"{safe(name)}: {value:.4f} (95 % interval {interval.low:.4f} to {interval.high:.4f})"
-        )
+        console().print(f"{safe(name)}: {value:.4f} (95 % interval {interval:.4f})")
 
 
 def _print_seeds(result: "SeedsResult") -> None:

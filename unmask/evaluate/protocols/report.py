@@ -30,7 +30,7 @@ class Column:
         """The value of a seed with its interval, as tables have it."""
         interval = self.intervals.get(seed)
         return f"{self.values[seed]:.4f}" + (
-            "" if interval is None else f" ({interval.low:.4f} to {interval.high:.4f})"
+            "" if interval is None else f" ({interval:.4f})"
         )
 
 

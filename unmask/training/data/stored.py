@@ -188,7 +188,7 @@ class StoredIds:
 def stored(
     sources: Sequence[SourceSpec], tokenizer: Tokenizer, url: str, cache: ShardCache
 ) -> list[ShardSet]:
-    """The shards of each source in a copy of the folder that `unmask.training.data.prepare` filled.
+    """The shards of each source in a copy of the folder that `unmask.training.data.writing.prepare` filled.
 
     The texts are not read: a source is found by its settings and the tokenizer.
 
