@@ -294,6 +294,26 @@ def maxsim_natively(
     return scores
 
 
+def token_vectors(
+    arrays: Mapping[str, NDArray[Any]], rows: NDArray[np.int64], codec: Codec | None = None
+) -> NDArray[np.float16]:
+    """The vectors of the tokens of some passages of a segment, one after the other, (N, E), float16.
+
+    These are the numbers that are stored, or what the codes of a compressed index stand for, in the basis of
+    the model and rounded to float16.
+
+    Args:
+        arrays: those of the segment, as `VectorsBuilder` made them.
+        rows: which of its passages.
+        codec: what encoded the vectors; None for those in float16.
+    """
+    chosen = rows_of(arrays["vectors/offsets"], rows)
+    if codec is None:
+        return np.asarray(arrays["vectors/values"][chosen], np.float16)
+    rotated_NE = codec.decode(arrays["vectors/codes"][chosen], arrays["vectors/residuals"][chosen])
+    return (rotated_NE @ codec.rotation_EE.T).astype(np.float16)
+
+
 class Dense:
     """Dot products of a query with the vectors of all segments, which are numbered through.
 
