@@ -24,6 +24,7 @@ from unmask.search.late_chunks import check_late_chunks
 from unmask.search.options import Chunking, DenseBits, ExportedView, Stemmer, StoreFormat, VectorBits
 from unmask.search.passages import TokensIndexed
 from unmask.search.searchable import SearchableIndex
+from unmask.search.searcher import Searcher
 from unmask.search.settings import (
     IndexSettings,
     ModelIdentity,
@@ -186,6 +187,19 @@ class Index(SearchableIndex):
         """Show the generation that was committed last, and return the index."""
         self._show(Contents(Store.open(self.path, check="quick")))
         return self
+
+    def prepared_refresh(self) -> Callable[[], None]:
+        """Open the generation that was committed last and make what its first search would make.
+
+        The index shows the generation that it had until the function that is returned is called, which takes
+        no time. So a process that searches can call this one in another thread.
+
+        Raises:
+            CorruptIndex: a file is damaged or missing.
+        """
+        searcher = Searcher(Contents(Store.open(self.path, check="quick")), self.settings, self.model)
+        searcher.prepare()
+        return lambda: self._show_prepared(searcher)
 
     def __len__(self) -> int:
         """The number of documents."""

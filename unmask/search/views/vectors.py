@@ -141,13 +141,13 @@ class Vectors:
             raise ValueError("vectors in float16 have no centroids to propose passages by")
         products_QK = self._rotated(query_QE) @ self._codec.centroids.T
         proposals = proposals_natively if library_reason("float32") is None else proposals_in_numpy
-        totals = proposals(products_QK, self._lists, self._starts)[eligible]
+        totals = proposals(products_QK, self.lists, self._starts)[eligible]
         least = np.partition(totals, -count)[-count]
         above, equal = np.flatnonzero(totals > least), np.flatnonzero(totals == least)
         return eligible[np.sort(np.concatenate((above, equal[: count - len(above)])))]
 
     @cached_property
-    def _lists(self) -> list[tuple[NDArray[np.int64], NDArray[np.int32]]]:
+    def lists(self) -> list[tuple[NDArray[np.int64], NDArray[np.int32]]]:
         """For each segment the passages that have a token of each centroid: offsets, and passages."""
         assert self._codec is not None
         lists = []

@@ -135,8 +135,8 @@ class DenseObjective(RankingObjective):
     """Scores are similarities of vectors, at one width or at several (Matryoshka, Kusupati et al. 2022).
 
     With ``depths`` vectors of the first layers alone are trained, too (2D Matryoshka, Li et al. 2024): the
-    loss is that of all layers plus the mean of those of the depths, each over all widths. States of a depth go
-    through the final norm, as they do in a model of so many layers.
+    loss is that of all layers plus the mean of those of the depths, each over all widths. States of a depth
+    go through the final norm, as they do in a model of so many layers.
 
     The same as ``MultipleNegativesRankingLoss``, ``MarginMSELoss``, ``DistillKLDivLoss``, ``MatryoshkaLoss``
     and, for families without a final norm, ``AdaptiveLayerLoss`` of `sentence-transformers` at those depths
