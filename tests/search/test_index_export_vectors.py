@@ -18,7 +18,7 @@ from unmask.search.index import Index
 QUERIES = ("river", "money and loans", "a file is read", "the stone bridge")
 
 
-def made(model, place, **options):
+def index_of(model, place, **options):
     """Two segments with deleted documents, several passages of some and metadata of others."""
     index = Index.create(place, model, passage_tokens=24, **options)
     index.add([*documents(), Document("gone", "The river is gone.")])
@@ -41,7 +41,7 @@ def model(tmp_path_factory):
 
 @pytest.fixture(scope="module", params=[None, 2], ids=["float16", "2 bits"])
 def index(request, model, tmp_path_factory):
-    return made(model, tmp_path_factory.mktemp("export") / "index", vector_bits=request.param)
+    return index_of(model, tmp_path_factory.mktemp("export") / "index", vector_bits=request.param)
 
 
 @pytest.fixture(autouse=True)
@@ -54,11 +54,11 @@ def searched(index, query, k=10):
     return index.search(query, k=k, mode="multi_vector")
 
 
-def require_alike(found, hits, tolerance):
+def require_alike(ranked, hits, tolerance):
     """The same passages with the same scores; passages as near as the rounding may change places."""
-    assert [score for _, score in found] == pytest.approx([hit.score for hit in hits], abs=tolerance)
+    assert [score for _, score in ranked] == pytest.approx([hit.score for hit in hits], abs=tolerance)
     scores = {(hit.document, hit.start): hit.score for hit in hits}
-    for place, score in found:
+    for place, score in ranked:
         assert scores[place] == pytest.approx(score, abs=tolerance)
 
 
@@ -116,8 +116,8 @@ def test_the_local_mode_of_qdrant_ranks_as_search_does(index, model, query, tmp_
     try:
         asked = model.multi_vectors(query, "query").vectors_NE.tolist()
         points = opened.query_points("notes", query=asked, limit=1000).points
-        found = [((point.payload["document"], point.payload["start"]), point.score) for point in points]
-        require_alike(found, searched(index, query, k=1000), tolerance_of(index))
+        ranked = [((point.payload["document"], point.payload["start"]), point.score) for point in points]
+        require_alike(ranked, searched(index, query, k=1000), tolerance_of(index))
         only = client.models.Filter(
             must=[client.models.FieldCondition(key="metadata.n", match=client.models.MatchValue(value=1))]
         )
@@ -147,9 +147,9 @@ def test_lancedb_ranks_as_search_does(index, model, query, tmp_path):
     assert table.count_rows() == index.passages
     asked = model.multi_vectors(query, "query").vectors_NE
     rows = table.search(asked.astype(np.float16)).distance_type("cosine").limit(1000).to_list()
-    found = [((row["document"], row["start"]), len(asked) - row["_distance"]) for row in rows]
+    ranked = [((row["document"], row["start"]), len(asked) - row["_distance"]) for row in rows]
     # LanceDB rounds the query to float16 and divides by lengths of vectors that were rounded.
-    require_alike(found, searched(index, query, k=1000), 1e-2)
+    require_alike(ranked, searched(index, query, k=1000), 1e-2)
     some = table.search(asked.astype(np.float16)).distance_type("cosine").where("document = 'pages'")
     assert {row["document"] for row in some.limit(50).to_list()} == {"pages"}
 
@@ -158,7 +158,7 @@ def test_lancedb_ranks_as_search_does(index, model, query, tmp_path):
 def test_lance_holds_dense_vectors_and_refuses_other_lengths(model, index, tmp_path, monkeypatch):
     import lance
 
-    dense = made(unmask.load(write_reader(tmp_path / "reader")), tmp_path / "dense")
+    dense = index_of(unmask.load(write_reader(tmp_path / "reader")), tmp_path / "dense")
     exported = dense.export(tmp_path / "new", "lance")
     rows = lance.dataset(str(tmp_path / "new" / "passages.lance")).to_table().to_pylist()
     dense.export(tmp_path / "same.parquet", "parquet")
@@ -172,7 +172,7 @@ def test_lance_holds_dense_vectors_and_refuses_other_lengths(model, index, tmp_p
 
 def test_a_passage_without_vectors_is_written_without(model, tmp_path, monkeypatch):
     client = pytest.importorskip("qdrant_client", reason="it writes the collection")
-    index = made(model, tmp_path / "index")
+    index = index_of(model, tmp_path / "index")
     true_counts = passages.Source._counts
 
     def counts(self, segment):
@@ -237,6 +237,6 @@ def test_the_command_names_the_view_and_what_was_decoded(index, tmp_path):
     assert ran.code == 0, ran.err
     compressed = index.settings.vectors.bits is not None
     assert ("the index stores codes alone: vectors are what these stand for" in ran.out) == compressed
-    told = json.loads(run_here(*arguments, "-o", tmp_path / "b.parquet", "--json").out)
-    assert (told["view"], told["decoded"], told["dimensions"]) == ("multi_vector", compressed, 7)
-    assert f"with {told['vectors']:,} vectors of 7 numbers made by" in ran.out
+    stated = json.loads(run_here(*arguments, "-o", tmp_path / "b.parquet", "--json").out)
+    assert (stated["view"], stated["decoded"], stated["dimensions"]) == ("multi_vector", compressed, 7)
+    assert f"with {stated['vectors']:,} vectors of 7 numbers made by" in ran.out

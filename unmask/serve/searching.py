@@ -38,7 +38,7 @@ class _Opening:
         self._thread: threading.Thread | None = None
 
     def newest(self) -> None:
-        """Show a newer generation if it is prepared; the request that sees it first waits for that a while."""
+        """Show a newer generation if it is prepared; the first request that sees one waits for that."""
         if thread := self._started():
             thread.join(OPENING_SECONDS)
         with self._lock:
