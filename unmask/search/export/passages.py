@@ -1,6 +1,6 @@
 """The passages of an index in blocks of bounded size, as every store gets them.
 
-Axes: B passages of one block; N vectors of them, which are B where each has one; E features.
+Axes: N vectors of the passages of one block; E features.
 """
 
 import json
@@ -57,7 +57,7 @@ class Block(NamedTuple):
     vectors_NE: Floats
     """Float32, one for each passage; or float16, one for each token."""
     offsets: Rows
-    """Where the vectors of each passage begin, and where those of the last end, (B + 1,)."""
+    """Where the vectors of each passage begin, and where those of the last end."""
 
     def part(self, start: int, stop: int) -> "Block":
         """Some passages of it."""
