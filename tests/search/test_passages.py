@@ -160,8 +160,19 @@ def test_each_definition_of_code_begins_a_passage():
     assert len(passages_of(words_encoding(text), max_tokens=None, kind="code")) == 1
     assert parts(text, 500) == [text.strip()]
     assert len(parts(text, 14, "code")) == 4
-    overlapping = parts(text, 500, "code", overlap=5)
-    assert len(overlapping) == 3
+    assert len(parts(text, 500, "code", overlap=5)) == 3
+    prose = "# A\n\n" + "a b c d " * 8 + "\n\n# B\n\ne f"
+    assert parts(prose, 500) == [prose]
+
+
+def test_definitions_end_a_passage_once_although_neighbors_share_more_than_the_least():
+    text = "\n\n".join(f"def f{n}(x):\n  " + "a b c d\n  " * 5 + "e" for n in range(4))
+    encoding = words_encoding(text)
+    cut = passages_of(encoding, max_tokens=60, overlap_tokens=24, kind="code")
+    ends = [passage.end for passage in cut]
+    assert ends == sorted(set(ends))
+    assert len(cut) == 4
+    assert cut[1].start < cut[0].end
 
 
 def test_a_closing_bracket_is_no_definition():
