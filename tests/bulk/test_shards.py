@@ -304,7 +304,7 @@ def test_shards_of_named_values_hold_what_those_of_json_lines_hold(quick, lines,
         assert [row["text"] for row in rows] == [row["text"] for row in expected]
         assert [int(row["id"]) for row in rows] == [row["id"] for row in expected]
         if ending == "csv":
-            assert {row["a\nnote"] for row in rows} == {"b,\nc"}
+            assert {row["a\nnote"] for row in rows} == {"b,\r\nc"}
 
 
 def test_a_row_of_csv_is_named_as_everywhere(quick, tmp_path):

@@ -4,14 +4,17 @@ import gzip
 import json
 import lzma
 import os
+import re
 import time
 from pathlib import Path
 
 import pytest
+from selectolax.lexbor import LexborHTMLParser
 
 from unmask.errors import InvalidRequest
-from unmask.search.documents import Document, Skipped, read_documents
+from unmask.search.documents import Document, Skipped, markup, read_documents
 from unmask.search.documents.markup import markdown_title
+from unmask.search.passages import passages_of, words_of
 from unmask.text.rows import CHUNK
 
 
@@ -187,6 +190,89 @@ def test_html_reads_as_it_shows(tmp_path):
     assert document.kind == "html"
 
 
+TABLES = {
+    "<table><caption>Cities<thead><tr><th>City<th>People<tbody>"
+    "<tr><td>Bergen<td>290,000<tr><td>Oslo<td>7</table>z": (
+        "Cities\n\nCity; People\n\nCity: Bergen; People: 290,000\n\nCity: Oslo; People: 7\n\nz"
+    ),
+    # Headings of two rows, and cells that span rows and columns.
+    "<table><tr><th rowspan=2>City<th colspan=2>2020<tr><th>People<th>Area:"
+    "<tr><td rowspan=2>Bergen<td>1<td>2<tr><td>3<td>4<tr><td colspan=2>x<td>5<tr><td colspan=3>all</table>": (
+        "City; 2020\n\nPeople; Area:\n\nCity: Bergen; 2020 People: 1; 2020 Area: 2\n\n"
+        "City: Bergen; 2020 People: 3; 2020 Area: 4\n\nCity, 2020 People: x; 2020 Area: 5\n\nall"
+    ),
+    # A cell that spans rows ends with its section; 0 is the rest of it, and what is no number is 1.
+    "<table><thead><tr><th>a<th>b"
+    "<tbody><tr><td rowspan=0>1<td colspan=no>2<tr><td>3<tbody><tr><td>4<td>5</table>": (
+        "a; b\n\na: 1; b: 2\n\na: 1; b: 3\n\na: 4; b: 5"
+    ),
+    "<table><tr><th>Capital<td>Paris<tr><th>Area:<td>1<td>2<tr><td>3</table>": (
+        "Capital: Paris\n\nArea: 1; 2\n\n3"
+    ),
+    "<table><tr><th>City<th>Size<tr><th>Bergen<td>1<tr><td><td>2<tr><td>Oslo</table>": (
+        "City; Size\n\nCity: Bergen; Size: 1\n\nSize: 2\n\nCity: Oslo"
+    ),
+    "<table dir=rtl><tr><th>\u05e2\u05d9\u05e8<th>\u05e9\u05d8\u05d7"
+    "<tr><td>\u05d7\u05d9\u05e4\u05d4<td>10</table>": (
+        "\u05e2\u05d9\u05e8; \u05e9\u05d8\u05d7\n\n"
+        "\u05e2\u05d9\u05e8: \u05d7\u05d9\u05e4\u05d4; \u05e9\u05d8\u05d7: 10"
+    ),
+    # A table that holds another arranges it.
+    "<table><tr><th>a<th>b<tr><td><table><tr><th>c<th>d<tr><td>1<td>2</table><td>y</table>": (
+        "a b\n\nc; d\n\nc: 1; d: 2\n\ny"
+    ),
+    "<table role=presentation><tr><th>a<tr><td>1</table>": "a\n1",
+    "<table><tr><td>x<td>y<tr><td>z</table>": "x y\nz",
+    "<table><tr><th>a<th>b</table>": "a b",
+    "<table><tr><th>a<th>b<tr><td><p>one.<p>two<ul><li>i</ul><td hidden>no<tr hidden><td>no</table>": (
+        "a; b\n\na: one. two i"
+    ),
+}
+
+
+@pytest.mark.parametrize("source", TABLES)
+def test_rows_of_tables_stand_with_their_headings(tmp_path, source):
+    write(tmp_path / "a.html", source)
+    assert [one.text for one in read_documents([tmp_path])] == [TABLES[source]]
+
+
+def test_a_passage_does_not_part_a_row_from_its_headings(tmp_path):
+    rows = "".join(f"<tr><td>Place {n} in the north<td>{n} thousand people" for n in range(40))
+    write(tmp_path / "a.html", f"<h1>Places</h1><table><tr><th>Name<th>Population{rows}</table>")
+    (document,) = read_documents([tmp_path])
+    passages = passages_of(words_of(document.text), max_tokens=50)
+    assert len(passages) > 8
+    for number, passage in enumerate(passages):
+        text = document.text[passage.start : passage.end]
+        for line in text.split("\n\n")[2 if number == 0 else 0 :]:
+            assert re.fullmatch(r"Name: Place (\d+) in the north; Population: \1 thousand people", line)
+
+
+def test_what_tables_repeat_is_bounded(tmp_path):
+    """Headings and cells that span rows make a page a few times longer, and no text is lost."""
+    wide = "".join(f"<th>{'h' * 150}{n}" for n in range(60))
+    rows = "".join(f"<tr>{'<td>x' * 60}" for _ in range(60))
+    tall = "<tr>" + "".join(f"<td rowspan=999>{'t' * 150}" for _ in range(60)) + "<tr><td>y" * 999
+    for name, source in (("wide", f"<tr>{wide}{rows}"), ("tall", f"<tr><th>a<th>b{tall}")):
+        write(tmp_path / f"{name}.html", f"<table>{source}</table>")
+        (document,) = read_documents([tmp_path / f"{name}.html"])
+        assert len(document.text) < 5 * len(source) + 20_000
+        assert document.text.count("x") == (3600 if name == "wide" else 0)
+        assert document.text.count("y") == (0 if name == "wide" else 999)
+    page = LexborHTMLParser(f"<table><tr>{'<th rowspan=0>a' * 900}{'<tr><td>b' * 900}</table>")
+    grid, _ = markup._grid(page.css_first("table"))
+    assert len(grid) == 901
+    assert sum(map(len, grid)) < 5 * 1800 + 1000
+    many = "<tr><th>a" * 20 + "<tr><td>b"
+    write(tmp_path / "many.html", f"<table>{many}</table>")
+    (document,) = read_documents([tmp_path / "many.html"])
+    assert document.text == "a\n" * 20 + "b"
+    long = "g" * 300
+    write(tmp_path / "long.html", f"<table><tr><th>{long}<th>k<tr><td>1<td rowspan=2>{long}<tr><td>2</table>")
+    (document,) = read_documents([tmp_path / "long.html"])
+    assert document.text == f"{long}; k\n\n1; k: {long}\n\n2"
+
+
 def test_deeply_nested_html_is_read(tmp_path):
     write(tmp_path / "a.html", "<div>" * 20_000 + "deep" + "</div>" * 20_000)
     assert [one.text for one in read_documents([tmp_path])] == ["deep"]
@@ -195,6 +281,14 @@ def test_deeply_nested_html_is_read(tmp_path):
 def test_html_without_text_is_skipped(tmp_path):
     write(tmp_path / "a.html", "<title>only</title><script>x</script>")
     assert read(tmp_path) == ({}, {"a.html": "it has no text"})
+
+
+# Tables in text
+
+
+def test_line_breaks_inside_quotes_are_those_of_the_file(tmp_path):
+    (tmp_path / "a.csv").write_bytes(b'id,text\r\nn1,"one\r\ntwo\nthree"\r\nn2,"four\rfive"\r\n')
+    assert [one.text for one in read_documents([tmp_path])] == ["one\r\ntwo\nthree", "four\rfive"]
 
 
 # PDF

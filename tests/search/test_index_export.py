@@ -225,7 +225,7 @@ def test_a_missing_package_is_named(index, tmp_path, monkeypatch):
     from unmask.base import optional
 
     monkeypatch.setattr(optional, "find_spec", lambda name: None)
-    for format in ("parquet", "qdrant"):
+    for format in ("parquet", "lance", "qdrant"):
         with pytest.raises(MissingExtra, match=rf"pip install 'unmask\[{format}\]', or name "):
             index.export(tmp_path / "x.parquet", format)
     assert left(tmp_path) == []
@@ -240,7 +240,7 @@ def test_what_cannot_be_written_is_refused(index, model, tmp_path):
         with pytest.raises(error, match=said):
             of.export(*arguments, **named)
 
-    refused("format is 'csv'; it can be 'parquet', 'qdrant', 'pgvector' or 'opensearch'", "x", "csv")
+    refused("format is 'csv'; it can be 'parquet', 'lance', 'qdrant', 'pgvector' or 'opensearch'", "x", "csv")
     refused("name is 'Notes'; it can have up to 63 letters", "x", "pgvector", name="Notes")
     refused("name is 7", "x", "pgvector", name=7)
     refused("output is None; name a file, a folder or an address", None, "pgvector")
@@ -252,7 +252,7 @@ def test_what_cannot_be_written_is_refused(index, model, tmp_path):
     refused("is not a folder", tmp_path / "none" / "x.parquet", "parquet", error=OutputError)
     words = Index.create(tmp_path / "words", [])
     words.add(documents())
-    refused("the index has the views bm25 and other stores get one vector", "x", "pgvector", of=words)
+    refused("the index has the views bm25 and other stores get the vectors", "x", "pgvector", of=words)
     empty = Index.create(tmp_path / "empty", model)
     refused("has no passages to write", "x", "pgvector", of=empty)
     assert (tmp_path / "x.parquet").read_text() == "mine"

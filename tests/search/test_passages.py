@@ -148,6 +148,33 @@ def test_code_is_cut_at_definitions_then_blank_lines_then_lines():
     assert parts(text, 7, "code") == ["if a:\n  b c d", "e f g"]
 
 
+def test_each_definition_of_code_begins_a_passage():
+    """Imports and short definitions stay with what follows them, and a method with its class."""
+    text = (
+        'import a\n\ndef first(x):\n    "Adds one to x and gives the sum back."\n\n    return x + 1\n\n\n'
+        "class Second:\n    def of(self, name):\n        return name + name + name + name\n\n"
+        "    def to(self):\n        return 2\n\nthird = 3\n"
+    )
+    expected = [one.strip() for one in re.split("(?=class)|(?=third)", text)]
+    assert parts(text, 500, "code") == expected
+    assert len(passages_of(words_encoding(text), max_tokens=None, kind="code")) == 1
+    assert parts(text, 500) == [text.strip()]
+    assert len(parts(text, 14, "code")) == 4
+    assert len(parts(text, 500, "code", overlap=5)) == 3
+    prose = "# A\n\n" + "a b c d " * 8 + "\n\n# B\n\ne f"
+    assert parts(prose, 500) == [prose]
+
+
+def test_definitions_end_a_passage_once_although_neighbors_share_more_than_the_least():
+    text = "\n\n".join(f"def f{n}(x):\n  " + "a b c d\n  " * 5 + "e" for n in range(4))
+    encoding = words_encoding(text)
+    cut = passages_of(encoding, max_tokens=60, overlap_tokens=24, kind="code")
+    ends = [passage.end for passage in cut]
+    assert ends == sorted(set(ends))
+    assert len(cut) == 4
+    assert cut[1].start < cut[0].end
+
+
 def test_a_closing_bracket_is_no_definition():
     text = "f(\n  1\n\n)\n\ng()"
     levels = border_levels(text, "code", words_encoding(text).offsets[1:-1])

@@ -39,7 +39,7 @@ def place(tmp_path, monkeypatch, default_model):
 
 def missing_extra(arguments):
     """Why a format of ``index-export`` cannot be written here; None if it can."""
-    for extra in {"parquet", "qdrant"} & {*arguments}:
+    for extra in {"parquet", "qdrant", "lance"} & {*arguments}:
         try:
             require(extra)
         except MissingExtra as error:
@@ -73,7 +73,7 @@ def test_every_command_runs(place):
 
 
 def test_the_python_runs(place):
-    example, _ = blocks("python")
+    example = blocks("python")[0]
     printed = io.StringIO()
     names = {}
     with contextlib.redirect_stdout(printed):
@@ -87,7 +87,7 @@ def test_the_python_that_asks_qdrant_runs(place):
     pytest.importorskip("qdrant_client", reason="it writes and searches the collection")
     assert run_here("index", "documents", "-o", "my-index").code == 0
     assert run_here("index-export", "my-index", "-o", "qdrant", "--format", "qdrant").code == 0
-    _, example = blocks("python")
+    (example,) = (block for block in blocks("python") if "qdrant_client" in block)
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(example, {})

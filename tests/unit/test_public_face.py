@@ -166,7 +166,7 @@ def test_commands_and_their_options():
             "follow_links", "prune", "delete", "compact",
             "verify", "workers", *RUN, "json",
         ],
-        "index_export": ["index", "output", "format", "name", "json"],
+        "index_export": ["index", "output", "format", "name", "view", "json"],
         "search": [
             "index", "query", "k", "mode", "unit", "filter", "reranker", "candidates", "fusion", "weight",
             "approximate", "model",

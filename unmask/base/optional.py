@@ -44,7 +44,9 @@ EXTRAS: dict[str, Extra] = {
         "leave data.dev and [few_shot] out",
     ),
     "lance": Extra(
-        {"lance": "pylance", "pyarrow": "pyarrow"}, "reading Lance datasets", "name a file of another format"
+        {"lance": "pylance", "pyarrow": "pyarrow"},
+        "reading and writing Lance datasets",
+        "name another format",
     ),
     "models": Extra(
         {"unmask_models": "unmask-models"}, "unmask-mini, the encoders variant/... and the adapters"

@@ -21,9 +21,10 @@ from unmask.search.contents import Contents
 from unmask.search.documents.values import Document
 from unmask.search.export.run import Exported, export
 from unmask.search.late_chunks import check_late_chunks
-from unmask.search.options import Chunking, DenseBits, Stemmer, StoreFormat, VectorBits
+from unmask.search.options import Chunking, DenseBits, ExportedView, Stemmer, StoreFormat, VectorBits
 from unmask.search.passages import TokensIndexed
 from unmask.search.searchable import SearchableIndex
+from unmask.search.searcher import Searcher
 from unmask.search.settings import (
     IndexSettings,
     ModelIdentity,
@@ -187,6 +188,19 @@ class Index(SearchableIndex):
         self._show(Contents(Store.open(self.path, check="quick")))
         return self
 
+    def prepared_refresh(self) -> Callable[[], None]:
+        """Open the generation that was committed last and make what its first search would make.
+
+        The index shows the generation that it had until the function that is returned is called, which takes
+        no time. So a process that searches can call this one in another thread.
+
+        Raises:
+            CorruptIndex: a file is damaged or missing.
+        """
+        searcher = Searcher(Contents(Store.open(self.path, check="quick")), self.settings, self.model)
+        searcher.prepare()
+        return lambda: self._show_prepared(searcher)
+
     def __len__(self) -> int:
         """The number of documents."""
         return self._contents.document_count
@@ -339,32 +353,38 @@ class Index(SearchableIndex):
         format: StoreFormat,
         *,
         name: str = "passages",
+        view: ExportedView | None = None,
         progress: Progress | None = None,
     ) -> Exported:
         """Write the passages of the index and their vectors for another vector store.
 
         Each passage is written with ``id`` (a UUID made of its document and place), ``document``, ``title``,
-        ``page``, ``start``, ``end``, ``text``, ``metadata`` and ``vector``. Vectors are those of the dense
-        view, float32 of length 1. Their inner product with ``embed_query(query, normalize=True)`` of the same
-        model is the score of `search` with ``mode="dense"``. Other views are not written. Passages of about
-        8 MB are held in memory at once; Qdrant's local mode holds all.
+        ``page``, ``start``, ``end``, ``text``, ``metadata`` and ``vector``, or ``vectors``. Vectors are those
+        of the dense view, float32 of length 1: their inner product with a query's ``embed_query`` of the same
+        model and ``normalize=True`` is the score of `search` with ``mode="dense"``. Or they are those of the
+        view multi_vector, float16, one for each token: their MaxSim with a query's ``multi_vectors`` is the
+        score with ``mode="multi_vector"`` (times the number of the query's vectors, if the model's score is
+        the mean). An index that stores codes alone writes what they stand for. Passages of about 8 MB are
+        held in memory at once; Qdrant's local mode holds all.
 
         Args:
             output: what is written, and must not exist (an empty folder may): a file for ``"parquet"``, a
                 folder or the address of a server (``http://...``) for ``"qdrant"``, else a folder.
-            format: ``"parquet"``, one row per passage; ``"qdrant"``, a collection, of a server or in a folder
+            format: ``"parquet"``, one row per passage; ``"lance"``, a table of LanceDB, whose vectors of
+                tokens must have length 1; ``"qdrant"``, a collection, of a server or in a folder
                 of the local mode; ``"pgvector"``, a file for COPY in PostgreSQL and the script ``load.sql``
                 that creates the table and loads it; ``"opensearch"``, ``mapping.json`` to create the index
-                and bodies of ``_bulk`` requests of at most 10 MB.
+                and bodies of ``_bulk`` requests of at most 10 MB. The last two hold no vectors of tokens.
             name: the collection, the table or the index.
+            view: whose vectors are written; None for dense, or for multi_vector of an index without.
             progress: called with (passages written, all passages).
 
         Raises:
-            InvalidRequest: the index is empty or has no dense view, or an argument is not one of those above.
+            InvalidRequest: the index is empty or has no such view, or an argument is not one of those above.
             OutputError: the destination exists or cannot be written; then nothing is left of it.
             MissingExtra: the package for this format is not installed.
         """
-        return export(self._contents, self.settings, output, format, name=name, progress=progress)
+        return export(self._contents, self.settings, output, format, name=name, view=view, progress=progress)
 
 
 def remove_if_empty(path: Path) -> bool:

@@ -40,8 +40,11 @@ Stemmer = Literal[
 Rules = Literal["unicode", "words"]
 """What a term of BM25 is; an index keeps those that it was made with."""
 
-StoreFormat = Literal["parquet", "qdrant", "pgvector", "opensearch"]
+StoreFormat = Literal["parquet", "lance", "qdrant", "pgvector", "opensearch"]
 """Where `Index.export` writes passages and their vectors."""
+
+ExportedView = Literal["dense", "multi_vector"]
+"""Whose vectors `Index.export` writes: one for each passage, or one for each token."""
 
 Acquisition = Literal["margin", "entropy", "both", "k_center", "random"]
 """How texts are chosen to be labeled: those of which a classifier is least sure (``"margin"``,

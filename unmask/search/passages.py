@@ -16,6 +16,9 @@ SHARED, WITHIN, WORD, SENTENCE, PARAGRAPH, SECTION = range(-1, 5)
 sentence (in code: a line), at a paragraph (a blank line), at a heading (a definition without indent)."""
 
 
+LEAST_UNIT = 16
+"""Tokens of source code that a passage has at least before a definition begins another one."""
+
 NEWLINE = r"(?:\r\n|\r(?!\n)|\n)"
 
 
@@ -87,10 +90,17 @@ class _Cutter:
     text: str
     spans: NDArray[np.int64]
     levels: NDArray[np.int8]
+    units: bool = False
+    """Whether a passage ends at the first section that begins after its first `LEAST_UNIT` tokens."""
 
     def end(self, first: int, done: int, room: int) -> int:
         """The token after the last of a passage that begins at ``first``; later than ``done``."""
         limit = first + room
+        if self.units:
+            begin = max(done + 1, first + LEAST_UNIT)
+            sections = self.levels[begin : limit + 1] == SECTION
+            if sections.any():
+                return begin + int(np.argmax(sections))
         if limit >= len(self.levels):
             return len(self.levels)
         half = self.levels[(begin := max(done + 1, first + (room + 1) // 2)) : limit + 1]
@@ -131,9 +141,9 @@ def passages_of(
     """The passages of a document, which together hold every token.
 
     A passage is filled up to the last paragraph that begins in its second half; if none does, up to the last
-    sentence, else the last word. Only a word that is longer than a passage is cut. In source code,
-    definitions that are not indented, blank lines and lines take the place of sections, paragraphs and
-    sentences.
+    sentence, else the last word. Only a word that is longer than a passage is cut. In source code, blank
+    lines and lines take the place of paragraphs and sentences, and every definition that is not indented
+    begins a passage, unless the passage before it would have fewer than `LEAST_UNIT` tokens.
 
     Args:
         encoding: the whole document, best tokenized with ``with_details``.
@@ -155,9 +165,10 @@ def passages_of(
     if not count:
         return []
     spans = encoding.offsets[mine]
-    if count <= room:
+    units = kind == "code" and max_tokens is not None
+    if count <= room and not units:
         return [_passage(spans, 0, count)]
-    cutter = _Cutter(encoding.text, spans, border_levels(encoding.text, kind, spans))
+    cutter = _Cutter(encoding.text, spans, border_levels(encoding.text, kind, spans), units)
     passages, first, end = [], 0, 0
     while end < count:
         end = cutter.end(first, end, room)

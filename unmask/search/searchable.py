@@ -428,5 +428,7 @@ class SearchableIndex:
         self._models[view] = loaded
 
     def _show(self, contents: Contents) -> None:
-        self._contents = contents
-        self._searcher = Searcher(contents, self.settings, self.model)
+        self._show_prepared(Searcher(contents, self.settings, self.model))
+
+    def _show_prepared(self, searcher: Searcher) -> None:
+        self._contents, self._searcher = searcher.contents, searcher

@@ -151,6 +151,16 @@ class Searcher:
         self._settings = settings
         self.model_of = model_of
 
+    def prepare(self) -> None:
+        """Make what the first search would make: lists of passages by centroid, which passages are live, and
+        the places of the arrays of every view. No model is loaded."""
+        _ = self.contents.live_P, self.contents.ids
+        for view in self._settings.views:
+            scorer = {"bm25": "bm25", "dense": "dense", "sparse": "sparse", "multi_vector": "vectors"}[view]
+            getattr(self, scorer)
+        if "multi_vector" in self._settings.proposing and self.contents.codec is not None:
+            _ = self.vectors.lists
+
     def query(self, text: str, truncation: Truncation = "error") -> Query:
         """A query for `rank`; its vectors are computed once."""
         return Query(text, self.model_of, self._settings.analyzer or Analyzer(), truncation)

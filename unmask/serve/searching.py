@@ -1,8 +1,9 @@
 """The indexes of a server, and a search as work for its scheduler."""
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -20,8 +21,47 @@ from unmask.text import Truncation
 
 CHARACTERS_PER_TOKEN = 4
 """By which the tokens of a query are estimated: views have different tokenizers, or none."""
+OPENING_SECONDS = 1.0
+"""How long the first request after a commit waits for it; later ones do not wait. Lists of many millions of
+vectors take longer, and until then the index is searched as it was."""
 EXPLAINED_TOKENS = 128
 """What explaining one hit costs, in tokens, since the model reads the passage again."""
+
+
+class _Opening:
+    """A newer generation of an index, which another thread opens."""
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+        self._lock = threading.Lock()
+        self._show: Callable[[], None] | None = None
+        self._thread: threading.Thread | None = None
+
+    def newest(self) -> None:
+        """Show a newer generation if it is prepared; the first request that sees one waits for that."""
+        if thread := self._started():
+            thread.join(OPENING_SECONDS)
+        with self._lock:
+            if self._thread is not None and not self._thread.is_alive():
+                show, self._thread, self._show = self._show, None, None
+                if show is not None:
+                    show()
+
+    def _started(self) -> threading.Thread | None:
+        """The thread that was started for a newer generation, if there is one and no thread runs."""
+        newer = False
+        with suppress(UnmaskError, OSError):
+            newer = read_pointer(self._index.path).number > self._index.generation
+        with self._lock:
+            if not newer or self._thread is not None:
+                return None
+            self._thread = threading.Thread(target=self._prepare, name="unmask serve: index", daemon=True)
+            self._thread.start()
+            return self._thread
+
+    def _prepare(self) -> None:
+        with suppress(UnmaskError, OSError):
+            self._show = self._index.prepared_refresh()
 
 
 @dataclass(frozen=True)
@@ -30,16 +70,21 @@ class ServedIndex:
 
     name: str
     index: Index
+    opening: _Opening = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "opening", _Opening(self.index))
 
     def work(self, ready: Ready[Any]) -> Work:
         """A prepared search as work for the scheduler."""
         return Work(("search", ready.key), ready.run)
 
     def newest(self) -> Index:
-        """The index as it was committed last; as it was opened if its folder cannot be read."""
-        with suppress(UnmaskError, OSError):
-            if read_pointer(self.index.path).number > self.index.generation:
-                self.index.refresh()
+        """The index as it was committed last, as soon as that is prepared.
+
+        Until then, or if its folder cannot be read, it is the index as it was before.
+        """
+        self.opening.newest()
         return self.index
 
 

@@ -137,8 +137,8 @@ def format_ending(name: str) -> str:
     return (path.with_suffix("") if is_compressed(name) else path).suffix.lower()
 
 
-def lines(path: Path | Stream) -> Iterator[tuple[int, str]]:
-    """The number, from 1, and the text of each line without its line ending."""
+def lines(path: Path | Stream, *, with_ends: bool = False) -> Iterator[tuple[int, str]]:
+    """The number, from 1, and the text of each line without its line ending, or with it."""
     number = 0
     try:
         with opened(path) as stream:
@@ -148,15 +148,15 @@ def lines(path: Path | Stream) -> Iterator[tuple[int, str]]:
                         f"line {number} of {path} is longer than {LONGEST_LINE:,} bytes; put one text or row "
                         "on each line"
                     )
-                yield number, _decoded(raw, number, path)
+                yield number, _decoded(raw, number, path, with_ends=with_ends)
     except DAMAGED as error:
         reason = getattr(error, "strerror", None) or error
         after = f" after line {number}" if number else ""
         raise InvalidText(f"cannot read {path}{after}: {reason}") from None
 
 
-def _decoded(raw: bytes, number: int, name: object) -> str:
-    """The text of a line without its line ending."""
+def _decoded(raw: bytes, number: int, name: object, *, with_ends: bool = False) -> str:
+    """The text of a line without its line ending, or with it."""
     try:
         text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError as error:
@@ -164,12 +164,12 @@ def _decoded(raw: bytes, number: int, name: object) -> str:
             f"line {number} of {name} is not UTF-8: byte 0x{raw[error.start]:02x} at byte "
             f"{error.start + 1}; convert the file to UTF-8 first"
         ) from None
-    return text.removesuffix("\n").removesuffix("\r")
+    return text if with_ends else text.removesuffix("\n").removesuffix("\r")
 
 
-def text_lines(path: Path | Stream) -> Iterator[tuple[int, str]]:
+def text_lines(path: Path | Stream, *, with_ends: bool = False) -> Iterator[tuple[int, str]]:
     """`lines` of a file that is text: a NUL byte, as in UTF-16 without a mark or binary files, is refused."""
-    for number, line in lines(path):
+    for number, line in lines(path, with_ends=with_ends):
         yield number, _without_nul(line, number, path)
 
 

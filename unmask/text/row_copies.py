@@ -279,8 +279,7 @@ def _rewrite_csv(name: str, stream: BinaryIO, column: str, changed: _Changes, fi
             continue
         (values,) = csv.reader(io.StringIO(raw.decode().strip("\r\n"), newline=""))
         at = list(row).index(column)
-        # Readers see the end of a line as "\n", whatever stands there.
-        values[at] = text.replace("\n", "\r\n") if "\r\n" in values[at] else text
+        values[at] = text
         written = io.StringIO()
         csv.writer(written).writerow(values)
         start, end = len(raw) - len(raw.lstrip(b"\r\n")), len(raw.rstrip(b"\r\n"))

@@ -219,13 +219,16 @@ class _JsonValues:
 
 
 def csv_rows(source: Path | Stream, columns: Sequence[str] = ()) -> Iterator[Record]:
-    """Rows of comma-separated values; ``columns`` names the values of a file without a row of names."""
+    """Rows of comma-separated values; ``columns`` names the values of a file without a row of names.
+
+    A line break inside quotes is the one of the file, such as CR LF.
+    """
     csv.field_size_limit(LONGEST_FIELD)
     number, first = 0, "data.columns" if columns else "the first row"
     names = list(columns)
     try:
         for number, row in enumerate(
-            csv.reader((f"{text}\n" for _, text in text_lines(source)), strict=True), 1
+            csv.reader((text for _, text in text_lines(source, with_ends=True)), strict=True), 1
         ):
             place = Place("row", number, source)
             if not names:

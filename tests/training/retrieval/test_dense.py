@@ -1,5 +1,6 @@
 """The losses of dense retrievers beside those of sentence-transformers, and passes beside one big batch."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -11,6 +12,7 @@ from sentence_transformers.sentence_transformer import losses
 import unmask
 from tests.support.specs import SPECS, global_tokens, random_encoder
 from tests.support.tiny import tiny_bert, write_checkpoint
+from unmask.encoder.encoder import Encoder
 from unmask.spec import PooledVector
 from unmask.spec.global_tokens import has_global_tokens
 from unmask.training.data.ranking import RankedTexts, TokenizedText
@@ -29,6 +31,13 @@ ROWS = [
 @pytest.fixture(scope="module")
 def body(tmp_path_factory):
     return write_checkpoint(tmp_path_factory.mktemp("dense") / "body", tiny_bert(initializer_range=0.2))
+
+
+@pytest.fixture(scope="module")
+def deep(tmp_path_factory):
+    return write_checkpoint(
+        tmp_path_factory.mktemp("deep") / "body", tiny_bert(initializer_range=0.2, num_hidden_layers=3)
+    )
 
 
 def items_of(tokenizer, rows):
@@ -108,6 +117,48 @@ def test_several_widths_are_those_of_matryoshka_loss(body, weights):
     torch.testing.assert_close(gradient, other, rtol=0, atol=1e-9)
     alone, _ = ours(body, ROWS, RankingSpec())
     assert abs(alone.loss.item() - outcome.loss.item()) > 0.1
+
+
+@pytest.mark.parametrize("widths", [(), (30, 7)])
+@pytest.mark.parametrize("depths", [(1,), (2, 1)])
+def test_several_depths_are_those_of_adaptive_layer_loss(deep, monkeypatch, depths, widths):
+    """Also with several widths, which is its ``Matryoshka2dLoss``; their layers are named, not drawn."""
+    outcome, gradient = ours(
+        deep, ROWS, RankingSpec(), widths=dict.fromkeys(widths, 1.0) or None, depths=depths
+    )
+    monkeypatch.setattr("random.sample", lambda layers, count: list(depths))
+
+    def make(model):
+        inner = losses.MultipleNegativesRankingLoss(model)
+        if widths:
+            inner = losses.MatryoshkaLoss(model, inner, list(widths))
+        return losses.AdaptiveLayerLoss(model, inner, n_layers_per_step=len(depths), kl_temperature=0)
+
+    wanted, other = theirs(deep, ROWS, make)
+    assert outcome.loss.item() == pytest.approx(wanted, abs=1e-9)
+    torch.testing.assert_close(gradient, other, rtol=0, atol=1e-9)
+    parts = {name: outcome.sums[f"retrieval/{name}"].item() for name in ("loss", "ranking", "depths")}
+    assert parts["loss"] == pytest.approx(parts["ranking"] + parts["depths"])
+    alone, _ = ours(deep, ROWS, RankingSpec(), widths=dict.fromkeys(widths, 1.0) or None)
+    assert alone.loss.item() == pytest.approx(parts["ranking"] / 3, abs=1e-12)
+    assert parts["depths"] > 0.1
+
+
+@pytest.mark.parametrize("name", ["post-norm", "rotary-windows"])
+def test_vectors_of_a_depth_are_those_of_a_model_of_so_many_layers(name):
+    """Also of an encoder with a final norm, in passes, and what is used after training has no depths."""
+    spec = SPECS[name]
+    encoder = random_encoder(spec)
+    objective = DenseObjective(encoder, PooledVector(), RankingSpec(), depths=(1,)).eval()
+    shorter = Encoder(replace(spec, layers=spec.layers[:1])).eval()
+    shorter.load_state_dict(encoder.state_dict(), strict=False)
+    alone = DenseObjective(shorter, PooledVector(), RankingSpec()).eval()
+    texts = [TokenizedText(np.array([1, 5, 7 + n, 9]), np.zeros(4, np.int64), str(n)) for n in range(4)]
+    batch = prepared([RankedTexts(texts[0], tuple(texts[1:]))], np.random.default_rng(0), None).batch
+    whole, first = passes.encode_in_passes(objective.trained_vectors, batch, 8).chunk(2, dim=1)
+    torch.testing.assert_close(first, alone.vectors(batch), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(whole, objective.vectors(batch), rtol=1e-5, atol=1e-6)
+    assert not torch.allclose(whole, first, atol=1e-2)
 
 
 def test_a_step_uses_some_of_the_negatives():

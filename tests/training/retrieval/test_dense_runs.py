@@ -159,6 +159,9 @@ def test_figures_of_rankings():
             "doc_to_doc has no positive pair",
         ),
         ({"retrieval": {"widths": [8, 8]}}, "names a width twice"),
+        ({"retrieval": {"depths": [1, 1]}}, "depths names a depth twice"),
+        ({"retrieval": {"depths": [0]}}, "depths is 0"),
+        ({"retrieval": {"kind": "multi_vector", "depths": [1]}}, "depths is (1,) and is for the kind dense"),
         ({"retrieval": {"widths": [8], "width_weights": [1.0, 2.0]}}, "give one for each"),
         ({"retrieval": {"tokens_per_pass": 0}}, "tokens_per_pass is 0"),
         ({"frozen": True}, "frozen has no meaning for the task retrieval"),
@@ -179,6 +182,8 @@ def test_what_a_run_refuses(place, tmp_path):
         finetune(table(tmp_path / "a", evaluation={"metric": "accuracy"}), base=place)
     with pytest.raises(InvalidRequest, match="names 31 and the vectors have 30 numbers"):
         finetune(table(tmp_path / "b", {"widths": [31, 8]}), base=place)
+    with pytest.raises(InvalidRequest, match=r"depths names 9 and the encoder has \d layers"):
+        finetune(table(tmp_path / "b", {"depths": [1, 9]}), base=place)
     long = {"train": ["train.jsonl"], "long_texts": "error", "max_tokens": 6}
     with pytest.raises(TextTooLong):
         finetune(table(tmp_path / "c", data=long, evaluation={}), base=place)

@@ -13,7 +13,7 @@ from unmask.cli.options import RUN, JsonOption, RunOptions
 from unmask.cli.output import console, print_json, progress, safe, table
 from unmask.errors import CorruptIndex, EmptyText, InvalidRequest, UnmaskError
 from unmask.search.documents.values import MAX_DOCUMENT_BYTES
-from unmask.search.options import Chunking, DenseBits, Stemmer, StoreFormat, VectorBits
+from unmask.search.options import Chunking, DenseBits, ExportedView, Stemmer, StoreFormat, VectorBits
 
 if TYPE_CHECKING:
     from unmask.search.index import Index
@@ -440,13 +440,23 @@ def index_export(
     ],
     format: Annotated[StoreFormat, Parameter(help="the store, or the format of the file")],
     name: Annotated[
-        str, Parameter(help="the collection of Qdrant, the table of PostgreSQL, the index of OpenSearch")
+        str,
+        Parameter(
+            help="the collection of Qdrant, the table of LanceDB or PostgreSQL, the index of OpenSearch"
+        ),
     ] = "passages",
+    view: Annotated[
+        ExportedView | None,
+        Parameter(
+            help="whose vectors to write: dense, or multi_vector (parquet, lance, qdrant); default: dense "
+            "where the index has it"
+        ),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Write the passages of an index and their vectors for another vector store.
 
-    Every passage gets its document, its characters in it, its text, the metadata and the vector. What is
+    Every passage gets its document, its characters in it, its text, the metadata and its vectors. What is
     written appears whole or not at all. No model is loaded. The API key of a Qdrant server is read from
     QDRANT_API_KEY.
     """
@@ -454,13 +464,15 @@ def index_export(
 
     opened = Index.open(index)
     with progress("writing passages", opened.passages) as report:
-        exported = opened.export(output, format, name=name, progress=report)
+        exported = opened.export(output, format, name=name, view=view, progress=report)
     if json:
         print_json(exported)
         return
     print(
         f"{exported.passages:,} passages of {exported.documents:,} documents are in {exported.output}, "
-        f"with vectors of {exported.dimensions:,} numbers made by {exported.model.name}"
+        f"with {exported.vectors:,} vectors of {exported.dimensions:,} numbers made by {exported.model.name}"
     )
+    if exported.decoded:
+        print("the index stores codes alone: vectors are what these stand for, not the model's numbers")
     if exported.views_left_out:
         print(f"not written: {', '.join(exported.views_left_out)}")

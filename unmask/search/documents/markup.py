@@ -1,10 +1,12 @@
-"""Text and title of HTML, and the title of Markdown."""
+"""Text and title of HTML, with rows of tables under their headings, and the title of Markdown."""
 
 import codecs
 import re
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from importlib import import_module
-from typing import Any
+from itertools import chain
+from typing import Any, NamedTuple
 
 from unmask.base.optional import require
 from unmask.errors import InvalidText
@@ -23,6 +25,20 @@ PARAGRAPHS = frozenset(_PARAGRAPHS.split())
 LINES = frozenset(_LINES.split())
 """Elements that begin a line, and end it."""
 CELLS = frozenset(("td", "th"))
+SECTIONS = frozenset(("tbody", "tfoot", "thead"))
+LAYOUT = frozenset(("none", "presentation"))
+"""Roles of tables that only arrange what they hold."""
+SPAN = re.compile(r"[ \t\n\r\f]*\+?(\d{1,9})")
+MOST_COLUMNS = 1000
+"""Columns that have headings, and the largest ``colspan`` of HTML."""
+MOST_ROWS = 65534
+"""The largest ``rowspan`` of HTML."""
+MOST_HEADING_ROWS = 10
+"""A table with more rows of headings is read without them."""
+LONGEST_REPEATED = 200
+"""Characters of a heading, or of a cell that spans rows, that is written in every row."""
+REPEATED = 4
+"""How many times as long as the page all that is repeated may be, besides 10,000 characters."""
 SPACE = re.compile(r"[ \t\n\r\f]+")
 """White space that HTML collapses; a no-break space stays."""
 
@@ -160,21 +176,26 @@ def html_text(source: str) -> tuple[str, str]:
     """The text of an HTML page as it reads, and its title.
 
     White space is collapsed but in ``pre``; blocks stand on lines of their own, and paragraphs have a blank
-    line between them.
+    line between them. A table with headings is read row by row, see `_table_lines`.
     """
     require("search")
     check_depth(source)
     parser = import_module("selectolax.lexbor").LexborHTMLParser(source)
     title = parser.css_first("title") or parser.css_first("h1")
     body = parser.body
-    text = "" if body is None else _Text().of(body)
+    text = "" if body is None else _Text(REPEATED * len(source) + 10_000).of(body)
     return text, "" if title is None else SPACE.sub(" ", title.text()).strip()
 
 
 class _Text:
-    """Collects the text of a tree of elements."""
+    """Collects the text of a tree of elements.
 
-    def __init__(self) -> None:
+    Args:
+        repeated: the characters that tables may repeat; None for the text of a cell, which holds no table.
+    """
+
+    def __init__(self, repeated: int | None = None) -> None:
+        self._repeated = repeated
         self.parts: list[str] = []
         self.breaks = 0
         """Line ends to write before the next text."""
@@ -191,16 +212,32 @@ class _Text:
                 self._write(node.text_content or "", preformatted)
             elif tag not in DROPPED and "hidden" not in node.attributes:
                 self._border(tag)
+                if tag == "table" and not ends and not preformatted and self._table(node):
+                    continue
                 if not ends and node.child is not None:
                     preformatted = preformatted or tag in ("pre", "textarea")
                     waiting.append((node, True, preformatted))
-                    children = []
-                    child = node.child
-                    while child is not None:
-                        children.append((child, False, preformatted))
-                        child = child.next
+                    children = [(child, False, preformatted) for child in _children(node)]
                     waiting.extend(reversed(children))
         return "".join(self.parts)
+
+    def _table(self, table: Any) -> bool:
+        """Write a table row by row; whether it has headings and was written."""
+        if self._repeated is None:
+            raise _HoldsTable
+        try:
+            lines = _table_lines(table)
+        except _HoldsTable:
+            return False
+        written = False
+        for line, plain in lines:
+            written = written or bool(line)
+            added = max(0, len(line) - len(plain))
+            self.breaks = 2
+            self._write(line if added <= self._repeated else plain, preformatted=False)
+            self._repeated -= added if added <= self._repeated else 0
+            self.breaks = 2
+        return written
 
     def _border(self, tag: str) -> None:
         if tag == "br":
@@ -235,6 +272,150 @@ class _Text:
             self.space = words[-1] == " "
             words = words.rstrip(" ")
         self.parts.append(words)
+
+
+class _HoldsTable(Exception):
+    """A table holds another one in a cell, and so arranges what is in it."""
+
+
+class _Cell(NamedTuple):
+    text: str
+    heading: bool
+    start: int
+    """Its first column."""
+    stop: int
+    until: int
+    """The row after its last one."""
+
+
+_Row = list[tuple[_Cell, bool]]
+"""Cells, and whether each begins in this row or spans it from above."""
+
+
+def _children(node: Any) -> Iterator[Any]:
+    child = node.child
+    while child is not None:
+        yield child
+        child = child.next
+
+
+def _table_lines(table: Any) -> Iterator[tuple[str, str]]:
+    """The lines of a table with headings, each also without what it repeats; none of another table.
+
+    The caption and the rows of headings come first, each on a line. Then each row is a line in which a cell
+    stands after the heading of its column, as in ``City: Bergen; People: 290,000``. Headings above each other
+    are joined by a space, and those of a cell that spans columns by commas. A cell that spans rows is part of
+    each of them. Headings are the rows of ``thead``, else the first rows that have only ``th``; without such
+    rows a ``th`` before other cells is their heading.
+
+    Raises:
+        _HoldsTable: a cell holds a table.
+    """
+    rows, heads = _grid(table)
+    wanted = (0 < heads < len(rows)) or any(_labeled(row) for row in rows)
+    if table.attributes.get("role") in LAYOUT or not wanted or heads > MOST_HEADING_ROWS:
+        return iter(())
+    captions = [_plain_text(child) for child in _children(table) if child.tag == "caption"]
+    return chain(((text, text) for text in captions), _row_lines(rows, heads))
+
+
+def _row_lines(rows: Sequence[_Row], heads: int) -> Iterator[tuple[str, str]]:
+    headings = _headings(rows[:heads])
+    for number, row in enumerate(rows):
+        plain = "; ".join(cell.text for cell, begins in row if begins and cell.text)
+        cells = [cell for cell, _ in row if cell.text]
+        if number < heads:
+            yield plain, plain
+        elif heads:
+            yield "; ".join(_named(cell, headings) for cell in cells), plain
+        elif _labeled(row) and row[0][0].text:
+            values = "; ".join(cell.text for cell in cells[1:])
+            yield f"{cells[0].text.rstrip(':')}: {values}", plain
+        else:
+            yield plain, plain
+
+
+def _labeled(row: _Row) -> bool:
+    """Whether a row begins with a heading of the cells that follow."""
+    return len(row) > 1 and row[0][0].heading and not all(cell.heading for cell, _ in row)
+
+
+def _named(cell: _Cell, headings: Sequence[str]) -> str:
+    """A cell after the headings of its columns; one that spans all of them has none."""
+    columns = headings[cell.start : cell.stop]
+    name = ", ".join(dict.fromkeys(filter(None, columns)))
+    whole = len(columns) == len(headings) > 1
+    return cell.text if whole or not name or len(name) > LONGEST_REPEATED else f"{name}: {cell.text}"
+
+
+def _headings(rows: Sequence[_Row]) -> list[str]:
+    """The heading of each column."""
+    parts: list[list[str]] = []
+    for row in rows:
+        for cell, begins in row:
+            parts += [[] for _ in range(len(parts), cell.stop)]
+            if begins and cell.text:
+                for column in parts[cell.start : cell.stop]:
+                    column.append(cell.text.rstrip(":"))
+    return [" ".join(column) for column in parts]
+
+
+def _grid(table: Any) -> tuple[list[_Row], int]:
+    """The cells of each row in the order of their columns, and how many rows are headings."""
+    rows: list[_Row] = []
+    heads = repeatable = 0
+    for section in _sections(table):
+        spanning: list[_Cell] = []
+        for row in section:
+            spanning = [cell for cell in spanning if cell.until > len(rows)]
+            begun = _placed(row, spanning, len(rows))
+            again = [cell for cell in spanning if begun and len(cell.text) <= LONGEST_REPEATED]
+            repeatable += REPEATED * len(begun)
+            again = again if len(again) <= repeatable + MOST_COLUMNS else []
+            repeatable -= len(again)
+            cells = [*((cell, False) for cell in again), *((cell, True) for cell in begun)]
+            if heads == len(rows) and (row[0] or (begun and all(cell.heading for cell in begun))):
+                heads += 1
+            spanning += [cell for cell in begun if cell.until > len(rows) + 1]
+            rows.append(sorted(cells, key=lambda placed: placed[0].start))
+    return rows, heads
+
+
+def _sections(table: Any) -> Iterator[Iterator[tuple[bool, Any]]]:
+    """The rows of each section of a table, and whether it is ``thead``."""
+    for part in _children(table):
+        if part.tag in SECTIONS and "hidden" not in part.attributes:
+            head = part.tag == "thead"
+            yield (
+                (head, row) for row in _children(part) if row.tag == "tr" and "hidden" not in row.attributes
+            )
+
+
+def _placed(row: tuple[bool, Any], spanning: Sequence[_Cell], number: int) -> list[_Cell]:
+    """The cells of a row in the columns that those which span rows from above leave free."""
+    taken = {column: cell.stop for cell in spanning for column in range(cell.start, cell.stop)}
+    cells, column = [], 0
+    for node in _children(row[1]):
+        if node.tag in CELLS and "hidden" not in node.attributes:
+            while column in taken:
+                column = taken[column]
+            start = min(column, MOST_COLUMNS)
+            stop = min(start + max(1, _span(node, "colspan")), MOST_COLUMNS)
+            until = number + (_span(node, "rowspan") or MOST_ROWS)
+            cells.append(_Cell(_plain_text(node), node.tag == "th", start, stop, until))
+            column = stop
+    return cells
+
+
+def _span(node: Any, name: str) -> int:
+    """How many columns or rows a cell spans; a ``rowspan`` of 0 is all that follow in its section."""
+    match = SPAN.match(node.attributes.get(name) or "")
+    return min(int(match[1]), MOST_ROWS) if match else 1
+
+
+def _plain_text(node: Any) -> str:
+    """The text below an element on one line."""
+    return SPACE.sub(" ", _Text().of(node)).strip(" ")
 
 
 def markdown_title(source: str) -> str:

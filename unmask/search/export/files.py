@@ -1,10 +1,12 @@
-"""Passages in files for other stores: Parquet, PostgreSQL with pgvector, and OpenSearch.
+"""Passages in files for other stores: Parquet, LanceDB, PostgreSQL with pgvector, and OpenSearch.
 
-Parquet has one row for each passage, with vectors as lists of a fixed size. For pgvector there is a file in
-the binary format of COPY (https://www.postgresql.org/docs/current/sql-copy.html, "Binary Format"), and a
-script that loads it. All its numbers are big-endian. A vector is its length and a zero, 16 bits each, and its
-numbers in float32 (``vector_send``). For OpenSearch there are the body that creates a k-NN
-index, and bodies of ``_bulk`` requests.
+Parquet and LanceDB have one row for each passage, with a vector as a list of a fixed size, or the vectors of
+tokens as a list of such lists. A database of LanceDB is a folder of Lance datasets, each a table. For
+pgvector there is a file in the binary format of COPY
+(https://www.postgresql.org/docs/current/sql-copy.html, "Binary Format"), and a script that loads it. All its
+numbers are big-endian. A vector is its length and a zero, 16 bits each, and its numbers in float32
+(``vector_send``). For OpenSearch there are the body that creates a k-NN index, and bodies of ``_bulk``
+requests.
 """
 
 import json
@@ -12,9 +14,12 @@ import struct
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
-from unmask.errors import InvalidRequest
-from unmask.search.export.passages import ExportedPassage, Source, check_dimensions
+import numpy as np
+
+from unmask.errors import InvalidRequest, OutputError, quoted
+from unmask.search.export.passages import Block, ExportedPassage, Source, check_dimensions
 
 SIGNATURE = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 """How the file begins: without flags and without an extension."""
@@ -55,13 +60,66 @@ BULK_BYTES = 10_000_000
 """The largest body of a request, unless one passage is larger: the smallest managed servers accept 10 MiB."""
 
 
+NEAR_ONE = 0.01
+"""How far a length may be from 1 after vectors were rounded to float16."""
+
+
 def write_parquet(source: Source, file: Path) -> None:
     """Write the file; each block of passages is a row group.
 
     The key ``unmask`` of the file's metadata says which model made the vectors.
     """
-    arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
-    schema = arrow.schema(
+    schema, parquet = _schema(source), import_module("pyarrow.parquet")
+    with parquet.ParquetWriter(file, schema, use_dictionary=["document", "title", "metadata"]) as writer:
+        for batch in _record_batches(source, schema, source.blocks()):
+            writer.write_batch(batch, row_group_size=len(batch))
+
+
+def write_lance(source: Source, folder: Path, name: str) -> None:
+    """Write a database of LanceDB with one table, whose metadata are those of `write_parquet`.
+
+    Raises:
+        InvalidRequest: vectors of tokens are not of length 1, and LanceDB compares them by the cosine alone.
+        OutputError: Lance cannot write.
+    """
+    schema, raised = _schema(source), []
+    blocks = _of_length_one(source.blocks()) if source.many else source.blocks()
+
+    def batches() -> Iterator[Any]:
+        try:
+            yield from _record_batches(source, schema, blocks)
+        except BaseException as error:
+            raised.append(error)
+            raise
+
+    try:
+        reader = import_module("pyarrow").RecordBatchReader.from_batches(schema, batches())
+        import_module("lance").write_dataset(reader, str(folder / f"{name}.lance"), mode="create")
+    except Exception as error:
+        # Lance makes errors of its own of those that are raised while it reads.
+        if raised:
+            raise raised[0] from None
+        if isinstance(error, OSError):
+            raise OutputError(f"cannot write {folder}: {str(error).partition(', /')[0]}") from None
+        raise
+
+
+def _of_length_one(blocks: Iterator[Block]) -> Iterator[Block]:
+    for block in blocks:
+        for passage, vectors_NE in zip(block.passages, block.vectors(), strict=True):
+            lengths = np.linalg.norm(vectors_NE.astype(np.float32), axis=1)
+            if (np.abs(lengths - 1) > NEAR_ONE).any():
+                raise InvalidRequest(
+                    f"the vectors of {quoted(passage.document)} are not of length 1, and LanceDB compares "
+                    "vectors of tokens by the cosine alone; name the format qdrant or parquet"
+                )
+        yield block
+
+
+def _schema(source: Source) -> Any:
+    arrow = import_module("pyarrow")
+    vector = arrow.list_(arrow.float16() if source.many else arrow.float32(), source.dimensions)
+    return arrow.schema(
         {
             "id": arrow.string(),
             "document": arrow.string(),
@@ -71,21 +129,27 @@ def write_parquet(source: Source, file: Path) -> None:
             "end": arrow.int32(),
             "text": arrow.string(),
             "metadata": arrow.string(),
-            "vector": arrow.list_(arrow.float32(), source.dimensions),
+            **({"vectors": arrow.list_(vector)} if source.many else {"vector": vector}),
         },
         metadata={"unmask": json.dumps(source.described())},
     )
-    with parquet.ParquetWriter(file, schema, use_dictionary=["document", "title", "metadata"]) as writer:
-        for passages, vectors_BE in source.blocks():
-            rows = [
-                passage._asdict()
-                | {"id": str(passage.id), "metadata": json.dumps(passage.metadata, ensure_ascii=False)}
-                for passage in passages
-            ]
-            columns = [arrow.array([row[name] for row in rows], schema.field(name).type) for name in rows[0]]
-            numbers = arrow.array(vectors_BE.reshape(-1))
-            columns.append(arrow.FixedSizeListArray.from_arrays(numbers, source.dimensions))
-            writer.write_table(arrow.table(columns, schema=schema), row_group_size=len(rows))
+
+
+def _record_batches(source: Source, schema: Any, blocks: Iterator[Block]) -> Iterator[Any]:
+    """Each block of passages as a batch of Arrow."""
+    arrow = import_module("pyarrow")
+    for block in blocks:
+        rows = [
+            passage._asdict()
+            | {"id": str(passage.id), "metadata": json.dumps(passage.metadata, ensure_ascii=False)}
+            for passage in block.passages
+        ]
+        columns = [arrow.array([row[name] for row in rows], schema.field(name).type) for name in rows[0]]
+        numbers = arrow.array(block.vectors_NE.reshape(-1))
+        vectors = arrow.FixedSizeListArray.from_arrays(numbers, source.dimensions)
+        if source.many:
+            vectors = arrow.ListArray.from_arrays(arrow.array(block.offsets, arrow.int32()), vectors)
+        yield arrow.record_batch([*columns, vectors], schema=schema)
 
 
 def write_pgvector(source: Source, folder: Path, name: str) -> None:
@@ -99,8 +163,8 @@ def write_pgvector(source: Source, folder: Path, name: str) -> None:
     head = struct.pack(">h", len(COLUMNS) + 1)
     with (folder / f"{name}.copy").open("wb") as file:
         file.write(SIGNATURE)
-        for passages, vectors_BE in source.blocks():
-            for passage, vector_E in zip(passages, vectors_BE.astype(">f4"), strict=True):
+        for block in source.blocks():
+            for passage, vector_E in zip(block.passages, block.vectors_NE.astype(">f4"), strict=True):
                 file.write(head + b"".join(_fields(passage)) + length + vector_E.tobytes())
         file.write(END)
     columns = COLUMNS | {"vector": f"vector({source.dimensions}) NOT NULL"}
@@ -165,8 +229,8 @@ def _bulk_name(number: int) -> str:
 
 def _actions(source: Source, name: str) -> Iterator[bytes]:
     """For each passage the two lines that store it."""
-    for passages, vectors_BE in source.blocks():
-        for passage, vector_E in zip(passages, vectors_BE, strict=True):
+    for block in source.blocks():
+        for passage, vector_E in zip(block.passages, block.vectors_NE, strict=True):
             action = {"index": {"_index": name, "_id": str(passage.id)}}
             # Every float32 is a float64, whose digits are enough to find it again.
             fields = passage._asdict() | {"vector": vector_E.tolist()}

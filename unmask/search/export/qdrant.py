@@ -3,9 +3,12 @@
 import json
 import os
 import sqlite3
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from unmask.errors import InvalidRequest, OutputError, quoted
 from unmask.search.export.passages import Block, Source
@@ -14,7 +17,10 @@ KEY = "QDRANT_API_KEY"
 """The environment variable of the server's API key, which other users would see in a command."""
 
 POINTS_AT_ONCE = 256
-"""Points of one request: with 4,096 numbers each about 20 MB of JSON, and servers accept 32 MB."""
+"""The most points of one request."""
+
+NUMBERS_AT_ONCE = 1 << 20
+"""The most numbers of one request, unless a passage has more: about 20 MB of JSON, and servers accept 32."""
 
 TIMEOUT = 60
 """Seconds for one request."""
@@ -76,17 +82,17 @@ def _create(source: Source, client: Any, name: str) -> None:
     models = import_module("qdrant_client.models")
     # Not cosine: Qdrant would divide vectors by their lengths again, which changes their last digits.
     vectors = models.VectorParams(size=source.dimensions, distance=models.Distance.DOT)
+    if source.many:
+        vectors.multivector_config = models.MultiVectorConfig(comparator=models.MultiVectorComparator.MAX_SIM)
+        vectors.datatype = models.Datatype.FLOAT16
     client.create_collection(name, vectors_config=vectors, metadata=source.described())
 
 
 def _fill(source: Source, client: Any, name: str) -> None:
     """Store all passages, and count them."""
-    models = import_module("qdrant_client.models")
     for block in source.blocks():
-        for start in range(0, len(block.passages), POINTS_AT_ONCE):
-            part = slice(start, start + POINTS_AT_ONCE)
-            points = models.Batch(**_batch(Block(block.passages[part], block.vectors_BE[part])))
-            client.upsert(name, points, wait=True)
+        for part in _requests(block):
+            client.upsert(name, _points(part, many=source.many), wait=True)
     stored, passage_count = client.count(name, exact=True).count, source.contents.passage_count
     if stored != passage_count:
         raise OutputError(
@@ -94,11 +100,29 @@ def _fill(source: Source, client: Any, name: str) -> None:
         )
 
 
-def _batch(block: Block) -> dict[str, Any]:
-    """Ids, vectors and payloads of points."""
+def _requests(block: Block) -> Iterator[Block]:
+    """Parts of a block, each of at most `POINTS_AT_ONCE` points and `NUMBERS_AT_ONCE` numbers."""
+    vectors = NUMBERS_AT_ONCE // block.vectors_NE.shape[1]
+    start = 0
+    while start < len(block.passages):
+        fitting = int(np.searchsorted(block.offsets, block.offsets[start] + vectors, side="right")) - 1
+        stop = min(max(fitting, start + 1), start + POINTS_AT_ONCE)
+        yield block.part(start, stop)
+        start = stop
+
+
+def _points(block: Block, *, many: bool) -> Any:
+    """Ids, vectors and payloads of points; one whose tokens have no vector has a payload alone."""
+    models = import_module("qdrant_client.models")
     payloads = [passage._asdict() for passage in block.passages]
     ids = [str(payload.pop("id")) for payload in payloads]
-    return {"ids": ids, "vectors": block.vectors_BE.tolist(), "payloads": payloads}
+    if not many:
+        return models.Batch(ids=ids, vectors=block.vectors_NE.tolist(), payloads=payloads)
+    vectors = [vectors_NE.tolist() or {} for vectors_NE in block.vectors()]
+    return [
+        models.PointStruct(id=id, vector=vector, payload=payload)
+        for id, vector, payload in zip(ids, vectors, payloads, strict=True)
+    ]
 
 
 def _reason(error: Exception) -> str:

@@ -141,13 +141,13 @@ class Vectors:
             raise ValueError("vectors in float16 have no centroids to propose passages by")
         products_QK = self._rotated(query_QE) @ self._codec.centroids.T
         proposals = proposals_natively if library_reason("float32") is None else proposals_in_numpy
-        totals = proposals(products_QK, self._lists, self._starts)[eligible]
+        totals = proposals(products_QK, self.lists, self._starts)[eligible]
         least = np.partition(totals, -count)[-count]
         above, equal = np.flatnonzero(totals > least), np.flatnonzero(totals == least)
         return eligible[np.sort(np.concatenate((above, equal[: count - len(above)])))]
 
     @cached_property
-    def _lists(self) -> list[tuple[NDArray[np.int64], NDArray[np.int32]]]:
+    def lists(self) -> list[tuple[NDArray[np.int64], NDArray[np.int32]]]:
         """For each segment the passages that have a token of each centroid: offsets, and passages."""
         assert self._codec is not None
         lists = []
@@ -292,6 +292,26 @@ def maxsim_natively(
         what.bytes, what.in_byte = residuals.shape[1], codec.values_of_byte.shape[1]
     call("native_maxsim", what)
     return scores
+
+
+def token_vectors(
+    arrays: Mapping[str, NDArray[Any]], rows: NDArray[np.int64], codec: Codec | None = None
+) -> NDArray[np.float16]:
+    """The vectors of the tokens of some passages of a segment, one after the other, (N, E), float16.
+
+    These are the numbers that are stored, or what the codes of a compressed index stand for, in the basis of
+    the model and rounded to float16.
+
+    Args:
+        arrays: those of the segment, as `VectorsBuilder` made them.
+        rows: which of its passages.
+        codec: what encoded the vectors; None for those in float16.
+    """
+    chosen = rows_of(arrays["vectors/offsets"], rows)
+    if codec is None:
+        return np.asarray(arrays["vectors/values"][chosen], np.float16)
+    rotated_NE = codec.decode(arrays["vectors/codes"][chosen], arrays["vectors/residuals"][chosen])
+    return (rotated_NE @ codec.rotation_EE.T).astype(np.float16)
 
 
 class Dense:

@@ -19,6 +19,7 @@ from torch.utils.checkpoint import checkpoint
 
 from unmask.encoder.encoder import Encoder
 from unmask.encoder.heads import StaticWeights, embed, token_vectors, word_weights
+from unmask.encoder.hooks import HookPoint
 from unmask.spec import PooledVector, SparseVector
 from unmask.text.batch import PackedBatch, SequenceLayout
 from unmask.training.data.ranking import RankedTexts
@@ -76,6 +77,10 @@ class RankingObjective(Objective[RankedTexts, RankingExample]):
     def vectors(self, batch: PackedBatch) -> Tensor:
         """The vector of each sequence, (S, E), or of each token, (T, E), in float32 at least."""
 
+    def trained_vectors(self, batch: PackedBatch) -> Tensor:
+        """What `losses` gets of each sequence or token: `vectors`, or more than is used after training."""
+        return self.vectors(batch)
+
     @abstractmethod
     def losses(self, vectors: Tensor, example: RankingExample) -> tuple[dict[str, Tensor], Tensor]:
         """Parts of the loss by name, each a sum over queries, and how many queries were right."""
@@ -88,7 +93,7 @@ class RankingObjective(Objective[RankedTexts, RankingExample]):
 
     def forward(self, example: RankingExample, totals: Mapping[str, int]) -> LossOutput:
         """The sum of the losses of queries, divided by the number of queries in the global batch."""
-        vectors = encode_in_passes(self.vectors, example.batch, self.tokens_per_pass)
+        vectors = encode_in_passes(self.trained_vectors, example.batch, self.tokens_per_pass)
         parts, right = self.losses(vectors, example)
         total = torch.stack(list(parts.values())).sum()
         sums = {"loss": total, **(parts if len(parts) > 1 else {}), "accuracy": right}
@@ -129,8 +134,14 @@ def own_loss(
 class DenseObjective(RankingObjective):
     """Scores are similarities of vectors, at one width or at several (Matryoshka, Kusupati et al. 2022).
 
-    The same as ``MultipleNegativesRankingLoss``, ``MarginMSELoss``, ``DistillKLDivLoss`` and
-    ``MatryoshkaLoss`` of `sentence-transformers`.
+    With ``depths`` vectors of the first layers alone are trained, too (2D Matryoshka, Li et al. 2024): the
+    loss is that of all layers plus the mean of those of the depths, each over all widths. States of a depth
+    go through the final norm, as they do in a model of so many layers.
+
+    The same as ``MultipleNegativesRankingLoss``, ``MarginMSELoss``, ``DistillKLDivLoss``, ``MatryoshkaLoss``
+    and, for families without a final norm, ``AdaptiveLayerLoss`` of `sentence-transformers` at those depths
+    and with ``kl_temperature=0``: the divergence between softmaxes over features, which the paper adds, is
+    not computed, and depths are named, not drawn.
 
     Args:
         encoder: trained but for its heads.
@@ -138,6 +149,7 @@ class DenseObjective(RankingObjective):
         ranking: the loss.
         widths: the loss is a weighted sum over vectors cut to these widths, by their weights; None for the
             whole width.
+        depths: numbers of first layers whose vectors are trained besides those of all layers.
         negatives: given negatives of each query that a step uses at most, drawn at random; None uses all.
         tokens_per_pass: encode the batch in passes of so many tokens; the gradient is the same.
     """
@@ -149,27 +161,51 @@ class DenseObjective(RankingObjective):
         ranking: RankingSpec,
         *,
         widths: Mapping[int, float] | None = None,
+        depths: Sequence[int] = (),
         negatives: int | None = None,
         tokens_per_pass: int | None = None,
     ) -> None:
         super().__init__(encoder, ranking, negatives=negatives, tokens_per_pass=tokens_per_pass)
         self.output = output
         self.widths = dict(widths or {output.width(encoder.spec): 1.0})
+        self.depths = tuple(depths)
 
     def vectors(self, batch: PackedBatch) -> Tensor:
         """The vector of each sequence, (S, E)."""
+        return self._pooled(self.encoder.encode(batch), batch)
+
+    def trained_vectors(self, batch: PackedBatch) -> Tensor:
+        """The vectors of each sequence by all layers and then by each depth, side by side."""
+        states: dict[int, Tensor] = {}
+
+        def keep(point: HookPoint, layer: int, tensor: Tensor) -> None:
+            if point is HookPoint.LAYER and layer + 1 in self.depths:
+                states[layer + 1] = tensor
+
+        parts = [self._pooled(self.encoder.encode(batch, hook=keep if self.depths else None), batch)]
+        parts += [self._pooled(self.encoder.finished(states[depth]), batch) for depth in self.depths]
+        return torch.cat(parts, dim=1)
+
+    def _pooled(self, x_TD: Tensor, batch: PackedBatch) -> Tensor:
         layers = self.encoder.output if self.output.projections else None
-        return exact(embed(self.encoder.encode(batch), batch.layout, self.output, layers))
+        return exact(embed(x_TD, batch.layout, self.output, layers))
 
     def losses(self, vectors: Tensor, example: RankingExample) -> tuple[dict[str, Tensor], Tensor]:
-        """See `RankingObjective`; the queries that are right at the largest width count."""
+        """See `RankingObjective`; the queries that are right by all layers at the largest width count."""
+        (whole, right), *others = (
+            self._loss(part, example) for part in vectors.chunk(1 + len(self.depths), dim=1)
+        )
+        if not others:
+            return {"ranking": whole}, right
+        return {"ranking": whole, "depths": torch.stack([loss for loss, _ in others]).mean()}, right
+
+    def _loss(self, vectors: Tensor, example: RankingExample) -> tuple[Tensor, Tensor]:
         query_QE, document_PE = vectors[: example.queries], vectors[example.queries :]
         losses = [
             (weight, vector_loss(query_QE[:, :width], document_PE[:, :width], example, self.ranking))
             for width, weight in sorted(self.widths.items())
         ]
-        total = torch.stack([weight * loss for weight, (loss, _) in losses]).sum()
-        return {"ranking": total}, losses[-1][1][1]
+        return torch.stack([weight * loss for weight, (loss, _) in losses]).sum(), losses[-1][1][1]
 
 
 @dataclass(frozen=True, eq=False)

@@ -97,6 +97,9 @@ def _loss(retrieval: RetrievalSettings) -> str:
             sentence += f" with temperature {ranking.temperature:g}"
         if retrieval.kind == "dense":
             sentence += f", {ranking.similarity} similarity"
+        if retrieval.depths:
+            depths = " and ".join(map(str, sorted(retrieval.depths)))
+            sentence += f", the mean loss of the first {depths} layers alone added"
     if retrieval.shared_query:
         sentence += ", queries that attend to themselves alone (shared_query), which only unmask computes"
     if retrieval.kind == "sparse":

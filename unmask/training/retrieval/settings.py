@@ -79,6 +79,9 @@ class RetrievalSettings:
     """Dense: train vectors that can be cut to these widths (Matryoshka); empty for the whole width alone."""
     width_weights: tuple[float, ...] = ()
     """The weight of each width's loss; empty for 1 each."""
+    depths: tuple[int, ...] = ()
+    """Dense: train the first so many layers to serve alone, too, each number below that of all layers (2D
+    Matryoshka); the mean of their losses is added. ``unmask.load(folder, layers=3)`` uses them."""
     token_width: int = 128
     """Multi_vector: the width of a token's vector."""
     skip_punctuation: bool = False
@@ -130,7 +133,7 @@ class RetrievalSettings:
     """Dev documents at most: all that answer a query, and others in their order; None for all."""
 
     def __post_init__(self) -> None:
-        for name in ("directions", "widths", "width_weights", "layers"):
+        for name in ("directions", "widths", "width_weights", "depths", "layers"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         if self.loss is None:
             object.__setattr__(self, "loss", LOSSES[self.kind][0])
@@ -204,7 +207,7 @@ class RetrievalSettings:
     def _check_used(self) -> None:
         """Refuse settings that the kind or loss has no use for."""
         for names, used, where in (
-            (("similarity", "widths", "width_weights"), self.kind == "dense", "kind dense"),
+            (("similarity", "widths", "width_weights", "depths"), self.kind == "dense", "kind dense"),
             (("pooling",), self.kind in ("dense", "distillation"), "kinds dense and distillation"),
             (("teacher", "teacher_vectors"), self.kind == "distillation", "kind distillation"),
             (("layers", "new_weights"), self.kind != "reranker", "kinds but reranker"),
@@ -245,10 +248,11 @@ class RetrievalSettings:
                     )
 
     def _check_widths(self) -> None:
-        for width in self.widths:
-            at_least("widths", width, 1)
-        if len(set(self.widths)) < len(self.widths):
-            raise InvalidRequest(f"widths names a width twice: {list(self.widths)}")
+        for name, numbers in (("widths", self.widths), ("depths", self.depths)):
+            for number in numbers:
+                at_least(name, number, 1)
+            if len(set(numbers)) < len(numbers):
+                raise InvalidRequest(f"{name} names a {name[:-1]} twice: {list(numbers)}")
         if self.width_weights and len(self.width_weights) != len(self.widths):
             raise InvalidRequest(
                 f"width_weights has {len(self.width_weights)} numbers and widths {len(self.widths)}; give "

@@ -259,7 +259,27 @@ def retriever(
         )
     weights_of = retrieval.width_weights or (1.0,) * len(retrieval.widths)
     widths = dict(zip(retrieval.widths, weights_of, strict=True))
-    return DenseObjective(encoder, head, retrieval.ranking, widths=widths, **common)
+    depths = checked_depths(retrieval.depths, encoder.spec)
+    return DenseObjective(encoder, head, retrieval.ranking, widths=widths, depths=depths, **common)
+
+
+def checked_depths(depths: Sequence[int], spec: EncoderSpec) -> tuple[int, ...]:
+    """The depths in ascending order.
+
+    Raises:
+        InvalidRequest: the encoder has not more layers, or its first ones cannot be loaded alone.
+    """
+    if depths and max(depths) >= len(spec.layers):
+        raise InvalidRequest(
+            f"retrieval.depths names {max(depths)} and the encoder has {len(spec.layers)} layers, which are "
+            "always trained; name smaller numbers"
+        )
+    if depths and spec.gate is not None:
+        raise InvalidRequest(
+            "retrieval.depths is for encoders whose first layers can be loaded alone, and all layers of this "
+            "one read the embedding through one matrix; leave depths out"
+        )
+    return tuple(sorted(depths))
 
 
 def _fill(encoder: Encoder, begun: Checkpoint, retrieval: RetrievalSettings, say: Say) -> None:
