@@ -189,6 +189,10 @@ def test_commands_and_their_options():
             "contexts", "question", "file", "questions", "format", "model", *RUN, "top", "max_answer_tokens",
             "no_answer", "null_threshold", "truncation", "overlap_tokens", "squad", "nbest", *FILE, "json",
         ],
+        "check_answer": [
+            "answer", "context", "question", "file", "format", "model", *RUN, "threshold", "language",
+            "max_tokens", "truncation", "overlap_tokens", *FILE, "json",
+        ],
         "choose": [
             "question", "choice", "file", "format", "model", *RUN, "question_field", "choices_field",
             "truncation", "overlap_tokens", "blank", *FILE, "json",

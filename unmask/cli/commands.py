@@ -142,6 +142,11 @@ PANELS: dict[str, tuple[Command, ...]] = {
             "Find the answer to a question in texts of any length, or to every question of a file.",
         ),
         Command(
+            "check-answer",
+            "tasks.answer:check_answer",
+            "Find the parts of an answer that its contexts do not support, with a checkpoint of LettuceDetect.",
+        ),
+        Command(
             "choose",
             "tasks.choose:choose",
             "Choose between the choices of a question, or of every line, with the best one's probability.",
