@@ -144,7 +144,8 @@ PANELS: dict[str, tuple[Command, ...]] = {
         Command(
             "check-answer",
             "tasks.answer:check_answer",
-            "Find the parts of an answer that its contexts do not support, with a checkpoint of LettuceDetect.",
+            "Find the parts of an answer that its contexts do not support, with a checkpoint of "
+            "LettuceDetect.",
         ),
         Command(
             "choose",
