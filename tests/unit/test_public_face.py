@@ -179,7 +179,8 @@ def test_commands_and_their_options():
         ],
         "tag": [
             "text", *INPUT, "model", *RUN, "aggregation", "words", "conll", "scheme", "labels",
-            "threshold", "nested", "multi_label", "truncation", "overlap_tokens", *FILE, *BULK, "json",
+            "threshold", "nested", "multi_label", "vectors", "truncation", "overlap_tokens", *FILE, *BULK,
+            "json",
         ],
         "redact": [
             "text", "file", "format", "field", "output", "overwrite", "model", "labels", "threshold", "only",

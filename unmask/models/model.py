@@ -849,6 +849,7 @@ class Model:
         threshold: float | Mapping[str, float] = THRESHOLD,
         nested: bool = False,
         multi_label: bool = False,
+        vectors: bool = False,
     ) -> list[Tagging]:
         """The label of each word, and the entities that words form, with offsets into the given text.
 
@@ -863,6 +864,7 @@ class Model:
             threshold: with labels, what probability an entity must exceed; or that of each label, else 0.5.
             nested: with labels, whether entities may lie inside others.
             multi_label: with labels, whether the same words may have several.
+            vectors: with labels, whether each entity has the vector of its span, see `EntityVector`.
 
         Raises:
             TextError: a text is empty, too long, or not Unicode text.
@@ -880,6 +882,7 @@ class Model:
             threshold=threshold,
             nested=nested,
             multi_label=multi_label,
+            vectors=vectors,
         )
         return self._run(ready, progress=progress)
 

@@ -9,6 +9,7 @@ from unmask.serve import fields
 from unmask.serve.errors import BadField
 from unmask.serve.fields import (
     TEXT,
+    VECTOR,
     Flag,
     Inputs,
     Schema,
@@ -34,7 +35,7 @@ from unmask.tasks.fill import FilledMask
 from unmask.tasks.follows import Continuation
 from unmask.tasks.reader import Ready
 from unmask.tasks.redact import Redaction, Redactor, Replacement
-from unmask.tasks.tag import Tagging
+from unmask.tasks.tag import Entity, Tagging
 from unmask.tasks.values import LongTexts, PromptLanguage
 from unmask.text import Encoding
 from unmask.text.tokenizer import check_texts
@@ -77,6 +78,7 @@ def _label_options(values: Values) -> dict[str, Any]:
         "threshold": values["threshold"],
         "nested": values["nested"],
         "multi_label": values["multi_label"],
+        "vectors": values["vectors"],
     }
 
 
@@ -278,6 +280,12 @@ def _answered_once(kind: Any) -> Schema:
     return record(model=TEXT, usage=USAGE, **schema_of(kind)["properties"])
 
 
+_TAGGED = _answered(Tagging)
+_TAGGED["properties"]["results"]["items"]["properties"]["entities"] = rows(
+    record({"vector": VECTOR}, **schema_of(Entity)["properties"])
+)
+
+
 ROUTES = (
     PostRoute(
         "/v1/entities",
@@ -293,9 +301,13 @@ ROUTES = (
             "threshold": Share(default=THRESHOLD, about="with labels: what probability must be exceeded"),
             "nested": Flag(default=False, about="with labels: whether entities may lie inside others"),
             "multi_label": Flag(default=False, about="with labels: whether the same words may have several"),
+            "vectors": Flag(
+                default=False,
+                about="with labels: whether each entity has the vector of its span, of the head's width",
+            ),
             "truncate": WINDOWS,
         },
-        _answered(Tagging),
+        _TAGGED,
     ),
     PostRoute(
         "/v1/redact",
