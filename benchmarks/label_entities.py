@@ -172,8 +172,10 @@ def equal(models: int) -> None:
             theirs.model.double()
             ours = unmask.load(folder, dtype="float64", compat="hf")
             counts["models"] += 1
-            nested, several, threshold = draw.random() < 0.5, draw.random() < 0.5, draw.choice([0.2, 0.5])
+            nested, several, threshold = draw.random() < 0.5, draw.random() < 0.5, draw.choice([0.3, 0.5])
             for name, text in (ODD | drawn).items():
+                if name == "300 words" and nested and head["span_mode"] == "token_level":
+                    continue  # random scores can fit nearly all 45,000 spans, compared in pairs
                 try:
                     with torch.no_grad():
                         (expected,) = theirs.inference(
