@@ -166,7 +166,15 @@ def test_pairs_and_candidate_labels(quick, tmp_path):
 
 def test_any_method_that_predicts_is_mapped(tmp_path):
     """Answers and choices have no class of their own: the method's results say what the columns are."""
-    assert set(predicting_methods()) == {"answer", "choose", "classify", "follows", "tag", "zero_shot"}
+    assert set(predicting_methods()) == {
+        "answer",
+        "check_answer",
+        "choose",
+        "classify",
+        "follows",
+        "tag",
+        "zero_shot",
+    }
     answers = BatchPredictor(
         method="answer", column="question", columns={"contexts": "text"}, load={"adapter": "answers"}
     )
@@ -186,7 +194,7 @@ def test_any_method_that_predicts_is_mapped(tmp_path):
     expected = as_lists(unmask.load(tmp_path / "choices").choose("the river", ["a bank", "a text"]))
     for row in rows_of(tmp_path / "out"):
         assert close({name: row[name] for name in expected}, expected)
-    with pytest.raises(InvalidRequest, match="method is 'embed'; it can be 'answer', 'choose'"):
+    with pytest.raises(InvalidRequest, match="method is 'embed'; it can be 'answer', 'check_answer'"):
         BatchPredictor(method="embed").check()
     with pytest.raises(InvalidRequest, match="has no choice head"):
         BatchPredictor(method="choose", columns={"choices": "options"}).check()

@@ -33,6 +33,7 @@ BODIES = {
     "/v1/entities": TEXTS,
     "/v1/redact": TEXTS | {"model": "names"},
     "/v1/answers": {"question": MASKED, "contexts": [MASKED]},
+    "/v1/check_answer": {"answer": MASKED, "contexts": [MASKED], "model": "flags"},
     "/v1/choices": {"question": MASKED, "choices": [MASKED, MASKED]},
     "/v1/follows": {"pairs": [[MASKED, MASKED]]},
     "/v1/masked_words": TEXTS,
@@ -46,6 +47,7 @@ FRAMES = {
     "/v1/rerank": 3,
     "/v2/rerank": 3,
     "/v1/answers": 3,
+    "/v1/check_answer": 3,
     "/v1/choices": 3,
     "/v1/follows": 3,
     "/predict": 3,
@@ -60,6 +62,7 @@ def models(tmp_path_factory):
     kinds = {
         "words": tiny_bert("BertForMaskedLM", **size),
         "names": tiny_bert("BertForTokenClassification", id2label={0: "O", 1: "B-PER", 2: "I-PER"}, **size),
+        "flags": tiny_bert("BertForTokenClassification", **size),
         "spans": tiny_bert("BertForQuestionAnswering", **size),
         "follows": tiny_bert("BertForNextSentencePrediction", **size),
         "choices": tiny_bert("BertForMultipleChoice", **size),

@@ -179,7 +179,8 @@ def test_commands_and_their_options():
         ],
         "tag": [
             "text", *INPUT, "model", *RUN, "aggregation", "words", "conll", "scheme", "labels",
-            "threshold", "nested", "multi_label", "truncation", "overlap_tokens", *FILE, *BULK, "json",
+            "threshold", "nested", "multi_label", "vectors", "truncation", "overlap_tokens", *FILE, *BULK,
+            "json",
         ],
         "redact": [
             "text", "file", "format", "field", "output", "overwrite", "model", "labels", "threshold", "only",
@@ -188,6 +189,10 @@ def test_commands_and_their_options():
         "answer": [
             "contexts", "question", "file", "questions", "format", "model", *RUN, "top", "max_answer_tokens",
             "no_answer", "null_threshold", "truncation", "overlap_tokens", "squad", "nbest", *FILE, "json",
+        ],
+        "check_answer": [
+            "answer", "context", "question", "file", "format", "model", *RUN, "threshold", "language",
+            "max_tokens", "truncation", "overlap_tokens", *FILE, "json",
         ],
         "choose": [
             "question", "choice", "file", "format", "model", *RUN, "question_field", "choices_field",

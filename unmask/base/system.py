@@ -12,13 +12,16 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from unmask.errors import OutputError
+from unmask.errors import OutputError, ProcessLost
+
+if TYPE_CHECKING:
+    from concurrent.futures import ProcessPoolExecutor
 
 POSIX = os.name == "posix"
 """Whether folders can be opened, and open files be renamed and removed."""
@@ -229,3 +232,52 @@ def end_with_children(process: "subprocess.Popen[bytes]") -> None:
 def can_fork() -> bool:
     """Whether a process can copy itself, with what it has loaded, and hand its sockets to the copy."""
     return hasattr(os, "fork")
+
+
+_held: list[Callable[[Any], Any]] = []
+"""What this worker process computes with."""
+
+
+@contextmanager
+def process_pool(workers: int, function: Callable[[Any], Any], lost: str) -> Iterator["ProcessPoolExecutor"]:
+    """New processes, each with a copy of ``held``, which `compute` calls with one argument.
+
+    They are spawned, because torch's threads do not survive a fork, so ``held`` is pickled.
+
+    Raises:
+        ProcessLost: one was ended from outside; the message is ``lost``.
+    """
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures.process import BrokenProcessPool
+
+    pool = ProcessPoolExecutor(
+        workers, mp_context=multiprocessing.get_context("spawn"), initializer=_start, initargs=(function,)
+    )
+    try:
+        yield pool
+    except BrokenProcessPool:
+        raise ProcessLost(lost) from None
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def compute(argument: Any) -> Any:
+    """What this worker process holds, called with an argument."""
+    return _held[0](argument)
+
+
+def _start(function: Callable[[Any], Any]) -> None:
+    _held.append(function)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """Without this, workers of a killed run would wait for work forever."""
+    import multiprocessing
+    from multiprocessing.connection import wait
+
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
+    os._exit(1)

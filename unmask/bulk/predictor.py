@@ -98,6 +98,8 @@ class BatchPredictor(PredictionTask):
     def predict(self, rows: Mapping[str, Sequence[Any]], name: Callable[[int], str]) -> Sequence[Any]:
         """See `PredictionTask`."""
         _ = self.result  # refuses what is no such method
+        if self.options.get("vectors"):
+            raise InvalidRequest("vectors are not written over shards; leave them out of options")
         arguments = {argument: rows[column] for argument, column in self.columns.items()}
         method: Callable[..., Sequence[Any]] = getattr(self.loaded, self.method)
         try:

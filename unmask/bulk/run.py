@@ -11,7 +11,7 @@ from unmask import errors
 from unmask.base.arguments import check_choice
 from unmask.base.arguments import whole_number as whole
 from unmask.base.optional import require
-from unmask.base.processes import compute, process_pool
+from unmask.base.system import compute, process_pool
 from unmask.bulk import ROWS_PER_SHARD, Engine
 from unmask.bulk.shards import ShardEntry, ShardFailure, ShardWriter, done_name, finished
 from unmask.bulk.sources import FORMATS, Folder, Shard, plan

@@ -31,11 +31,11 @@ class Item(Line):
     value: str | tuple[str, ...] = ""
     """A text, the words of one, or a question."""
     second: str | None = None
-    """The second text of a pair, or the context of a question."""
+    """The second text of a pair, the context of a question, or the question of an answer."""
     id: str = ""
     """The id of a question."""
     choices: tuple[str, ...] = ()
-    """The choices of a question."""
+    """The choices of a question, or the contexts of an answer."""
     probabilities: Mapping[str, float] | None = None
     """The probability of each label."""
     sentence: Sentence | None = None
@@ -70,6 +70,9 @@ class Columns:
     """Whether ``pair`` is a label, which may be a whole number."""
     probabilities: str | None = None
     """A column of objects with a probability for each label."""
+    of_answers: bool = False
+    """Whether rows are answers to check: ``pair``, the question, may be missing, and ``choices``, the
+    contexts, may be one text."""
     options: tuple[str, str] = ("--field", "--pair-field")
     """What names the columns of the two texts, or of a question and its choices, on the command line."""
 
@@ -174,9 +177,12 @@ def _records(rows: Iterator[Record], name: str, columns: Columns, blank: Blank) 
     for place, row in rows:
         where = str(place)
         value = _text(row, columns.text or "text", where, columns)
-        second = None if columns.pair is None else _text(row, columns.pair, where, columns, columns.numbers)
+        pair = columns.pair
+        if columns.of_answers and pair is not None and row.get(pair) is None:
+            pair = None
+        second = None if pair is None else _text(row, pair, where, columns, columns.numbers)
         if isinstance(second, tuple):
-            raise InvalidText(f"{where} has a list under {columns.pair!r}; give a string")
+            raise InvalidText(f"{where} has a list under {pair!r}; give a string")
         choices = () if columns.choices is None else _choices(row, columns.choices, where, columns)
         if not "".join(value).strip():
             if blank == "skip":
@@ -216,6 +222,8 @@ def _choices(row: Mapping[str, Any], names: str, where: str, columns: Columns) -
     several = names not in row and "," in names
     value = [_value(row, name.strip(), where, columns) for name in names.split(",")] if several else None
     choices = _value(row, names, where, columns) if value is None else value
+    if columns.of_answers and isinstance(choices, str):
+        choices = [choices]
     if not isinstance(choices, list) or not all(isinstance(choice, str) for choice in choices):
         raise InvalidText(f"{where} has {quoted(choices)} under {quoted(names)}; give a list of strings")
     return tuple(choices)

@@ -22,6 +22,7 @@ from unmask.spec.shapes import parameter_count
 from unmask.tasks import (
     Progress,
     answer,
+    check_answer,
     choose,
     classify,
     embed,
@@ -37,6 +38,7 @@ from unmask.tasks import (
 )
 from unmask.tasks.answer import MAX_ANSWER_TOKENS, Answers, numbered_question
 from unmask.tasks.batches import TOKENS_PER_PASS
+from unmask.tasks.check_answer import AnswerCheck
 from unmask.tasks.choose import Choice
 from unmask.tasks.classify import THRESHOLD, Classification, refuse_shared_query
 from unmask.tasks.embed import METRICS, PRECISIONS, Metric, Precision, quantize, similarity
@@ -50,7 +52,7 @@ from unmask.tasks.prompts import prompt_of
 from unmask.tasks.reader import Reader, Ready, called, one_or_many, several
 from unmask.tasks.sparse_vectors import WordWeights
 from unmask.tasks.tag import Tagging, Words
-from unmask.tasks.values import Aggregation, Logits, LongTexts
+from unmask.tasks.values import Aggregation, Logits, LongTexts, PromptLanguage
 from unmask.tasks.zero_shot import TEMPLATE
 from unmask.text import Encoding, Tokenizer, Truncation
 from unmask.text.special import SpecialTokens
@@ -782,7 +784,7 @@ class Model:
                 entailment against contradiction; otherwise the probabilities of all labels sum to 1. A single
                 label is always treated as with ``multi_label``.
             threshold: the probability from which a label applies, with ``multi_label``.
-            truncation: what to do with a text that is too long with its longest hypothesis, see `choose`.
+            truncation: what to do with a text that is too long with its longest hypothesis, see `classify`.
             overlap_tokens: tokens of a text shared by neighboring windows.
             progress: called with (windows done, windows in all).
             name: how error messages name the text at an index.
@@ -819,22 +821,8 @@ class Model:
     ) -> list[Choice]:
         """The choice that fits each question best, with the probability of every choice.
 
-        Args:
-            questions: one question (or context) or several.
-            choices: the choices of the one question, at least two; or a list of choices for each question,
-                which need not have the same number.
-            truncation: what to do with a question that is too long with one of its choices. ``"window"``
-                reads it in windows, which are the same for all choices; ``"error"`` refuses it, and ``"end"``
-                drops its end, which the result counts. Choices are always read whole.
-            overlap_tokens: tokens of a question shared by neighboring windows.
-            progress: called with (windows done, windows in all).
-            name: how error messages name the question at an index.
-
-        Raises:
-            TextError: a text is empty, too long, or not Unicode text.
-            InvalidRequest: the checkpoint has no multiple-choice head (the error lists the heads that it
-                has), or the choices are not at least two for each question.
-            NonFiniteResult: a logit is infinity or NaN.
+        ``progress`` is called with (windows done, windows in all). For other arguments and errors see
+        `unmask.tasks.choose.prepare`.
         """
         ready = choose.prepare(
             self.reader,
@@ -860,6 +848,7 @@ class Model:
         threshold: float | Mapping[str, float] = THRESHOLD,
         nested: bool = False,
         multi_label: bool = False,
+        vectors: bool = False,
     ) -> list[Tagging]:
         """The label of each word, and the entities that words form, with offsets into the given text.
 
@@ -874,6 +863,7 @@ class Model:
             threshold: with labels, what probability an entity must exceed; or that of each label, else 0.5.
             nested: with labels, whether entities may lie inside others.
             multi_label: with labels, whether the same words may have several.
+            vectors: with labels, whether each entity has the vector of its span, see `EntityVector`.
 
         Raises:
             TextError: a text is empty, too long, or not Unicode text.
@@ -891,6 +881,7 @@ class Model:
             threshold=threshold,
             nested=nested,
             multi_label=multi_label,
+            vectors=vectors,
         )
         return self._run(ready, progress=progress)
 
@@ -911,23 +902,8 @@ class Model:
     ) -> list[Answers]:
         """The spans of one or several contexts that answer a question, most probable first.
 
-        Args:
-            question: one question, or several that are read together.
-            contexts: one text or several; a span's ``context`` is the index of its text. Of several
-                questions, a list with the text (or texts) of each.
-            top_k: the most answers to return.
-            max_answer_tokens: the longest answer, in tokens.
-            no_answer: whether the contexts may lack the answer, for models trained on such questions.
-            null_threshold: with ``no_answer``, return no answer if its probability exceeds this.
-            truncation: see `classify`.
-            overlap_tokens: tokens of a context shared by neighboring windows.
-            progress: called with (windows done, windows in all).
-            name: how error messages name the question at an index, if there are several.
-
-        Raises:
-            TextError: a text is empty, too long, or not Unicode text.
-            InvalidRequest: the checkpoint has no head for spans, or the question leaves no room for a window.
-            NonFiniteResult: a logit is infinity or NaN.
+        ``progress`` is called with (windows done, windows in all). For other arguments and errors see
+        `unmask.tasks.answer.prepare`.
         """
         ready = answer.prepare(
             self.reader,
@@ -937,6 +913,40 @@ class Model:
             max_answer_tokens=max_answer_tokens,
             no_answer=no_answer,
             null_threshold=null_threshold,
+            truncation=truncation,
+            overlap_tokens=overlap_tokens,
+            name=name,
+        )
+        return self._run(ready, progress=progress)
+
+    @one_or_many
+    def check_answer(
+        self,
+        answer: Texts,
+        contexts: str | Sequence[str] | Sequence[str | Sequence[str]],
+        question: str | Sequence[str | None] | None = None,
+        *,
+        threshold: float = THRESHOLD,
+        language: PromptLanguage = "en",
+        max_tokens: int | None = None,
+        truncation: LongTexts = "window",
+        overlap_tokens: int | None = None,
+        progress: Progress | None = None,
+        name: Name | None = None,
+    ) -> list[AnswerCheck]:
+        """The parts of each answer that its contexts do not support, by a checkpoint of LettuceDetect.
+
+        ``progress`` is called with (windows done, windows in all). For other arguments and errors see
+        `unmask.tasks.check_answer.prepare`.
+        """
+        ready = check_answer.prepare(
+            self.reader,
+            answer,
+            contexts,
+            question,
+            threshold=threshold,
+            language=language,
+            max_tokens=max_tokens,
             truncation=truncation,
             overlap_tokens=overlap_tokens,
             name=name,
@@ -956,19 +966,8 @@ class Model:
     ) -> list[Continuation]:
         """Whether each second text follows its first, by the head of pretraining (BERT, ALBERT).
 
-        Args:
-            firsts: one text or several.
-            seconds: for each, the text that may follow it.
-            truncation: ``"error"`` refuses a pair that is too long; ``"end"`` drops tokens from the end of
-                the longer text, then of both.
-            tokens_per_pass: the maximum number of tokens per forward pass.
-            progress: called with (pairs done, pairs in all).
-            name: how error messages name the pair at an index.
-
-        Raises:
-            TextError: a text is empty, too long, or not Unicode text.
-            InvalidRequest: the checkpoint has no head for next sentences or their order.
-            NonFiniteResult: a logit is infinity or NaN.
+        ``tokens_per_pass`` is the maximum number of tokens per forward pass, and ``progress`` is called with
+        (pairs done, pairs in all). For other arguments and errors see `unmask.tasks.follows.prepare`.
         """
         ready = follows.prepare(self.reader, firsts, seconds, truncation=truncation, name=name)
         return self._run(ready, tokens_per_pass=tokens_per_pass, progress=progress)

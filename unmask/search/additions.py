@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.base.processes import compute, process_pool
+from unmask.base.system import compute, process_pool
 from unmask.errors import InvalidRequest, quoted
 from unmask.models.load import Model, load
 from unmask.search.adding import ComputedDocuments, SegmentBuilder, batches

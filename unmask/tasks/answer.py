@@ -62,9 +62,27 @@ def prepare(
     name: Name | None = None,
     context_name: Name | None = None,
 ) -> Ready[list[Answers]]:
-    """The answers to each question in its contexts; arguments as of `unmask.models.model.Model.answer`.
+    """The spans of one or several contexts that answer a question, most probable first.
 
-    ``context_name`` is how error messages name the context at an index among those of all questions.
+    Args:
+        reader: a checkpoint with a head for spans.
+        question: one question, or several that are read together.
+        contexts: one text or several; a span's ``context`` is the index of its text. Of several questions, a
+            list with the text (or texts) of each.
+        top_k: the most answers to return.
+        max_answer_tokens: the longest answer, in tokens.
+        no_answer: whether the contexts may lack the answer, for models trained on such questions.
+        null_threshold: with ``no_answer``, return no answer if its probability exceeds this.
+        truncation: ``"window"`` reads a long context in windows, ``"error"`` refuses it, and ``"end"`` drops
+            its end, which the result counts.
+        overlap_tokens: tokens of a context shared by neighboring windows.
+        name: how error messages name the question at an index, if there are several.
+        context_name: how they name the context at an index among those of all questions.
+
+    Raises:
+        TextError: a text is empty, too long, or not Unicode text.
+        InvalidRequest: the checkpoint has no head for spans, or the question leaves no room for a window.
+        NonFiniteResult: a logit is infinity or NaN.
     """
     head = classifier_of(reader.spec, "span", reader.name)
     if head.classes != 2:
@@ -115,9 +133,11 @@ def numbered_question(index: int) -> str:
 
 
 def paired(
-    question: Any, contexts: Any, name: Callable[[int], str]
+    question: Any, contexts: Any, name: Callable[[int], str], what: str = "question"
 ) -> tuple[list[str], list[list[str]], Callable[[int], str]]:
     """Questions, the contexts of each, and how errors name each context of all.
+
+    ``what`` is how errors name a question, which may be another text that has contexts.
 
     Raises:
         InvalidRequest: there is not at least one context for every question.
@@ -127,13 +147,13 @@ def paired(
     else:
         if not isinstance(question, Sequence):
             raise InvalidRequest(
-                f"question is of type {type(question).__name__}; give a str, or a list of them"
+                f"{what} is of type {type(question).__name__}; give a str, or a list of them"
             )
-        questions, contexts_of = listed("question", question), listed("contexts", contexts)
+        questions, contexts_of = listed(what, question), listed("contexts", contexts)
         if len(questions) != len(contexts_of):
             raise InvalidRequest(
-                f"there are {len(questions)} questions and contexts for {len(contexts_of)}; "
-                "give each question its own"
+                f"there are {len(questions)} {what}s and contexts for {len(contexts_of)}; "
+                f"give each {what} its own"
             )
     texts = [
         [some_texts] if isinstance(some_texts, str) else listed("contexts", some_texts)

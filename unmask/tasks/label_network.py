@@ -72,6 +72,17 @@ class LabelNetwork:
             return self._span_logits(words_WD, labels_CD)
         return self._word_logits(words_WD, labels_CD)
 
+    def span_vectors(self, words_WD: Floats, spans: Sequence[tuple[int, int]]) -> Floats:
+        """The vector of each span by its first and last word, (..., D): what `logits` multiplies with that of
+        a label, the ``span_rep`` of gliner.
+        """
+        firsts, lasts = np.array(spans, dtype=np.int64).reshape(-1, 2).T
+        ends = [
+            np.maximum(self._two_layers(f"{SPANS}project_{end}", words_WD[words]), 0)
+            for end, words in (("start", firsts), ("end", lasts))
+        ]
+        return self._two_layers(f"{SPANS}out_project", np.concatenate(ends, axis=-1))
+
     def _span_logits(self, words_WD: Floats, labels_CD: Floats) -> Floats:
         """The first of the last two layers is applied to both ends apart, and the second to the labels, which
         is the same as both on every span with K times fewer products.

@@ -16,15 +16,12 @@ import tokenizers
 from numpy.typing import NDArray
 
 from unmask.base.arguments import check_fraction, listed
-from unmask.base.progress import Progress
-from unmask.engines.engine import Engine, Floats
+from unmask.engines.engine import Floats
 from unmask.errors import CorruptCheckpoint, EmptyText, InvalidRequest, InvalidText, TextTooLong, quoted
 from unmask.spec import LabelHead
-from unmask.tasks.batches import TOKENS_PER_PASS, batches, require_finite
-from unmask.tasks.label_network import LabelNetwork, sigmoid
+from unmask.tasks.label_network import sigmoid
 from unmask.tasks.reader import Name, Reader
 from unmask.tasks.values import LongTexts
-from unmask.text import PackedBatch
 from unmask.text.special import literal_engine
 from unmask.text.tokenizer import check_texts
 
@@ -387,45 +384,6 @@ def windows_of(
         first = max(first + 1, end - min(overlap, (end - first) // 2))
 
 
-def label_logits(
-    engine: Engine,
-    *,
-    network: LabelNetwork,
-    encodings: Sequence[LabelWindow],
-    tokens_per_pass: int = TOKENS_PER_PASS,
-    progress: Progress | None = None,
-    name: Name,
-) -> list[Floats]:
-    """The logits of each window, see `LabelNetwork.logits`.
-
-    Raises:
-        NonFiniteResult: a hidden state is infinity or NaN.
-    """
-
-    def packed(chosen: NDArray[np.int64]) -> PackedBatch:
-        windows = [encodings[index] for index in chosen]
-        return PackedBatch.of_ids([it.ids for it in windows], [it.token_type_ids for it in windows])
-
-    logits: dict[int, Floats] = {}
-    for chosen, batch in batches([len(it) for it in encodings], packed, tokens_per_pass, progress):
-        x_TD = engine.hidden_states(batch, "last")
-        require_finite(
-            x_TD, chosen, batch.layout.sequence_of_T, "a hidden state", name=name, dtype=engine.dtype
-        )
-        rows = [x_TD[batch.layout.rows(place)] for place in range(len(chosen))]
-        windows = [encodings[index] for index in chosen]
-        words = [network.project(x_ND[it.words_at]) for x_ND, it in zip(rows, windows, strict=True)]
-        lengths = [len(it.words_at) for it in windows]
-        mixed = np.split(network.mix(np.concatenate(words), lengths), np.cumsum(lengths)[:-1])
-        for index, x_ND, it, words_WD in zip(chosen, rows, windows, mixed, strict=True):
-            if network.head.labels_width is None:
-                labels_CD = network.project(x_ND[it.labels])
-            else:
-                labels_CD = network.project_labels(it.labels)
-            logits[int(index)] = network.logits(words_WD, labels_CD)
-    return [logits[index] for index in range(len(encodings))]
-
-
 def spans_of(text: LabelText, logits: Sequence[Floats], search: Search, head: LabelHead) -> list[LabeledSpan]:
     """The spans of a text above the thresholds, without those that a better one excludes, by first word.
 
@@ -452,15 +410,24 @@ def _joined(text: LabelText, logits: Sequence[Floats], head: LabelHead) -> Float
     for window, values in zip(text.windows, logits, strict=True):
         first, end = window.first, window.first + len(values)
         starts, more = np.arange(first, end)[:, None], np.arange(longest)
-        left = np.where(first == 0, count, starts - first)
-        right = np.where(end == count, count, end - 1 - starts - more)
-        context_WK = np.where(starts + more < end, np.minimum(left, right), -1)
+        context_WK = context_in(first, len(values), count, starts, starts + more)
         better = context_WK > best_WK[first:end]
         best_WK[first:end][better] = context_WK[better]
         part = joined[first:end]
         mask = better if head.scores == "spans" else better[:, 0]
         part[mask] = values[mask]
     return joined
+
+
+def context_in(first: int, words: int, count: int, span_first: Any, span_last: Any) -> Any:
+    """The words of a window beside a span on its shorter side, and -1 if the span is not in it; an end of the
+    text of ``count`` words is as good as any number.
+    """
+    end = first + words
+    left = np.where(first == 0, count, span_first - first)
+    right = np.where(end == count, count, end - 1 - span_last)
+    inside = (span_first >= first) & (span_last < end)
+    return np.where(inside, np.minimum(left, right), -1)
 
 
 def _of_spans(p_WKC: Floats, thresholds_C: Floats) -> list[LabeledSpan]:

@@ -6,22 +6,34 @@ Axes: W words.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, get_args
+from typing import NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unmask.base.arguments import check_choice, check_flag, listed, whole_number
-from unmask.engines.engine import Floats
+from unmask.base.progress import Progress
+from unmask.engines.engine import Engine, Floats
 from unmask.errors import InvalidRequest
-from unmask.spec import Classifier, LabelHead
+from unmask.spec import Classifier
+from unmask.tasks.batches import TOKENS_PER_PASS, batches, require_finite
 from unmask.tasks.classify import THRESHOLD, classifier_of, label_names, probabilities
-from unmask.tasks.label_spans import LabelText, Search, label_logits, read_texts, search_for, spans_of
+from unmask.tasks.label_network import LabelNetwork
+from unmask.tasks.label_spans import (
+    LabeledSpan,
+    LabelText,
+    LabelWindow,
+    Search,
+    context_in,
+    read_texts,
+    search_for,
+    spans_of,
+)
 from unmask.tasks.logits import Coverage, WindowedLogits, windowed
 from unmask.tasks.reader import Name, Reader, Ready, called, several
 from unmask.tasks.schemes import Scheme, entities_of, written_in
 from unmask.tasks.values import Aggregation, LongTexts, SchemeName
-from unmask.text import Encoding
+from unmask.text import Encoding, PackedBatch
 from unmask.text.borders import word_borders
 from unmask.text.tokenizer import numbered
 
@@ -61,13 +73,23 @@ class Entity:
 
 
 @dataclass(frozen=True)
+class EntityVector(Entity):
+    """An entity with the vector of its span."""
+
+    vector: tuple[float, ...]
+    """What the head multiplies with the vector of a label, as many numbers as the head is wide
+    (``hidden_size`` in gliner_config.json): the logit of a label is the product of both."""
+
+
+@dataclass(frozen=True)
 class Tagging(Coverage):
     """The prediction for one text."""
 
     words: tuple[TaggedWord, ...]
     """Empty with ``labels``, which are those of entities, not of words."""
     entities: tuple[Entity, ...]
-    """For labels of a tagging scheme (B-, I-, ...); empty for others, such as parts of speech."""
+    """For labels of a tagging scheme (B-, I-, ...); empty for others, such as parts of speech. With
+    ``vectors``, each is an `EntityVector`."""
     has_entities: bool
     """Whether the labels are of a tagging scheme."""
     scheme: SchemeName
@@ -119,18 +141,22 @@ def prepare(
     threshold: float | Mapping[str, float] = THRESHOLD,
     nested: bool = False,
     multi_label: bool = False,
+    vectors: bool = False,
 ) -> Ready[list[Tagging]]:
     """The label of each word of each text; arguments as of `unmask.models.model.Model.tag`."""
     if labels is not None:
         check_flag("nested", nested)
         check_flag("multi_label", multi_label)
+        check_flag("vectors", vectors)
         check_choice("truncation", truncation, get_args(LongTexts))
         overlap = None if overlap_tokens is None else whole_number("overlap_tokens", overlap_tokens, 0)
         search = search_for(labels, threshold, nested=nested, multi_label=multi_label)
-        return _of_labels(reader, texts, search, truncation=truncation, overlap=overlap, name=name)
-    if threshold != THRESHOLD or nested or multi_label:
+        return _of_labels(
+            reader, texts, search, truncation=truncation, overlap=overlap, name=name, vectors=vectors
+        )
+    if threshold != THRESHOLD or nested or multi_label or vectors:
         raise InvalidRequest(
-            "threshold, nested and multi_label are for labels; give labels, or leave them out"
+            "threshold, nested, multi_label and vectors are for labels; give labels, or leave them out"
         )
     if reader.checkpoint.label_head is not None:
         raise InvalidRequest(
@@ -167,9 +193,15 @@ def _of_labels(
     truncation: LongTexts,
     overlap: int | None,
     name: Name,
+    vectors: bool,
 ) -> Ready[list[Tagging]]:
     """The entities of labels that are named with the texts."""
     network = reader.checkpoint_labels
+    if vectors and network.head.scores != "spans":
+        raise InvalidRequest(
+            f"{reader.name} scores words, so spans have no vectors; leave vectors out, or use a checkpoint "
+            "of GLiNER that scores spans"
+        )
     name = called(texts, name)
     read = read_texts(
         reader,
@@ -182,9 +214,12 @@ def _of_labels(
     )
     owners = [index for index, text in enumerate(read) for _ in text.windows]
 
-    def taggings(values: Sequence[Floats]) -> list[Tagging]:
+    def taggings(values: Sequence[WindowScores]) -> list[Tagging]:
         rest = iter(values)
-        return [_with_labels(text, [next(rest) for _ in text.windows], search, network.head) for text in read]
+        return [
+            _with_labels(text, [next(rest) for _ in text.windows], search, network, vectors=vectors)
+            for text in read
+        ]
 
     return Ready(
         [window for text in read for window in text.windows],
@@ -196,11 +231,89 @@ def _of_labels(
     )
 
 
-def _with_labels(text: LabelText, logits: Sequence[Any], search: Search, head: LabelHead) -> Tagging:
+class WindowScores(NamedTuple):
+    """What the head computes of one window."""
+
+    logits: Floats
+    """See `LabelNetwork.logits`."""
+    words_WD: Floats
+    """The words that they are computed from."""
+
+
+def label_logits(
+    engine: Engine,
+    *,
+    network: LabelNetwork,
+    encodings: Sequence[LabelWindow],
+    tokens_per_pass: int = TOKENS_PER_PASS,
+    progress: Progress | None = None,
+    name: Name,
+) -> list[WindowScores]:
+    """The logits of each window, and its words.
+
+    Raises:
+        NonFiniteResult: a hidden state is infinity or NaN.
+    """
+
+    def packed(chosen: NDArray[np.int64]) -> PackedBatch:
+        windows = [encodings[index] for index in chosen]
+        return PackedBatch.of_ids([it.ids for it in windows], [it.token_type_ids for it in windows])
+
+    scores: dict[int, WindowScores] = {}
+    for chosen, batch in batches([len(it) for it in encodings], packed, tokens_per_pass, progress):
+        x_TD = engine.hidden_states(batch, "last")
+        require_finite(
+            x_TD, chosen, batch.layout.sequence_of_T, "a hidden state", name=name, dtype=engine.dtype
+        )
+        rows = [x_TD[batch.layout.rows(place)] for place in range(len(chosen))]
+        windows = [encodings[index] for index in chosen]
+        words = [network.project(x_ND[it.words_at]) for x_ND, it in zip(rows, windows, strict=True)]
+        lengths = [len(it.words_at) for it in windows]
+        mixed = np.split(network.mix(np.concatenate(words), lengths), np.cumsum(lengths)[:-1])
+        for index, x_ND, it, words_WD in zip(chosen, rows, windows, mixed, strict=True):
+            if network.head.labels_width is None:
+                labels_CD = network.project(x_ND[it.labels])
+            else:
+                labels_CD = network.project_labels(it.labels)
+            scores[int(index)] = WindowScores(network.logits(words_WD, labels_CD), words_WD)
+    return [scores[index] for index in range(len(encodings))]
+
+
+def span_vectors(
+    text: LabelText, scores: Sequence[WindowScores], spans: Sequence[LabeledSpan], network: LabelNetwork
+) -> Floats:
+    """The vector of each span, (..., D), from the window that gave its score."""
+    count, width = len(text.bounds), network.head.width
+    vectors = np.empty((len(spans), width), dtype=scores[0].words_WD.dtype)
+    context = np.array(
+        [
+            [context_in(window.first, len(it.words_WD), count, span.first, span.last) for span in spans]
+            for window, it in zip(text.windows, scores, strict=True)
+        ]
+    )
+    for number, (window, it) in enumerate(zip(text.windows, scores, strict=True)):
+        chosen = [place for place, best in enumerate(context.argmax(0)) if best == number]
+        bounds = [(spans[place].first - window.first, spans[place].last - window.first) for place in chosen]
+        if chosen:
+            vectors[chosen] = network.span_vectors(it.words_WD, bounds)
+    return vectors
+
+
+def _with_labels(
+    text: LabelText, scores: Sequence[WindowScores], search: Search, network: LabelNetwork, *, vectors: bool
+) -> Tagging:
+    spans = spans_of(text, [window.logits for window in scores], search, network.head)
     entities = []
-    for span in spans_of(text, logits, search, head):
+    for span in spans:
         start, end = int(text.bounds[span.first, 0]), int(text.bounds[span.last, 1])
         entities.append(Entity(search.labels[span.label], start, end, text.text[start:end], span.score))
+    if vectors:
+        entities = [
+            EntityVector(**vars(entity), vector=tuple(vector_D))
+            for entity, vector_D in zip(
+                entities, span_vectors(text, scores, spans, network).tolist(), strict=True
+            )
+        ]
     return Tagging(
         (),
         tuple(entities),

@@ -18,6 +18,9 @@ Aggregation = Literal["first", "mean"]
 the probabilities of all of them."""
 
 
+PromptLanguage = Literal["en", "de", "fr", "es", "it", "pl", "cn", "hu"]
+"""The language of the sentences around contexts and question, by the codes of LettuceDetect."""
+
 SchemeName = Literal["IOB2", "BIO", "IOB1", "BILOU", "BIOES"]
 """How labels of words write entities. IOB2, also called BIO: ``B`` begins each entity and ``I`` continues it.
 IOB1: ``B`` begins an entity only directly after another of its type. BILOU: ``L`` ends an entity and ``U`` is

@@ -1,4 +1,5 @@
-"""``unmask answer``: the spans of texts that answer a question, or the questions of a file."""
+"""``unmask answer``: the spans of texts that answer a question, or the questions of a file; and
+``unmask check-answer``: the parts of an answer that texts do not support."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -9,7 +10,7 @@ from cyclopts import Parameter
 from rich.text import Text
 
 from unmask.base.files import check_can_write, whole_file
-from unmask.cli.items import Columns, Item, format_of
+from unmask.cli.items import Columns, Item, format_of, text_of
 from unmask.cli.options import RUN, FormatOption, JsonOption, ModelOption, RunOptions, how_many
 from unmask.cli.output import (
     around,
@@ -35,15 +36,18 @@ from unmask.cli.tasks.predict import (
     over_windows,
     predict,
     source_of,
+    typed,
 )
 from unmask.errors import InvalidRequest, InvalidText
 from unmask.tasks import Progress
+from unmask.tasks.values import PromptLanguage
 from unmask.text.lines import LONGEST_LINE, content, decode
 from unmask.text.rows import TABLES, Format
 
 if TYPE_CHECKING:
     from unmask.models.load import Model
     from unmask.tasks.answer import Answers
+    from unmask.tasks.check_answer import AnswerCheck
 
 
 ADAPTER = "answers"
@@ -153,6 +157,98 @@ def answer(
     form = format_of("" if questions == STANDARD_INPUT else questions, format, formats)
     columns = Columns(None) if form == "squad" else Columns("question", "context", id="id", options=("", ""))
     predict(job, source_of(questions, form, formats, columns), target)
+
+
+def check_answer(
+    answer: Annotated[
+        str | None, Parameter(help="the answer; default: those of a file or standard input")
+    ] = None,
+    *,
+    context: Annotated[
+        list[str] | None, Parameter(help="a text on which the answer should be based; may be repeated")
+    ] = None,
+    question: Annotated[
+        str | None, Parameter(help="what was asked; without it the answer is a summary")
+    ] = None,
+    file: Annotated[
+        str | None,
+        Parameter(
+            help="a file of answers with contexts, and questions if there are: JSON lines, CSV, TSV, Parquet"
+        ),
+    ] = None,
+    format: FormatOption = None,
+    model: ModelOption,
+    run: RunOptions = RUN,
+    threshold: Annotated[
+        float, Parameter(help="the probability that an unsupported token must exceed")
+    ] = 0.5,
+    language: Annotated[
+        PromptLanguage, Parameter(help="the language of the sentences around contexts and question")
+    ] = "en",
+    max_tokens: Annotated[
+        int | None, Parameter(help="tokens of a window; default: as many as the model was trained to read")
+    ] = None,
+    truncation: LongTextsOption = "window",
+    overlap_tokens: OverlapOption = None,
+    target: FileOptions = FILE,
+    json: JsonOption = False,
+) -> None:
+    """Find the parts of an answer that its contexts do not support, with a checkpoint of LettuceDetect.
+
+    Prints each part: probability, start, end and text, separated by tabs; or "supported" and the highest
+    probability of a token that it is not. With --json, one object. Of a file (columns answer, context and, if
+    present, question and id) each line begins with the id. To resume a stopped run with --output, give the
+    same command again.
+    """
+    if answer is not None and (file is not None or format is not None or not context):
+        raise InvalidRequest("give an answer with --context TEXT, or --file FILE of answers with contexts")
+    if answer is None and (context or question is not None):
+        raise InvalidRequest("--context and --question are for an answer on the command line; give it too")
+
+    def predicted(
+        loaded: "Model", items: Sequence[Item], name: Name, progress: Progress
+    ) -> "Sequence[AnswerCheck]":
+        return loaded.check_answer(
+            [text_of(item) for item in items],
+            [item.choices for item in items],
+            [item.second for item in items],
+            threshold=threshold,
+            language=language,
+            max_tokens=max_tokens,
+            truncation=truncation,
+            overlap_tokens=overlap_tokens,
+            progress=progress,
+            name=name,
+        )
+
+    def cells(result: "AnswerCheck") -> list[tuple[str, ...]]:
+        if result.supported:
+            return [("supported", f"{result.score:.4f}")]
+        return [(f"{it.score:.4f}", str(it.start), str(it.end), it.text) for it in result.spans]
+
+    def shown(item: Item, result: "AnswerCheck") -> Shown:
+        rows: list[Sequence[str | Text]] = [
+            (f"{it.score:.4f}", Text(printable(it.text), "bold cyan"), f"{it.start} to {it.end}")
+            for it in result.spans
+        ]
+        return Shown(marked(item.shown), rows or cells(result), ("", "", "dim"))
+
+    job = Job(
+        verb="checking",
+        run=run,
+        model=model,
+        predict=predicted,
+        lines=lambda item, result: tabbed([(*[item.id][: bool(item.id)], *row) for row in cells(result)]),
+        details=lambda item, result: {"id": item.id, "answer": item.value, **plain(result)},
+        shown=shown,
+        json=json or target.json,
+        settings=(threshold, language, max_tokens, truncation, overlap_tokens),
+    )
+    if answer is not None:
+        predict(job, typed(answer, answer, question, tuple(context or ())), target)
+        return
+    columns = Columns("answer", "question", id="id", choices="context", of_answers=True, options=("", ""))
+    predict(job, source_of(file, format, TABLES, columns), target)
 
 
 def _cells(result: "Answers", *, of_several: bool) -> list[tuple[str, ...]]:

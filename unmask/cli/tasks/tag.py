@@ -73,6 +73,9 @@ def tag(
     multi_label: Annotated[
         bool, Parameter(negative="", help="with --labels, let the same words have several labels")
     ] = False,
+    vectors: Annotated[
+        bool, Parameter(negative="", help="with --labels and --json, write the vector of each entity's span")
+    ] = False,
     truncation: LongTextsOption = "window",
     overlap_tokens: OverlapOption = None,
     target: FileOptions = FILE,
@@ -93,6 +96,7 @@ def tag(
     by_label = _label_options(labels, threshold, nested=nested, multi_label=multi_label)
     if by_label and (words or conll or scheme is not None):
         raise InvalidRequest("--labels finds entities; leave --words, --conll and --scheme out")
+    _check_vectors(vectors, by_label, json=json or target.json, in_shards=bulk.engine is not None)
     if bulk.engine is not None:
         from unmask.bulk import BatchTagger
 
@@ -119,6 +123,7 @@ def tag(
             "truncation": truncation,
             "overlap_tokens": overlap_tokens,
             **by_label,
+            "vectors": vectors,
         }
         results = _tagged(loaded, items, name, progress, options)
         return results if scheme is None else [result.in_scheme(scheme) for result in results]
@@ -162,10 +167,18 @@ def tag(
         details=details,
         shown=None if conll or in_columns else shown,
         json=as_json,
-        settings=(aggregation, words, conll, scheme, truncation, overlap_tokens, by_label),
+        settings=(aggregation, words, conll, scheme, truncation, overlap_tokens, by_label, vectors),
         default_adapter=None if by_label else ADAPTER,
     )
     predict(job, items, target)
+
+
+def _check_vectors(vectors: bool, by_label: Mapping[str, Any], *, json: bool, in_shards: bool) -> None:
+    """Refuse vectors where none are computed, or there is no place for them."""
+    if vectors and (not by_label or not json or in_shards):
+        raise InvalidRequest(
+            "--vectors needs --labels and --json, and no --engine; give it with both, or leave it out"
+        )
 
 
 def _label_options(

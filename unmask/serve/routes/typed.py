@@ -9,6 +9,7 @@ from unmask.serve import fields
 from unmask.serve.errors import BadField
 from unmask.serve.fields import (
     TEXT,
+    VECTOR,
     Flag,
     Inputs,
     Schema,
@@ -25,16 +26,17 @@ from unmask.serve.ids import TextsOrPairs
 from unmask.serve.routes.openai import USAGE, usage
 from unmask.serve.routes.route import MODEL, TRUNCATE, PostRoute, Values, named, truncation_of
 from unmask.serve.service import Call, Service
-from unmask.tasks import answer, choose, fill, follows, redact, tag
+from unmask.tasks import answer, check_answer, choose, fill, follows, redact, tag
 from unmask.tasks.answer import MAX_ANSWER_TOKENS, Answers
+from unmask.tasks.check_answer import AnswerCheck
 from unmask.tasks.choose import Choice
 from unmask.tasks.classify import THRESHOLD
 from unmask.tasks.fill import FilledMask
 from unmask.tasks.follows import Continuation
 from unmask.tasks.reader import Ready
 from unmask.tasks.redact import Redaction, Redactor, Replacement
-from unmask.tasks.tag import Tagging
-from unmask.tasks.values import LongTexts
+from unmask.tasks.tag import Entity, Tagging
+from unmask.tasks.values import LongTexts, PromptLanguage
 from unmask.text import Encoding
 from unmask.text.tokenizer import check_texts
 
@@ -76,6 +78,7 @@ def _label_options(values: Values) -> dict[str, Any]:
         "threshold": values["threshold"],
         "nested": values["nested"],
         "multi_label": values["multi_label"],
+        "vectors": values["vectors"],
     }
 
 
@@ -130,6 +133,30 @@ async def answers(service: Service, call: Call, values: Values) -> Any:
             null_threshold=values["null_threshold"],
             truncation=_long(values),
             name=lambda _: "question",
+            context_name=named("contexts", contexts.single),
+        ),
+    )
+    return {"model": served.name, **asdict(result), "usage": usage(call)}
+
+
+async def checked_answer(service: Service, call: Call, values: Values) -> Any:
+    """The parts of the answer that no context supports."""
+    served = service.models.named(values["model"], "entities")
+    contexts: Inputs = values["contexts"]
+    service.repeat(call, "answer", values["answer"], len(contexts.texts))
+    (result,) = await service.run(
+        call,
+        served,
+        lambda: check_answer.prepare(
+            served.texts,
+            [values["answer"]],
+            [contexts.texts],
+            values["question"],
+            threshold=values["threshold"],
+            language=values["language"],
+            max_tokens=values["max_tokens"],
+            truncation=_long(values),
+            name=lambda _: "answer",
             context_name=named("contexts", contexts.single),
         ),
     )
@@ -253,6 +280,12 @@ def _answered_once(kind: Any) -> Schema:
     return record(model=TEXT, usage=USAGE, **schema_of(kind)["properties"])
 
 
+_TAGGED = _answered(Tagging)
+_TAGGED["properties"]["results"]["items"]["properties"]["entities"] = rows(
+    record({"vector": VECTOR}, **schema_of(Entity)["properties"])
+)
+
+
 ROUTES = (
     PostRoute(
         "/v1/entities",
@@ -268,9 +301,13 @@ ROUTES = (
             "threshold": Share(default=THRESHOLD, about="with labels: what probability must be exceeded"),
             "nested": Flag(default=False, about="with labels: whether entities may lie inside others"),
             "multi_label": Flag(default=False, about="with labels: whether the same words may have several"),
+            "vectors": Flag(
+                default=False,
+                about="with labels: whether each entity has the vector of its span, of the head's width",
+            ),
             "truncate": WINDOWS,
         },
-        _answered(Tagging),
+        _TAGGED,
     ),
     PostRoute(
         "/v1/redact",
@@ -313,6 +350,28 @@ ROUTES = (
             "truncate": WINDOWS,
         },
         _answered_once(Answers),
+    ),
+    PostRoute(
+        "/v1/check_answer",
+        "openai",
+        checked_answer,
+        {
+            "answer": Text(required=True),
+            "contexts": Texts(required=True, about="one text or several on which it should be based"),
+            "question": Text(about="what was asked; without it the answer is read as a summary"),
+            "model": MODEL,
+            "threshold": Share(default=THRESHOLD, about="what probability an unsupported token must exceed"),
+            "language": fields.Choice(
+                options=get_args(PromptLanguage),
+                default="en",
+                about="the language of the sentences around contexts and question",
+            ),
+            "max_tokens": Whole(
+                low=1, high=1_000_000, about="tokens of a window; as many as the model was trained to read"
+            ),
+            "truncate": WINDOWS,
+        },
+        _answered_once(AnswerCheck),
     ),
     PostRoute(
         "/v1/choices",

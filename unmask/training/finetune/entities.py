@@ -22,9 +22,10 @@ from unmask.engines.torch_engine import TorchEngine
 from unmask.errors import InvalidRequest, InvalidText, quoted
 from unmask.spec import LabelHead
 from unmask.tasks.label_network import LabelNetwork, label_network
-from unmask.tasks.label_spans import PromptEncoder, label_logits, read_texts, search_for, spans_of, words_of
+from unmask.tasks.label_spans import PromptEncoder, read_texts, search_for, spans_of, words_of
 from unmask.tasks.reader import Reader
 from unmask.tasks.schemes import entities_of
+from unmask.tasks.tag import label_logits
 from unmask.text import Tokenizer
 from unmask.training.data.labeled import LabeledBatches
 from unmask.training.finetune.card import card_metadata, choice_of_weights, file_names, yaml_lines
@@ -345,7 +346,7 @@ class EntityRun(SupervisedRun):
         return [
             [
                 _characters(names[span.label], span.first, span.last, text.bounds)
-                for span in spans_of(text, [next(logits) for _ in text.windows], search, head)
+                for span in spans_of(text, [next(logits).logits for _ in text.windows], search, head)
             ]
             for text in texts
         ]
