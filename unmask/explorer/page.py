@@ -36,11 +36,12 @@ def fragment(fields: Mapping[str, object]) -> str:
     return "#" + urlencode({"v": VERSION, **values}, errors="replace", quote_via=quote)
 
 
-Group = Literal["Start", "Look", "Search", "Compare", "Measure", "Tour"]
+Group = Literal["Start", "Look", "Labels", "Search", "Compare", "Measure", "Tour"]
 """The tabs, in their order; the views of one stand beside each other."""
 
-Needs = Literal["text", "two", "index", "live", "none"]
-"""A text that was read; the same text read by two models; an index; short texts of its own; nothing."""
+Needs = Literal["text", "two", "index", "labels", "live", "none"]
+"""A text that was read; the same text read by two models; an index; a model that takes labels; short texts of
+its own; nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +91,10 @@ VIEWS = (
         hint="one head: its kind, effect, likes and strongest examples in a corpus",
     ),
     View(
+        id="labels", group="Labels", title="Labels", key="b", needs="labels", strip=True,
+        hint="spans of the text that fit labels you name, and why",
+    ),
+    View(
         id="search", group="Search", title="Search", key="q", needs="index", strip=True,
         hint="passages of an index, and why each was found",
     ),
@@ -132,7 +137,7 @@ VIEWS = (
 )  # fmt: skip
 """All views. In a group, tabs have this order."""
 
-SAVED = tuple(view.id for view in VIEWS if view.needs not in ("index", "live"))
+SAVED = tuple(view.id for view in VIEWS if view.needs not in ("index", "labels", "live"))
 """Views that a saved page can hold."""
 
 IN_DRAWER = tuple(view.id for view in VIEWS if view.group == "Measure")

@@ -17,6 +17,7 @@ import type {
   Guesses,
   HeadsMeta,
   ImportanceMeta,
+  LabelSpans,
   Lens,
   LiveMeta,
   Overview,
@@ -33,6 +34,7 @@ import type {
   Senses,
   Session,
   Sinks,
+  SpanCauses,
   Stamp,
   State,
   TaskPrediction,
@@ -228,6 +230,14 @@ export const taskPrediction = (given: { text: string }) =>
 /** A step of pretraining on a text. `before`: the text in which the reader replaced words. */
 export const trainingStep = (given: { text: string; epoch?: number; before?: string | null }) =>
   json<TrainingStep>({ path: 'texts/{text}/training', query: ['epoch', 'before'], defaults: { epoch: 1 } }, given);
+
+/** Spans of a text for labels, with commas between them. `nested`: spans may lie inside others. */
+export const labelSpans = (given: { text: string; labels: string; nested?: 'no' | 'yes' }) =>
+  json<LabelSpans>({ path: 'texts/{text}/labels', query: ['labels', 'nested'], defaults: { nested: 'no' } }, given);
+
+/** What the score of a span comes from: the words `first` to `last` and the label by its number. */
+export const spanCauses = (given: { text: string; labels: string; label: number; first: number; last: number }) =>
+  arrays<SpanCauses>({ path: 'texts/{text}/labels/causes', query: ['labels', 'label', 'first', 'last'] }, given);
 
 /** One text in two models. */
 export const compare = (given: { a: string; b: string }) =>

@@ -8,6 +8,7 @@ import Flow from './flow/Flow.svelte';
 import Geometry from './geometry/Geometry.svelte';
 import Head from './head/Head.svelte';
 import Heads from './heads/Heads.svelte';
+import Labels from './labels/Labels.svelte';
 import Map from './map/Map.svelte';
 import Overview from './overview/Overview.svelte';
 import Paths from './paths/Paths.svelte';
@@ -20,15 +21,15 @@ import Tour from './tour/Tour.svelte';
 import Words from './words/Words.svelte';
 
 /** Groups of tabs, in their order. */
-export const GROUPS = ['Start', 'Look', 'Search', 'Compare', 'Measure', 'Tour'] as const;
+export const GROUPS = ['Start', 'Look', 'Labels', 'Search', 'Compare', 'Measure', 'Tour'] as const;
 
 export interface View {
   id: string;
-  group: 'Start' | 'Look' | 'Search' | 'Compare' | 'Measure' | 'Tour';
+  group: 'Start' | 'Look' | 'Labels' | 'Search' | 'Compare' | 'Measure' | 'Tour';
   title: string;
   key: string;
   hint: string;
-  needs: 'text' | 'two' | 'index' | 'live' | 'none';
+  needs: 'text' | 'two' | 'index' | 'labels' | 'live' | 'none';
   maps: boolean;
   strip: boolean;
   one_head: boolean;
@@ -42,6 +43,7 @@ export const VIEWS: readonly View[] = [
   { id: "flow", group: "Look", title: "Flow", key: "f", hint: "the top-k attention edges of a token, across layers", needs: "text", maps: true, strip: true, one_head: true, component: Flow },
   { id: "heads", group: "Look", title: "Heads", key: "h", hint: "every layer and head at a glance", needs: "text", maps: true, strip: false, one_head: false, component: Heads },
   { id: "head", group: "Look", title: "Head", key: "i", hint: "one head: its kind, effect, likes and strongest examples in a corpus", needs: "text", maps: true, strip: false, one_head: true, component: Head },
+  { id: "labels", group: "Labels", title: "Labels", key: "b", hint: "spans of the text that fit labels you name, and why", needs: "labels", maps: false, strip: true, one_head: false, component: Labels },
   { id: "search", group: "Search", title: "Search", key: "q", hint: "passages of an index, and why each was found", needs: "index", maps: false, strip: true, one_head: false, component: Search },
   { id: "compare", group: "Compare", title: "Compare", key: "c", hint: "two models on one text, or two texts in one model", needs: "two", maps: false, strip: true, one_head: false, component: Compare },
   { id: "tokens", group: "Measure", title: "Tokens", key: "k", hint: "the tokens of the text and the attention each receives", needs: "text", maps: false, strip: true, one_head: false, component: Tokens },
