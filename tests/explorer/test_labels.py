@@ -92,6 +92,10 @@ def test_attributions_add_up_to_the_score_of_the_span(asked, text):
     label = LABELS[span["label"]]
     two = model.reader.label_vectors is not None
     assert "".join(meta["label_tokens"]) == (label if two else f"<<ENT>>{label}")
+    signs = [
+        at for at, token in enumerate(tokens) if token["part"] == "special" or token["piece"] == "<<ENT>>"
+    ]
+    assert not arrays["values"][signs].any(), "the baseline keeps special tokens and markers"
     others = [token["piece"] for token in tokens if token["part"] == "labels"]
     wanted = [piece for other in LABELS if other != label for piece in ("<<ENT>>", other)]
     assert "".join(others) == ("" if two else "".join(wanted))

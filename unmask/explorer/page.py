@@ -39,9 +39,8 @@ def fragment(fields: Mapping[str, object]) -> str:
 Group = Literal["Start", "Look", "Labels", "Search", "Compare", "Measure", "Tour"]
 """The tabs, in their order; the views of one stand beside each other."""
 
-Needs = Literal["text", "two", "index", "labels", "live", "none"]
-"""A text that was read; the same text read by two models; an index; a model that takes labels; short texts of
-its own; nothing."""
+Needs = Literal["text", "two", "index", "live", "none"]
+"""A text that was read; the same text read by two models; an index; short texts of its own; nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +56,8 @@ class View:
     hint: str
     """What it shows, in one sentence."""
     needs: Needs = "text"
+    ability: Literal["takes_labels"] | None = None
+    """What a model of the explorer must be able to do (`ModelInfo`) for the view to be offered."""
     maps: bool = False
     """Whether it shows attention maps, which some models do not have."""
     strip: bool = False
@@ -91,7 +92,7 @@ VIEWS = (
         hint="one head: its kind, effect, likes and strongest examples in a corpus",
     ),
     View(
-        id="labels", group="Labels", title="Labels", key="b", needs="labels", strip=True,
+        id="labels", group="Labels", title="Labels", key="b", ability="takes_labels", strip=True,
         hint="spans of the text that fit labels you name, and why",
     ),
     View(
@@ -137,12 +138,14 @@ VIEWS = (
 )  # fmt: skip
 """All views. In a group, tabs have this order."""
 
-SAVED = tuple(view.id for view in VIEWS if view.needs not in ("index", "labels", "live"))
+SAVED = tuple(view.id for view in VIEWS if view.needs not in ("index", "live") and view.ability is None)
 """Views that a saved page can hold."""
+
+_VIEW = {view.id: view for view in VIEWS}
 
 IN_DRAWER = tuple(view.id for view in VIEWS if view.group == "Measure")
 """Those that the page shows in a drawer over its canvas, beside the heads of the text."""
 
-OF_A_TEXT = tuple(view.id for view in VIEWS if view.needs in ("text", "two") and view.id != "features")
+OF_A_TEXT = tuple(view for view in SAVED if _VIEW[view].needs in ("text", "two") and view != "features")
 """Those that are about the text that was read, and follow from it and the model: features depend on what the
 cache of this machine holds, so a page has them where they were looked at alone."""
