@@ -12,9 +12,10 @@ from tests.tasks.test_label_encoders import OF_LABELS
 from tests.tasks.test_labels import write_gliner
 from unmask.encoder.hooks import HookPoint
 from unmask.explorer import Api
+from unmask.explorer.routes.labels import _window_of
 from unmask.explorer.wire.binary import unpack
 from unmask.tasks.label_network import sigmoid
-from unmask.tasks.label_spans import PromptEncoder, read_texts
+from unmask.tasks.label_spans import PromptEncoder, _joined, read_texts
 from unmask.text import PackedBatch
 
 TEXT = "Ada met Bob in Rome. as, the Rome - the Bobs met a"
@@ -74,7 +75,13 @@ def causes(asking, text, span):
 @pytest.mark.parametrize("text", ["Ada met Bob in Rome.", LONG])
 def test_attributions_add_up_to_the_score_of_the_span(asked, text):
     model, asking = asked
-    span = found(asking, text)["spans"][-1]
+    spans = found(asking, text, "yes")["spans"]
+    several = [span for span in spans if span["first"] < span["last"]]
+    for span in (spans[-1], *several[:2], *several[-2:]):
+        check_sums(model, asking, text, span)
+
+
+def check_sums(model, asking, text, span):
     arrays, meta = causes(asking, text, span)
     assert meta["span"]["score"] == pytest.approx(span["score"], abs=1e-6)
     shares = [meta["completeness"]]
@@ -99,6 +106,24 @@ def test_attributions_add_up_to_the_score_of_the_span(asked, text):
     others = [token["piece"] for token in tokens if token["part"] == "labels"]
     wanted = [piece for other in LABELS if other != label for piece in ("<<ENT>>", other)]
     assert "".join(others) == ("" if two else "".join(wanted))
+
+
+def test_a_span_is_explained_in_the_window_that_gives_its_score(asked):
+    """Windows that hold their own number join to the number of the window of each span."""
+    model, _ = asked
+    head = model.reader.checkpoint_labels.head
+    (text,) = read_texts(model.reader, head, [LONG * 3], LABELS, truncation="window", overlap=20, name=str)
+    assert len(text.windows) > 3
+    shape = (head.max_width, 1) if head.scores == "spans" else (1, 3)
+    numbers = [np.full((len(window.words_at), *shape), float(at)) for at, window in enumerate(text.windows)]
+    for at, window in enumerate(numbers):
+        if head.scores == "spans":
+            for more in range(1, head.max_width):
+                window[len(window) - more :, more] = -np.inf
+        assert np.isfinite(window[:, 0]).all(), at
+    joined = _joined(text, numbers, head)
+    for first in range(len(text.bounds)):
+        assert _window_of(text, first, first) == joined[first].reshape(-1)[0]
 
 
 def test_other_labels_and_ends_have_the_scores_of_the_model(asked):

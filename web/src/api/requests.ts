@@ -41,6 +41,7 @@ import type {
   TextChangeMeta,
   TextRead,
   TileMeta,
+  TopicCloud,
   TrainingStep,
   UnderwayList,
   ValuesMeta,
@@ -278,6 +279,10 @@ export const guesses = (given: { text: string; token: number; top?: number }) =>
 /** `shares` (L, H, 2, 3): what each text of a pair attends to: the first, the second, special tokens. */
 export const segments = (given: { text: string }) =>
   arrays<null>({ path: 'texts/{text}/segments' }, given);
+
+/** Clusters of the texts of the corpus by their vectors; `topics` is the number that k-means makes. */
+export const corpusTopics = (given: { model: number; topics?: number }) =>
+  arrays<TopicCloud>({ path: 'corpus/{model}/topics', query: ['topics'], defaults: { topics: 12 } }, given);
 
 /** How far the corpus is read. */
 export const corpus = (given: { model: number }) =>

@@ -835,6 +835,29 @@ export interface Guesses {
   predictions: Prediction[];
 }
 
+/** A topic: its best words, its texts, and how stable it is, see `unmask.search.topics.Topic`. */
+export interface TopicOfCorpus {
+  name: string;
+  size: number;
+  stability: number | null;
+}
+
+/**
+ * Of the texts of a corpus: `points` (1, S, 3) along the three first principal components of their
+ * vectors, `explained` (3,), the shares of variance that these hold, and `topic` (S,), -1 for none.
+ *
+ * `total`: texts of the corpus, of which the first `len(texts)` are shown.
+ */
+export interface TopicCloud {
+  corpus: string;
+  model: string;
+  topics: TopicOfCorpus[];
+  texts: string[];
+  sources: string[];
+  total: number;
+  adjusted_rand: number | null;
+}
+
 /**
  * How far a corpus is read by a model. `phase`: none, waiting, running, done, stopped or failed.
  *

@@ -2,6 +2,7 @@
 
 import type { FoundSpan } from '../api/types';
 import type { Series } from './chart';
+import { colorName } from './flow';
 
 /** Words `first` to `last` that a reader marked with a label by name. */
 export interface Mark {
@@ -90,7 +91,7 @@ export function layersOver<S extends { first: number; last: number }>(spans: rea
 
 /** The color of a label, of those that heads have. */
 export function labelColor(label: number): string {
-  return `var(--head-${label % 12})`;
+  return `var(${colorName(label)})`;
 }
 
 /** Of weights (layers, heads, queries, keys): the sum over keys, mean over queries, of each head. */
