@@ -27,7 +27,7 @@ SOURCES = (
 )
 """As in web/manifest.js."""
 
-MAX_GZIP_BYTES = 232_500
+MAX_GZIP_BYTES = 241_000
 
 
 def source_hash():

@@ -12,7 +12,7 @@ from tests.tasks.test_label_encoders import OF_LABELS
 from tests.tasks.test_labels import write_gliner
 from unmask.encoder.hooks import HookPoint
 from unmask.explorer import Api
-from unmask.explorer.routes.labels import _window_of
+from unmask.explorer.routes.labels import _layers_of, _logit, _window_of
 from unmask.explorer.wire.binary import unpack
 from unmask.tasks.label_network import sigmoid
 from unmask.tasks.label_spans import PromptEncoder, _joined, read_texts
@@ -106,6 +106,25 @@ def check_sums(model, asking, text, span):
     others = [token["piece"] for token in tokens if token["part"] == "labels"]
     wanted = [piece for other in LABELS if other != label for piece in ("<<ENT>>", other)]
     assert "".join(others) == ("" if two else "".join(wanted))
+
+
+def test_the_head_in_torch_gives_every_logit_of_the_head_in_numpy(asked):
+    model, _ = asked
+    network = model.reader.checkpoint_labels
+    head, rng = network.head, np.random.default_rng(3)
+    words_WD, labels_CD = (rng.normal(size=(n, head.width)).astype(np.float32) for n in (5, 2))
+    z = network.logits(words_WD, labels_CD)
+    layers = _layers_of(network, torch.zeros(1, model.spec.width))
+    copies = torch.from_numpy(np.stack((words_WD[::-1], words_WD)))
+    for first, last in ((0, 0), (1, 3), (2, 4)):
+        wanted = [z[first, last - first]]
+        if head.scores == "words":
+            wanted = [z[first, :, 0], z[last, :, 1], *z[first : last + 1, :, 2]]
+        for which, logits_C in enumerate(wanted):
+            for label, logit in enumerate(logits_C):
+                labels_SD = torch.from_numpy(labels_CD[[0, label]])
+                got = _logit(layers, copies, labels_SD, (first, last), which)
+                assert float(got[1]) == pytest.approx(float(logit), abs=1e-5)
 
 
 def test_a_span_is_explained_in_the_window_that_gives_its_score(asked):
