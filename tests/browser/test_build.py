@@ -101,7 +101,7 @@ def test_the_lock_names_no_registry():
             "views/list.ts",
             (
                 "import Overview from './overview/Overview.svelte';",
-                "GROUPS = ['Start', 'Look', 'Search', 'Compare', 'Measure', 'Tour'] as const;",
+                "GROUPS = ['Start', 'Look', 'Labels', 'Search', 'Compare', 'Measure', 'Tour'] as const;",
                 "needs: 'text' | 'two' | 'index' | 'live' | 'none';",
                 'id: "roofline", group: "Measure", title: "Roofline", key: "l",',
             ),

@@ -117,8 +117,9 @@ def test_the_head_in_torch_gives_every_logit_of_the_head_in_numpy(asked):
     layers = _layers_of(network, torch.zeros(1, model.spec.width))
     copies = torch.from_numpy(np.stack((words_WD[::-1], words_WD)))
     for first, last in ((0, 0), (1, 3), (2, 4)):
-        wanted = [z[first, last - first]]
-        if head.scores == "words":
+        if head.scores == "spans":
+            wanted = [z[first, last - first]]
+        else:
             wanted = [z[first, :, 0], z[last, :, 1], *z[first : last + 1, :, 2]]
         for which, logits_C in enumerate(wanted):
             for label, logit in enumerate(logits_C):
@@ -223,7 +224,7 @@ def test_what_cannot_be_asked_is_said_in_a_sentence(asked, asking):
     ):
         assert said in labeled.json(f"texts/{text_id}/labels?{query}", status=400)["error"]["sentence"]
     for query, said in (
-        ("label=3&first=0&last=0", "label"),
+        ("label=3&first=0&last=0", "there are labels 0 to 2"),
         ("label=0&first=2&last=1", "first"),
         ("label=0&first=0&last=40", "words 0 to"),
     ):

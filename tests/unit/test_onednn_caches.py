@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from unmask.base.optional import CACHES
+from unmask.base.progress import CACHES
 from unmask.kernels.products import onednn_takes
 
 pytestmark = pytest.mark.long

@@ -1,5 +1,6 @@
-"""How long-running work reports progress and is stopped."""
+"""How long-running work reports progress and is stopped, and what bounds the memory of its products."""
 
+import os
 from collections.abc import Callable
 
 Progress = Callable[[int, int], None]
@@ -13,6 +14,24 @@ or a name given by another analysis. It may raise `unmask.errors.Cancelled`, whi
 keeps what is finished, and it may block: a server answers other requests in it.
 """
 
+CAPACITY = "64"
+"""Products that each cache of oneDNN and torch keeps. Those of one step repeat, and those of two packed
+batches rarely do."""
+
+CACHES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
+"""The variables that set it: for oneDNN's cache of compiled products, and for torch's own in front of it."""
+
 
 def unwatched(what: str, done: int, total: int) -> None:
     """A `Watch` that does nothing."""
+
+
+def bound_caches() -> None:
+    """Set the variables that are not set. It must run before the first product through oneDNN, where they are
+    read.
+
+    Each cache has a product for each number of rows, 1,024 of them unless told otherwise. Batches of packed
+    texts rarely have the same number twice, so training would take gigabytes and be no faster.
+    """
+    for name in CACHES:
+        os.environ.setdefault(name, CAPACITY)

@@ -1,6 +1,7 @@
 """Spans of a text that fit labels which the reader names (GLiNER), and what the score of one comes from.
 
-Axes: T tokens of a pass; S tokens of the span; C tokens of the label; L layers; H heads.
+Axes: T tokens of a pass; W words; S tokens of the span, or copies of a text; C tokens of the label; L layers;
+H heads.
 """
 
 import itertools
@@ -30,7 +31,6 @@ from unmask.interpret.effects.attribution import (
     Attribution,
     Baseline,
     Completeness,
-    Method,
     attribution,
     named_baseline,
 )
@@ -53,6 +53,8 @@ from unmask.weights.build import build
 LOWEST = 0.05
 """The lowest threshold that the page can set: spans below it are not sent."""
 MOST_LABELS = 50
+SHARED = "A second encoder reads the labels, so no head attends between the span and its label."
+MANY = "The span and its label have too many tokens for their attention to be shown."
 
 Part = Literal["span", "text", "label", "labels", "special"]
 YES = ("no", "yes")
@@ -155,15 +157,6 @@ class SpanCausesRequest(PageRequest):
     last: int
 
 
-@dataclass(frozen=True)
-class Read:
-    """A text as the windows of a head of labels, and the logits of each."""
-
-    network: LabelNetwork
-    text: LabelText
-    logits: list[Floats]
-
-
 def _labels_of(session: TextSession, request: Request) -> tuple[str, ...]:
     """The labels that the query names.
 
@@ -171,15 +164,16 @@ def _labels_of(session: TextSession, request: Request) -> tuple[str, ...]:
         Refused: the model takes no labels.
         InvalidRequest: there is none, there are too many, or one comes twice.
     """
+    named = tuple(part.strip() for part in request.query.get("labels", "").split(",") if part.strip())
     if session.model.checkpoint.label_head is None:
         raise cannot(f"{session.place.name} takes no labels; a checkpoint of GLiNER does")
-    named = tuple(part.strip() for part in request.query.get("labels", "").split(",") if part.strip())
     if len(named) > MOST_LABELS:
         raise InvalidRequest(f"labels has {len(named)} labels; give at most {MOST_LABELS}")
     return search_for(named, LOWEST, nested=False, multi_label=False).labels
 
 
-def _read(session: TextSession, labels: Sequence[str]) -> Read:
+def _read(session: TextSession, labels: Sequence[str]) -> tuple[LabelText, list[Floats]]:
+    """The windows of a text for the head of labels, and the logits of each."""
     model, name = session.model, session.place.name
     network = model.reader.checkpoint_labels
     texts = [session.encoding.text]
@@ -193,24 +187,20 @@ def _read(session: TextSession, labels: Sequence[str]) -> Read:
         name=lambda _: "the text",
     )
     logits = label_logits(model.engine, network=network, encodings=text.windows, name=lambda _: name)
-    return Read(network, text, logits)
+    return text, logits
 
 
 def label_spans(session: TextSession, request: Request) -> Answer:
     """``GET texts/{id}/labels?labels=&nested=``."""
-    labels = _labels_of(session, request)
     nested = request.choice("nested", YES) == "yes"
+    labels = _labels_of(session, request)
 
     def find(view: AttentionView, watch: Watch) -> LabelSpans:
-        read = _read(session, labels)
-        head = read.network.head
-        spans = spans_of(
-            read.text, read.logits, search_for(labels, LOWEST, nested=nested, multi_label=False), head
-        )
-        words, after = _words(read.text)
-        note = None
-        if session.encoding.pair is not None:
-            note = "Only the first text is searched."
+        text, logits = _read(session, labels)
+        head = session.model.reader.checkpoint_labels.head
+        spans = spans_of(text, logits, search_for(labels, LOWEST, nested=nested, multi_label=False), head)
+        words, after = _words(text)
+        note = None if session.encoding.pair is None else "Only the first text is searched."
         most = head.max_width if head.scores == "spans" else None
         found = tuple(_found(span) for span in sorted(spans, key=lambda span: -span.score))
         return LabelSpans(labels, LOWEST, words, after, found, most, note)
@@ -230,16 +220,14 @@ def _words(text: LabelText) -> tuple[tuple[LabelWord, ...], str]:
     return tuple(words), text.text[end:]
 
 
-SHARED = "A second encoder reads the labels, so no head attends between the span and its label."
-MANY = "The span and its label have too many tokens for their attention to be shown."
-
-
 def causes(session: TextSession, request: Request) -> Answer:
     """``GET texts/{id}/labels/causes?labels=&label=&first=&last=``: values, to_label, to_span."""
-    labels = _labels_of(session, request)
-    label = request.number("label", None, 0, len(labels) - 1)
+    label = request.number("label", None, 0, MOST_LABELS - 1)
     last = request.number("last", None, 0, len(session.encoding.text))
     first = request.number("first", None, 0, last)
+    labels = _labels_of(session, request)
+    if label >= len(labels):
+        raise InvalidRequest(f"label is {label}, and there are labels 0 to {len(labels) - 1}")
 
     def explain(view: AttentionView, watch: Watch) -> tuple[_Named, SpanCauses]:
         return _Span(session, labels, label, first, last).causes(watch)
@@ -255,19 +243,17 @@ class _Span:
         self, session: TextSession, labels: Sequence[str], label: int, first: int, last: int
     ) -> None:
         self.session, self.labels, self.label, self.first, self.last = session, labels, label, first, last
-        read = _read(session, labels)
-        self.network, self.head = read.network, read.network.head
-        self.at = _window_of(read.text, first, last)
-        self.window = read.text.windows[self.at]
+        text, logits = _read(session, labels)
+        self.network = session.model.reader.checkpoint_labels
+        self.head, at = self.network.head, _window_of(text, first, last)
+        self.window, self.logits = text.windows[at], logits[at]
         if self.head.scores == "spans" and last - first >= self.head.max_width:
             raise InvalidRequest(
                 f"the span has {last - first + 1} words and the model finds spans of at most "
                 f"{self.head.max_width}; choose fewer words"
             )
-        self.logits = read.logits[self.at]
         self.prompt = PromptEncoder(session.model.reader, self.head).prompt(labels)
-        starts = [*self.window.words_at.tolist(), len(self.window) - len(self.prompt.after)]
-        self.word_starts = starts
+        self.word_starts = [*self.window.words_at.tolist(), len(self.window) - len(self.prompt.after)]
         self.encoder: Encoder = session.place.plain()
 
     def causes(self, watch: Watch) -> tuple[_Named, SpanCauses]:
@@ -298,12 +284,9 @@ class _Span:
             return score(words_of(x_SND), label_SD)
 
         layers_dtype = next(layers.parameters()).dtype
-        reads = [*self.window.words_at.tolist()]
-        if self.vectors is None:
-            reads.append(int(self.window.labels[self.label]))
-        target = StateFunction(of_text, tuple(reads))
-        method: Method = "integrated_gradients"
-        text = attribution(view.cache, target, method=method, baseline=baseline, watch=watch)
+        reads = [] if self.vectors is not None else [int(self.window.labels[self.label])]
+        target = StateFunction(of_text, (*self.window.words_at.tolist(), *reads))
+        text = attribution(view.cache, target, method="integrated_gradients", baseline=baseline, watch=watch)
         assert text.completeness is not None
         pieces = [
             SpanToken(piece, part, None if word < 0 else word)
@@ -323,7 +306,6 @@ class _Span:
             )
             values.append(label.values)
             of_label, pieces = label.completeness, pieces + more
-        chosen = [piece.piece for piece in pieces if piece.part == "label"]
         meta = SpanCauses(
             tuple(pieces),
             FoundSpan(self.first, self.last, self.label, float(sigmoid(z[which, self.label]))),
@@ -332,7 +314,7 @@ class _Span:
             text.completeness,
             of_label,
             tuple(piece.piece for piece in pieces if piece.part == "span"),
-            tuple(chosen),
+            tuple(piece.piece for piece in pieces if piece.part == "label"),
             self._others(),
             note,
         )
@@ -344,7 +326,7 @@ class _Span:
         return self.session.model.reader.label_vectors
 
     def _pieces(self) -> list[str]:
-        return [spellings(self.session.model.tokenizer, id_)[1].strip() for id_ in self.window.ids.tolist()]
+        return _pieces_of(self.session.model.tokenizer, self.window.ids)
 
     def _parts(self) -> tuple[list[Part], NDArray[np.int64]]:
         """The part of the pass that each token belongs to, and its word of the text or -1."""
@@ -452,13 +434,9 @@ class _Span:
         target = StateFunction(of_label, tuple(range(len(encoding))))
         baseline, _ = self._baseline(checkpoint.tokenizer)
         found = attribution(cache, target, method="integrated_gradients", baseline=baseline, watch=watch)
-        pieces = [
-            SpanToken(spellings(checkpoint.tokenizer, int(id_))[1].strip(), part, None)
-            for id_, part in zip(
-                encoding.ids, np.where(encoding.special, "special", "label").tolist(), strict=True
-            )
-        ]
-        return found, pieces
+        parts: list[Part] = ["special" if special else "label" for special in encoding.special]
+        pieces = _pieces_of(checkpoint.tokenizer, encoding.ids)
+        return found, [SpanToken(piece, part, None) for piece, part in zip(pieces, parts, strict=True)]
 
 
 def _window_of(text: LabelText, first: int, last: int) -> int:
@@ -479,6 +457,10 @@ def _window_of(text: LabelText, first: int, last: int) -> int:
     if max(contexts) < 0:
         raise InvalidRequest(f"the words {first} to {last} are in no window together; choose fewer words")
     return int(np.argmax(contexts))
+
+
+def _pieces_of(tokenizer: Tokenizer, ids_N: NDArray[np.int64]) -> list[str]:
+    return [spellings(tokenizer, id_)[1].strip() for id_ in ids_N.tolist()]
 
 
 def _range_of(parts: Sequence[Part], name: Part) -> slice:
