@@ -27,7 +27,7 @@ SOURCES = (
 )
 """As in web/manifest.js."""
 
-MAX_GZIP_BYTES = 232_500
+MAX_GZIP_BYTES = 241_000
 
 
 def source_hash():
@@ -101,7 +101,7 @@ def test_the_lock_names_no_registry():
             "views/list.ts",
             (
                 "import Overview from './overview/Overview.svelte';",
-                "GROUPS = ['Start', 'Look', 'Search', 'Compare', 'Measure', 'Tour'] as const;",
+                "GROUPS = ['Start', 'Look', 'Labels', 'Search', 'Compare', 'Measure', 'Tour'] as const;",
                 "needs: 'text' | 'two' | 'index' | 'live' | 'none';",
                 'id: "roofline", group: "Measure", title: "Roofline", key: "l",',
             ),

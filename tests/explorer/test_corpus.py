@@ -16,6 +16,7 @@ from unmask.interpret.attention.layer_statistics import LABELS
 from unmask.interpret.corpus import measure
 from unmask.interpret.corpus.batch import PATTERNS, EqualLengthBatch
 from unmask.interpret.corpus.texts import Corpus
+from unmask.search.topics import topics_and_vectors
 
 TEXTS = ["the river bank was muddy.", "a river, a bank!", "the text was another text.", "banks", "a a a a"]
 
@@ -172,3 +173,28 @@ def test_a_disk_that_is_full_stops_keeping_and_not_reading(model, tmp_path, monk
     assert (state["phase"], state["texts"], state["kept"]) == ("done", 5, None)
     assert "no space left" in state["note"]
     asking.api.close()
+
+
+def test_topics_of_the_corpus_are_those_of_python(model):
+    pytest.importorskip("sklearn", reason="the topics extra is not installed")
+    words = ("river", "bank", "mud"), ("text", "word", "page")
+    texts = [f"the {a} and the {b} {n}" for group in words for a in group for b in group for n in range(3)]
+    asking = explorer(model, texts=texts)
+    arrays, meta = asking.arrays("corpus/0/topics?topics=3")
+    ordered = [text.text for text in Corpus.of_strings(texts).texts]
+    assert meta["texts"] == ordered
+    wanted, vectors_SE = topics_and_vectors(
+        ordered, model, topics=3, min_size=9, resamples=5, truncation="end", pooling="mean"
+    )
+    assert [topic["name"] for topic in meta["topics"]] == [topic.name for topic in wanted.topics]
+    assert [topic["size"] for topic in meta["topics"]] == [topic.size for topic in wanted.topics]
+    assert arrays["topic"].tolist() == [-1 if label is None else label for label in wanted.labels]
+    centered = vectors_SE - vectors_SE.mean(0)
+    _, lengths, axes = np.linalg.svd(centered.astype(np.float64), full_matrices=False)
+    expected = centered @ axes[:3].T
+    np.testing.assert_allclose(np.abs(arrays["points"][0]), np.abs(expected), atol=1e-5)
+    np.testing.assert_allclose(arrays["explained"], (lengths**2 / (lengths**2).sum())[:3], atol=1e-6)
+    asking.api.close()
+    few = explorer(model)
+    assert "too few for 12 topics" in few.json("corpus/0/topics", status=400)["error"]["sentence"]
+    few.api.close()

@@ -8,6 +8,7 @@ import pytest
 
 from unmask.explorer import api as api_module
 from unmask.explorer.page import SAVED
+from unmask.explorer.routes import corpus as corpus_module
 from unmask.explorer.routes import every_request, every_route
 from unmask.explorer.routes.attribution import AttributionRequest
 from unmask.explorer.routes.change import GlobalChangeRequest, PatchingRequest
@@ -17,6 +18,7 @@ from unmask.explorer.routes.corpus import (
     CorpusHeadsRequest,
     SearchIndexRequest,
 )
+from unmask.explorer.routes.labels import LabelSpansRequest, SpanCausesRequest
 from unmask.explorer.routes.tasks import TaskPredictionRequest
 from unmask.explorer.sessions.opened_index import SearchRequest
 from unmask.explorer.wire.binary import array_fields, unpack
@@ -97,11 +99,13 @@ EXAMPLE = {
     **{"part": "all", "epsilon": 0.25, "target": "word", "random": "no", "word": "bank"},
     **{"chapter": "handshake", "classes": None, "method": "pca", "basis": "shared"},
     **{"k": 3, "mode": "dense", "unit": "document", "why": "shares"},
+    **{"labels": "person", "label": 0, "last": 1, "nested": "yes", "topics": 2},
     **{"order": "match", "first": 0, "count": 3},
     **{"texts": 0, "pattern": "next", "query_word": "bank", "key_word": "river"},
 }
 
 
+OF_LABELS = (LabelSpansRequest, SpanCausesRequest)
 OWN_EXAMPLE = {
     AttributionRequest: {"method": "integrated_gradients", "baseline": "pad", "steps": 3},
     PatchingRequest: {"part": "head_output"},
@@ -125,6 +129,7 @@ def test_a_handler_reads_the_parameters_that_are_declared(request_class, asking,
         return Request(parts, given[-1], body)
 
     monkeypatch.setattr(api_module, "Request", noted)
+    monkeypatch.setattr(corpus_module, "MOST_DRAWN_TEXTS", 40)
     values = {**EXAMPLE, **texts, **OWN_EXAMPLE.get(request_class, {})}
     asked = request_class(**{field.name: values[field.name] for field in fields(request_class)})
     answer = asking.raw(str(asked))
@@ -134,8 +139,8 @@ def test_a_handler_reads_the_parameters_that_are_declared(request_class, asking,
         # The sentences of the bank are longer than this small model reads.
         assert answer.status == 422
         return
-    if request_class in (SearchIndexRequest, SearchRequest, TaskPredictionRequest):
-        # This explorer has no index, and its model no classifier.
+    if request_class in (SearchIndexRequest, SearchRequest, TaskPredictionRequest, *OF_LABELS):
+        # This explorer has no index, and its model no classifier and no labels.
         assert answer.status == 409
         return
     if request_class is PatchingRequest:

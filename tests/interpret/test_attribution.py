@@ -23,7 +23,7 @@ from unmask.interpret.activation_cache import ActivationCache
 from unmask.interpret.effects import attribution as module
 from unmask.interpret.effects.ablation import ablate, importance
 from unmask.interpret.effects.attribution import attribution, rollout
-from unmask.interpret.effects.target import Class, Embedding, TokenClasses, Word
+from unmask.interpret.effects.target import Class, Embedding, StateFunction, TokenClasses, Word
 from unmask.kernels import reference
 from unmask.spec import Classifier
 
@@ -115,6 +115,11 @@ def targets(cache, encoder):
             lambda x: encoder.logits("tokens", x, layout)[[7, 3], [2, 0]].sum(),
             (one[7] + one[3]) / 2,
         ),
+        (
+            StateFunction(lambda x: (x[:, 2] * x[:, 4]).sum(-1), (2, 4)),
+            lambda x: x[2] @ x[4],
+            (one[2] + one[4]) / 2,
+        ),
         (Embedding(), lambda x: x.mean(0) @ direction, even),
         (Embedding(("cls",)), lambda x: x[0] @ before[0] / before[0].norm(), one[0]),
         (Embedding(token=9), lambda x: x[9] @ before[9] / before[9].norm(), one[9]),
@@ -154,6 +159,7 @@ def test_what_is_explained_is_stated_and_can_be_a_log_probability(heard):
     toward = tuple(cache.final_ND[0].tolist())
     for target, unit in (
         (Class("sequence", 1), "logit"),
+        (StateFunction(lambda x: x[:, 0, 0], (0,), "volts"), "volts"),
         (TokenClasses("tokens", (7, 3), (2, 0)), "sum of logits"),
         (Embedding(), "length"),
         (Embedding(toward=toward), "cosine"),
@@ -296,6 +302,7 @@ def test_what_is_asked_must_be_there():
         (Class("span", 0), "no classifier 'span'; it has: tokens, sequence"),
         (Class("tokens", 9, 0), "classes 0 to 3"),
         (TokenClasses("tokens", (1, 2), (0, 9)), "classes 0 to 3"),
+        (StateFunction(lambda x: x[:, 0, 0], (N,)), "token must be"),
         (TokenClasses("sequence", (1,), (0,)), "leave the token out"),
         (Class("tokens", 0), "say which"),
         (Class("sequence", 0, 3), "leave the token out"),

@@ -15,7 +15,14 @@ from unmask.interpret.effects import attribution as module
 from unmask.interpret.effects.ablation import importance
 from unmask.interpret.effects.attribution import attribution, baseline_states, named_baseline
 from unmask.interpret.effects.intervention import InterventionRun
-from unmask.interpret.effects.target import Class, Embedding, TargetScore, TokenClasses, Word
+from unmask.interpret.effects.target import (
+    Class,
+    Embedding,
+    StateFunction,
+    TargetScore,
+    TokenClasses,
+    Word,
+)
 from unmask.text import PackedBatch
 
 pytestmark = pytest.mark.long
@@ -26,6 +33,7 @@ TARGETS = (
     Class("tokens", 2, 7),
     Class("sequence", 1),
     TokenClasses("tokens", (7, 3), (2, 0)),
+    StateFunction(lambda x_SND: (x_SND[:, 2] * x_SND[:, 4]).sum(-1), (2, 4)),
     Embedding(),
     Embedding(("cls",)),
     Embedding(token=9),

@@ -36,7 +36,7 @@ def fragment(fields: Mapping[str, object]) -> str:
     return "#" + urlencode({"v": VERSION, **values}, errors="replace", quote_via=quote)
 
 
-Group = Literal["Start", "Look", "Search", "Compare", "Measure", "Tour"]
+Group = Literal["Start", "Look", "Labels", "Search", "Compare", "Measure", "Tour"]
 """The tabs, in their order; the views of one stand beside each other."""
 
 Needs = Literal["text", "two", "index", "live", "none"]
@@ -56,6 +56,8 @@ class View:
     hint: str
     """What it shows, in one sentence."""
     needs: Needs = "text"
+    ability: Literal["takes_labels"] | None = None
+    """What a model of the explorer must be able to do (`ModelInfo`) for the view to be offered."""
     maps: bool = False
     """Whether it shows attention maps, which some models do not have."""
     strip: bool = False
@@ -88,6 +90,10 @@ VIEWS = (
     View(
         id="head", group="Look", title="Head", key="i", maps=True, one_head=True,
         hint="one head: its kind, effect, likes and strongest examples in a corpus",
+    ),
+    View(
+        id="labels", group="Labels", title="Labels", key="b", ability="takes_labels", strip=True,
+        hint="spans of the text that fit labels you name, and why",
     ),
     View(
         id="search", group="Search", title="Search", key="q", needs="index", strip=True,
@@ -132,12 +138,14 @@ VIEWS = (
 )  # fmt: skip
 """All views. In a group, tabs have this order."""
 
-SAVED = tuple(view.id for view in VIEWS if view.needs not in ("index", "live"))
+SAVED = tuple(view.id for view in VIEWS if view.needs not in ("index", "live") and view.ability is None)
 """Views that a saved page can hold."""
+
+_VIEW = {view.id: view for view in VIEWS}
 
 IN_DRAWER = tuple(view.id for view in VIEWS if view.group == "Measure")
 """Those that the page shows in a drawer over its canvas, beside the heads of the text."""
 
-OF_A_TEXT = tuple(view.id for view in VIEWS if view.needs in ("text", "two") and view.id != "features")
+OF_A_TEXT = tuple(view for view in SAVED if _VIEW[view].needs in ("text", "two") and view != "features")
 """Those that are about the text that was read, and follow from it and the model: features depend on what the
 cache of this machine holds, so a page has them where they were looked at alone."""

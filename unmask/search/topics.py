@@ -130,6 +130,37 @@ def find_topics(
         InvalidRequest: an argument is out of range, or there are fewer texts than topics.
         MissingExtra: scikit-learn is not installed.
     """
+    found, _ = topics_and_vectors(
+        texts,
+        model,
+        method=method,
+        topics=topics,
+        min_size=min_size,
+        words=words,
+        resamples=resamples,
+        seed=seed,
+        truncation=truncation,
+        pooling=pooling,
+        progress=progress,
+    )
+    return found
+
+
+def topics_and_vectors(
+    texts: Sequence[str],
+    model: str | Path | Model,
+    *,
+    method: ClusterMethod = "kmeans",
+    topics: int | None = None,
+    min_size: int = 10,
+    words: int = 10,
+    resamples: int = 20,
+    seed: int = 0,
+    truncation: Truncation = "error",
+    pooling: PoolingMode | None = None,
+    progress: Progress | None = None,
+) -> tuple[Topics, Floats]:
+    """What `find_topics` finds, with the vectors of the texts, (S, E)."""
     require("topics")
     check_choice("method", method, get_args(ClusterMethod))
     for name, value, least in (("min_size", min_size, 2), ("words", words, 1), ("resamples", resamples, 0)):
@@ -151,7 +182,7 @@ def find_topics(
     samples = [draw.integers(0, len(all_texts), len(all_texts)) for _ in range(resamples)]
     agreements, jaccard_K = _stability(vectors_SE, labels_S, cluster, samples)
     found_words = _words(all_texts, labels_S, words)
-    return Topics(
+    found = Topics(
         loaded.name,
         method,
         len(all_texts),
@@ -173,6 +204,7 @@ def find_topics(
         seed,
         truncated,
     )
+    return found, vectors_SE
 
 
 def _cluster_count(texts: int, topics: int | None, method: ClusterMethod, min_size: int) -> int:
@@ -205,7 +237,9 @@ def _clustering(method: ClusterMethod, count: int, min_size: int, seed: int) -> 
 
     def hdbscan(vectors_SE: Floats) -> Labels:
         return np.asarray(
-            library.HDBSCAN(min_cluster_size=min_size, copy=True).fit_predict(_components(vectors_SE)),
+            library.HDBSCAN(min_cluster_size=min_size, copy=True).fit_predict(
+                principal_components(vectors_SE, HDBSCAN_WIDTH)[0]
+            ),
             np.int64,
         )
 
@@ -213,11 +247,15 @@ def _clustering(method: ClusterMethod, count: int, min_size: int, seed: int) -> 
     return lambda vectors_SE: _by_size(chosen(vectors_SE), min_size)
 
 
-def _components(vectors_SE: Floats) -> Floats:
-    """The coordinates of vectors along their first principal components."""
+def principal_components(vectors_SE: Floats, count: int) -> tuple[Floats, Floats]:
+    """The coordinates of vectors along their first principal components, (S, count), and the shares of the
+    variance that those hold, (count,)."""
     centered_SE = vectors_SE.astype(np.float64) - vectors_SE.mean(axis=0, dtype=np.float64)
-    _, axes = np.linalg.eigh(centered_SE.T @ centered_SE)
-    return np.asarray(centered_SE @ axes[:, ::-1][:, :HDBSCAN_WIDTH], np.float32)
+    variances, axes = np.linalg.eigh(centered_SE.T @ centered_SE)
+    largest = np.maximum(variances[::-1][:count], 0)
+    shares = largest / max(float(variances.sum()), np.finfo(np.float64).tiny)
+    points = centered_SE @ axes[:, ::-1][:, :count]
+    return np.asarray(points, np.float32), np.asarray(shares, np.float32)
 
 
 def _by_size(labels_S: Labels, min_size: int) -> Labels:

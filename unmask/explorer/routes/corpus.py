@@ -1,6 +1,6 @@
 """Heads over a corpus: its state, statistics of all heads, examples of one; similar heads of a text.
 
-Search in an index: what it holds, and the passages that it finds.
+Search in an index: what it holds, and the passages that it finds. Topics of the corpus, as a cloud.
 
 Paths begin with the number of a model. ``texts`` in a request is how many texts the page knows to be done:
 answers grow with it, and a path has one answer.
@@ -29,9 +29,16 @@ from unmask.interpret.corpus.batch import PATTERNS
 from unmask.interpret.corpus.measure import CorpusStatistics, Example, FoundExamples, find_examples
 from unmask.interpret.corpus.texts import MOST_TEXTS
 from unmask.search.options import Mode, Unit
+from unmask.search.topics import principal_components, topics_and_vectors
+from unmask.spec import PooledVector
 
 SHOWN = 12
 """Examples of each pattern in an answer."""
+MOST_DRAWN_TEXTS = 5_000
+"""Texts of the corpus whose topics are shown: its first ones, which are a sample of all."""
+MOST_TOPICS = 100
+RESAMPLES = 5
+"""Bootstrap samples for the stability of topics."""
 LONGEST_WORDS = 60
 """Characters of the words that are searched for."""
 
@@ -126,6 +133,43 @@ class AlikeRequest(PageRequest):
 
 
 @dataclass(frozen=True)
+class TopicOfCorpus:
+    """A topic: its best words, its texts, and how stable it is, see `unmask.search.topics.Topic`."""
+
+    name: str
+    size: int
+    stability: float | None
+
+
+@dataclass(frozen=True)
+class TopicCloud:
+    """Of the texts of a corpus: ``points`` (1, S, 3) along the three first principal components of their
+    vectors, ``explained`` (3,), the shares of variance that these hold, and ``topic`` (S,), -1 for none.
+
+    ``total``: texts of the corpus, of which the first ``len(texts)`` are shown.
+    """
+
+    corpus: str
+    model: str
+    topics: tuple[TopicOfCorpus, ...]
+    texts: tuple[str, ...]
+    sources: tuple[str, ...]
+    total: int
+    adjusted_rand: float | None
+
+
+@dataclass(frozen=True)
+class CorpusTopicsRequest(PageRequest):
+    """Clusters of the texts of the corpus by their vectors; ``topics`` is the number that k-means makes."""
+
+    path = "corpus/{model}/topics"
+    answer = Arrays[TopicCloud]
+
+    model: int
+    topics: int = 12
+
+
+@dataclass(frozen=True)
 class _Head:
     place: ModelSlot
     layer: int
@@ -176,6 +220,41 @@ def head(context: AppContext, request: Request) -> Answer:
         for pattern in PATTERNS
     )
     return json_answer(CorpusHead(place.layer, place.head, statistics.totals.texts, patterns))
+
+
+def topics(context: AppContext, request: Request) -> Answer:
+    """``GET corpus/{model}/topics?topics=``: points, explained, topic."""
+    place = _model(context, request)
+    count = request.number("topics", 12, 2, MOST_TOPICS)
+
+    def measure(watch: Watch) -> Answer:
+        model, corpus = place.need(), context.corpora.corpus
+        some = corpus.texts[:MOST_DRAWN_TEXTS]
+        found, vectors_SE = topics_and_vectors(
+            [text.text for text in some],
+            model,
+            topics=count,
+            min_size=min(10, max(2, len(some) // (2 * count))),
+            resamples=RESAMPLES,
+            truncation="end",
+            pooling=None if isinstance(model.checkpoint.head, PooledVector) else "mean",
+            progress=lambda done, total: watch("texts", done, total),
+        )
+        points_S3, explained = principal_components(vectors_SE, 3)
+        meta = TopicCloud(
+            corpus.name,
+            place.name,
+            tuple(TopicOfCorpus(topic.name, topic.size, topic.stability) for topic in found.topics),
+            tuple(text.text for text in some),
+            tuple(text.source for text in some),
+            len(corpus.texts),
+            found.adjusted_rand,
+        )
+        labels = np.array([-1 if label is None else label for label in found.labels], dtype=np.int32)
+        arrays: dict[str, NDArray[Any]] = {"points": points_S3[None], "explained": explained, "topic": labels}
+        return array_answer(arrays, meta)
+
+    return context.analyses.once(("topics", place.index, count), measure)
 
 
 def find(context: AppContext, request: Request) -> Answer:
@@ -268,6 +347,7 @@ def search(context: AppContext, request: Request) -> Answer:
 
 
 ROUTES = (
+    Route.get(CorpusTopicsRequest, topics),
     Route.get(CorpusRequest, state),
     Route("POST", CorpusRequest.route(), start),
     Route("DELETE", CorpusRequest.route(), stop),

@@ -41,7 +41,8 @@ class ModelInfo:
     ``phase``: waiting, loading, ready or failed (then ``problem`` says why). ``progress``: the share of a
     download that is there, 0 to 1, if there is one. ``heads`` and ``layer_kinds``
     have one entry a layer. ``maps``: whether there is any attention to draw; ``no_maps`` says why not.
-    ``has_global_tokens``: whether a reader can choose words whose tokens become global.
+    ``takes_labels``: whether it finds entities of labels that a reader names. ``has_global_tokens``: whether
+    a reader can choose words whose tokens become global.
     """
 
     index: int
@@ -60,6 +61,7 @@ class ModelInfo:
     layer_kinds: tuple[str, ...]
     can_fill: bool
     can_classify: bool
+    takes_labels: bool
     maps: bool
     no_maps: str | None
     has_global_tokens: bool
@@ -156,6 +158,7 @@ def model_info(place: ModelSlot) -> ModelInfo:
         layer_kinds=(),
         can_fill=False,
         can_classify=False,
+        takes_labels=False,
         maps=False,
         no_maps=None,
         has_global_tokens=False,
@@ -179,6 +182,7 @@ def model_info(place: ModelSlot) -> ModelInfo:
         layer_kinds=tuple(_kind(mixer) for mixer in mixers),
         can_fill=any(role in CAN_FILL for role in roles) and not model.spec.causal,
         can_classify=any(role not in CAN_FILL for role in roles),
+        takes_labels=model.checkpoint.label_head is not None,
         maps=bool(mixers),
         no_maps=None if mixers else NO_LAYER.format(place.name),
         has_global_tokens=has_global_tokens(model.spec),

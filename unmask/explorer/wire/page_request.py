@@ -41,7 +41,7 @@ class PageRequest:
     saved_in: ClassVar[tuple[str, ...]] = ()
     """Views whose saved page holds the answer for the chosen text, head and token, and the defaults of all
     other parameters. `unmask.explorer.export.views` adds what a view asks for beyond that."""
-    needs: ClassVar[Literal["can_fill", "can_classify"] | None] = None
+    needs: ClassVar[Literal["can_fill", "can_classify", "takes_labels"] | None] = None
     """The ability of a model that the request needs; a field of `ModelInfo`."""
 
     @classmethod

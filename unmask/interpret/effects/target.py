@@ -1,6 +1,6 @@
 """Targets of attribution, ablation and patching: scalar outputs of an encoder."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, assert_never
 
@@ -77,7 +77,24 @@ class Embedding:
     """A vector to compare with, such as that of a query, (E,)."""
 
 
-AttributionTarget = Word | Class | TokenClasses | Embedding
+@dataclass(frozen=True, eq=False)
+class StateFunction:
+    """A number that is computed from the last hidden states in any differentiable way, such as the score of a
+    head that is not one of the encoder's own."""
+
+    function: Callable[[Tensor], Tensor]
+    """From the states after the last layer and its norm, (copies, N, D), to the number of each copy,
+    (copies,). Copies are independent of each other."""
+    tokens: tuple[int, ...]
+    """The tokens whose states are read; ``chefer`` starts from all of them equally."""
+    unit: str = "logit"
+
+    def __post_init__(self) -> None:
+        if not self.tokens:
+            raise InvalidRequest("tokens is empty; name the tokens whose states the function reads")
+
+
+AttributionTarget = Word | Class | TokenClasses | Embedding | StateFunction
 
 
 class TargetScore:
@@ -121,6 +138,9 @@ class TargetScore:
                         f"toward has {len(target.toward)} numbers and the embedding "
                         f"{self._pooled(cache.final_ND).shape[1]}; give a vector of the same model"
                     )
+            case StateFunction():
+                for token in target.tokens:
+                    self._check_token(token)
             case _:
                 assert_never(target)
 
@@ -134,6 +154,8 @@ class TargetScore:
                 return "sum of logits"
             case Class() | TokenClasses():
                 return "logit"
+            case StateFunction(unit=unit):
+                return unit
             case Embedding():
                 return "cosine"
             case _:
@@ -146,7 +168,7 @@ class TargetScore:
                 return "logit" if scale == "logit" else self.unit
             case Embedding(toward=None):
                 return "length"
-            case Class() | TokenClasses() | Embedding():
+            case Class() | TokenClasses() | Embedding() | StateFunction():
                 return self.unit
             case _:
                 assert_never(self.target)
@@ -186,6 +208,8 @@ class TargetScore:
                 places = [starts + token for token in target.tokens]
                 chosen = [logits[at, index] for at, index in zip(places, target.classes, strict=True)]
                 return torch.stack(chosen).sum(0)
+            case StateFunction():
+                return target.function(self.encoder.finished(x_TD).view(-1, len(self.cache), x_TD.shape[-1]))
             case Embedding():
                 e_SE, before_E = self._embedding(x_TD), self._before()
                 if target.toward is not None:
@@ -213,6 +237,8 @@ class TargetScore:
             case TokenClasses():
                 reads = [self._predictor(target.role).spec.reads]
                 return torch.stack([self._start(reads, token) for token in target.tokens]).mean(0)
+            case StateFunction():
+                return torch.stack([self._start(["tokens"], token) for token in target.tokens]).mean(0)
             case Class():
                 return self._start([self._predictor(target.role).spec.reads], target.token or 0)
             case Embedding(token=None):

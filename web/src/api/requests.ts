@@ -17,6 +17,7 @@ import type {
   Guesses,
   HeadsMeta,
   ImportanceMeta,
+  LabelSpans,
   Lens,
   LiveMeta,
   Overview,
@@ -33,12 +34,14 @@ import type {
   Senses,
   Session,
   Sinks,
+  SpanCauses,
   Stamp,
   State,
   TaskPrediction,
   TextChangeMeta,
   TextRead,
   TileMeta,
+  TopicCloud,
   TrainingStep,
   UnderwayList,
   ValuesMeta,
@@ -229,6 +232,14 @@ export const taskPrediction = (given: { text: string }) =>
 export const trainingStep = (given: { text: string; epoch?: number; before?: string | null }) =>
   json<TrainingStep>({ path: 'texts/{text}/training', query: ['epoch', 'before'], defaults: { epoch: 1 } }, given);
 
+/** Spans of a text for labels, with commas between them. `nested`: spans may lie inside others. */
+export const labelSpans = (given: { text: string; labels: string; nested?: 'no' | 'yes' }) =>
+  json<LabelSpans>({ path: 'texts/{text}/labels', query: ['labels', 'nested'], defaults: { nested: 'no' } }, given);
+
+/** What the score of a span comes from: the words `first` to `last` and the label by its number. */
+export const spanCauses = (given: { text: string; labels: string; label: number; first: number; last: number }) =>
+  arrays<SpanCauses>({ path: 'texts/{text}/labels/causes', query: ['labels', 'label', 'first', 'last'] }, given);
+
 /** One text in two models. */
 export const compare = (given: { a: string; b: string }) =>
   arrays<CompareMeta>({ path: 'compare/{a}/{b}' }, given);
@@ -268,6 +279,10 @@ export const guesses = (given: { text: string; token: number; top?: number }) =>
 /** `shares` (L, H, 2, 3): what each text of a pair attends to: the first, the second, special tokens. */
 export const segments = (given: { text: string }) =>
   arrays<null>({ path: 'texts/{text}/segments' }, given);
+
+/** Clusters of the texts of the corpus by their vectors; `topics` is the number that k-means makes. */
+export const corpusTopics = (given: { model: number; topics?: number }) =>
+  arrays<TopicCloud>({ path: 'corpus/{model}/topics', query: ['topics'], defaults: { topics: 12 } }, given);
 
 /** How far the corpus is read. */
 export const corpus = (given: { model: number }) =>

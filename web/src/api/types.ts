@@ -55,7 +55,8 @@ export interface ModelPreview {
  * `phase`: waiting, loading, ready or failed (then `problem` says why). `progress`: the share of a
  * download that is there, 0 to 1, if there is one. `heads` and `layer_kinds`
  * have one entry a layer. `maps`: whether there is any attention to draw; `no_maps` says why not.
- * `has_global_tokens`: whether a reader can choose words whose tokens become global.
+ * `takes_labels`: whether it finds entities of labels that a reader names. `has_global_tokens`: whether
+ * a reader can choose words whose tokens become global.
  */
 export interface ModelInfo {
   index: number;
@@ -74,6 +75,7 @@ export interface ModelInfo {
   layer_kinds: string[];
   can_fill: boolean;
   can_classify: boolean;
+  takes_labels: boolean;
   maps: boolean;
   no_maps: string | null;
   has_global_tokens: boolean;
@@ -641,6 +643,68 @@ export interface TrainingStep {
   note: string | null;
 }
 
+/** A word of the text, and the characters between it and the word before. */
+export interface LabelWord {
+  before: string;
+  text: string;
+}
+
+/** The words `first` to `last`, a label by its number, and the probability that it fits. */
+export interface FoundSpan {
+  first: number;
+  last: number;
+  label: number;
+  score: number;
+}
+
+/**
+ * The spans of a text that fit labels with a probability above `lowest`, best first.
+ *
+ * Those above a higher threshold are exactly what `unmask.models.load.Model.tag` finds there: a span is
+ * left out only where a better one excludes it. `after`: the characters behind the last word.
+ * `most_words`: of a span; None for any number. `note`: what a reader must know.
+ */
+export interface LabelSpans {
+  labels: string[];
+  lowest: number;
+  words: LabelWord[];
+  after: string;
+  spans: FoundSpan[];
+  most_words: number | null;
+  note: string | null;
+}
+
+/**
+ * A token of the pass, and the `part` that it belongs to: the chosen span or the rest of the text, the
+ * chosen label or others. `word` is its word of the text.
+ */
+export interface SpanToken {
+  piece: string;
+  part: string;
+  word: number | null;
+}
+
+/**
+ * Of a span and a label: `values` (T,), what each token adds to the logit over the baseline, by
+ * integrated gradients. `to_label` (L, H, S, C) and `to_span` (L, H, C, S): exact attention from the
+ * span's tokens to the label's and back, where one encoder reads both.
+ *
+ * `explained` says which logit it is. `label_completeness`: of a label that a second encoder reads,
+ * whose tokens come last. `others`: other labels of these words, and these words with one more or less.
+ */
+export interface SpanCauses {
+  tokens: SpanToken[];
+  span: FoundSpan;
+  explained: string;
+  baseline: string;
+  completeness: Completeness;
+  label_completeness: Completeness | null;
+  span_tokens: string[];
+  label_tokens: string[];
+  others: FoundSpan[];
+  note: string | null;
+}
+
 /** A stretch of a text and the tokens that two encodings have for it. */
 export interface Segment {
   start: number;
@@ -769,6 +833,29 @@ export interface Guesses {
   token: number;
   own: OwnWord | null;
   predictions: Prediction[];
+}
+
+/** A topic: its best words, its texts, and how stable it is, see `unmask.search.topics.Topic`. */
+export interface TopicOfCorpus {
+  name: string;
+  size: number;
+  stability: number | null;
+}
+
+/**
+ * Of the texts of a corpus: `points` (1, S, 3) along the three first principal components of their
+ * vectors, `explained` (3,), the shares of variance that these hold, and `topic` (S,), -1 for none.
+ *
+ * `total`: texts of the corpus, of which the first `len(texts)` are shown.
+ */
+export interface TopicCloud {
+  corpus: string;
+  model: string;
+  topics: TopicOfCorpus[];
+  texts: string[];
+  sources: string[];
+  total: number;
+  adjusted_rand: number | null;
 }
 
 /**

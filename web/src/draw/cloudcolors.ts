@@ -60,9 +60,14 @@ export function kinds(tokens: readonly Token[], shown: (at: number) => boolean):
 
 /** Colors of hues by place, three bytes a point. */
 export function hueBytes(places: readonly number[], tone: Tone): Uint8Array {
-  const bytes = new Uint8Array(3 * places.length);
-  places.forEach((place, at) => {
-    const hex = Number.parseInt(hueOf(place, tone).slice(1), 16);
+  return hexBytes(places.map((place) => hueOf(place, tone)));
+}
+
+/** Colors such as #1d5aa8, three bytes a point. */
+export function hexBytes(colors: readonly string[]): Uint8Array {
+  const bytes = new Uint8Array(3 * colors.length);
+  colors.forEach((color, at) => {
+    const hex = Number.parseInt(color.slice(1), 16);
     bytes.set([hex >> 16, (hex >> 8) & 255, hex & 255], 3 * at);
   });
   return bytes;

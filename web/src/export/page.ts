@@ -43,7 +43,7 @@ function guesses({ model }: Explorer): string[] {
 function viewsHeld(explorer: Explorer): string[] {
   const { view } = explorer.view;
   const longest = Math.max(...explorer.readings.map(({ count }) => count));
-  const short = longest <= SHORT ? VIEWS.filter(({ id, needs }) => needs === 'text' && id !== 'features').map(({ id }) => id) : ['heads'];
+  const short = longest <= SHORT ? VIEWS.filter(({ id, needs, ability }) => needs === 'text' && !ability && id !== 'features').map(({ id }) => id) : ['heads'];
   const first = viewOf(view).needs === 'live' ? OF_TEXT : view;
   return [...new Set([first, ...short])];
 }

@@ -30,8 +30,8 @@ export function hasOwnBox(view: View): boolean {
 export function viewsOf(explorer: Explorer): readonly View[] {
   const { source } = explorer;
   const held = source instanceof SavedSource ? (source.page.views ?? []) : [];
-  const offered = ({ needs, id }: View) =>
-    held.length > 0 ? held.includes(id) || (needs === 'live' && explorer.takesText) : id === explorer.view.view || (needs === 'index' ? explorer.searches : needs !== 'live' || explorer.takesText);
+  const offered = ({ needs, id, ability }: View) =>
+    held.length > 0 ? held.includes(id) || (needs === 'live' && explorer.takesText) : id === explorer.view.view || (needs === 'index' ? explorer.searches : ability ? explorer.models.some((model) => model[ability]) : needs !== 'live' || explorer.takesText);
   return GROUPS.flatMap((group) => VIEWS.filter((view) => view.group === group && offered(view)));
 }
 
