@@ -57,7 +57,7 @@ class LabelNetwork:
         Beside an encoder of labels, gliner stores an LSTM and does not use it.
         """
         for layer in range(self.head.rnn_layers if self.head.labels_width is None else 0):
-            words_TD = self._lstm(words_TD, np.asarray(lengths), layer)
+            words_TD = lstm(self.weights, "rnn.lstm", words_TD, np.asarray(lengths), layer)
         return words_TD
 
     def logits(self, words_WD: Floats, labels_CD: Floats) -> Floats:
@@ -107,34 +107,6 @@ class LabelNetwork:
             scores_WC3[:, label] = self._linear("scorer.out_mlp.3", hidden)
         return scores_WC3
 
-    def _lstm(self, words_TD: Floats, lengths_B: NDArray[np.int64], layer: int) -> Floats:
-        """One bidirectional layer (Hochreiter & Schmidhuber 1997); both directions step together."""
-        names = [f"_l{layer}{end}" for end in ("", "_reverse")]
-        inputs = np.stack(
-            [
-                words_TD @ self.weights[f"rnn.lstm.weight_ih{name}"].T
-                + self.weights[f"rnn.lstm.bias_ih{name}"]
-                + self.weights[f"rnn.lstm.bias_hh{name}"]
-                for name in names
-            ]
-        )
-        recurrent = np.stack([self.weights[f"rnn.lstm.weight_hh{name}"].T for name in names])
-        order = np.argsort(-lengths_B, kind="stable")
-        lengths, starts = lengths_B[order], (np.cumsum(lengths_B) - lengths_B)[order]
-        half = recurrent.shape[1]
-        both = np.empty((2, len(words_TD), half), dtype=words_TD.dtype)
-        hidden = np.zeros((2, len(lengths), half), dtype=words_TD.dtype)
-        cell = np.zeros_like(hidden)
-        for step in range(int(lengths.max(initial=0))):
-            alive = int((lengths > step).sum())
-            rows = np.stack((starts[:alive] + step, starts[:alive] + lengths[:alive] - 1 - step))
-            gates = inputs[[[0], [1]], rows] + hidden[:, :alive] @ recurrent
-            into, forget, update, out = np.split(gates, 4, axis=-1)
-            cell = sigmoid(forget) * cell[:, :alive] + sigmoid(into) * np.tanh(update)
-            hidden = sigmoid(out) * np.tanh(cell)
-            both[[[0], [1]], rows] = hidden
-        return np.concatenate((both[0], both[1]), axis=-1)
-
     def _two_layers(self, name: str, x: Floats) -> Floats:
         return self._linear(f"{name}.3", np.maximum(self._linear(f"{name}.0", x), 0))
 
@@ -145,6 +117,50 @@ class LabelNetwork:
 
     def _of(self, name: str) -> tuple[Floats, Floats]:
         return self.weights[f"{name}.weight"], self.weights[f"{name}.bias"]
+
+
+def lstm(
+    weights: Mapping[str, Floats], name: str, x_TD: Floats, lengths_B: NDArray[np.int64], layer: int = 0
+) -> Floats:
+    """One bidirectional layer over each of several sequences laid end to end (Hochreiter & Schmidhuber 1997).
+
+    Both directions step together.
+
+    Args:
+        weights: those of the head.
+        name: how the names of the layers' tensors begin.
+        x_TD: the sequences.
+        lengths_B: the length of each.
+        layer: the number of the layer.
+
+    Returns:
+        (T, D): half of each state from either direction.
+    """
+    ends = [f"_l{layer}{end}" for end in ("", "_reverse")]
+    inputs = np.stack(
+        [
+            x_TD @ weights[f"{name}.weight_ih{end}"].T
+            + weights[f"{name}.bias_ih{end}"]
+            + weights[f"{name}.bias_hh{end}"]
+            for end in ends
+        ]
+    )
+    recurrent = np.stack([weights[f"{name}.weight_hh{end}"].T for end in ends])
+    order = np.argsort(-lengths_B, kind="stable")
+    lengths, starts = lengths_B[order], (np.cumsum(lengths_B) - lengths_B)[order]
+    half = recurrent.shape[1]
+    both = np.empty((2, len(x_TD), half), dtype=x_TD.dtype)
+    hidden = np.zeros((2, len(lengths), half), dtype=x_TD.dtype)
+    cell = np.zeros_like(hidden)
+    for step in range(int(lengths.max(initial=0))):
+        alive = int((lengths > step).sum())
+        rows = np.stack((starts[:alive] + step, starts[:alive] + lengths[:alive] - 1 - step))
+        gates = inputs[[[0], [1]], rows] + hidden[:, :alive] @ recurrent
+        into, forget, update, out = np.split(gates, 4, axis=-1)
+        cell = sigmoid(forget) * cell[:, :alive] + sigmoid(into) * np.tanh(update)
+        hidden = sigmoid(out) * np.tanh(cell)
+        both[[[0], [1]], rows] = hidden
+    return np.concatenate((both[0], both[1]), axis=-1)
 
 
 class LabelVectors:
@@ -237,13 +253,32 @@ def label_network(checkpoint: Checkpoint) -> LabelNetwork:
         TensorMismatch: a tensor is missing, unexpected, or has another shape.
         CorruptCheckpoint: a number is not finite, or the file cannot be read.
     """
-    head, stored, name = checkpoint.label_head, checkpoint.label_tensors, checkpoint.source.name
+    head, name = checkpoint.label_head, checkpoint.source.name
     if head is None:
         raise InvalidRequest(
             f"{name} has no head for labels that are named with the text; leave labels out, or use a "
             "checkpoint of GLiNER"
         )
-    shapes = head_shapes(head, checkpoint.spec.state_width)
+    return LabelNetwork(
+        head, head_weights(checkpoint, head_shapes(head, checkpoint.spec.state_width), LABEL_CONFIG)
+    )
+
+
+def head_weights(
+    checkpoint: Checkpoint, shapes: Mapping[str, tuple[int, ...]], config: str
+) -> dict[str, Floats]:
+    """The tensors of a head for labels that are named with the text, in float32.
+
+    Args:
+        checkpoint: what holds them.
+        shapes: the shape of each, by its name.
+        config: the file that asks for them, for messages.
+
+    Raises:
+        TensorMismatch: a tensor is missing, unexpected, or has another shape.
+        CorruptCheckpoint: a number is not finite, or the file cannot be read.
+    """
+    stored, name = checkpoint.label_tensors, checkpoint.source.name
     if unexpected := sorted(stored.keys() - shapes.keys()):
         raise TensorMismatch(
             f"{name} has the tensor {unexpected[0]}, which neither its encoder nor its head of labels has; "
@@ -254,11 +289,11 @@ def label_network(checkpoint: Checkpoint) -> LabelNetwork:
             raise TensorMismatch(f"{name} lacks the tensor {tensor} of its head of labels")
         if stored[tensor].shape != shape:
             raise TensorMismatch(
-                f"the tensor {tensor} of {name} has shape {stored[tensor].shape}, and {LABEL_CONFIG} "
-                f"asks for {shape}"
+                f"the tensor {tensor} of {name} has shape {stored[tensor].shape}, and {config} asks for "
+                f"{shape}"
             )
     weights = {key: values.astype(np.float32) for key, values in read_arrays(stored).items()}
     for tensor, values in weights.items():
         if not np.isfinite(values).all():
             raise CorruptCheckpoint(f"the tensor {tensor} of {name} holds a number that is not finite")
-    return LabelNetwork(head, weights)
+    return weights

@@ -107,14 +107,7 @@ def search_for(
     Raises:
         InvalidRequest: there is no label, a label is no text or comes twice, or a threshold is not 0 to 1.
     """
-    names = listed("labels", labels)
-    if not names:
-        raise InvalidRequest("labels is empty; give at least one label, such as 'person'")
-    for number, label in enumerate(names):
-        if not isinstance(label, str) or not label.strip():
-            raise InvalidRequest(f"labels has {quoted(label)}; give each label as a text")
-        if label in names[:number]:
-            raise InvalidRequest(f"labels has {quoted(label)} twice; give each label once")
+    names = distinct_labels("labels", labels)
     if not isinstance(threshold, Mapping):
         check_fraction("threshold", threshold)
         thresholds = (float(threshold),) * len(names)
@@ -128,6 +121,24 @@ def search_for(
             check_fraction(f"threshold of {quoted(label)}", value)
         thresholds = tuple(float(threshold.get(label, 0.5)) for label in names)
     return Search(tuple(names), thresholds, bool(nested), bool(multi_label))
+
+
+def distinct_labels(what: str, labels: Sequence[str]) -> list[str]:
+    """Labels that are named with a text, checked; ``what`` is the argument's name.
+
+    Raises:
+        InvalidRequest: there is no label, a label is no text or comes twice.
+    """
+    names, seen = listed(what, labels), set[str]()
+    if not names:
+        raise InvalidRequest(f"{what} is empty; give at least one label, such as 'person'")
+    for label in names:
+        if not isinstance(label, str) or not label.strip():
+            raise InvalidRequest(f"{what} has {quoted(label)}; give each label as a text")
+        if label in seen:
+            raise InvalidRequest(f"{what} has {quoted(label)} twice; give each label once")
+        seen.add(label)
+    return names
 
 
 def read_texts(

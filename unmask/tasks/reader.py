@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Generic, Protocol, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, get_args
 
 from unmask.base.arguments import check_choice, listed
 from unmask.base.progress import Progress
@@ -19,6 +19,9 @@ from unmask.tasks.values import LongTexts
 from unmask.text import Encoding, Tokenizer, Truncation
 from unmask.text.tokenizer import numbered
 from unmask.weights import Checkpoint
+
+if TYPE_CHECKING:
+    from unmask.tasks.named_classes import ClassNetwork
 
 Name = Callable[[int], str]
 """How error messages name the text at an index."""
@@ -64,6 +67,13 @@ class Reader:
     def checkpoint_labels(self) -> LabelNetwork:
         """The checkpoint's head for labels that are named with the text, read once."""
         return label_network(self.checkpoint)
+
+    @cached_property
+    def class_network(self) -> "ClassNetwork":
+        """The checkpoint's head for classes that are named with the text, read once."""
+        from unmask.tasks.named_classes import class_network
+
+        return class_network(self.checkpoint)
 
     @cached_property
     def label_vectors(self) -> LabelVectors | None:

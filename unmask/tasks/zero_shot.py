@@ -1,4 +1,5 @@
-"""Classes that are named when a text is classified, by a head that judges whether a text entails another.
+"""Classes that are named when a text is classified: by a head that judges whether a text entails another, or
+by GLiClass.
 
 Each class becomes a hypothesis, such as "This example is sport.", and the text the premise (Yin, Hay & Roth
 2019), with the arithmetic of the zero-shot pipeline of `transformers`.
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 from unmask.base.arguments import check_flag, check_fraction, listed
 from unmask.errors import InvalidRequest, quoted
 from unmask.spec import Classifier
+from unmask.tasks import named_classes
 from unmask.tasks.aligned import AlignedLogits, prepare_aligned
 from unmask.tasks.classify import (
     THRESHOLD,
@@ -20,6 +22,7 @@ from unmask.tasks.classify import (
     most_probable,
     probabilities,
 )
+from unmask.tasks.label_spans import distinct_labels
 from unmask.tasks.reader import Name, Reader, Ready, called, several
 from unmask.tasks.values import LongTexts
 from unmask.text.tokenizer import numbered
@@ -40,12 +43,33 @@ def prepare(
     overlap_tokens: int | None = None,
     name: Name = numbered,
 ) -> Ready[list[Classification]]:
-    """Classes that are named with the texts; arguments as of `unmask.models.model.Model.zero_shot`."""
+    """Classes that are named with the texts; arguments as of `unmask.models.model.Model.zero_shot`.
+
+    With a checkpoint of GLiClass, one pass reads a text with all labels (`unmask.tasks.named_classes`). With
+    one that was trained on natural language inference, the score of a label is the probability that the text
+    entails the label's hypothesis; with ``multi_label`` it is that of entailment against contradiction, which
+    is also how a single label is treated.
+    """
+    if reader.checkpoint.class_head is not None:
+        if hypothesis_template != TEMPLATE:
+            raise InvalidRequest(
+                f"hypothesis_template is given, and {reader.name} reads labels as they are; leave it out"
+            )
+        return named_classes.prepare(
+            reader,
+            texts,
+            candidate_labels,
+            multi_label=multi_label,
+            threshold=threshold,
+            truncation=truncation,
+            overlap_tokens=overlap_tokens,
+            name=name,
+        )
     head = classifier_of(reader.spec, "sequence", reader.name)
     classes = entailment_of(head, reader.name)
     check_flag("multi_label", multi_label)
     check_fraction("threshold", threshold)
-    labels = listed("candidate_labels", candidate_labels)
+    labels = listed("labels", candidate_labels)
     seconds = hypotheses(labels, hypothesis_template)
     firsts = several("texts", texts)
     return prepare_aligned(
@@ -72,14 +96,7 @@ def hypotheses(candidate_labels: Sequence[str], template: str) -> list[str]:
         raise InvalidRequest(
             f"hypothesis_template is {quoted(template)}; it must have one {{}}, which the label replaces"
         )
-    if not candidate_labels:
-        raise InvalidRequest("candidate_labels is empty; give at least one label")
-    for number, label in enumerate(candidate_labels):
-        if not isinstance(label, str) or not label.strip():
-            raise InvalidRequest(f"candidate_labels has {quoted(label)}; give each label as a text")
-        if label in candidate_labels[:number]:
-            raise InvalidRequest(f"candidate_labels has {quoted(label)} twice; give each label once")
-    return [template.replace("{}", label) for label in candidate_labels]
+    return [template.replace("{}", label) for label in distinct_labels("labels", candidate_labels)]
 
 
 def entailment_of(head: Classifier, name: str) -> tuple[int, int]:
@@ -97,7 +114,7 @@ def entailment_of(head: Classifier, name: str) -> tuple[int, int]:
         raise InvalidRequest(
             f"{name} cannot judge whether a text entails another, because none of its labels begins with "
             f'"entail" beside another label (labels: {", ".join(label_names(head))}); use a checkpoint '
-            "trained on natural language inference"
+            "trained on natural language inference, or one of GLiClass"
         )
     contradiction = next(
         (place for place, label in enumerate(labels) if label.startswith("contradict")), None
