@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from unmask import errors, families, interpret
     from unmask.encoder.encoder import Encoder
     from unmask.engines.engine import Engine
+    from unmask.evaluate.thresholds import fit_thresholds
     from unmask.explorer.server.notebook import explore
     from unmask.interpret import AttentionView
     from unmask.models.adapters import AdapterModel, load_adapters
@@ -63,6 +64,7 @@ _HOMES = {
     "distill_static": "unmask.models.distill_static",
     "explore": "unmask.explorer.server.notebook",
     "finetune": "unmask.training.finetune.run",
+    "fit_thresholds": "unmask.evaluate.thresholds",
     "load": "unmask.models.load",
     "load_adapters": "unmask.models.adapters",
     "read_documents": "unmask.search.documents",
@@ -108,6 +110,7 @@ __all__ = [
     "find_label_errors",
     "find_topics",
     "finetune",
+    "fit_thresholds",
     "interpret",
     "load",
     "load_adapters",

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypedDict, TypeVar, Unpa
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.base.arguments import check_callable, check_choice, check_flag, whole_number
+from unmask.base.arguments import check_callable, check_choice, check_flag, one_or_many, whole_number
 from unmask.base.optional import needs_torch, require_torch
 from unmask.engines.engine import Layers
 from unmask.engines.native.engine import NativeEngine
 from unmask.engines.static import StaticEngine
 from unmask.errors import InvalidRequest, InvalidText, quoted
-from unmask.models.one_or_many import one_or_many
 from unmask.models.source import LoadedSource
 from unmask.spec import EncoderSpec, PooledVector, PoolingMode, TextKind
 from unmask.spec.global_tokens import GlobalTokens

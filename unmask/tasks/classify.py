@@ -66,6 +66,7 @@ def prepare(
             truncation=truncation,
             overlap_tokens=overlap_tokens,
             name=name,
+            argument="labels",
         )
     if multi_label:
         raise InvalidRequest("multi_label is for labels that you name; give labels, or leave it out")

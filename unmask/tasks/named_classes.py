@@ -50,8 +50,10 @@ def prepare(
     truncation: LongTexts = "window",
     overlap_tokens: int | None = None,
     name: Name = numbered,
+    argument: str = "labels",
 ) -> Ready[list[Classification]]:
-    """The classes of each text; arguments as of `unmask.models.model.Model.classify`."""
+    """The classes of each text; arguments as of `unmask.models.model.Model.classify`, and ``argument`` is the
+    name of the labels' in messages."""
     check_flag("multi_label", multi_label)
     check_fraction("threshold", threshold)
     check_choice("truncation", truncation, get_args(LongTexts))
@@ -59,7 +61,7 @@ def prepare(
         whole_number("overlap_tokens", overlap_tokens, 0)
     network, name = reader.class_network, called(texts, name)
     encoder = NameEncoder(reader, network.head)
-    names = encoder.names(distinct_labels("labels", labels))
+    names = encoder.names(distinct_labels(argument, labels))
     whole = encoder.read(names, several("texts", texts), name)
     encoder.check_room(names)
     read, parts = in_windows(

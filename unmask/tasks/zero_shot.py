@@ -9,7 +9,7 @@ Axes: W windows of a text; A candidate labels.
 
 from collections.abc import Sequence
 
-from unmask.base.arguments import check_flag, check_fraction, listed
+from unmask.base.arguments import check_flag, check_fraction
 from unmask.errors import InvalidRequest, quoted
 from unmask.spec import Classifier
 from unmask.tasks import named_classes
@@ -42,13 +42,14 @@ def prepare(
     truncation: LongTexts = "window",
     overlap_tokens: int | None = None,
     name: Name = numbered,
+    argument: str = "candidate_labels",
 ) -> Ready[list[Classification]]:
     """Classes that are named with the texts; arguments as of `unmask.models.model.Model.zero_shot`.
 
     With a checkpoint of GLiClass, one pass reads a text with all labels (`unmask.tasks.named_classes`). With
     one that was trained on natural language inference, the score of a label is the probability that the text
     entails the label's hypothesis; with ``multi_label`` it is that of entailment against contradiction, which
-    is also how a single label is treated.
+    is also how a single label is treated. ``argument`` is the name of the labels' in messages.
     """
     if reader.checkpoint.class_head is not None:
         if hypothesis_template != TEMPLATE:
@@ -64,12 +65,13 @@ def prepare(
             truncation=truncation,
             overlap_tokens=overlap_tokens,
             name=name,
+            argument=argument,
         )
     head = classifier_of(reader.spec, "sequence", reader.name)
     classes = entailment_of(head, reader.name)
     check_flag("multi_label", multi_label)
     check_fraction("threshold", threshold)
-    labels = listed("labels", candidate_labels)
+    labels = distinct_labels(argument, candidate_labels)
     seconds = hypotheses(labels, hypothesis_template)
     firsts = several("texts", texts)
     return prepare_aligned(
@@ -89,14 +91,13 @@ def hypotheses(candidate_labels: Sequence[str], template: str) -> list[str]:
     """The hypothesis of each candidate label.
 
     Raises:
-        InvalidRequest: there is no label, a label is no text or given twice, or the template does not have
-            one place for it.
+        InvalidRequest: the template does not have one place for it.
     """
     if not isinstance(template, str) or template.count("{}") != 1:
         raise InvalidRequest(
             f"hypothesis_template is {quoted(template)}; it must have one {{}}, which the label replaces"
         )
-    return [template.replace("{}", label) for label in distinct_labels("labels", candidate_labels)]
+    return [template.replace("{}", label) for label in candidate_labels]
 
 
 def entailment_of(head: Classifier, name: str) -> tuple[int, int]:

@@ -280,9 +280,9 @@ def refuse_schemas(config: JsonSettings) -> None:
     """Raise `UnknownArchitecture` for a folder of gliner2."""
     if config.values.get("model_type") == SCHEMA_TYPE:
         raise UnknownArchitecture(
-            f"{config.name} says model_type is {SCHEMA_TYPE!r}, so this is a GLiNER2 model, which is not built; "
-            "for entities of types that you name use a checkpoint of GLiNER, and for classes that you name one "
-            "of GLiClass"
+            f"{config.name} says model_type is {SCHEMA_TYPE!r}, so this is a GLiNER2 model, which is not "
+            "built; for entities of types that you name use a checkpoint of GLiNER, and for classes that you "
+            "name one of GLiClass"
         )
 
 
