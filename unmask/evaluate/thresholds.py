@@ -15,7 +15,7 @@ from unmask.base.arguments import check_fraction, listed
 from unmask.errors import InvalidRequest, quoted
 from unmask.models.load import Model, load
 from unmask.tasks import Progress
-from unmask.tasks.label_spans import distinct_labels
+from unmask.tasks.values import distinct_labels
 
 USUAL = 0.5
 """The threshold that is used where none is given."""
@@ -67,8 +67,8 @@ def fit_thresholds(
 
     The entities above ``lowest`` are found once. Of each label, every number of the best ones is tried; of
     equal F1 the smallest number is taken. Then the texts are read with all thresholds, since an entity that
-    is left out makes room for others. The figures are of the texts that the thresholds were fitted to, so other
-    texts will have lower ones, the more so the fewer entities a label has.
+    is left out makes room for others. The figures are of the texts that the thresholds were fitted to, so
+    other texts will have lower ones, the more so the fewer entities a label has.
 
     Args:
         model: a checkpoint of GLiNER, or its name.

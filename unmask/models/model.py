@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypedDict, TypeVar, Unpa
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.base.arguments import check_callable, check_choice, check_flag, one_or_many, whole_number
+from unmask.base.arguments import check_callable, check_choice, check_flag, whole_number
 from unmask.base.optional import needs_torch, require_torch
 from unmask.engines.engine import Layers
 from unmask.engines.native.engine import NativeEngine
@@ -23,7 +23,6 @@ from unmask.tasks import (
     Progress,
     answer,
     choose,
-    classify,
     embed,
     every_output,
     fill,
@@ -47,7 +46,7 @@ from unmask.tasks.logits import chosen_head, logits
 from unmask.tasks.multi_vectors import TokenVectors
 from unmask.tasks.pair_scores import ScoreActivation, ScoreOptions
 from unmask.tasks.prompts import prompt_of
-from unmask.tasks.reader import Reader, Ready, called, several
+from unmask.tasks.reader import Reader, Ready, called, one_or_many, several
 from unmask.tasks.sparse_vectors import WordWeights
 from unmask.tasks.tag import Tagging, Words
 from unmask.tasks.values import Aggregation, Logits, LongTexts
@@ -748,7 +747,7 @@ class Model:
             InvalidRequest: the checkpoint has no classifier of texts (the error lists its heads) or labels.
             NonFiniteResult: a logit is infinity or NaN.
         """
-        ready = classify.prepare(
+        ready = zero_shot.prepare_classes(
             self.reader,
             texts,
             pairs,

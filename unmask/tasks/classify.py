@@ -48,28 +48,8 @@ def prepare(
     truncation: LongTexts = "window",
     overlap_tokens: int | None = None,
     name: Name = numbered,
-    labels: Sequence[str] | None = None,
-    multi_label: bool = False,
 ) -> Ready[list[Classification]]:
     """The label of each text (or pair); arguments as of `unmask.models.model.Model.classify`."""
-    if labels is not None:
-        from unmask.tasks import zero_shot
-
-        if pairs is not None:
-            raise InvalidRequest("pairs and labels are both given; leave one out")
-        return zero_shot.prepare(
-            reader,
-            texts,
-            labels,
-            multi_label=multi_label,
-            threshold=threshold,
-            truncation=truncation,
-            overlap_tokens=overlap_tokens,
-            name=name,
-            argument="labels",
-        )
-    if multi_label:
-        raise InvalidRequest("multi_label is for labels that you name; give labels, or leave it out")
     if reader.checkpoint.class_head is not None:
         raise InvalidRequest(
             f"{reader.name} classifies by labels that are named with the text; give labels, such as "

@@ -15,7 +15,7 @@ import numpy as np
 import tokenizers
 from numpy.typing import NDArray
 
-from unmask.base.arguments import check_fraction, listed
+from unmask.base.arguments import check_fraction
 from unmask.base.progress import Progress
 from unmask.engines.engine import Engine, Floats
 from unmask.errors import CorruptCheckpoint, EmptyText, InvalidRequest, InvalidText, TextTooLong, quoted
@@ -23,7 +23,7 @@ from unmask.spec import LabelHead
 from unmask.tasks.batches import TOKENS_PER_PASS, batches, require_finite
 from unmask.tasks.label_network import LabelNetwork, sigmoid
 from unmask.tasks.reader import Name, Reader
-from unmask.tasks.values import LongTexts
+from unmask.tasks.values import LongTexts, distinct_labels
 from unmask.text import PackedBatch
 from unmask.text.special import literal_engine
 from unmask.text.tokenizer import check_texts
@@ -121,24 +121,6 @@ def search_for(
             check_fraction(f"threshold of {quoted(label)}", value)
         thresholds = tuple(float(threshold.get(label, 0.5)) for label in names)
     return Search(tuple(names), thresholds, bool(nested), bool(multi_label))
-
-
-def distinct_labels(what: str, labels: Sequence[str]) -> list[str]:
-    """Labels that are named with a text, checked; ``what`` is the argument's name.
-
-    Raises:
-        InvalidRequest: there is no label, a label is no text or comes twice.
-    """
-    names, seen = listed(what, labels), set[str]()
-    if not names:
-        raise InvalidRequest(f"{what} is empty; give at least one label, such as 'person'")
-    for label in names:
-        if not isinstance(label, str) or not label.strip():
-            raise InvalidRequest(f"{what} has {quoted(label)}; give each label as a text")
-        if label in seen:
-            raise InvalidRequest(f"{what} has {quoted(label)} twice; give each label once")
-        seen.add(label)
-    return names
 
 
 def read_texts(

@@ -6,10 +6,10 @@ with all names.
 Axes: N tokens of a window; C classes; P tokens of the names; D width of the encoder; W windows of a text.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import assert_never, get_args
+from typing import get_args
 
 import numpy as np
 import tokenizers
@@ -18,26 +18,18 @@ from numpy.typing import NDArray
 from unmask.base.arguments import check_choice, check_flag, check_fraction, whole_number
 from unmask.base.progress import Progress
 from unmask.engines.engine import Engine, Floats
-from unmask.engines.native.parts import activated
 from unmask.errors import CorruptCheckpoint, EmptyText, InvalidRequest, InvalidText, quoted
 from unmask.spec import ClassHead, ProblemType
-from unmask.spec.heads import TextPooling
 from unmask.tasks.batches import TOKENS_PER_PASS, batches, require_finite
 from unmask.tasks.classify import THRESHOLD, Classification, most_probable, probabilities
-from unmask.tasks.label_network import head_weights, lstm
-from unmask.tasks.label_spans import distinct_labels
+from unmask.tasks.label_network import ClassNetwork
 from unmask.tasks.logits import in_windows
 from unmask.tasks.reader import Name, Reader, Ready, called, several
-from unmask.tasks.values import LongTexts
+from unmask.tasks.values import LongTexts, distinct_labels
 from unmask.text import Encoding, PackedBatch
 from unmask.text.special import literal_engine
 from unmask.text.tokenizer import check_texts, numbered
 from unmask.text.windows import Window
-from unmask.weights import Checkpoint
-from unmask.weights.heads.label_files import class_shapes
-
-SMALLEST = 1e-8
-"""Added to lengths by which vectors are divided."""
 
 
 def prepare(
@@ -327,119 +319,6 @@ class NameEncoder:
             )
 
 
-@dataclass(frozen=True, eq=False)
-class ClassNetwork:
-    """The head in numpy with its weights, by their names in the file; it computes in the states' format.
-
-    The states are those of one text alone. gliclass pools over the padding of the texts read with it, too.
-    """
-
-    head: ClassHead
-    weights: Mapping[str, Floats]
-    marker_id: int | None
-
-    def logits(self, states_ND: Floats, window: NamedWindow) -> Floats:
-        """How well each class fits the text, (C,)."""
-        names, head = window.names, self.head
-        separator = names.separator % len(states_ND)
-        markers_C = names.markers % len(states_ND)
-        classes_CD = self._classes(states_ND, window.encoding.ids, markers_C, separator)
-        text_MD = states_ND[separator:] if head.text_alone else states_ND
-        empty = separator if head.text_alone else 0
-        if head.recurrent:
-            text_MD, empty = lstm(self.weights, "lstm.lstm", text_MD, np.array([len(text_MD)])), 0
-        text_D = self._projected("text_projector", pooled(text_MD, head.pooling, empty))
-        classes_CD = self._projected("classes_projector", classes_CD)
-        if not head.unit_length:
-            return self._scores(text_D, classes_CD)
-        text_D = text_D / (np.linalg.norm(text_D) + SMALLEST)
-        classes_CD = classes_CD / (np.linalg.norm(classes_CD, axis=-1, keepdims=True) + SMALLEST)
-        return self._scores(text_D, classes_CD) * self.weights["logit_scale"]
-
-    def _classes(
-        self, states_ND: Floats, ids_N: NDArray[np.int64], markers_C: NDArray[np.int64], separator: int
-    ) -> Floats:
-        firsts_C = markers_C if self.head.reads_marker else markers_C + 1
-        if not self.head.reads_name:
-            return states_ND[firsts_C]
-        last = len(states_ND)
-        if self.head.text_alone:
-            last = separator
-        else:  # what the text has of the marker ends the last name, as gliclass counts
-            typed = np.flatnonzero(ids_N[markers_C[-1] + 1 :] == self.marker_id)
-            last = last if not len(typed) else int(markers_C[-1] + 1 + typed[0])
-        ends_C = [*markers_C[1:].tolist(), last]
-        return np.stack([states_ND[first:end].mean(0) for first, end in zip(firsts_C, ends_C, strict=True)])
-
-    def _scores(self, text_D: Floats, classes_CD: Floats) -> Floats:
-        match self.head.scorer:
-            case "dot":
-                products: Floats = classes_CD @ text_D
-                return products
-            case "weighted_dot":
-                text, of_classes = (
-                    self._linear("scorer.proj_text", text_D),
-                    self._linear("scorer.proj_label", classes_CD),
-                )
-                width = len(text_D)
-                both = np.concatenate(
-                    (
-                        np.broadcast_to(text[:width], classes_CD.shape),
-                        of_classes[:, :width],
-                        text[width:] * of_classes[:, width:],
-                    ),
-                    axis=-1,
-                )
-                layers = ("scorer.out_mlp.0", "scorer.out_mlp.3")
-            case "network":
-                both = np.concatenate((np.broadcast_to(text_D, classes_CD.shape), classes_CD), axis=-1)
-                layers = ("scorer.mlp.0", "scorer.mlp.2", "scorer.mlp.4")  # type: ignore[assignment]
-            case _:
-                assert_never(self.head.scorer)
-        for layer in layers[:-1]:
-            both = np.maximum(self._linear(layer, both), 0)
-        return self._linear(layers[-1], both)[:, 0]
-
-    def _projected(self, name: str, x: Floats) -> Floats:
-        hidden = activated(self.head.activation, self._linear(f"{name}.linear_1", x)).astype(x.dtype)
-        return self._linear(f"{name}.linear_2", hidden)
-
-    def _linear(self, name: str, x: Floats) -> Floats:
-        values: Floats = x @ self.weights[f"{name}.weight"].T + self.weights[f"{name}.bias"]
-        return values
-
-
-def pooled(states_MD: Floats, pooling: TextPooling, empty: int = 0) -> Floats:
-    """What `TextPooling` names of M states and ``empty`` places that hold zeros, (D,).
-
-    gliclass moves a text that is pooled alone to the beginning of an array as long as the whole, and counts
-    the places that stay empty.
-    """
-    count = len(states_MD) + empty
-    values: Floats
-    match pooling:
-        case "first":
-            values = states_MD[0]
-        case "last":
-            values = states_MD[-1]
-        case "mean":
-            values = states_MD.sum(0) / count
-        case "sum":
-            values = states_MD.sum(0)
-        case "max":
-            values = states_MD.max(0)
-            values = np.maximum(values, 0) if empty else values
-        case "root_mean_square":
-            values = np.sqrt((states_MD**2).sum(0) / count)
-        case "max_size":
-            values = np.abs(states_MD).max(0)
-        case "mean_size":
-            values = np.abs(states_MD).sum(0) / count
-        case _:
-            assert_never(pooling)
-    return values
-
-
 def class_logits(
     engine: Engine,
     *,
@@ -464,23 +343,9 @@ def class_logits(
         x_TD, layout = engine.hidden_states(batch, "last"), batch.layout
         require_finite(x_TD, chosen, layout.sequence_of_T, "a hidden state", name=name, dtype=engine.dtype)
         for place, index in enumerate(chosen):
-            logits_C = network.logits(x_TD[layout.rows(place)], encodings[index])
+            ids, names = encodings[index].encoding.ids, encodings[index].names
+            logits_C = network.logits(x_TD[layout.rows(place)], ids, names.markers, names.separator)
             where = np.zeros(1, dtype=np.int64)
             require_finite(logits_C[None], chosen[[place]], where, "a logit", name=name, dtype=engine.dtype)
             logits[int(index)] = logits_C
     return [logits[index] for index in range(len(encodings))]
-
-
-def class_network(checkpoint: Checkpoint) -> ClassNetwork:
-    """The head of a checkpoint that scores classes named with the text.
-
-    Raises:
-        InvalidRequest: the checkpoint has no such head.
-        CheckpointError: its tensors do not fit config.json, or cannot be read.
-    """
-    head, name = checkpoint.class_head, checkpoint.source.name
-    if head is None:
-        raise InvalidRequest(f"{name} has no head for classes that are named with the text")
-    shapes = class_shapes(head, checkpoint.spec.state_width)
-    weights = head_weights(checkpoint, shapes, "config.json")
-    return ClassNetwork(head, weights, checkpoint.tokenizer.token_to_id(head.marker))

@@ -1,11 +1,15 @@
-"""What a task knows of a model before it runs: how texts become tokens, and what the checkpoint computes."""
+"""What a task knows of a model before it runs: how texts become tokens, and what the checkpoint computes; and
+methods that take one text or several: a string gives its result, a list gives a list of results.
+"""
 
+import inspect
 import sys
+import types
 import warnings
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, get_args
+from functools import cached_property, wraps
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast, get_args, overload
 
 from unmask.base.arguments import check_choice, listed
 from unmask.base.progress import Progress
@@ -13,15 +17,21 @@ from unmask.engines.engine import Engine
 from unmask.errors import BeyondTraining, InvalidRequest, TextTooLong
 from unmask.spec import CheckpointOutput, EncoderSpec, MultiVector
 from unmask.tasks.batches import TOKENS_PER_PASS
-from unmask.tasks.label_network import LabelNetwork, LabelVectors, label_network
+from unmask.tasks.label_network import (
+    ClassNetwork,
+    LabelNetwork,
+    LabelVectors,
+    class_network,
+    label_network,
+)
 from unmask.tasks.late_texts import with_markers
 from unmask.tasks.values import LongTexts
 from unmask.text import Encoding, Tokenizer, Truncation
 from unmask.text.tokenizer import numbered
 from unmask.weights import Checkpoint
 
-if TYPE_CHECKING:
-    from unmask.tasks.named_classes import ClassNetwork
+P = ParamSpec("P")
+R = TypeVar("R")
 
 Name = Callable[[int], str]
 """How error messages name the text at an index."""
@@ -69,10 +79,8 @@ class Reader:
         return label_network(self.checkpoint)
 
     @cached_property
-    def class_network(self) -> "ClassNetwork":
+    def class_network(self) -> ClassNetwork:
         """The checkpoint's head for classes that are named with the text, read once."""
-        from unmask.tasks.named_classes import class_network
-
         return class_network(self.checkpoint)
 
     @cached_property
@@ -247,3 +255,48 @@ class Ready(Generic[Result]):
     def tokens(self) -> int:
         """How many tokens are read; those that windows share count in each."""
         return sum(map(len, self.encodings))
+
+
+class Bound(Protocol[P, R]):
+    """A bound method, as type checkers and editors see it."""
+
+    @overload
+    def __call__(self, texts: str, /, *args: P.args, **options: P.kwargs) -> R: ...
+
+    @overload
+    def __call__(self, texts: Sequence[Any], /, *args: P.args, **options: P.kwargs) -> list[R]: ...
+
+
+class Method(Generic[P, R]):
+    """A method of a class, as type checkers see it; when it runs, it is a plain function."""
+
+    def __get__(self, instance: object, owner: type | None = None) -> Bound[P, R]:
+        """The method of an object."""
+        raise NotImplementedError
+
+
+def one_or_many(method: Callable[Concatenate[Any, Any, P], list[R]]) -> Method[P, R]:
+    """Let a method of texts that returns a list return the only result of one string.
+
+    ``help`` and `inspect.signature` show both returns. To type checkers the first argument has no name.
+    """
+    signature = inspect.signature(method)
+    first = list(signature.parameters)[1]
+    (result,) = get_args(signature.return_annotation) or (_item_of(signature.return_annotation),)
+
+    @wraps(method)
+    def either(*args: Any, **options: Any) -> Any:
+        results = method(*args, **options)
+        texts = args[1] if len(args) > 1 else options[first]
+        return results[0] if isinstance(texts, str) else results
+
+    annotation = (
+        f"{result} | list[{result}]" if isinstance(result, str) else result | types.GenericAlias(list, result)
+    )
+    vars(either)["__signature__"] = signature.replace(return_annotation=annotation)
+    return cast("Method[P, R]", either)
+
+
+def _item_of(annotation: str) -> str:
+    """The name in ``"list[Name]"``."""
+    return annotation.removeprefix("list[").removesuffix("]")

@@ -8,11 +8,12 @@ Axes: W windows of a text; A candidate labels.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from unmask.base.arguments import check_flag, check_fraction
 from unmask.errors import InvalidRequest, quoted
 from unmask.spec import Classifier
-from unmask.tasks import named_classes
+from unmask.tasks import classify, named_classes
 from unmask.tasks.aligned import AlignedLogits, prepare_aligned
 from unmask.tasks.classify import (
     THRESHOLD,
@@ -22,9 +23,8 @@ from unmask.tasks.classify import (
     most_probable,
     probabilities,
 )
-from unmask.tasks.label_spans import distinct_labels
 from unmask.tasks.reader import Name, Reader, Ready, called, several
-from unmask.tasks.values import LongTexts
+from unmask.tasks.values import LongTexts, distinct_labels
 from unmask.text.tokenizer import numbered
 
 TEMPLATE = "This example is {}."
@@ -85,6 +85,25 @@ def prepare(
         name=called(texts, name),
         second="hypothesis",
     )
+
+
+def prepare_classes(
+    reader: Reader,
+    texts: str | Sequence[str],
+    pairs: str | Sequence[str] | None = None,
+    *,
+    labels: Sequence[str] | None = None,
+    multi_label: bool = False,
+    **options: Any,
+) -> Ready[list[Classification]]:
+    """`prepare` with labels, `unmask.tasks.classify.prepare` without; arguments as of `Model.classify`."""
+    if labels is None:
+        if multi_label:
+            raise InvalidRequest("multi_label is for labels that you name; give labels, or leave it out")
+        return classify.prepare(reader, texts, pairs, **options)
+    if pairs is not None:
+        raise InvalidRequest("pairs and labels are both given; leave one out")
+    return prepare(reader, texts, labels, multi_label=multi_label, argument="labels", **options)
 
 
 def hypotheses(candidate_labels: Sequence[str], template: str) -> list[str]:

@@ -25,7 +25,7 @@ from unmask.serve.ids import TextsOrPairs
 from unmask.serve.routes.openai import USAGE, usage
 from unmask.serve.routes.route import MODEL, TRUNCATE, PostRoute, Values, named, truncation_of
 from unmask.serve.service import Call, Service
-from unmask.tasks import answer, choose, classify, fill, follows, redact, tag
+from unmask.tasks import answer, choose, fill, follows, redact, tag, zero_shot
 from unmask.tasks.answer import MAX_ANSWER_TOKENS, Answers
 from unmask.tasks.choose import Choice
 from unmask.tasks.classify import THRESHOLD, Classification
@@ -91,7 +91,7 @@ async def classes(service: Service, call: Call, values: Values) -> Any:
     results = await service.run(
         call,
         served,
-        lambda: classify.prepare(
+        lambda: zero_shot.prepare_classes(
             served.texts,
             inputs.texts,
             threshold=values["threshold"],

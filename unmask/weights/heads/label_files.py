@@ -3,7 +3,7 @@ spans or of the whole text. Free of torch.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from unmask.base.json_settings import JsonSettings
@@ -386,3 +386,51 @@ def class_shapes(head: ClassHead, encoder_width: int) -> dict[str, tuple[int, ..
         linear("scorer.mlp.2", NETWORK, NETWORK // 2)
         linear("scorer.mlp.4", NETWORK // 2, 1)
     return shapes
+
+
+@dataclass(frozen=True)
+class NamedLabels:
+    """What a folder says of a head for labels that are named with the text; nothing if it has none."""
+
+    stated: Mapping[str, Any] = field(default_factory=dict)
+    """The contents of the file that describes it."""
+    label_head: LabelHead | None = None
+    label_encoder: JsonSettings | None = None
+    """The config.json of the encoder of labels."""
+    class_head: ClassHead | None = None
+
+    def split(
+        self, tensors: Mapping[str, StoredTensor]
+    ) -> tuple[Mapping[str, StoredTensor], Mapping[str, StoredTensor], Mapping[str, StoredTensor]]:
+        """The tensors of the encoder, of the encoder of labels, and of the head."""
+        if self.label_head is not None:
+            encoder, labels, head = split_tensors(tensors)
+            return encoder, labels, head
+        if self.class_head is not None:
+            encoder, head = split_class_tensors(tensors)
+            return encoder, {}, head
+        return tensors, {}, {}
+
+
+def read_configs(
+    config: JsonSettings | None, labels: JsonSettings | None
+) -> tuple[JsonSettings, NamedLabels]:
+    """The encoder's config.json, which may be a part of another file, and what that says of a head.
+
+    Args:
+        config: config.json; None without one.
+        labels: gliner_config.json; None without one.
+
+    Raises:
+        UnknownArchitecture: it asks for a part that is not built, or names no known encoder.
+        CorruptCheckpoint: a value has the wrong type, or is outside its range.
+    """
+    if labels is not None:
+        encoder, label_head, label_encoder = read_label_config(labels)
+        return encoder, NamedLabels(labels.values, label_head, label_encoder)
+    config = config or JsonSettings("config.json", {})
+    refuse_schemas(config)
+    if config.values.get("model_type") != CLASS_TYPE:
+        return config, NamedLabels()
+    encoder, class_head = read_class_config(config)
+    return encoder, NamedLabels(config.values, class_head=class_head)

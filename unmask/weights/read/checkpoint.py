@@ -38,17 +38,7 @@ from unmask.text.build import SENTENCE_PIECE_LAYOUTS
 from unmask.text.special import SpecialTokens
 from unmask.text.tokenizer import TOKENIZER_FILES, Tokenizer
 from unmask.weights.heads.embedding_head import EMBEDDING_FILES, TokenLayers, read_output, read_token_layers
-from unmask.weights.heads.label_files import (
-    CLASS_TYPE,
-    LABEL_CONFIG,
-    LABEL_TOKENIZER,
-    read_class_config,
-    read_label_config,
-    refuse_schemas,
-    split_class_tensors,
-    split_tensors,
-    with_segments,
-)
+from unmask.weights.heads.label_files import LABEL_CONFIG, LABEL_TOKENIZER, read_configs, with_segments
 from unmask.weights.heads.sentence_modules import (
     STANFORD_TENSOR,
     STATIC_MODULE,
@@ -255,7 +245,12 @@ def read_checkpoint(
     if not (has_config or has_labels) and first != STATIC_MODULE:
         raise _no_config(root, folder)
     verified = check_files(root, verify)
-    config, named = _configs(folder)
+    config, named = read_configs(
+        *(
+            JsonSettings.parse(_read(folder / name), name) if (folder / name).exists() else None
+            for name in ("config.json", LABEL_CONFIG)
+        )
+    )
     if first == STATIC_MODULE and "model_type" not in config.values:
         config = JsonSettings(config.name, {"model_type": STATIC.model_types[0], **config.values})
     family = family_of(config.values)
@@ -309,45 +304,6 @@ def read_checkpoint(
     if named.label_encoder is None:
         return checkpoint
     return _with_label_encoder(checkpoint, named.label_encoder, of_label_encoder, compat)
-
-
-@dataclass(frozen=True)
-class _NamedLabels:
-    """What a folder says of a head for labels that are named with the text; nothing if it has none."""
-
-    stated: Mapping[str, Any] = field(default_factory=dict)
-    label_head: LabelHead | None = None
-    label_encoder: JsonSettings | None = None
-    """The config.json of the encoder of labels."""
-    class_head: ClassHead | None = None
-
-    def split(
-        self, tensors: Mapping[str, StoredTensor]
-    ) -> tuple[Mapping[str, StoredTensor], Mapping[str, StoredTensor], Mapping[str, StoredTensor]]:
-        """The tensors of the encoder, of the encoder of labels, and of the head."""
-        if self.label_head is not None:
-            encoder, labels, head = split_tensors(tensors)
-            return encoder, labels, head
-        if self.class_head is not None:
-            encoder, head = split_class_tensors(tensors)
-            return encoder, {}, head
-        return tensors, {}, {}
-
-
-def _configs(folder: Path) -> tuple[JsonSettings, _NamedLabels]:
-    """The encoder's config.json, which may be a part of another file, and what that says of a head."""
-    path = folder / LABEL_CONFIG
-    if path.exists():
-        stated = JsonSettings.parse(_read(path), LABEL_CONFIG)
-        config, label_head, label_encoder = read_label_config(stated)
-        return config, _NamedLabels(stated.values, label_head, label_encoder)
-    path = folder / "config.json"
-    config = JsonSettings.parse(_read(path) if path.exists() else None, path.name)
-    refuse_schemas(config)
-    if config.values.get("model_type") != CLASS_TYPE:
-        return config, _NamedLabels()
-    encoder, class_head = read_class_config(config)
-    return encoder, _NamedLabels(config.values, class_head=class_head)
 
 
 def _with_label_encoder(
