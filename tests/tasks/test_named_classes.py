@@ -15,6 +15,7 @@ from tests.support.command import assert_one_sentence, run_here
 from unmask.base.json_settings import JsonSettings
 from unmask.bulk import BatchClassifier, BatchPredictor
 from unmask.errors import (
+    CheckpointError,
     CorruptCheckpoint,
     EmptyText,
     InvalidRequest,
@@ -24,6 +25,7 @@ from unmask.errors import (
     UnknownArchitecture,
 )
 from unmask.families import family_of
+from unmask.spec import ClassHead
 from unmask.spec.shapes import tensor_shapes
 from unmask.tasks import zero_shot
 from unmask.tasks.label_network import pooled
@@ -418,6 +420,31 @@ def test_a_mean_over_the_last_name_ends_at_a_typed_sign(tmp_path):
 def test_labels_that_cannot_be_read_are_refused(model, labels, match):
     with pytest.raises(InvalidRequest, match=match):
         model.classify(TEXTS, labels=labels)
+
+
+def test_labels_that_leave_no_place_are_refused(model):
+    assert model.classify("money", labels=["a " * 35]).windows == 1
+    with pytest.raises(InvalidRequest, match="1 label and special tokens take 40 of the 40 tokens"):
+        model.classify("money", labels=["a " * 36])
+
+
+def test_keys_that_are_missing_have_gliclass_defaults():
+    config = {"model_type": "GLiClass", "encoder_config": BERT}
+    _, head = read_class_config(JsonSettings("config.json", config))
+    assert head == ClassHead(8)
+
+
+def test_a_head_whose_file_has_changed_is_not_saved(folder, tmp_path):
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for path in folder.iterdir():
+        (copy / path.name).write_bytes(path.read_bytes())
+    model = unmask.load(copy)
+    model.trainable_encoder()
+    with (copy / "model.safetensors").open("ab") as file:
+        file.write(b"more")
+    with pytest.raises(CheckpointError, match="changed"):
+        model.save(tmp_path / "saved")
 
 
 def test_thousands_of_labels_are_read_where_there_is_room(tmp_path):

@@ -13,7 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, NoReturn
 
 import unmask
-from unmask.base.optional import bound_caches
+from unmask.base.progress import bound_caches
 from unmask.cli.commands import PANELS
 from unmask.cli.streams import STANDARD_INPUT, write_everything
 from unmask.errors import BeyondTraining, UnmaskError

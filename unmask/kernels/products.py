@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from unmask.base.optional import bound_caches
+from unmask.base.progress import bound_caches
 
 LAID_OUT_FROM = 4096
 """Minimum rows of the fixed matrix, by measurement."""
