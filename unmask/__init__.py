@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from unmask import errors, families, interpret
     from unmask.encoder.encoder import Encoder
     from unmask.engines.engine import Engine
+    from unmask.evaluate.thresholds import fit_thresholds
     from unmask.explorer.server.notebook import explore
     from unmask.interpret import AttentionView
     from unmask.models.adapters import AdapterModel, load_adapters
@@ -41,6 +42,7 @@ __version__ = "0.2.0"
 _NAMES = {
     "unmask.encoder.encoder": ("Encoder",),
     "unmask.engines.engine": ("Engine",),
+    "unmask.evaluate.thresholds": ("fit_thresholds",),
     "unmask.explorer.server.notebook": ("explore",),
     "unmask.interpret": ("AttentionView",),
     "unmask.models.adapters": ("AdapterModel", "load_adapters"),
@@ -99,6 +101,7 @@ __all__ = [
     "find_label_errors",
     "find_topics",
     "finetune",
+    "fit_thresholds",
     "interpret",
     "load",
     "load_adapters",

@@ -148,7 +148,7 @@ def test_information(client):
     assert found["model_type"] == {"embedding": {"pooling": "mean"}}
     assert [one["tasks"] for one in found["models"]] == [
         [*one, "embed_all", "attention"]
-        for one in (["embed"], ["rerank"], ["predict"], ["embed_sparse", "masked_words"])
+        for one in (["embed"], ["rerank"], ["predict", "classify"], ["embed_sparse", "masked_words"])
     ]
     assert found["models"][2]["model_type"]["classifier"]["id2label"] == dict(zip("012", LABELS, strict=True))
     assert [one["id"] for one in client.get("/v1/models").json()["data"]] == [

@@ -30,6 +30,7 @@ BODIES = {
     "/v1/rerank": {"query": MASKED, "documents": [MASKED]},
     "/v2/rerank": {"query": MASKED, "documents": [MASKED]},
     "/v1/multi_vectors": {"input": [MASKED]},
+    "/v1/classify": TEXTS,
     "/v1/entities": TEXTS,
     "/v1/redact": TEXTS | {"model": "names"},
     "/v1/answers": {"question": MASKED, "contexts": [MASKED]},

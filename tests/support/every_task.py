@@ -119,6 +119,7 @@ def by_requests(folder):
         "/similarity": {"model": "dense", "inputs": {"source_sentence": TEXTS[0], "sentences": TEXTS}},
         "/predict": {"model": "labels", "inputs": TEXTS[0]},
         "/rerank": {"model": "cross", "query": QUESTION, "texts": TEXTS},
+        "/v1/classify": {"model": "labels", "texts": TEXTS[:1]},
         "/v1/entities": {"model": "tags", "texts": TEXTS[:1]},
         "/v1/redact": {"texts": TEXTS[:1]},
         "/v1/answers": {"model": "answers", "question": QUESTION, "contexts": TEXTS[:1]},

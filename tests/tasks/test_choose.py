@@ -390,11 +390,11 @@ def test_zero_shot_on_the_command_line(entailment):
     alone = run_here("classify", "--model", model, "--candidate-labels", "muddy", "--threshold", "0", "a")
     assert alone.out.startswith("muddy\t0.")
     for wrong, sentence in (
-        (["--multi-label"], "--multi-label is given without --candidate-labels"),
-        (["--hypothesis-template", "{}"], "--hypothesis-template is given without --candidate-labels"),
+        (["--multi-label"], "--multi-label is given without --labels"),
+        (["--hypothesis-template", "{}"], "--hypothesis-template is given without --labels"),
         (
             ["--pairs", "--candidate-labels", "a"],
-            "--pairs or --pair-field and --candidate-labels are both given",
+            "--pairs or --pair-field and --labels are both given",
         ),
     ):
         ran = run_here("classify", "--model", model, *wrong, "a text")

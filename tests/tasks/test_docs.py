@@ -10,6 +10,7 @@ import pytest
 from tests.support.command import run_here
 from tests.support.places import REPOSITORY
 from tests.support.tiny import tiny_bert, write_tokenizer
+from tests.tasks.test_named_classes import write_gliclass
 from unmask.training.finetune.settings import settings_of_table
 
 PAGES = [REPOSITORY / "docs" / "tasks" / f"{name}.md" for name in ("classify", "choose")]
@@ -37,6 +38,7 @@ def place(tmp_path_factory):
         options = {"id2label": dict(enumerate(labels))} if labels else {}
         write_tokenizer(folder / name / "model")
         tiny_bert(kind, max_position_embeddings=200, **options).save_pretrained(folder / name / "model")
+    write_gliclass(folder / "classes" / "model")
     (folder / "reviews.txt").write_text("A wonderful film.\nDull.\n")
     for name, row in ROWS.items():
         (folder / name).write_text(json.dumps(row) + "\n")

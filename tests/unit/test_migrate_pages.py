@@ -46,7 +46,7 @@ def test_it_prints_what_it_shows(name, tmp_path, monkeypatch):
 
 def test_there_is_a_page_for_each_library():
     assert sorted(PAGES) == [
-        "bertviz.md", "gliner.md", "pylate.md", "sentence-transformers.md", "setfit.md",
+        "bertviz.md", "gliclass.md", "gliner.md", "pylate.md", "sentence-transformers.md", "setfit.md",
         "text-embeddings-inference.md", "transformers.md",
     ]  # fmt: skip
     for content in PAGES.values():

@@ -47,6 +47,7 @@ def test_public_names():
         "find_label_errors",
         "find_topics",
         "finetune",
+        "fit_thresholds",
         "interpret",
         "load",
         "load_adapters",

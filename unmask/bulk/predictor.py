@@ -92,7 +92,8 @@ class BatchPredictor(PredictionTask):
 
     def map_keys(self) -> Mapping[str, Sequence[str]]:
         """See `BatchTask`."""
-        labels = self.options.get("candidate_labels")
+        named = {"zero_shot": "candidate_labels", "classify": "labels"}.get(self.method, "")
+        labels = self.options.get(named)
         return super().map_keys() if labels is None else {"scores": labels}
 
     def predict(self, rows: Mapping[str, Sequence[Any]], name: Callable[[int], str]) -> Sequence[Any]:
@@ -130,7 +131,8 @@ class BatchClassifier(PredictionTask):
 
     Args:
         pair_column: the column that holds the second text of each pair.
-        candidate_labels: labels to choose from (zero-shot classification); None for those of the model.
+        candidate_labels: labels to choose from, for a model of GLiClass or entailment; None for those of the
+            model.
         hypothesis_template, multi_label: see `Model.zero_shot`.
         threshold, truncation, overlap_tokens: see `Model.classify`.
     """

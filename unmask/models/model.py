@@ -24,7 +24,6 @@ from unmask.tasks import (
     answer,
     check_answer,
     choose,
-    classify,
     embed,
     every_output,
     fill,
@@ -729,25 +728,28 @@ class Model:
         overlap_tokens: int | None = None,
         progress: Progress | None = None,
         name: Name = numbered,
+        labels: Sequence[str] | None = None,
+        multi_label: bool = False,
     ) -> list[Classification]:
         """The label of each text (or pair) with its probability, or the value of a regression.
 
         Args:
             texts: one text or several.
             pairs: the second text of each pair. Windows over a long pair cover its second text.
-            threshold: the probability from which a label of a multi-label classifier applies.
+            threshold: the probability from which a label of a multi-label classifier, or head, applies.
             truncation: ``"window"`` reads a long text in windows, ``"error"`` refuses it, and ``"end"`` drops
                 its end, which the result counts.
             overlap_tokens: tokens shared by neighboring windows.
             progress: called with (windows done, windows in all).
             name: how error messages name the text at an index.
+            labels, multi_label: classes to choose from, with GLiClass or entailment, see `zero_shot`.
 
         Raises:
             TextError: a text is empty, too long, or not Unicode text.
-            InvalidRequest: the checkpoint has no classifier of texts; the error lists the heads that it has.
+            InvalidRequest: the checkpoint has no classifier of texts (the error lists its heads) or labels.
             NonFiniteResult: a logit is infinity or NaN.
         """
-        ready = classify.prepare(
+        ready = zero_shot.prepare_classes(
             self.reader,
             texts,
             pairs,
@@ -755,6 +757,8 @@ class Model:
             truncation=truncation,
             overlap_tokens=overlap_tokens,
             name=name,
+            labels=labels,
+            multi_label=multi_label,
         )
         return self._run(ready, progress=progress)
 
@@ -772,27 +776,22 @@ class Model:
         progress: Progress | None = None,
         name: Name = numbered,
     ) -> list[Classification]:
-        """Classify texts by labels named here, with a checkpoint trained on natural language inference.
-
-        The score of a label is the probability that the text entails the label's hypothesis.
+        """Classify texts by labels named here; `unmask.tasks.zero_shot.prepare` says how.
 
         Args:
             texts: one text or several.
             candidate_labels: the labels.
-            hypothesis_template: the hypothesis of a label, which replaces ``{}``.
-            multi_label: whether several labels, or none, may apply. Each probability is then that of
-                entailment against contradiction; otherwise the probabilities of all labels sum to 1. A single
-                label is always treated as with ``multi_label``.
+            hypothesis_template: for entailment, the hypothesis of a label, which replaces ``{}``.
+            multi_label: whether several labels, or none, may apply; else the probabilities of all sum to 1.
             threshold: the probability from which a label applies, with ``multi_label``.
-            truncation: what to do with a text that is too long with its longest hypothesis, see `classify`.
+            truncation: what to do with a text that is too long with its labels, see `choose`.
             overlap_tokens: tokens of a text shared by neighboring windows.
             progress: called with (windows done, windows in all).
             name: how error messages name the text at an index.
 
         Raises:
             TextError: a text is empty, too long, or not Unicode text.
-            InvalidRequest: the checkpoint has no classifier of texts with a label for entailment (the error
-                lists its heads or labels), or a label or the template cannot be used.
+            InvalidRequest: the checkpoint has no head for it, or a label or the template cannot be used.
             NonFiniteResult: a logit is infinity or NaN.
         """
         ready = zero_shot.prepare(

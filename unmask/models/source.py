@@ -148,7 +148,7 @@ class LoadedSource:
 
     def require_labels(self) -> None:
         """Raise `CheckpointError` if the head for labels, which is read again, has changed since."""
-        if self.checkpoint.label_head is not None:
+        if self.checkpoint.label_head is not None or self.checkpoint.class_head is not None:
             self.require_unchanged()
 
     def save_static(self, folder: Path) -> None:

@@ -142,6 +142,10 @@ TASKS: Mapping[str, Task] = {
         _classifies,
         lambda served: classify.prepare(served.texts, "a text"),
     ),
+    "classify": Task(
+        "classifies texts, by its own labels or by those that a request names",
+        lambda model: _classifies(model) or model.checkpoint.class_head is not None,
+    ),
     "multi_vectors": Task("gives vectors of tokens for late interaction", _gives_many_vectors),
     "embed_sparse": Task(
         "gives weights of words",

@@ -45,6 +45,7 @@ from unmask.spec.encoder import (
     check_shared_query,
 )
 from unmask.spec.heads import (
+    ClassHead,
     Classifier,
     DoubleTransform,
     Head,
@@ -91,6 +92,7 @@ __all__ = [
     "CausalAttention",
     "CheckpointOutput",
     "ClampedGate",
+    "ClassHead",
     "Classifier",
     "ClassifierRole",
     "Convolution",

@@ -149,6 +149,55 @@ class LabelHead:
         require_size("max_words", self.max_words)
 
 
+LabelScorer = Literal["dot", "weighted_dot", "network"]
+"""How vectors of a text and of a class are compared: by their product; by a network that reads both and the
+product of their parts, after a matrix each; or by a network that reads both."""
+
+TextPooling = Literal["first", "last", "mean", "max", "sum", "root_mean_square", "max_size", "mean_size"]
+"""What of the states of a text is compared with classes, number by number: the last two are of sizes, without
+signs."""
+
+
+@dataclass(frozen=True)
+class ClassHead:
+    """Classes that are named with the text, all in one pass (GLiClass, Stepanov et al. 2025).
+
+    The names stand before or after the text, each after a token that marks it, and a token separates them
+    from the text. The vector of the text and that of each class pass through two layers each and are
+    compared. It reads the encoder's last states beside the encoder's own heads.
+    """
+
+    width: int
+    """D, between the two layers; the vectors that are compared have the encoder's width."""
+    activation: Activation = "gelu"
+    """Between the two layers."""
+    scorer: LabelScorer = "dot"
+    pooling: TextPooling = "first"
+    names_first: bool = False
+    """Whether the names of classes stand before the text."""
+    reads_marker: bool = True
+    """Whether a class's vector begins with the state of the token before its name."""
+    reads_name: bool = False
+    """Whether it is the mean over all tokens up to the next name (of the last, up to the end of what is read,
+    or to the separator with ``text_alone``), rather than the first of them."""
+    text_alone: bool = False
+    """Whether the vector of the text is made of the separator and what follows it, not of everything."""
+    unit_length: bool = False
+    """Whether vectors have length 1, and their scores a learned factor."""
+    recurrent: bool = False
+    """Whether a bidirectional LSTM reads the states of the text."""
+    segments: bool = False
+    """Whether token types, of which the head has a table for the encoder, tell the separator and what follows
+    it from what stands before."""
+    marker: str = "<<LABEL>>"
+    """The token before each name."""
+    separator: str = "<<SEP>>"
+    """The token after the last name."""
+
+    def __post_init__(self) -> None:
+        require_size("width of a head of classes", self.width)
+
+
 Head = MaskedLM | Classifier
 
 

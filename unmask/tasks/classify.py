@@ -50,6 +50,11 @@ def prepare(
     name: Name = numbered,
 ) -> Ready[list[Classification]]:
     """The label of each text (or pair); arguments as of `unmask.models.model.Model.classify`."""
+    if reader.checkpoint.class_head is not None:
+        raise InvalidRequest(
+            f"{reader.name} classifies by labels that are named with the text; give labels, such as "
+            "labels=['money', 'sport']"
+        )
     head = classifier_of(reader.spec, "sequence", reader.name)
     check_fraction("threshold", threshold)
     refuse_shared_query(reader, pairs)

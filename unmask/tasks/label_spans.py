@@ -15,13 +15,13 @@ import numpy as np
 import tokenizers
 from numpy.typing import NDArray
 
-from unmask.base.arguments import check_fraction, listed
+from unmask.base.arguments import check_fraction
 from unmask.engines.engine import Floats
 from unmask.errors import CorruptCheckpoint, EmptyText, InvalidRequest, InvalidText, TextTooLong, quoted
 from unmask.spec import LabelHead
 from unmask.tasks.label_network import sigmoid
 from unmask.tasks.reader import Name, Reader
-from unmask.tasks.values import LongTexts
+from unmask.tasks.values import LongTexts, distinct_labels
 from unmask.text.special import literal_engine
 from unmask.text.tokenizer import check_texts
 
@@ -104,14 +104,7 @@ def search_for(
     Raises:
         InvalidRequest: there is no label, a label is no text or comes twice, or a threshold is not 0 to 1.
     """
-    names = listed("labels", labels)
-    if not names:
-        raise InvalidRequest("labels is empty; give at least one label, such as 'person'")
-    for number, label in enumerate(names):
-        if not isinstance(label, str) or not label.strip():
-            raise InvalidRequest(f"labels has {quoted(label)}; give each label as a text")
-        if label in names[:number]:
-            raise InvalidRequest(f"labels has {quoted(label)} twice; give each label once")
+    names = distinct_labels("labels", labels)
     if not isinstance(threshold, Mapping):
         check_fraction("threshold", threshold)
         thresholds = (float(threshold),) * len(names)

@@ -1,4 +1,6 @@
-"""What a task knows of a model before it runs: how texts become tokens, and what the checkpoint computes."""
+"""What a task knows of a model before it runs: how texts become tokens, and what the checkpoint computes; and
+methods that take one text or several: a string gives its result, a list gives a list of results.
+"""
 
 import inspect
 import sys
@@ -15,12 +17,21 @@ from unmask.engines.engine import Engine
 from unmask.errors import BeyondTraining, InvalidRequest, TextTooLong
 from unmask.spec import CheckpointOutput, EncoderSpec, MultiVector
 from unmask.tasks.batches import TOKENS_PER_PASS
-from unmask.tasks.label_network import LabelNetwork, LabelVectors, label_network
+from unmask.tasks.label_network import (
+    ClassNetwork,
+    LabelNetwork,
+    LabelVectors,
+    class_network,
+    label_network,
+)
 from unmask.tasks.late_texts import with_markers
 from unmask.tasks.values import LongTexts
 from unmask.text import Encoding, Tokenizer, Truncation
 from unmask.text.tokenizer import numbered
 from unmask.weights import Checkpoint
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 Name = Callable[[int], str]
 """How error messages name the text at an index."""
@@ -66,6 +77,11 @@ class Reader:
     def checkpoint_labels(self) -> LabelNetwork:
         """The checkpoint's head for labels that are named with the text, read once."""
         return label_network(self.checkpoint)
+
+    @cached_property
+    def class_network(self) -> ClassNetwork:
+        """The checkpoint's head for classes that are named with the text, read once."""
+        return class_network(self.checkpoint)
 
     @cached_property
     def label_vectors(self) -> LabelVectors | None:

@@ -1,13 +1,15 @@
-"""The values of options of several tasks, and logits as a validated value."""
+"""The values of options of several tasks, labels that are named with texts, and logits as a checked value."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from unmask.base.arguments import listed
 from unmask.engines.engine import Floats
-from unmask.errors import InvalidRequest
+from unmask.errors import InvalidRequest, quoted
 
 LongTexts = Literal["window", "error", "end"]
 """What to do with a text longer than the model reads: read it in windows, refuse it, or drop its end."""
@@ -68,3 +70,22 @@ def _bounds(offsets: NDArray[np.int64], text: int) -> tuple[int, int]:
     """The bounds of a text; raises IndexError past the end, like a list, so that iteration works."""
     place = range(len(offsets) - 1)[text]
     return int(offsets[place]), int(offsets[place + 1])
+
+
+def distinct_labels(what: str, labels: Sequence[str]) -> list[str]:
+    """Labels that are named with a text, checked; ``what`` is the argument's name.
+
+    Raises:
+        InvalidRequest: there is no label, a label is no text or comes twice.
+    """
+    names: list[str] = listed(what, labels)
+    seen = set[str]()
+    if not names:
+        raise InvalidRequest(f"{what} is empty; give at least one label, such as 'person'")
+    for label in names:
+        if not isinstance(label, str) or not label.strip():
+            raise InvalidRequest(f"{what} has {quoted(label)}; give each label as a text")
+        if label in seen:
+            raise InvalidRequest(f"{what} has {quoted(label)} twice; give each label once")
+        seen.add(label)
+    return names

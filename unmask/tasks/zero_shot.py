@@ -1,4 +1,5 @@
-"""Classes that are named when a text is classified, by a head that judges whether a text entails another.
+"""Classes that are named when a text is classified: by a head that judges whether a text entails another, or
+by GLiClass.
 
 Each class becomes a hypothesis, such as "This example is sport.", and the text the premise (Yin, Hay & Roth
 2019), with the arithmetic of the zero-shot pipeline of `transformers`.
@@ -7,10 +8,12 @@ Axes: W windows of a text; A candidate labels.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
-from unmask.base.arguments import check_flag, check_fraction, listed
+from unmask.base.arguments import check_flag, check_fraction
 from unmask.errors import InvalidRequest, quoted
 from unmask.spec import Classifier
+from unmask.tasks import classify, named_classes
 from unmask.tasks.aligned import AlignedLogits, prepare_aligned
 from unmask.tasks.classify import (
     THRESHOLD,
@@ -21,7 +24,7 @@ from unmask.tasks.classify import (
     probabilities,
 )
 from unmask.tasks.reader import Name, Reader, Ready, called, several
-from unmask.tasks.values import LongTexts
+from unmask.tasks.values import LongTexts, distinct_labels
 from unmask.text.tokenizer import numbered
 
 TEMPLATE = "This example is {}."
@@ -39,13 +42,36 @@ def prepare(
     truncation: LongTexts = "window",
     overlap_tokens: int | None = None,
     name: Name = numbered,
+    argument: str = "candidate_labels",
 ) -> Ready[list[Classification]]:
-    """Classes that are named with the texts; arguments as of `unmask.models.model.Model.zero_shot`."""
+    """Classes that are named with the texts; arguments as of `unmask.models.model.Model.zero_shot`.
+
+    With a checkpoint of GLiClass, one pass reads a text with all labels (`unmask.tasks.named_classes`). With
+    one that was trained on natural language inference, the score of a label is the probability that the text
+    entails the label's hypothesis; with ``multi_label`` it is that of entailment against contradiction, which
+    is also how a single label is treated. ``argument`` is the name of the labels' in messages.
+    """
+    if reader.checkpoint.class_head is not None:
+        if hypothesis_template != TEMPLATE:
+            raise InvalidRequest(
+                f"hypothesis_template is given, and {reader.name} reads labels as they are; leave it out"
+            )
+        return named_classes.prepare(
+            reader,
+            texts,
+            candidate_labels,
+            multi_label=multi_label,
+            threshold=threshold,
+            truncation=truncation,
+            overlap_tokens=overlap_tokens,
+            name=name,
+            argument=argument,
+        )
     head = classifier_of(reader.spec, "sequence", reader.name)
     classes = entailment_of(head, reader.name)
     check_flag("multi_label", multi_label)
     check_fraction("threshold", threshold)
-    labels = listed("candidate_labels", candidate_labels)
+    labels = distinct_labels(argument, candidate_labels)
     seconds = hypotheses(labels, hypothesis_template)
     firsts = several("texts", texts)
     return prepare_aligned(
@@ -61,24 +87,35 @@ def prepare(
     )
 
 
+def prepare_classes(
+    reader: Reader,
+    texts: str | Sequence[str],
+    pairs: str | Sequence[str] | None = None,
+    *,
+    labels: Sequence[str] | None = None,
+    multi_label: bool = False,
+    **options: Any,
+) -> Ready[list[Classification]]:
+    """`prepare` with labels, `unmask.tasks.classify.prepare` without; arguments as of `Model.classify`."""
+    if labels is None:
+        if multi_label:
+            raise InvalidRequest("multi_label is for labels that you name; give labels, or leave it out")
+        return classify.prepare(reader, texts, pairs, **options)
+    if pairs is not None:
+        raise InvalidRequest("pairs and labels are both given; leave one out")
+    return prepare(reader, texts, labels, multi_label=multi_label, argument="labels", **options)
+
+
 def hypotheses(candidate_labels: Sequence[str], template: str) -> list[str]:
     """The hypothesis of each candidate label.
 
     Raises:
-        InvalidRequest: there is no label, a label is no text or given twice, or the template does not have
-            one place for it.
+        InvalidRequest: the template does not have one place for it.
     """
     if not isinstance(template, str) or template.count("{}") != 1:
         raise InvalidRequest(
             f"hypothesis_template is {quoted(template)}; it must have one {{}}, which the label replaces"
         )
-    if not candidate_labels:
-        raise InvalidRequest("candidate_labels is empty; give at least one label")
-    for number, label in enumerate(candidate_labels):
-        if not isinstance(label, str) or not label.strip():
-            raise InvalidRequest(f"candidate_labels has {quoted(label)}; give each label as a text")
-        if label in candidate_labels[:number]:
-            raise InvalidRequest(f"candidate_labels has {quoted(label)} twice; give each label once")
     return [template.replace("{}", label) for label in candidate_labels]
 
 
@@ -97,7 +134,7 @@ def entailment_of(head: Classifier, name: str) -> tuple[int, int]:
         raise InvalidRequest(
             f"{name} cannot judge whether a text entails another, because none of its labels begins with "
             f'"entail" beside another label (labels: {", ".join(label_names(head))}); use a checkpoint '
-            "trained on natural language inference"
+            "trained on natural language inference, or one of GLiClass"
         )
     contradiction = next(
         (place for place, label in enumerate(labels) if label.startswith("contradict")), None

@@ -49,14 +49,17 @@ def classify(
     ] = 0.5,
     candidate_labels: Annotated[
         str | None,
-        Parameter(help="labels to choose from, separated by commas, for a model that judges entailment"),
+        Parameter(
+            name=("--labels", "--candidate-labels"),
+            help="labels to choose from, separated by commas, for a model of GLiClass or entailment",
+        ),
     ] = None,
     hypothesis_template: Annotated[
         str | None,
-        Parameter(help='with --candidate-labels: what a label states, by default "This example is {}."'),
+        Parameter(help='with --labels and entailment: what a label states, else "This example is {}."'),
     ] = None,
     multi_label: Annotated[
-        bool, Parameter(negative="", help="with --candidate-labels: several labels, or none, may apply")
+        bool, Parameter(negative="", help="with --labels: several labels, or none, may apply")
     ] = False,
     truncation: LongTextsOption = "window",
     overlap_tokens: OverlapOption = None,
@@ -69,8 +72,8 @@ def classify(
     Reads lines, or JSON lines, CSV, TSV and Parquet, of which --field names the column of the text. Prints
     the label, a tab and the probability, or the value of a regression alone; of several labels those that
     apply, and the largest probability. With --json, one object per text. Input of any size is streamed. To
-    resume a stopped run with --output, give the same command again. With --candidate-labels, the labels are
-    those given (zero-shot classification). With --engine, several processes read shards of the file, and
+    resume a stopped run with --output, give the same command again. With --labels money,sport, the labels are
+    those named (zero-shot classification). With --engine, several processes read shards of the file, and
     --output is a folder.
     """
     bulk.check()
@@ -164,8 +167,8 @@ def _candidates(
     if names is None:
         if template is not None or multi_label:
             option = "--multi-label" if template is None else "--hypothesis-template"
-            raise InvalidRequest(f"{option} is given without --candidate-labels; name the labels too")
+            raise InvalidRequest(f"{option} is given without --labels; name the labels too")
         return None
     if pairs:
-        raise InvalidRequest("--pairs or --pair-field and --candidate-labels are both given; leave one out")
+        raise InvalidRequest("--pairs or --pair-field and --labels are both given; leave one out")
     return [label.strip() for label in names.split(",")]

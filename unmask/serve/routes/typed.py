@@ -26,11 +26,11 @@ from unmask.serve.ids import TextsOrPairs
 from unmask.serve.routes.openai import USAGE, usage
 from unmask.serve.routes.route import MODEL, TRUNCATE, PostRoute, Values, named, truncation_of
 from unmask.serve.service import Call, Service
-from unmask.tasks import answer, check_answer, choose, fill, follows, redact, tag
+from unmask.tasks import answer, check_answer, choose, fill, follows, redact, tag, zero_shot
 from unmask.tasks.answer import MAX_ANSWER_TOKENS, Answers
 from unmask.tasks.check_answer import AnswerCheck
 from unmask.tasks.choose import Choice
-from unmask.tasks.classify import THRESHOLD
+from unmask.tasks.classify import THRESHOLD, Classification
 from unmask.tasks.fill import FilledMask
 from unmask.tasks.follows import Continuation
 from unmask.tasks.reader import Ready
@@ -80,6 +80,30 @@ def _label_options(values: Values) -> dict[str, Any]:
         "multi_label": values["multi_label"],
         "vectors": values["vectors"],
     }
+
+
+async def classes(service: Service, call: Call, values: Values) -> Any:
+    """The label of each text, by the model's own labels or by those that are named."""
+    served = service.models.named(values["model"], "classify")
+    inputs: Inputs = values["texts"]
+    options: dict[str, Any] = {"labels": values["labels"], "multi_label": values["multi_label"]}
+    if values["labels"] is not None:
+        service.repeat(call, "labels", "".join(values["labels"]), len(inputs.texts))
+        if served.model.checkpoint.class_head is None:
+            service.repeat(call, "texts", "".join(inputs.texts), len(values["labels"]))
+    results = await service.run(
+        call,
+        served,
+        lambda: zero_shot.prepare_classes(
+            served.texts,
+            inputs.texts,
+            threshold=values["threshold"],
+            truncation=_long(values),
+            name=named("texts", inputs.single),
+            **options,
+        ),
+    )
+    return _results(call, served.name, results)
 
 
 async def redactions(service: Service, call: Call, values: Values) -> Any:
@@ -308,6 +332,24 @@ ROUTES = (
             "truncate": WINDOWS,
         },
         _TAGGED,
+    ),
+    PostRoute(
+        "/v1/classify",
+        "openai",
+        classes,
+        {
+            "texts": TEXTS,
+            "model": MODEL,
+            "labels": TextList(
+                about="labels to choose from, for a model of GLiClass, which needs them, or NLI"
+            ),
+            "threshold": Share(default=THRESHOLD, about="with several labels: from which one applies"),
+            "multi_label": Flag(
+                default=False, about="with labels: whether several of them, or none, may apply"
+            ),
+            "truncate": WINDOWS,
+        },
+        _answered(Classification),
     ),
     PostRoute(
         "/v1/redact",

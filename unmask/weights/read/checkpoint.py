@@ -23,6 +23,7 @@ from unmask.families import Compat, Family, family_of
 from unmask.families.static import STATIC, TABLE
 from unmask.spec import (
     CheckpointOutput,
+    ClassHead,
     Classifier,
     ClassifierRole,
     EncoderSpec,
@@ -36,7 +37,7 @@ from unmask.text.build import SENTENCE_PIECE_LAYOUTS
 from unmask.text.special import SpecialTokens
 from unmask.text.tokenizer import TOKENIZER_FILES, Tokenizer
 from unmask.weights.heads.embedding_head import EMBEDDING_FILES, TokenLayers, read_output, read_token_layers
-from unmask.weights.heads.label_files import LABEL_CONFIG, LABEL_TOKENIZER, read_label_config, split_tensors
+from unmask.weights.heads.label_files import LABEL_CONFIG, LABEL_TOKENIZER, read_configs, with_segments
 from unmask.weights.heads.sentence_modules import (
     STANFORD_TENSOR,
     STATIC_MODULE,
@@ -136,9 +137,11 @@ class Checkpoint:
     label_head: LabelHead | None = None
     """The head that finds entities of labels named with the text (GLiNER); None if it has none."""
     label_tensors: Mapping[str, StoredTensor] = field(default_factory=dict)
-    """The tensors of that head, by their names in the file."""
+    """The tensors of that head, or of `class_head`, by their names in the file."""
     label_config: Mapping[str, Any] = field(default_factory=dict)
-    """The contents of gliner_config.json, which describes that head."""
+    """The contents of the file that describes that head: gliner_config.json, or config.json of gliclass."""
+    class_head: ClassHead | None = None
+    """The head that scores classes named with the text (GLiClass); None if it has none."""
     label_encoder: "Checkpoint | None" = None
     """The second encoder, which reads the labels of that head; None if labels stand before the words."""
 
@@ -241,20 +244,20 @@ def read_checkpoint(
     if not (has_config or has_labels) and first != STATIC_MODULE:
         raise _no_config(root, folder)
     verified = check_files(root, verify)
-    config = JsonSettings.parse(_read(folder / "config.json") if has_config else None, "config.json")
-    stated, label_head, label_config = JsonSettings(LABEL_CONFIG, {}), None, None
-    if has_labels:
-        stated = JsonSettings.parse(_read(folder / LABEL_CONFIG), LABEL_CONFIG)
-        config, label_head, label_config = read_label_config(stated)
+    config, named = read_configs(
+        *(
+            JsonSettings.parse(_read(folder / name), name) if (folder / name).exists() else None
+            for name in ("config.json", LABEL_CONFIG)
+        )
+    )
     if first == STATIC_MODULE and "model_type" not in config.values:
         config = JsonSettings(config.name, {"model_type": STATIC.model_types[0], **config.values})
     family = family_of(config.values)
     config = family.encoder_config(config)
-    spec = family.read(config, compat)
-    stored, of_labels = _without(stored_tensors(folder), ignore_tensors, folder), dict[str, StoredTensor]()
-    of_label_encoder = of_labels
-    if has_labels:
-        stored, of_label_encoder, of_labels = split_tensors(stored)
+    family, spec = with_segments(family, family.read(config, compat), named.class_head)
+    stored, of_label_encoder, of_labels = named.split(
+        _without(stored_tensors(folder), ignore_tensors, folder)
+    )
     tensors, updates = without_updates(stored)
     if not spec.layers:
         tensors = with_rows(tensors)
@@ -292,13 +295,14 @@ def read_checkpoint(
         tasks=tasks,
         task_updates=updates,
         unpooled_id=_unpooled_id(spec, tokenizer, tensors),
-        label_head=label_head,
+        label_head=named.label_head,
         label_tensors=of_labels,
-        label_config=stated.values,
+        label_config=named.stated,
+        class_head=named.class_head,
     )
-    if label_config is None:
+    if named.label_encoder is None:
         return checkpoint
-    return _with_label_encoder(checkpoint, label_config, of_label_encoder, compat)
+    return _with_label_encoder(checkpoint, named.label_encoder, of_label_encoder, compat)
 
 
 def _with_label_encoder(

@@ -26,14 +26,18 @@ from unmask.errors import CorruptCheckpoint, InvalidRequest, OutputError, Tensor
 from unmask.families import Family, family_of
 from unmask.families.family import Shapes
 from unmask.families.native import NATIVE
-from unmask.spec import EncoderSpec, LabelHead, SparseVector
+from unmask.spec import ClassHead, EncoderSpec, LabelHead, SparseVector
 from unmask.weights.build import on_meta
-from unmask.weights.heads.embedding_head import token_layer_files, write_output
+from unmask.weights.heads.embedding_head import to_json, token_layer_files, write_output
 from unmask.weights.heads.label_files import (
+    CLASS_ENCODER,
     ENCODER,
     LABEL_CONFIG,
     LABEL_ENCODER,
     LABEL_TOKENIZER,
+    OF_CLASSES,
+    SEGMENTS,
+    written_class_config,
     written_label_config,
 )
 from unmask.weights.heads.sentence_modules import to_json
@@ -128,6 +132,8 @@ def save(
     tensors, modules = their_tensors(encoder, family), output_modules(encoder, files, words)
     if checkpoint.label_head is not None:
         files, tensors = _with_labels(checkpoint, checkpoint.label_head, files, tensors, labels)
+    if checkpoint.class_head is not None:
+        files, tensors = _with_classes(checkpoint, checkpoint.class_head, files, tensors)
     with whole_folder(Path(folder)) as partial:
         for name, content in sorted(files.items()):
             path = partial / name
@@ -166,6 +172,26 @@ def _with_labels(
             f"{LABEL_TOKENIZER}/{name}": file for name, file in (stored.files if stored else {}).items()
         }
     return others, named
+
+
+def _with_classes(
+    checkpoint: Checkpoint, head: ClassHead, files: Mapping[str, bytes], tensors: Mapping[str, Tensor]
+) -> tuple[dict[str, bytes], dict[str, Tensor]]:
+    """The files and tensors of a folder of gliclass, whose config.json has that of the encoder as a part."""
+    config = json.loads(files["config.json"])
+    if head.segments:  # a table of the head, and none of the encoder's own
+        config["type_vocab_size"] = 0
+    ids = {"class_token_index": head.marker, "text_token_index": head.separator}
+    written = written_class_config(
+        head,
+        checkpoint.label_config,
+        config,
+        {key: checkpoint.tokenizer.token_to_id(token) for key, token in ids.items()},
+    )
+    named = {OF_CLASSES + name: tensor for name, tensor in _stored(checkpoint.label_tensors).items()}
+    for name, tensor in tensors.items():
+        named[(OF_CLASSES if name.startswith(SEGMENTS) else CLASS_ENCODER) + name] = tensor
+    return {**files, "config.json": to_json(dict(sorted(written.items())))}, named
 
 
 def _stored(tensors: Mapping[str, StoredTensor]) -> dict[str, Tensor]:
