@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.base.arguments import check_callable, check_choice, check_flag, whole_number
+from unmask.base.one_or_many import one_or_many
 from unmask.base.optional import needs_torch, require_torch
 from unmask.engines.engine import Layers
 from unmask.engines.native.engine import NativeEngine
@@ -48,7 +49,7 @@ from unmask.tasks.logits import chosen_head, logits
 from unmask.tasks.multi_vectors import TokenVectors
 from unmask.tasks.pair_scores import ScoreActivation, ScoreOptions
 from unmask.tasks.prompts import prompt_of
-from unmask.tasks.reader import Reader, Ready, called, one_or_many, several
+from unmask.tasks.reader import Reader, Ready, called, several
 from unmask.tasks.sparse_vectors import WordWeights
 from unmask.tasks.tag import Tagging, Words
 from unmask.tasks.values import Aggregation, Logits, LongTexts, PromptLanguage

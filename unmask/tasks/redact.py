@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, cast, get_args
 
 from unmask.base.arguments import check_choice, listed
+from unmask.base.one_or_many import one_text_or_many
 from unmask.base.progress import Progress
 from unmask.errors import InvalidRequest, quoted
 from unmask.tasks import tag
 from unmask.tasks.classify import THRESHOLD, classifier_of, label_names
-from unmask.tasks.reader import Name, Reader, Ready, called, one_text_or_many, several
+from unmask.tasks.reader import Name, Reader, Ready, called, several
 from unmask.tasks.schemes import Scheme, split_label
 from unmask.tasks.tag import Entity, Tagging
 from unmask.text.identifiers import PATTERNS, identifiers, plain_value

@@ -223,7 +223,7 @@ def _of_labels(
 
     return Ready(
         [window for text in read for window in text.windows],
-        partial(label_logits, network=network),
+        partial(window_scores, network=network),
         taggings,
         ("labels",),
         lambda place: name(owners[place]),
@@ -240,7 +240,7 @@ class WindowScores(NamedTuple):
     """The words that they are computed from."""
 
 
-def label_logits(
+def window_scores(
     engine: Engine,
     *,
     network: LabelNetwork,

@@ -40,11 +40,11 @@ from unmask.tasks.label_spans import (
     LabeledSpan,
     LabelText,
     PromptEncoder,
-    label_logits,
     read_texts,
     search_for,
     spans_of,
 )
+from unmask.tasks.tag import window_scores
 from unmask.text import Encoding, Tokenizer
 from unmask.text.tokenizer import spellings
 from unmask.training.objectives.entities import LabelLayers
@@ -186,8 +186,8 @@ def _read(session: TextSession, labels: Sequence[str]) -> tuple[LabelText, list[
         overlap=None,
         name=lambda _: "the text",
     )
-    logits = label_logits(model.engine, network=network, encodings=text.windows, name=lambda _: name)
-    return text, logits
+    scores = window_scores(model.engine, network=network, encodings=text.windows, name=lambda _: name)
+    return text, [window.logits for window in scores]
 
 
 def label_spans(session: TextSession, request: Request) -> Answer:

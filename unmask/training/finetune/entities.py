@@ -25,7 +25,7 @@ from unmask.tasks.label_network import LabelNetwork, label_network
 from unmask.tasks.label_spans import PromptEncoder, read_texts, search_for, spans_of, words_of
 from unmask.tasks.reader import Reader
 from unmask.tasks.schemes import entities_of
-from unmask.tasks.tag import label_logits
+from unmask.tasks.tag import window_scores
 from unmask.text import Tokenizer
 from unmask.training.data.labeled import LabeledBatches
 from unmask.training.finetune.card import card_metadata, choice_of_weights, file_names, yaml_lines
@@ -336,7 +336,7 @@ class EntityRun(SupervisedRun):
             name=lambda index: f"dev text {index + 1}",
         )
         logits = iter(
-            label_logits(
+            window_scores(
                 TorchEngine(self.encoder),
                 network=LabelNetwork(head, arrays),
                 encodings=[window for text in texts for window in text.windows],

@@ -28,7 +28,7 @@ from unmask.families.family import Shapes
 from unmask.families.native import NATIVE
 from unmask.spec import ClassHead, EncoderSpec, LabelHead, SparseVector
 from unmask.weights.build import on_meta
-from unmask.weights.heads.embedding_head import to_json, token_layer_files, write_output
+from unmask.weights.heads.embedding_head import token_layer_files, write_output
 from unmask.weights.heads.label_files import (
     CLASS_ENCODER,
     ENCODER,
