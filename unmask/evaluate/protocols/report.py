@@ -29,9 +29,7 @@ class Column:
     def value(self, seed: int) -> str:
         """The value of a seed with its interval, as tables have it."""
         interval = self.intervals.get(seed)
-        return f"{self.values[seed]:.4f}" + (
-            "" if interval is None else f" ({interval:.4f})"
-        )
+        return f"{self.values[seed]:.4f}" + ("" if interval is None else f" ({interval:.4f})")
 
 
 @dataclass(frozen=True)
