@@ -372,3 +372,14 @@ def test_rows_hold_blocks_and_not_the_square(apart):
     ran = apart.run(before=PEAK_OF_ROWS)
     # One square of scores of 12 heads would be 768 MiB; what a block leaves behind must be used again.
     assert float(ran.out) < 300
+
+
+def test_the_reference_is_torchs_attention_of_one_text():
+    q_NHK, k_NHK, v_NHK = torch.randn(3, 5, 2, 4, dtype=torch.float64).unbind()
+    layout = SequenceLayout.of_lengths([5])
+    o_NHK, _ = choose(request(), "reference").attend(
+        q_NHK, k_NHK, v_NHK, layout, pattern=FullAttention(), bias=AttentionBias()
+    )
+    q_1HNK, k_1HNK, v_1HNK = (x_NHK.transpose(0, 1)[None] for x_NHK in (q_NHK, k_NHK, v_NHK))
+    expected = torch.nn.functional.scaled_dot_product_attention(q_1HNK, k_1HNK, v_1HNK)
+    torch.testing.assert_close(o_NHK, expected[0].transpose(0, 1))

@@ -483,6 +483,10 @@ def test_look_with_no_color_and_no_fold_in_a_pipe(tiny_folder):
 EVERY_COMMAND = [command for commands in PANELS.values() for command in commands]
 
 
+def test_commands_have_the_names_of_their_functions():
+    assert {"look", "index-export", "next"} <= {command.name for command in EVERY_COMMAND}
+
+
 @pytest.mark.parametrize("command", EVERY_COMMAND, ids=lambda command: command.name)
 def test_help_of_each_command(command):
     text = shown(command.name, "--help")
