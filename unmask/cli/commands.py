@@ -104,7 +104,8 @@ _HELP = {
             "Find the answer to a question in texts of any length, or to every question of a file."
         ),
         "tasks.answer:check_answer": (
-            "Find the parts of an answer that its contexts do not support (checkpoints of LettuceDetect)."
+            "Find the parts of an answer that its contexts do not support, with a checkpoint of "
+            "LettuceDetect."
         ),
         "tasks.choose:choose": (
             "Choose between the choices of a question, or of every line, with the best one's probability."
