@@ -302,7 +302,7 @@ def test_what_is_asked_must_be_there():
         (Class("span", 0), "no classifier 'span'; it has: tokens, sequence"),
         (Class("tokens", 9, 0), "classes 0 to 3"),
         (TokenClasses("tokens", (1, 2), (0, 9)), "classes 0 to 3"),
-        (StateFunction(lambda x: x[:, 0, 0], (N,)), "token must be"),
+        (StateFunction(lambda x: x[:, 0, 0], (N,)), f"token is {N}; this text has tokens 0 to"),
         (TokenClasses("sequence", (1,), (0,)), "leave the token out"),
         (Class("tokens", 0), "say which"),
         (Class("sequence", 0, 3), "leave the token out"),

@@ -15,6 +15,12 @@ from unmask.search.documents import Document
 from unmask.search.export import files, passages, qdrant, run
 from unmask.search.index import Index
 
+needs_lance = pytest.mark.skipif(
+    find_spec("lance") is None, reason="pylance is not installed: pip install unmask[lance]"
+)
+needs_lancedb = pytest.mark.skipif(find_spec("lancedb") is None, reason="lancedb is not installed")
+
+
 QUERIES = ("river", "money and loans", "a file is read", "the stone bridge")
 
 
@@ -136,8 +142,8 @@ def test_the_local_mode_of_qdrant_ranks_as_search_does(index, model, query, tmp_
         opened.close()
 
 
-@pytest.mark.skipif(find_spec("lance") is None, reason="it writes the table")
-@pytest.mark.skipif(find_spec("lancedb") is None, reason="it searches the table")
+@needs_lance
+@needs_lancedb
 @pytest.mark.parametrize("query", QUERIES)
 def test_lancedb_ranks_as_search_does(index, model, query, tmp_path):
     import lancedb
@@ -154,7 +160,7 @@ def test_lancedb_ranks_as_search_does(index, model, query, tmp_path):
     assert {row["document"] for row in some.limit(50).to_list()} == {"pages"}
 
 
-@pytest.mark.skipif(find_spec("lance") is None, reason="it writes the table")
+@needs_lance
 def test_lance_holds_dense_vectors_and_refuses_other_lengths(model, index, tmp_path, monkeypatch):
     import lance
 

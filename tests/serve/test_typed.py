@@ -311,7 +311,7 @@ def test_approximate_search_and_what_it_needs_is_made_before(models, index, tmp_
     app = make_app(models | {"many": many}, indexes={"coded": coded, "notes": index, "empty": empty})
     monkeypatch.setattr("unmask.search.searcher.PROPOSED", 3)
     Indexes({"coded": coded, "empty": empty}, [many]).warm()
-    assert "_lists" in coded._searcher.vectors.__dict__, "the first request does not make them"
+    assert "lists" in coded._searcher.vectors.__dict__, "the first request does not make them"
     with TestClient(app, base_url="http://127.0.0.1") as client:
         for mode in ("dense", "hybrid", "multi_vector"):
             body = {"query": "the muddy bank", "k": 3, "mode": mode, "approximate": True}

@@ -7,6 +7,7 @@ import shlex
 import pytest
 
 from tests.support.command import run_here
+from tests.support.grounding import write_grounder
 from tests.support.places import REPOSITORY
 
 PAGES = REPOSITORY / "docs" / "tasks"
@@ -24,6 +25,9 @@ def place(models, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my-tagger").symlink_to(models / "tokens")
     (tmp_path / "my-reader").symlink_to(models / "span")
+    write_grounder(tmp_path / "my-checker")
+    row = {"answer": "Ada met Charles.", "context": [TEXT, "It rained."], "question": "Whom did Ada meet?"}
+    (tmp_path / "to-check.jsonl").write_text(json.dumps(row) + "\n")
     for name in ("articles.txt", "report.txt", "letters.txt"):
         (tmp_path / name).write_text(f"{TEXT}\n")
     (tmp_path / "articles.jsonl").write_text(json.dumps({"body": TEXT}) + "\n")
@@ -47,11 +51,12 @@ def test_python(place, page):
     else:
         assert len(names["several"]) == 2
         assert len(names["several"][1].answers) == 2
+        assert names["check"].supported == (not names["check"].spans)
 
 
 @pytest.mark.parametrize("page", ["tag.md", "answer.md"])
 def test_commands(place, page):
-    (block,) = blocks(page, "sh")
+    block, *checking = blocks(page, "sh")
     outputs = {}
     for line in block.splitlines():
         program, *arguments = shlex.split(line)
@@ -71,3 +76,6 @@ def test_commands(place, page):
     else:
         assert json.loads((place / "predictions.json").read_text())["q1"] in TEXT
         assert len(json.loads((place / "nbest.json").read_text())["q1"]) > 1
+        for line in checking[0].splitlines():
+            assert run_here(*shlex.split(line)[1:]).code == 0, line
+        assert "supported" in (place / "checked.jsonl").read_text()

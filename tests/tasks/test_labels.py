@@ -387,6 +387,7 @@ def test_words_that_the_caller_split(model):
         ({"labels": ["a"], "threshold": {"b": 0.5}}, "not among the labels"),
         ({}, "give labels"),
         ({"nested": True}, "are for labels"),
+        ({"labels": ["a"], "aggregation": "mean"}, "aggregation is for labels of words"),
     ],
 )
 def test_bad_requests_get_a_sentence(model, options, message):
@@ -458,9 +459,13 @@ def test_a_server_answers_with_the_same_entities(model):
         answer = client.post("/v1/entities", json={"texts": TEXTS, **options})
         refused = client.post("/v1/entities", json={"texts": TEXTS})
         wrong = client.post("/v1/entities", json={"texts": TEXTS, **options, "labels": ["city", "city"]})
+        alone = client.post("/v1/entities", json={"texts": TEXTS, "threshold": 0.4})
+        both = client.post("/v1/entities", json={"texts": TEXTS, **options, "aggregation": "mean"})
     app.state.service.close()
     rows = [[(e["start"], e["end"], e["label"]) for e in one["entities"]] for one in answer.json()["results"]]
     assert rows == [[row[:3] for row in as_rows(tagging)] for tagging in model.tag(TEXTS, **options)]
     assert any(rows)
-    assert (refused.status_code, wrong.status_code) == (400, 400)
+    assert [one.status_code for one in (refused, wrong, alone, both)] == [400] * 4
+    assert "threshold, nested, multi_label and vectors are for labels" in alone.text
+    assert "aggregation is for labels of words" in both.text
     assert "'city' twice" in wrong.text

@@ -149,6 +149,8 @@ def prepare(
         check_flag("multi_label", multi_label)
         check_flag("vectors", vectors)
         check_choice("truncation", truncation, get_args(LongTexts))
+        if aggregation != "first":
+            raise InvalidRequest("aggregation is for labels of words; leave it out where labels are named")
         overlap = None if overlap_tokens is None else whole_number("overlap_tokens", overlap_tokens, 0)
         search = search_for(labels, threshold, nested=nested, multi_label=multi_label)
         return _of_labels(

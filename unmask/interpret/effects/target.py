@@ -209,7 +209,8 @@ class TargetScore:
                 chosen = [logits[at, index] for at, index in zip(places, target.classes, strict=True)]
                 return torch.stack(chosen).sum(0)
             case StateFunction():
-                return target.function(self.encoder.finished(x_TD).view(-1, len(self.cache), x_TD.shape[-1]))
+                states_TD = self.encoder.finished(x_TD)
+                return target.function(states_TD.view(-1, len(self.cache), states_TD.shape[-1]))
             case Embedding():
                 e_SE, before_E = self._embedding(x_TD), self._before()
                 if target.toward is not None:

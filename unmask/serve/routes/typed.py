@@ -63,23 +63,14 @@ async def entities(service: Service, call: Call, values: Values) -> Any:
             aggregation=values["aggregation"],
             truncation=_long(values),
             name=named("texts", inputs.single),
-            **_label_options(values),
+            labels=values["labels"],
+            threshold=values["threshold"],
+            nested=values["nested"],
+            multi_label=values["multi_label"],
+            vectors=values["vectors"],
         ),
     )
     return _results(call, served.name, taggings)
-
-
-def _label_options(values: Values) -> dict[str, Any]:
-    """The arguments of `tag.prepare` for entities of labels that are named; none without labels."""
-    if values["labels"] is None:
-        return {}
-    return {
-        "labels": values["labels"],
-        "threshold": values["threshold"],
-        "nested": values["nested"],
-        "multi_label": values["multi_label"],
-        "vectors": values["vectors"],
-    }
 
 
 async def classes(service: Service, call: Call, values: Values) -> Any:
