@@ -19,7 +19,7 @@ TEXT = (
 )
 SHORT = "the river bank was muddy"
 RIVER = 7
-KEYS = {view.key: view.id for view in VIEWS if view.needs != "index"}
+KEYS = {view.key: view.id for view in VIEWS if view.needs != "index" and view.ability != "takes_labels"}
 
 CONTROLS = """() => [...document.querySelectorAll('#stage :is(select, input[type=range], input:checked)')]
     .filter(one => one.checkVisibility() && !one.closest('form'))

@@ -304,8 +304,13 @@ def test_files_of_other_editors_are_read_as_any(kind, change):
         "a mark": codecs.BOM_UTF8 + plain,
         "no last end": plain[:-1],
     }[change]
-    assert rows(changed) == rows(plain)
-    assert rows(plain)
+    wanted = rows(plain)
+    if (kind, change) == ("csv", "returns"):  # a line break inside quotes is the cell's own
+        wanted = [
+            (place, {name: cell.replace("\n", "\r\n") for name, cell in row.items()}) for place, row in wanted
+        ]
+    assert rows(changed) == wanted
+    assert wanted
 
 
 def test_settings_of_other_editors_are_read_as_any(tmp_path):

@@ -160,7 +160,8 @@ class TopicCloud:
 
 @dataclass(frozen=True)
 class CorpusTopicsRequest(PageRequest):
-    """Clusters of the texts of the corpus by their vectors; ``topics`` is the number that k-means makes."""
+    """Clusters of the texts of the corpus by their vectors; ``topics`` is the number that k-means makes, or
+    half as many as there are texts if that is less."""
 
     path = "corpus/{model}/topics"
     answer = Arrays[TopicCloud]
@@ -230,11 +231,12 @@ def topics(context: AppContext, request: Request) -> Answer:
     def measure(watch: Watch) -> Answer:
         model, corpus = place.need(), context.corpora.corpus
         some = corpus.texts[:MOST_DRAWN_TEXTS]
+        number = min(count, max(2, len(some) // 2))
         found, vectors_SE = topics_and_vectors(
             [text.text for text in some],
             model,
-            topics=count,
-            min_size=min(10, max(2, len(some) // (2 * count))),
+            topics=number,
+            min_size=min(10, max(2, len(some) // (2 * number))),
             resamples=RESAMPLES,
             truncation="end",
             pooling=None if isinstance(model.checkpoint.head, PooledVector) else "mean",

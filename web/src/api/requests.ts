@@ -280,7 +280,10 @@ export const guesses = (given: { text: string; token: number; top?: number }) =>
 export const segments = (given: { text: string }) =>
   arrays<null>({ path: 'texts/{text}/segments' }, given);
 
-/** Clusters of the texts of the corpus by their vectors; `topics` is the number that k-means makes. */
+/**
+ * Clusters of the texts of the corpus by their vectors; `topics` is the number that k-means makes, or
+ * half as many as there are texts if that is less.
+ */
 export const corpusTopics = (given: { model: number; topics?: number }) =>
   arrays<TopicCloud>({ path: 'corpus/{model}/topics', query: ['topics'], defaults: { topics: 12 } }, given);
 
