@@ -20,9 +20,10 @@ from tests.bulk.conftest import in_this_process
 from tests.support.command import assert_one_sentence, environment, run_here
 from unmask.bulk import BatchClassifier, BatchEmbedder, BatchTagger, run_shards
 from unmask.bulk import run as bulk_run
+from unmask.bulk.folder import Folder
 from unmask.bulk.run import with_processes, with_ray
 from unmask.bulk.shards import ShardWriter
-from unmask.bulk.sources import Folder, plan
+from unmask.bulk.sources import plan
 from unmask.errors import InvalidRequest, OutputError, ProcessLost, TextError
 
 pytestmark = pytest.mark.long

@@ -140,3 +140,35 @@ def write_mmbert(folder):
     (folder / "tokenizer.json").write_text(engine.to_str())
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
     return engine
+
+
+def write_word_tokenizer(folder, pieces, special):
+    """A lower-casing WordPiece tokenizer of these pieces, of which the first are special; it adds [CLS] (2)
+    and [SEP] (3) and reads 40 tokens."""
+    flags = {"special": True, "normalized": False, "lstrip": False, "rstrip": False, "single_word": False}
+    tokenizer = {
+        "version": "1.0",
+        "added_tokens": [{"id": id, "content": piece} | flags for id, piece in enumerate(pieces[:special])],
+        "normalizer": {
+            "type": "BertNormalizer",
+            "clean_text": True,
+            "handle_chinese_chars": True,
+            "strip_accents": None,
+            "lowercase": True,
+        },
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "post_processor": {"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]},
+        "decoder": None,
+        "model": {
+            "type": "WordPiece",
+            "unk_token": "[UNK]",
+            "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": 100,
+            "vocab": {piece: id for id, piece in enumerate(pieces)},
+        },
+    }
+    names = {"unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]"}
+    settings = names | {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 40}
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))

@@ -13,6 +13,7 @@ from safetensors.numpy import save_file
 
 import unmask
 from tests.support.command import assert_one_sentence, run_here
+from tests.support.tokenizers_built import write_word_tokenizer
 from unmask.base.json_settings import JsonSettings
 from unmask.bulk import BatchTagger
 from unmask.errors import EmptyText, InvalidRequest, TensorMismatch, TextTooLong, UnknownArchitecture
@@ -46,38 +47,8 @@ def write_gliner(folder, **changes):
     config |= {"encoder_config": ENCODER, "subtoken_pooling": "first"} | changes
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "gliner_config.json").write_text(json.dumps(config))
-    added = [(index, piece) for index, piece in enumerate(PIECES[:8])]
-    tokenizer = {
-        "version": "1.0",
-        "added_tokens": [
-            {"id": index, "content": piece, "special": True, "normalized": False, "lstrip": False}
-            | {"rstrip": False, "single_word": False}
-            for index, piece in added
-        ],
-        "normalizer": {
-            "type": "BertNormalizer",
-            "clean_text": True,
-            "handle_chinese_chars": True,
-            "strip_accents": None,
-            "lowercase": True,
-        },
-        "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "post_processor": {"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]},
-        "decoder": None,
-        "model": {
-            "type": "WordPiece",
-            "unk_token": "[UNK]",
-            "continuing_subword_prefix": "##",
-            "max_input_chars_per_word": 100,
-            "vocab": {piece: index for index, piece in enumerate(PIECES)},
-        },
-    }
-    names = {"unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]"}
-    settings = names | {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 40}
     for place in (folder, *([folder / "labels_encoder"] if "labels_encoder" in config else [])):
-        place.mkdir(exist_ok=True)
-        (place / "tokenizer.json").write_text(json.dumps(tokenizer))
-        (place / "tokenizer_config.json").write_text(json.dumps(settings))
+        write_word_tokenizer(place, PIECES, special=8)
     save_file(_weights(config), folder / "model.safetensors")
     return folder
 

@@ -12,6 +12,7 @@ from safetensors.numpy import save_file
 
 import unmask
 from tests.support.command import assert_one_sentence, run_here
+from tests.support.tokenizers_built import write_word_tokenizer
 from unmask.base.json_settings import JsonSettings
 from unmask.bulk import BatchClassifier, BatchPredictor
 from unmask.errors import (
@@ -213,35 +214,7 @@ def write_gliclass(folder, **changes):
     config |= {"prompt_first": True, "vocab_size": len(PIECES), "scorer_type": "simple"} | changes
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config))
-    tokenizer = {
-        "version": "1.0",
-        "added_tokens": [
-            {"id": index, "content": piece, "special": True, "normalized": False, "lstrip": False}
-            | {"rstrip": False, "single_word": False}
-            for index, piece in enumerate(PIECES[:7])
-        ],
-        "normalizer": {
-            "type": "BertNormalizer",
-            "clean_text": True,
-            "handle_chinese_chars": True,
-            "strip_accents": None,
-            "lowercase": True,
-        },
-        "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "post_processor": {"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]},
-        "decoder": None,
-        "model": {
-            "type": "WordPiece",
-            "unk_token": "[UNK]",
-            "continuing_subword_prefix": "##",
-            "max_input_chars_per_word": 100,
-            "vocab": {piece: index for index, piece in enumerate(PIECES)},
-        },
-    }
-    names = {"unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]"}
-    settings = names | {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 40}
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    write_word_tokenizer(folder, PIECES, special=7)
     save_file(_weights(config), folder / "model.safetensors")
     return folder
 

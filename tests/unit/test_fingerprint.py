@@ -11,6 +11,8 @@ from safetensors.numpy import save_file
 import unmask
 from tests.support.command import run_here
 from tests.support.tiny import change_json, change_tensors, write_prompts
+from tests.tasks.test_labels import write_gliner
+from tests.tasks.test_named_classes import write_gliclass
 from unmask.base.resume import ResumableFile
 from unmask.weights.read.checkpoint import fingerprint
 
@@ -82,6 +84,16 @@ def test_each_file_that_results_depend_on_changes_it(folder, change):
     assert fingerprint(checkpoint_of(folder), ()) == before
     change(folder)
     assert fingerprint(checkpoint_of(folder), ()) != before
+
+
+@pytest.mark.parametrize(
+    ("write", "changes"),
+    [(write_gliclass, {"pooling_strategy": "avg"}), (write_gliner, {"max_width": 2})],
+)
+def test_the_head_of_named_labels_changes_it(write, changes, tmp_path):
+    before = fingerprint(checkpoint_of(write(tmp_path / "model")), ())
+    assert fingerprint(checkpoint_of(write(tmp_path / "same")), ()) == before
+    assert fingerprint(checkpoint_of(write(tmp_path / "other", **changes)), ()) != before
 
 
 def test_a_setting_that_a_later_version_adds_does_not_change_it(folder):

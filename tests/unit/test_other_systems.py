@@ -179,7 +179,7 @@ def test_a_temporary_lock_that_is_removed_while_another_opens_it(tmp_path, monke
 
 
 def test_a_folder_is_written_by_one_bulk_run(tmp_path):
-    from unmask.bulk.sources import Folder
+    from unmask.bulk.folder import Folder
 
     folder = Folder(str(tmp_path / "out"))
     folder.create()

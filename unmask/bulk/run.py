@@ -13,8 +13,9 @@ from unmask.base.arguments import whole_number as whole
 from unmask.base.optional import require
 from unmask.base.system import compute, process_pool
 from unmask.bulk import ROWS_PER_SHARD, Engine
+from unmask.bulk.folder import Folder
 from unmask.bulk.shards import ShardEntry, ShardFailure, ShardWriter, done_name, finished
-from unmask.bulk.sources import FORMATS, Folder, Shard, plan
+from unmask.bulk.sources import FORMATS, Shard, plan
 from unmask.bulk.task import BatchTask
 from unmask.errors import InvalidRequest, OutputError, TextError, UnmaskError, quoted
 from unmask.tasks import Progress

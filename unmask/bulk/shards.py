@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from unmask.bulk.sources import FORMATS, Folder, Shard, read_rows, read_table
+from unmask.bulk.folder import Folder
+from unmask.bulk.sources import FORMATS, Shard, read_rows, read_table
 from unmask.bulk.task import BatchTask
 from unmask.errors import UnmaskError
 

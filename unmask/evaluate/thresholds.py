@@ -15,10 +15,8 @@ from unmask.base.arguments import check_fraction, listed
 from unmask.errors import InvalidRequest, quoted
 from unmask.models.load import Model, load
 from unmask.tasks import Progress
+from unmask.tasks.classify import THRESHOLD
 from unmask.tasks.values import distinct_labels
-
-USUAL = 0.5
-"""The threshold that is used where none is given."""
 
 LOWEST = 0.05
 """No lower threshold is tried: a head finds more spans the lower it is."""
@@ -104,7 +102,7 @@ def fit_thresholds(
 
     candidates = found(lowest)
     thresholds = {label: _best(label, candidates, gold, lowest) for label in names}
-    usual, fitted = found(USUAL), found(thresholds)
+    usual, fitted = found(THRESHOLD), found(thresholds)
     return {
         label: FittedThreshold(
             thresholds[label],
@@ -147,7 +145,7 @@ def _best(label: str, candidates: Sequence[Any], gold: Sequence[set[Any]], lowes
     scores, right = (np.array([row[column] for row in of_label]) for column in (0, 1))
     count = sum(it[2] == label for places in gold for it in places)
     best = best_threshold(scores.astype(np.float64), right.astype(np.bool_), count, lowest)
-    return USUAL if best is None else best
+    return THRESHOLD if best is None else best
 
 
 def _agreement(label: str, found: Sequence[Any], gold: Sequence[set[Any]]) -> Agreement:

@@ -777,13 +777,18 @@ class Model:
         progress: Progress | None = None,
         name: Name = numbered,
     ) -> list[Classification]:
-        """Classify texts by labels named here; `unmask.tasks.zero_shot.prepare` says how.
+        """Classify texts by labels named here, with a checkpoint of GLiClass or one trained on entailment.
+
+        GLiClass reads a text with all labels in one pass. Of a model that was trained on natural language
+        inference, the score of a label is the probability that the text entails the label's hypothesis.
 
         Args:
             texts: one text or several.
             candidate_labels: the labels.
             hypothesis_template: for entailment, the hypothesis of a label, which replaces ``{}``.
             multi_label: whether several labels, or none, may apply; else the probabilities of all sum to 1.
+                For entailment, each probability is then that against contradiction, and a single label is
+                always treated so.
             threshold: the probability from which a label applies, with ``multi_label``.
             truncation: what to do with a text that is too long with its labels, see `choose`.
             overlap_tokens: tokens of a text shared by neighboring windows.
@@ -821,8 +826,22 @@ class Model:
     ) -> list[Choice]:
         """The choice that fits each question best, with the probability of every choice.
 
-        ``progress`` is called with (windows done, windows in all). For other arguments and errors see
-        `unmask.tasks.choose.prepare`.
+        Args:
+            questions: one question (or context) or several.
+            choices: the choices of the one question, at least two; or a list of choices for each question,
+                which need not have the same number.
+            truncation: what to do with a question that is too long with one of its choices. ``"window"``
+                reads it in windows, which are the same for all choices; ``"error"`` refuses it, and ``"end"``
+                drops its end, which the result counts. Choices are always read whole.
+            overlap_tokens: tokens of a question shared by neighboring windows.
+            progress: called with (windows done, windows in all).
+            name: how error messages name the question at an index.
+
+        Raises:
+            TextError: a text is empty, too long, or not Unicode text.
+            InvalidRequest: the checkpoint has no multiple-choice head (the error lists the heads that it
+                has), or the choices are not at least two for each question.
+            NonFiniteResult: a logit is infinity or NaN.
         """
         ready = choose.prepare(
             self.reader,
@@ -902,8 +921,23 @@ class Model:
     ) -> list[Answers]:
         """The spans of one or several contexts that answer a question, most probable first.
 
-        ``progress`` is called with (windows done, windows in all). For other arguments and errors see
-        `unmask.tasks.answer.prepare`.
+        Args:
+            question: one question, or several that are read together.
+            contexts: one text or several; a span's ``context`` is the index of its text. Of several
+                questions, a list with the text (or texts) of each.
+            top_k: the most answers to return.
+            max_answer_tokens: the longest answer, in tokens.
+            no_answer: whether the contexts may lack the answer, for models trained on such questions.
+            null_threshold: with ``no_answer``, return no answer if its probability exceeds this.
+            truncation: see `classify`.
+            overlap_tokens: tokens of a context shared by neighboring windows.
+            progress: called with (windows done, windows in all).
+            name: how error messages name the question at an index, if there are several.
+
+        Raises:
+            TextError: a text is empty, too long, or not Unicode text.
+            InvalidRequest: the checkpoint has no head for spans, or the question leaves no room for a window.
+            NonFiniteResult: a logit is infinity or NaN.
         """
         ready = answer.prepare(
             self.reader,
@@ -936,8 +970,28 @@ class Model:
     ) -> list[AnswerCheck]:
         """The parts of each answer that its contexts do not support, by a checkpoint of LettuceDetect.
 
-        ``progress`` is called with (windows done, windows in all). For other arguments and errors see
-        `unmask.tasks.check_answer.prepare`.
+        `unmask.tasks.check_answer.prepare` says what is read in which window, and how windows are joined.
+
+        Args:
+            answer: one answer or several.
+            contexts: one text or several on which the answer should be based. Of several answers, a list with
+                the text (or texts) of each.
+            question: what was asked; one for all answers, or a list with one (or None) for each. None is for
+                answers to no question, such as summaries.
+            threshold: what probability an unsupported token must exceed.
+            language: the language of the sentences around contexts and question, see `PromptLanguage`.
+            max_tokens: tokens of a window with the answer; None is the most that the model reads, or was
+                trained to read if it can read any number.
+            truncation: ``"window"`` reads long contexts in windows, ``"error"`` refuses them, and ``"end"``
+                reads the first window alone and counts the rest.
+            overlap_tokens: tokens shared by neighboring parts of a context that is too long alone.
+            progress: called with (windows done, windows in all).
+            name: how error messages name the answer at an index.
+
+        Raises:
+            TextError: a text is empty, not Unicode text, or an answer is too long.
+            InvalidRequest: the checkpoint has no token classifier with two classes, there are not as many
+                contexts or questions as answers, or an argument is out of range.
         """
         ready = check_answer.prepare(
             self.reader,
@@ -966,8 +1020,19 @@ class Model:
     ) -> list[Continuation]:
         """Whether each second text follows its first, by the head of pretraining (BERT, ALBERT).
 
-        ``tokens_per_pass`` is the maximum number of tokens per forward pass, and ``progress`` is called with
-        (pairs done, pairs in all). For other arguments and errors see `unmask.tasks.follows.prepare`.
+        Args:
+            firsts: one text or several.
+            seconds: for each, the text that may follow it.
+            truncation: ``"error"`` refuses a pair that is too long; ``"end"`` drops tokens from the end of
+                the longer text, then of both.
+            tokens_per_pass: the maximum number of tokens per forward pass.
+            progress: called with (pairs done, pairs in all).
+            name: how error messages name the pair at an index.
+
+        Raises:
+            TextError: a text is empty, too long, or not Unicode text.
+            InvalidRequest: the checkpoint has no head for next sentences or their order.
+            NonFiniteResult: a logit is infinity or NaN.
         """
         ready = follows.prepare(self.reader, firsts, seconds, truncation=truncation, name=name)
         return self._run(ready, tokens_per_pass=tokens_per_pass, progress=progress)

@@ -62,27 +62,9 @@ def prepare(
     name: Name | None = None,
     context_name: Name | None = None,
 ) -> Ready[list[Answers]]:
-    """The spans of one or several contexts that answer a question, most probable first.
+    """The answers to each question in its contexts; arguments as of `unmask.models.model.Model.answer`.
 
-    Args:
-        reader: a checkpoint with a head for spans.
-        question: one question, or several that are read together.
-        contexts: one text or several; a span's ``context`` is the index of its text. Of several questions, a
-            list with the text (or texts) of each.
-        top_k: the most answers to return.
-        max_answer_tokens: the longest answer, in tokens.
-        no_answer: whether the contexts may lack the answer, for models trained on such questions.
-        null_threshold: with ``no_answer``, return no answer if its probability exceeds this.
-        truncation: ``"window"`` reads a long context in windows, ``"error"`` refuses it, and ``"end"`` drops
-            its end, which the result counts.
-        overlap_tokens: tokens of a context shared by neighboring windows.
-        name: how error messages name the question at an index, if there are several.
-        context_name: how they name the context at an index among those of all questions.
-
-    Raises:
-        TextError: a text is empty, too long, or not Unicode text.
-        InvalidRequest: the checkpoint has no head for spans, or the question leaves no room for a window.
-        NonFiniteResult: a logit is infinity or NaN.
+    ``context_name`` is how error messages name the context at an index among those of all questions.
     """
     head = classifier_of(reader.spec, "span", reader.name)
     if head.classes != 2:

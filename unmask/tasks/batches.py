@@ -1,13 +1,13 @@
 """Batching for all tasks: sequences of similar length together, a bounded number of tokens per batch."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unmask.base.progress import Progress
-from unmask.engines.engine import Floats
+from unmask.engines.engine import Engine, Floats
 from unmask.errors import not_finite
 from unmask.spec import EncoderSpec
 from unmask.spec.global_tokens import GlobalTokens, check_global_tokens, pack
@@ -59,6 +59,43 @@ def text_batches(
         tokens_per_pass,
         progress,
     )
+
+
+class TokenIds(Protocol):
+    """Token ids that are read at once."""
+
+    @property
+    def ids(self) -> NDArray[np.int64]:
+        """Of every token, (N,)."""
+        ...
+
+    @property
+    def token_type_ids(self) -> NDArray[np.int64]:
+        """The type of each."""
+        ...
+
+
+def last_states(
+    engine: Engine,
+    windows: Sequence[TokenIds],
+    tokens_per_pass: int,
+    progress: Progress | None,
+    name: Callable[[int], str],
+) -> Iterator[tuple[Chosen, list[Floats]]]:
+    """The last hidden states of each window of a batch, (N, D), with the indices of the windows.
+
+    Raises:
+        NonFiniteResult: a hidden state is infinity or NaN.
+    """
+
+    def packed(chosen: Chosen) -> PackedBatch:
+        some = [windows[index] for index in chosen]
+        return PackedBatch.of_ids([it.ids for it in some], [it.token_type_ids for it in some])
+
+    for chosen, batch in batches([len(it.ids) for it in windows], packed, tokens_per_pass, progress):
+        x_TD, layout = engine.hidden_states(batch, "last"), batch.layout
+        require_finite(x_TD, chosen, layout.sequence_of_T, "a hidden state", name=name, dtype=engine.dtype)
+        yield chosen, [x_TD[layout.rows(place)] for place in range(len(chosen))]
 
 
 def require_finite(

@@ -103,26 +103,8 @@ def prepare(
     one window supports is supported. `lettucedetect` takes the highest, by which each window would have to
     support the whole answer. Spans have no white space at their ends.
 
-    Args:
-        answer: one answer or several.
-        contexts: one text or several on which the answer should be based. Of several answers, a list with
-            the text (or texts) of each.
-        question: what was asked; one for all answers, or a list with one (or None) for each. None is for
-            answers to no question, such as summaries.
-        threshold: what probability an unsupported token must exceed.
-        language: the language of the sentences around contexts and question, see `PromptLanguage`.
-        max_tokens: tokens of a window with the answer; None is the most that the model reads, or was trained
-            to read if it can read any number.
-        truncation: ``"window"`` reads long contexts in windows, ``"error"`` refuses them, and ``"end"`` reads
-            the first window alone and counts the rest.
-        overlap_tokens: tokens shared by neighboring parts of a context that is too long alone.
-        name: how error messages name the answer at an index.
-        context_name: how they name the context at an index among those of all answers.
-
-    Raises:
-        TextError: a text is empty, not Unicode text, or an answer is too long.
-        InvalidRequest: the checkpoint has no token classifier with two classes, there are not as many
-            contexts or questions as answers, or an argument is out of range.
+    Arguments are as of `unmask.models.model.Model.check_answer`; ``context_name`` is how messages name the
+    context at an index among those of all answers.
     """
     head = classifier_of(reader.spec, "tokens", reader.name)
     if head.classes != 2:

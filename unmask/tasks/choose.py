@@ -41,25 +41,7 @@ def prepare(
     overlap_tokens: int | None = None,
     name: Name = numbered,
 ) -> Ready[list[Choice]]:
-    """The choice that fits each question best, with the probability of every choice.
-
-    Args:
-        reader: a checkpoint with a multiple-choice head.
-        questions: one question (or context) or several.
-        choices: the choices of the one question, at least two; or a list of choices for each question, which
-            need not have the same number.
-        truncation: what to do with a question that is too long with one of its choices. ``"window"`` reads it
-            in windows, which are the same for all choices; ``"error"`` refuses it, and ``"end"`` drops its
-            end, which the result counts. Choices are always read whole.
-        overlap_tokens: tokens of a question shared by neighboring windows.
-        name: how error messages name the question at an index.
-
-    Raises:
-        TextError: a text is empty, too long, or not Unicode text.
-        InvalidRequest: the checkpoint has no multiple-choice head (the error lists the heads that it has), or
-            the choices are not at least two for each question.
-        NonFiniteResult: a logit is infinity or NaN.
-    """
+    """The best choice of each question; arguments as of `unmask.models.model.Model.choose`."""
     classifier_of(reader.spec, "choice", reader.name)
     name = called(questions, name, "the question")
     firsts = several("questions", questions)

@@ -35,21 +35,7 @@ def prepare(
     truncation: Truncation = "error",
     name: Name = numbered,
 ) -> Ready[list[Continuation]]:
-    """Whether each second text follows its first, by the head of pretraining (BERT, ALBERT).
-
-    Args:
-        reader: a checkpoint with such a head.
-        firsts: one text or several.
-        seconds: for each, the text that may follow it.
-        truncation: ``"error"`` refuses a pair that is too long; ``"end"`` drops tokens from the end of the
-            longer text, then of both.
-        name: how error messages name the pair at an index.
-
-    Raises:
-        TextError: a text is empty, too long, or not Unicode text.
-        InvalidRequest: the checkpoint has no head for next sentences or their order.
-        NonFiniteResult: a logit is infinity or NaN.
-    """
+    """Whether each second text follows its first; arguments as of `unmask.models.model.Model.follows`."""
     roles = [head.role for head in reader.spec.heads if isinstance(head, Classifier)]
     role = next((role for role in ROLES_READ if role in roles), ROLES_READ[0])
     head = classifier_of(reader.spec, role, reader.name)

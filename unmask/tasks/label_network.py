@@ -373,11 +373,8 @@ class ClassNetwork:
                 products: Floats = classes_CD @ text_D
                 return products
             case "weighted_dot":
-                text, of_classes = (
-                    self._linear("scorer.proj_text", text_D),
-                    self._linear("scorer.proj_label", classes_CD),
-                )
-                width = len(text_D)
+                text = self._linear("scorer.proj_text", text_D)
+                of_classes, width = self._linear("scorer.proj_label", classes_CD), len(text_D)
                 both = np.concatenate(
                     (
                         np.broadcast_to(text[:width], classes_CD.shape),
@@ -386,10 +383,10 @@ class ClassNetwork:
                     ),
                     axis=-1,
                 )
-                layers = ("scorer.out_mlp.0", "scorer.out_mlp.3")
+                layers = ["scorer.out_mlp.0", "scorer.out_mlp.3"]
             case "network":
                 both = np.concatenate((np.broadcast_to(text_D, classes_CD.shape), classes_CD), axis=-1)
-                layers = ("scorer.mlp.0", "scorer.mlp.2", "scorer.mlp.4")  # type: ignore[assignment]
+                layers = ["scorer.mlp.0", "scorer.mlp.2", "scorer.mlp.4"]
             case _:
                 assert_never(self.head.scorer)
         for layer in layers[:-1]:

@@ -20,13 +20,13 @@ from unmask.base.progress import Progress
 from unmask.engines.engine import Engine, Floats
 from unmask.errors import CorruptCheckpoint, EmptyText, InvalidRequest, InvalidText, quoted
 from unmask.spec import ClassHead, ProblemType
-from unmask.tasks.batches import TOKENS_PER_PASS, batches, require_finite
+from unmask.tasks.batches import TOKENS_PER_PASS, last_states, require_finite
 from unmask.tasks.classify import THRESHOLD, Classification, most_probable, probabilities
 from unmask.tasks.label_network import ClassNetwork
 from unmask.tasks.logits import in_windows
 from unmask.tasks.reader import Name, Reader, Ready, called, several
 from unmask.tasks.values import LongTexts, distinct_labels
-from unmask.text import Encoding, PackedBatch
+from unmask.text import Encoding
 from unmask.text.special import literal_engine
 from unmask.text.tokenizer import check_texts, numbered
 from unmask.text.windows import Window
@@ -45,7 +45,7 @@ def prepare(
     argument: str = "labels",
 ) -> Ready[list[Classification]]:
     """The classes of each text; arguments as of `unmask.models.model.Model.classify`, and ``argument`` is the
-    name of the labels' in messages."""
+    name of the labels in messages."""
     check_flag("multi_label", multi_label)
     check_fraction("threshold", threshold)
     check_choice("truncation", truncation, get_args(LongTexts))
@@ -334,18 +334,12 @@ def class_logits(
         NonFiniteResult: a hidden state or a logit is infinity or NaN.
     """
 
-    def packed(chosen: NDArray[np.int64]) -> PackedBatch:
-        read = [encodings[index].encoding for index in chosen]
-        return PackedBatch.of_ids([it.ids for it in read], [it.token_type_ids for it in read])
-
     logits: dict[int, Floats] = {}
-    for chosen, batch in batches([len(it) for it in encodings], packed, tokens_per_pass, progress):
-        x_TD, layout = engine.hidden_states(batch, "last"), batch.layout
-        require_finite(x_TD, chosen, layout.sequence_of_T, "a hidden state", name=name, dtype=engine.dtype)
-        for place, index in enumerate(chosen):
-            ids, names = encodings[index].encoding.ids, encodings[index].names
-            logits_C = network.logits(x_TD[layout.rows(place)], ids, names.markers, names.separator)
-            where = np.zeros(1, dtype=np.int64)
+    read = [it.encoding for it in encodings]
+    for chosen, states in last_states(engine, read, tokens_per_pass, progress, name):
+        for place, (index, x_ND) in enumerate(zip(chosen, states, strict=True)):
+            names, where = encodings[index].names, np.zeros(1, dtype=np.int64)
+            logits_C = network.logits(x_ND, read[index].ids, names.markers, names.separator)
             require_finite(logits_C[None], chosen[[place]], where, "a logit", name=name, dtype=engine.dtype)
             logits[int(index)] = logits_C
     return [logits[index] for index in range(len(encodings))]

@@ -16,7 +16,7 @@ from unmask.base.progress import Progress
 from unmask.engines.engine import Engine, Floats
 from unmask.errors import InvalidRequest
 from unmask.spec import Classifier
-from unmask.tasks.batches import TOKENS_PER_PASS, batches, require_finite
+from unmask.tasks.batches import TOKENS_PER_PASS, last_states
 from unmask.tasks.classify import THRESHOLD, classifier_of, label_names, probabilities
 from unmask.tasks.label_network import LabelNetwork
 from unmask.tasks.label_spans import (
@@ -33,7 +33,7 @@ from unmask.tasks.logits import Coverage, WindowedLogits, windowed
 from unmask.tasks.reader import Name, Reader, Ready, called, several
 from unmask.tasks.schemes import Scheme, entities_of, written_in
 from unmask.tasks.values import Aggregation, LongTexts, SchemeName
-from unmask.text import Encoding, PackedBatch
+from unmask.text import Encoding
 from unmask.text.borders import word_borders
 from unmask.text.tokenizer import numbered
 
@@ -257,17 +257,8 @@ def window_scores(
         NonFiniteResult: a hidden state is infinity or NaN.
     """
 
-    def packed(chosen: NDArray[np.int64]) -> PackedBatch:
-        windows = [encodings[index] for index in chosen]
-        return PackedBatch.of_ids([it.ids for it in windows], [it.token_type_ids for it in windows])
-
     scores: dict[int, WindowScores] = {}
-    for chosen, batch in batches([len(it) for it in encodings], packed, tokens_per_pass, progress):
-        x_TD = engine.hidden_states(batch, "last")
-        require_finite(
-            x_TD, chosen, batch.layout.sequence_of_T, "a hidden state", name=name, dtype=engine.dtype
-        )
-        rows = [x_TD[batch.layout.rows(place)] for place in range(len(chosen))]
+    for chosen, rows in last_states(engine, encodings, tokens_per_pass, progress, name):
         windows = [encodings[index] for index in chosen]
         words = [network.project(x_ND[it.words_at]) for x_ND, it in zip(rows, windows, strict=True)]
         lengths = [len(it.words_at) for it in windows]

@@ -46,10 +46,7 @@ def prepare(
 ) -> Ready[list[Classification]]:
     """Classes that are named with the texts; arguments as of `unmask.models.model.Model.zero_shot`.
 
-    With a checkpoint of GLiClass, one pass reads a text with all labels (`unmask.tasks.named_classes`). With
-    one that was trained on natural language inference, the score of a label is the probability that the text
-    entails the label's hypothesis; with ``multi_label`` it is that of entailment against contradiction, which
-    is also how a single label is treated. ``argument`` is the name of the labels' in messages.
+    ``argument`` is the name of the labels in messages.
     """
     if reader.checkpoint.class_head is not None:
         if hypothesis_template != TEMPLATE:

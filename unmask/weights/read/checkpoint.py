@@ -470,8 +470,8 @@ def fingerprint(checkpoint: Checkpoint, settings: object) -> str:
 
     Fields at their defaults do not count, so that a field which a later version adds changes nothing.
     """
-    output = checkpoint.label_head or checkpoint.head
-    parts = (checkpoint.spec, checkpoint.max_tokens, output, checkpoint.unpooled_id, checkpoint.task)
+    heads = (checkpoint.head, checkpoint.label_head, checkpoint.class_head)
+    parts = (checkpoint.spec, checkpoint.max_tokens, heads, checkpoint.unpooled_id, checkpoint.task)
     scale = checkpoint.adapter and checkpoint.adapter.scale
     digest = hashlib.sha256(_described((*parts, scale, settings)).encode("utf-8", "surrogatepass"))
     stored = (checkpoint.tensors, checkpoint.output_tensors, checkpoint.label_tensors)
