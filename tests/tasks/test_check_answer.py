@@ -241,5 +241,6 @@ def test_every_place_gives_the_same(folder, model, tmp_path):
         ((ANSWER,), "give an answer with --context"),
         (("--context", "a"), "for an answer on the command line"),
         (("--file", tmp_path / "answers.txt"), "this command reads"),
+        ((), "standard input is taken for a file of format lines, and this command reads"),
     ):
         assert_one_sentence(run_here("check-answer", "-m", folder, *arguments), sentence)

@@ -91,7 +91,8 @@ def format_of(name: str, requested: Format | None, allowed: tuple[Format, ...]) 
     if form == "json" and requested is None and "squad" in allowed:
         form = "squad"
     if form not in allowed:
-        reason = f"--format is {form}" if requested else f"{name} is taken for a file of format {form}"
+        read = name or "standard input"
+        reason = f"--format is {form}" if requested else f"{read} is taken for a file of format {form}"
         raise InvalidRequest(f"{reason}, and this command reads {', '.join(allowed)}; set --format to one")
     return form
 
