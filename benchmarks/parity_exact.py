@@ -20,7 +20,7 @@ import torch
 import transformers
 from parity import TASKS, Rows, start, trainer
 
-from unmask.base.files import CHECKSUMS
+from unmask.base.checksums import CHECKSUMS
 from unmask.evaluate.protocols.protocols import read_protocol
 from unmask.evaluate.protocols.runs import official_files, run_settings
 from unmask.training.data.labeled import LabeledBatches

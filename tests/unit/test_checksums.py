@@ -13,8 +13,9 @@ import torch
 import unmask
 from tests.support.command import assert_one_sentence, run_here
 from tests.support.tiny import change_json
-from unmask.base import files as checksums
-from unmask.base.files import CHECKSUMS, check_files, replaced_folder, whole_folder
+from unmask.base import checksums
+from unmask.base.checksums import CHECKSUMS, check_files
+from unmask.base.files import replaced_folder, whole_folder
 from unmask.errors import CorruptCheckpoint, InvalidRequest, OutputError, not_finite
 from unmask.weights import Source, read_checkpoint
 

@@ -9,8 +9,8 @@ import torch
 
 import unmask
 from tests.parity.test_elmo import SENTENCES, SMALL, published, random_elmo, run, write_published
-from unmask.base import files as checksums
-from unmask.base.files import CHECKSUMS
+from unmask.base import checksums
+from unmask.base.checksums import CHECKSUMS
 from unmask.errors import CheckpointNotFound, CorruptCheckpoint, EmptyText, InvalidRequest, NonFiniteResult
 from unmask.weights.elmo_files import read_published_elmo, save_elmo
 

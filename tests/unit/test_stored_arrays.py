@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 import unmask
 from tests.support.tiny import WIDTH, tiny_bert, write_checkpoint
-from unmask.base.files import CHECKSUMS
+from unmask.base.checksums import CHECKSUMS
 from unmask.engines.native import library
 from unmask.errors import CorruptCheckpoint
 from unmask.weights import find, read_checkpoint

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unmask.base.files import check_files, read_bytes
+from unmask.base.checksums import check_files
+from unmask.base.files import read_bytes
 from unmask.base.json_settings import JsonSettings
 from unmask.errors import CorruptCheckpoint
 from unmask.spec.elmo import CONFIG, MODEL_TYPE, ElmoSpec

@@ -17,7 +17,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from unmask.base.files import check_files, check_regular, read_regular, whole_folder, write_checksums
+from unmask.base.checksums import check_files, write_checksums
+from unmask.base.files import check_regular, read_regular, whole_folder
 from unmask.base.json_settings import JsonSettings
 from unmask.base.optional import require
 from unmask.encoder.elmo import Elmo, LayerMix

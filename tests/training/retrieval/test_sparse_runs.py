@@ -9,7 +9,7 @@ from sentence_transformers.sparse_encoder.evaluation import SparseInformationRet
 
 import unmask
 from tests.training.retrieval.runs import SHORT, SHORT_SCORED, files, stopped_and_resumed, table
-from unmask.base.files import CHECKSUMS
+from unmask.base.checksums import CHECKSUMS
 from unmask.errors import InvalidRequest
 from unmask.spec import SparseVector
 from unmask.training.finetune.run import finetune

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.base.files import Verified, check_files, leaves_folder, read_bytes
+from unmask.base.checksums import Verified, check_files
+from unmask.base.files import leaves_folder, read_bytes
 from unmask.base.json_settings import JsonSettings
 from unmask.errors import (
     CheckpointError,

@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass
 
-from unmask.base.files import Verified
+from unmask.base.checksums import Verified
 from unmask.spec import CheckpointOutput, EncoderSpec, MaskedLM, UnknownOutput
 from unmask.spec.encoder import why_no_decoder
 from unmask.spec.shapes import parameter_count

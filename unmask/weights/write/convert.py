@@ -12,7 +12,8 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from unmask.base.files import read_regular, whole_folder, write_checksums
+from unmask.base.checksums import write_checksums
+from unmask.base.files import read_regular, whole_folder
 from unmask.encoder.encoder import is_finite
 from unmask.errors import CheckpointNotFound, CorruptCheckpoint, OutputError, UnsafeCheckpoint
 from unmask.text.tokenizer import TOKENIZER_FILES

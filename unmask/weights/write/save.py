@@ -17,7 +17,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from unmask.base.arguments import at_least
-from unmask.base.files import read_bytes, whole_folder, write_checksums
+from unmask.base.checksums import write_checksums
+from unmask.base.files import read_bytes, whole_folder
 from unmask.base.json_settings import JsonSettings
 from unmask.encoder.encoder import Encoder
 from unmask.encoder.heads import StaticWeights

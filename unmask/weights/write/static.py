@@ -10,7 +10,8 @@ from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from unmask.base.arguments import check_choice
-from unmask.base.files import whole_folder, write_checksums
+from unmask.base.checksums import write_checksums
+from unmask.base.files import whole_folder
 from unmask.errors import OutputError
 from unmask.families.static import TABLE
 from unmask.spec import PooledVector
