@@ -96,6 +96,11 @@ def load_adapters(
     checkpoints = {name: adapted(base, adapter, compat) for name, adapter in folders.items()}
     heads = {}
     for name, checkpoint in checkpoints.items():
+        if checkpoint.label_head is not None:
+            raise InvalidRequest(
+                f"the adapter {name} finds entities of labels that are named with the text; load it alone "
+                "with unmask.load(..., adapter=...) and call tag"
+            )
         (head,) = checkpoint.spec.heads
         assert isinstance(head, Classifier)
         if head.role == "choice":

@@ -18,7 +18,8 @@ from unmask.errors import InvalidRequest, InvalidText
 from unmask.tasks.label_network import label_network
 from unmask.tasks.label_spans import PromptEncoder
 from unmask.tasks.reader import Reader
-from unmask.training.finetune.entities import EntityRun, _tensors, word_spans
+from unmask.training.finetune.entities import EntityRun, _tensors
+from unmask.training.finetune.entity_records import word_spans
 from unmask.training.finetune.records import Labeled
 from unmask.training.finetune.run import finetune
 from unmask.training.finetune.settings import settings_of_table
@@ -75,7 +76,6 @@ def objective_of(folder, **spec):
         encoder,
         layers,
         prompts=PromptEncoder(Reader(begun, "model"), begun.label_head),
-        labels=["city", "drug", "person"],
         spec=EntitySpec(**spec),
         max_tokens=40,
     )
@@ -84,7 +84,14 @@ def objective_of(folder, **spec):
 
 def item_of(objective, words, spans):
     pieces = objective.prompts.pieces(words, "a text")
-    return EntityText(pieces.ids, np.zeros_like(pieces.ids), np.empty(0), pieces=pieces, spans=tuple(spans))
+    return EntityText(
+        pieces.ids,
+        np.zeros_like(pieces.ids),
+        np.empty(0),
+        pieces=pieces,
+        spans=tuple(spans),
+        labels=("city", "drug", "person"),
+    )
 
 
 @pytest.mark.parametrize("case", OF_GLINER)
@@ -323,7 +330,8 @@ def test_micro_batches_change_nothing(place, tmp_path):
     ("changes", "message"),
     [
         ({"task": "classification"}, r"\[entities\] is for the task tagging"),
-        ({"adapter": {}}, r"\[adapter\] has no meaning with \[entities\]"),
+        ({"entities": {"labels_encoder": "tiny", "rnn_layers": 1}}, "rnn_layers is 1"),
+        ({"entities": {"labels_encoder": ""}}, "labels_encoder"),
         ({"label_smoothing": 0.1}, "label_smoothing has no meaning"),
         ({"data": RIVER | {"long_texts": "window"}}, "long_texts is window"),
         ({"evaluation": {"metric": "accuracy"}}, "metric is 'accuracy'|accuracy"),
@@ -341,12 +349,10 @@ def test_what_cannot_be_is_one_sentence(place, tmp_path, changes, message):
 
 def test_what_a_checkpoint_of_gliner_cannot_change(tmp_path):
     spans = write_gliner(tmp_path / "spans")
-    of_labels = {"labels_encoder": "labels", "labels_encoder_config": write_gliner.__globals__["ENCODER"]}
-    two = write_gliner(tmp_path / "two", **of_labels)
     rows = {"train": [{"text": ["ada"], "label": ["B-person"]}]}
     for folder, entities, message in (
         (spans, {"scores": "words"}, "entities.scores is words and the head of spans has spans"),
-        (two, {}, "have an encoder of their own"),
+        (spans, {"labels_encoder": str(spans)}, "spans has a head of labels"),
     ):
         model = {"start_from": str(folder)}
         changes = {"model": model, "data": rows, "evaluation": {}, "entities": entities}

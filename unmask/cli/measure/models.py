@@ -128,7 +128,9 @@ def _shipped_adapters() -> tuple[AdapterRow, ...]:
     adapters = [find_adapter(name) for name in SHIPPED_ADAPTERS] if installed("models") else []
     return tuple(
         AdapterRow(
-            adapter.name, str(ROLES[adapter.role].command), tuple(adapter.config.get("id2label", {}).values())
+            adapter.name,
+            "tag" if adapter.role is None else str(ROLES[adapter.role].command),
+            tuple(adapter.config.get("id2label", {}).values()),
         )
         for adapter in adapters
     )

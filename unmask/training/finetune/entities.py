@@ -7,8 +7,8 @@ Axes: W words of a text.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -16,31 +16,34 @@ from numpy.typing import NDArray
 from tokenizers import AddedToken
 
 import unmask
-from unmask.base.progress import counted
+from unmask.base.files import replaced_folder
 from unmask.encoder.encoder import Encoder
 from unmask.engines.torch_engine import TorchEngine
-from unmask.errors import InvalidRequest, InvalidText, quoted
+from unmask.errors import InvalidRequest
 from unmask.spec import LabelHead
 from unmask.tasks.label_network import LabelNetwork, label_network
 from unmask.tasks.label_spans import PromptEncoder, read_texts, search_for, spans_of, words_of
 from unmask.tasks.reader import Reader
-from unmask.tasks.schemes import entities_of
 from unmask.tasks.tag import window_scores
 from unmask.text import Tokenizer
 from unmask.training.data.labeled import LabeledBatches
 from unmask.training.finetune.card import card_metadata, choice_of_weights, file_names, yaml_lines
+from unmask.training.finetune.entity_records import EntityCounts, word_spans
 from unmask.training.finetune.metrics import check_metric, entity_figures
 from unmask.training.finetune.records import Labeled, ReadingNotes, read_labeled
 from unmask.training.finetune.result import FinetuneResult, labeled_inputs
 from unmask.training.finetune.settings import FinetuneSettings
-from unmask.training.finetune.start import with_config
+from unmask.training.finetune.start import low_rank, with_config
 from unmask.training.finetune.supervised import SupervisedRun, without_dev
 from unmask.training.objectives.entities import EntityObjective, EntityText, LabelLayers
 from unmask.training.objectives.specs import EntitySpec
-from unmask.training.run.base_model import base_model_name, first_checkpoint, load_shared_tensors
+from unmask.training.run.base_model import base_model_name, first_checkpoint, load_shared_tensors, source
+from unmask.training.run.export import card_of
 from unmask.training.run.loop import evaluating
 from unmask.weights import Checkpoint, Source, read_checkpoint
-from unmask.weights.build import build
+from unmask.weights.adapters.adapter import fingerprint, label_encoder, label_encoder_keys
+from unmask.weights.build import DTYPES, build
+from unmask.weights.write.adapter_export import add_low_rank, write_adapter
 from unmask.weights.write.new_checkpoint import new_encoder
 
 DROPOUT = 0.4
@@ -52,106 +55,17 @@ FIGURES = ("precision", "recall", "f1")
 WORDS = "embedding.words.weight"
 
 
-@dataclass
-class EntityCounts:
-    """What a set of records has."""
-
-    texts: int = 0
-    entities: int = 0
-    long: int = 0
-    """Entities with more words than spans can have."""
-    late: int = 0
-    """Entities beyond the last word that is read."""
-    labels: set[str] = field(default_factory=set)
-
-    def described(self, name: str, max_width: int) -> list[str]:
-        """Sentences about them."""
-        first = f"{name}: {counted(self.texts, 'text')}, {self.entities:,} entities of "
-        sentences = [first + counted(len(self.labels), "label")]
-        if self.long:
-            sentences.append(
-                f"{name}: {self.long:,} of the entities have more than {max_width} words, and "
-                "no span finds them; raise entities.max_width to learn them"
-            )
-        if self.late:
-            sentences.append(f"{name}: {self.late:,} entities are beyond the last word that is read")
-        return sentences
-
-
-def word_spans(record: Labeled, names: Mapping[str, str]) -> tuple[list[str], list[tuple[int, int, str]]]:
-    """The words of a record, and its entities as the first word, the last word and the label.
-
-    A record has words with a label of a tagging scheme each; or words with ``[first word, last word, label]``
-    of each entity, as gliner's data; or a text with ``[start, end, label]`` in characters, of which the end
-    is not a part, or objects with these keys. The words of a text are those that the head reads.
-
-    Args:
-        record: the record.
-        names: other names of labels.
-
-    Raises:
-        InvalidText: its label is none of these, or an entity is not at the borders of words.
-    """
-    words, _, bounds_W2 = words_of(
-        record.text if isinstance(record.text, str) else list(record.text), record.where
-    )
-    label = record.label
-    if not isinstance(label, list | tuple):
-        raise InvalidText(
-            f"{record.where} has {quoted(label)} where its entities should be; give a list, or a label for "
-            "each word"
-        )
-    if not isinstance(record.text, str) and label and all(isinstance(part, str) for part in label):
-        if len(label) != len(words):
-            raise InvalidText(
-                f"{record.where} has {len(words)} words and {len(label)} labels; give one for each"
-            )
-        return words, [
-            (first, end - 1, names.get(kind, kind)) for kind, first, end in entities_of(list(label))
-        ]
-    spans = []
-    for part in label:
-        first, last, name = _span_of(part, record.where)
-        if isinstance(record.text, str):
-            first, last = _words_at(first, last, bounds_W2, record)
-        if not 0 <= first <= last < len(words):
-            raise InvalidText(
-                f"{record.where} has an entity from word {first} to word {last}, and {len(words)} words, "
-                "counted from 0; mend it"
-            )
-        spans.append((first, last, names.get(name, name)))
-    return words, spans
-
-
-def _span_of(part: Any, where: str) -> tuple[int, int, str]:
-    values = [part.get(key) for key in ("start", "end", "label")] if isinstance(part, Mapping) else part
-    if (
-        not isinstance(values, list | tuple)
-        or [type(value) for value in values] != [int, int, str]
-        or not values[2].strip()
-    ):
-        raise InvalidText(
-            f"{where} has the entity {quoted(part)}; give [start, end, label], or an object with these keys"
-        )
-    return values[0], values[1], values[2]
-
-
-def _words_at(start: int, end: int, bounds_W2: NDArray[np.int64], record: Labeled) -> tuple[int, int]:
-    first, last = (np.flatnonzero(bounds_W2[:, side] == at) for side, at in ((0, start), (1, end)))
-    if not (len(first) and len(last)):
-        raise InvalidText(
-            f"{record.where} has an entity from character {start} to {end}, "
-            f"{quoted(record.text[start:end])}, which does not begin and end with words; mend it"
-        )
-    return int(first[0]), int(last[0])
-
-
-def label_head(spec: EntitySpec, begun: Checkpoint) -> LabelHead:
+def label_head(spec: EntitySpec, begun: Checkpoint, of_labels: Checkpoint | None) -> LabelHead:
     """The head to train: that of the first checkpoint, or a new one of the given sizes.
 
+    Args:
+        spec: the sizes.
+        begun: the first checkpoint.
+        of_labels: the encoder of labels that the settings name, of a new head.
+
     Raises:
-        InvalidRequest: a size differs from that of the first checkpoint's head, or its labels have an encoder
-            of their own.
+        InvalidRequest: a size differs from that of the first checkpoint's head, or that has labels read in
+            another way.
     """
     stated = {
         name: getattr(spec, name)
@@ -164,20 +78,25 @@ def label_head(spec: EntitySpec, begun: Checkpoint) -> LabelHead:
             "scores": "spans",
             "max_width": 12,
             "width": begun.spec.width,
-            "rnn_layers": 1,
+            "rnn_layers": 1 if of_labels is None else 0,
             "max_words": 384,
         }
-        head = LabelHead(**{**sizes, **stated})
+        labels_width = None if of_labels is None else of_labels.spec.width
+        head = LabelHead(**{**sizes, **stated}, labels_width=labels_width)
+        if head.rnn_layers and of_labels is not None:
+            raise InvalidRequest(
+                f"entities.rnn_layers is {head.rnn_layers}, and words pass through no LSTM beside an encoder "
+                "of labels; leave it out"
+            )
         if head.rnn_layers and head.width % 2:
             raise InvalidRequest(
                 f"entities.width is {head.width} and an LSTM needs an even one; change it, or set "
                 "rnn_layers = 0"
             )
         return head
-    if head.labels_width is not None:
+    if of_labels is not None:
         raise InvalidRequest(
-            f"the labels of {name} have an encoder of their own, and such a head is not trained; start from "
-            "a checkpoint whose labels stand before the text"
+            f"entities.labels_encoder is {spec.labels_encoder}, and {name} has a head of labels; leave it out"
         )
     for key, value in stated.items():
         if value != getattr(head, key):
@@ -187,14 +106,19 @@ def label_head(spec: EntitySpec, begun: Checkpoint) -> LabelHead:
     return head
 
 
-def entity_checkpoint(settings: FinetuneSettings, begun: Checkpoint, head: LabelHead) -> Checkpoint:
-    """What is saved in the end: the encoder without heads, with a tokenizer that has the head's markers.
+def entity_checkpoint(
+    settings: FinetuneSettings, begun: Checkpoint, head: LabelHead, of_labels: Checkpoint | None
+) -> Checkpoint:
+    """What is saved in the end: the encoder without heads, with a tokenizer that has the head's markers, or
+    with the encoder of labels.
 
     Raises:
         CheckpointError: the config asks for something that is not supported.
     """
     checkpoint = with_config(settings, begun, {})
-    tokenizer = _with_markers(checkpoint.tokenizer, begun.config.get("model_type"), head)
+    tokenizer = checkpoint.tokenizer
+    if head.labels_width is None:
+        tokenizer = _with_markers(tokenizer, begun.config.get("model_type"), head)
     rows = max(begun.spec.embedding.vocabulary, tokenizer.vocabulary_size)
     spec = replace(
         checkpoint.spec, pooler=None, heads=(), embedding=replace(checkpoint.spec.embedding, vocabulary=rows)
@@ -204,6 +128,8 @@ def entity_checkpoint(settings: FinetuneSettings, begun: Checkpoint, head: Label
         "max_types": settings.entities.max_types if settings.entities else 25,
         "model_name": begun.source.name,
     }
+    if of_labels is not None:
+        stated = {**stated, **label_encoder_keys(of_labels)}
     return replace(
         checkpoint,
         spec=spec,
@@ -211,6 +137,7 @@ def entity_checkpoint(settings: FinetuneSettings, begun: Checkpoint, head: Label
         stored_tokenizer=tokenizer,
         label_head=head,
         label_config=dict(stated),
+        label_encoder=of_labels or begun.label_encoder,
     )
 
 
@@ -264,14 +191,17 @@ class EntityRun(SupervisedRun):
         self.spec = settings.entities
         check_metric(settings.evaluation.metric, FIGURES)
         begun = first_checkpoint(settings, self.base)
-        head = label_head(self.spec, begun)
-        self.checkpoint = entity_checkpoint(settings, begun, head)
+        of_labels = None
+        if self.spec.labels_encoder is not None:
+            of_labels = label_encoder(read_checkpoint(source(self.spec.labels_encoder, self.base)))
+        head = label_head(self.spec, begun, of_labels)
+        self.begun, self.checkpoint = begun, entity_checkpoint(settings, begun, head, of_labels)
         self.reader = Reader(self.checkpoint, settings.name)
         limits = [it for it in (settings.data.max_tokens, self.checkpoint.max_tokens) if it is not None]
         self.max_tokens = min(limits, default=None)
         self.prompts = PromptEncoder(self.reader, head)
-        self.records, counts = self._records(settings.data.train), EntityCounts()
-        items = [self._item(record, counts) for record in self.records]
+        counts = EntityCounts()
+        items = self._items(counts)
         self.describe(counts.described("train", head.max_width))
         if not counts.labels:
             raise InvalidRequest("the training data have no entities; name data with at least one")
@@ -283,7 +213,10 @@ class EntityRun(SupervisedRun):
         )
         torch.manual_seed(settings.seed)
         encoder = entity_encoder(self.checkpoint, begun, settings.model.kernel, weights=not resumed)
-        encoder.requires_grad_(not settings.frozen)
+        how = low_rank(settings)
+        encoder.requires_grad_(not settings.frozen and settings.adapter is None)
+        if how is not None:
+            add_low_rank(encoder, self.checkpoint.family, how)
         rate = DROPOUT if settings.model.head_dropout is None else settings.model.head_dropout
         layers = LabelLayers(head, encoder.spec.width, rate)
         if begun.label_head is not None and not resumed:
@@ -292,7 +225,6 @@ class EntityRun(SupervisedRun):
             encoder,
             layers,
             prompts=self.prompts,
-            labels=sorted(counts.labels),
             spec=self.spec,
             max_tokens=self.max_tokens,
         )
@@ -302,9 +234,11 @@ class EntityRun(SupervisedRun):
         """The records and the first checkpoint."""
         return labeled_inputs(self.settings, self.base, self.records, self.dev_records)
 
-    def read_weights(self, folder: Any) -> None:
+    def read_weights(self, folder: Path) -> None:
         """Also those of the head."""
         super().read_weights(folder)
+        if self.settings.adapter is not None:
+            return
         stored = read_checkpoint(Source(folder, self.settings.name))
         self.objective.layers.load_state_dict(_tensors(label_network(stored)))
 
@@ -352,15 +286,60 @@ class EntityRun(SupervisedRun):
         ]
 
     def finish_best(self, figures: Mapping[str, float], step: int) -> FinetuneResult:
-        """With a card."""
+        """With a card, and an adapter if the settings say so and the base reads the labels."""
+        settings = self.settings
         folder = self.export(figures, entity_card(self, figures, step))
-        return FinetuneResult(self.settings.name, folder, self.loop.step, step, dict(figures))
+        adapter = self.out / "adapter" if settings.adapter is not None and self._reads_labels() else None
+        if adapter is not None and settings.adapter is not None and self.ranks.first:
+            card = card_of(settings, self.base, entity_card(self, figures, step, adapter=True))
+            with replaced_folder(adapter) as partial:
+                write_adapter(
+                    self.encoder,
+                    self.checkpoint,
+                    None,
+                    partial,
+                    name=settings.name,
+                    base=self.begun,
+                    how=low_rank(settings),
+                    card=card,
+                    dtype=DTYPES[settings.adapter.dtype],
+                    labels=self.objective.beside(),
+                )
+        return FinetuneResult(settings.name, folder, self.loop.step, step, dict(figures), adapter)
+
+    def _reads_labels(self) -> bool:
+        """Whether the first checkpoint reads the labels, as that of an adapter must."""
+        labels = self.checkpoint.label_encoder
+        own_head = self.begun.label_head is not None
+        if labels is not None and not own_head and fingerprint(labels) == fingerprint(self.begun):
+            return True
+        self.callback.say(
+            "no adapter is written, because its base must read the labels; set entities.labels_encoder to "
+            "model.start_from for that"
+        )
+        return False
 
     def _records(self, names: tuple[str, ...]) -> list[Labeled]:
         notes = ReadingNotes()
         records = list(read_labeled(names, self.settings.data, self.base, notes))
         self.describe(notes.sentences())
         return records
+
+    def _items(self, counts: EntityCounts) -> list[EntityText]:
+        """The texts of every file, each with the labels that others are drawn of."""
+        self.records: list[Labeled] = []
+        items: list[EntityText] = []
+        for name in self.settings.data.train:
+            records, of_file = self._records((name,)), EntityCounts()
+            read = [self._item(record, of_file) for record in records]
+            labels = tuple(sorted(of_file.labels))
+            self.records += records
+            items += [replace(item, labels=labels) for item in read]
+            counts.add(of_file)
+        if self.spec.negatives == "file":
+            return items
+        labels = tuple(sorted(counts.labels))
+        return [replace(item, labels=labels) for item in items]
 
     def _item(self, record: Labeled, counts: EntityCounts) -> EntityText:
         words, spans = word_spans(record, self.settings.data.rename_labels)
@@ -378,7 +357,7 @@ class EntityRun(SupervisedRun):
             counts.long += sum(last - first >= head.max_width for first, last, _ in read)
         counts.late += sum(last >= head.max_words for _, last, _ in read)
         return EntityText(
-            pieces.ids, np.zeros_like(pieces.ids), np.empty(0), pieces=pieces, spans=tuple(read)
+            pieces.ids, np.zeros_like(pieces.ids), np.empty(0), pieces=pieces, spans=tuple(read), labels=()
         )
 
 
@@ -390,11 +369,13 @@ def _tensors(network: LabelNetwork) -> dict[str, torch.Tensor]:
     return {name: torch.from_numpy(np.array(values)) for name, values in network.weights.items()}
 
 
-def entity_card(run: EntityRun, figures: Mapping[str, float], step: int) -> str:
-    """The text of README.md: metadata, data, scores and use."""
+def entity_card(run: EntityRun, figures: Mapping[str, float], step: int, *, adapter: bool = False) -> str:
+    """The text of README.md of a model, or of an adapter: metadata, data, scores and use."""
     settings, optimizer = run.settings, run.settings.optimizer
     base_model = base_model_name(settings.model.start_from, run.base)
-    metadata = card_metadata(settings, base_model, "token-classification", "gliner", "entities")
+    metadata = card_metadata(
+        settings, base_model, "token-classification", "unmask" if adapter else "gliner", "entities"
+    )
     lines = ["---", *yaml_lines(metadata), "---", "", f"# {settings.name}", ""]
     lines += [
         f"Finds entities of labels that are named with the text; trained from {base_model} with unmask "
@@ -411,6 +392,9 @@ def entity_card(run: EntityRun, figures: Mapping[str, float], step: int) -> str:
         f"{optimizer.learning_rate:g}, seed {settings.seed}, precision {settings.precision}",
         "",
     ]
-    lines += ["## Use", "", "```python", "import unmask", "", 'model = unmask.load("path/to/this/folder")']
+    load = 'model = unmask.load("path/to/this/folder")'
+    if adapter:
+        load = f'model = unmask.load("{base_model}", adapter="path/to/this/folder")'
+    lines += ["## Use", "", "```python", "import unmask", "", load]
     lines += ['model.tag("A text.", labels=["person", "place"]).entities', "```", ""]
     return "\n".join(lines)

@@ -4,8 +4,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import load_file, save_file
-
 from unmask.base.files import replaced_folder
 from unmask.base.intervals import Interval
 from unmask.base.optional import require
@@ -52,9 +50,6 @@ from unmask.training.run.run import locked_folder, read_settings_and_base
 from unmask.training.run.trainer_names import OURS, refuse_keywords
 from unmask.weights.build import DTYPES
 from unmask.weights.write.adapter_export import write_adapter
-
-TRAINED = "trained.safetensors"
-"""The best weights of an adapter, by our names."""
 
 
 def finetune(
@@ -260,22 +255,6 @@ class FinetuneRun(SupervisedRun):
         intervals = {f"dev/{name}": interval for name, interval in between.items()}
         dev = before | dict(figures)
         return FinetuneResult(settings.name, folder, loop.step, step, dev, adapter, body, intervals)
-
-    def write_weights(self, folder: Path) -> None:
-        """A checkpoint; of an adapter, what is trained, by our names."""
-        if self.settings.adapter is None:
-            super().write_weights(folder)
-        else:
-            parts = self.encoder.named_parameters()
-            trained = {name: part.detach().contiguous() for name, part in parts if part.requires_grad}
-            save_file(trained, folder / TRAINED)
-
-    def read_weights(self, folder: Path) -> None:
-        """The same."""
-        if self.settings.adapter is None:
-            super().read_weights(folder)
-        else:
-            self.encoder.load_state_dict(load_file(folder / TRAINED), strict=False)
 
     def _intervals(self) -> Mapping[str, Interval]:
         """Those of the figures on the dev data, in the first process."""

@@ -454,7 +454,7 @@ def _check_entities(settings: FinetuneSettings) -> None:
         raise InvalidRequest(
             f"[entities] is for the task tagging, and the task is {settings.task}; leave it out"
         )
-    of_other_heads = [name for name in HEADS_OWN if name not in ("frozen", "model.head_dropout")]
+    of_other_heads = [name for name in HEADS_OWN if name not in ("frozen", "[adapter]", "model.head_dropout")]
     why = "has no meaning with [entities], whose head reads labels as texts; leave it out"
     _refuse(settings, (*of_other_heads, "data.pair", "data.overlap_tokens"), why)
     if settings.data.long_texts != "end":

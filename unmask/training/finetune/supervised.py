@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from safetensors.torch import load_file, save_file
+
 from unmask.base.files import replaced_folder
 from unmask.base.progress import counted
 from unmask.encoder.encoder import Encoder
@@ -83,6 +85,9 @@ class BestModel:
             self._without += 1
         return better
 
+
+TRAINED = "trained.safetensors"
+"""The best weights of an adapter, by our names."""
 
 TrainingBatches = LabeledBatches | RankingBatches
 
@@ -192,11 +197,19 @@ class SupervisedRun(Run[FinetuneSettings, FinetuneResult]):
             self.callback.say(sentence)
 
     def write_weights(self, folder: Path) -> None:
-        """Write the present weights into a new folder."""
-        write_model(self.loop, self.checkpoint, folder)
+        """Write the present weights into a new folder: a checkpoint, or of an adapter what is trained."""
+        if self.settings.adapter is None:
+            write_model(self.loop, self.checkpoint, folder)
+            return
+        parts = self.loop.objective.named_parameters()
+        trained = {name: part.detach().contiguous() for name, part in parts if part.requires_grad}
+        save_file(trained, folder / TRAINED)
 
     def read_weights(self, folder: Path) -> None:
         """Load what `write_weights` wrote."""
+        if self.settings.adapter is not None:
+            self.loop.objective.load_state_dict(load_file(folder / TRAINED), strict=False)
+            return
         stored = build(read_checkpoint(Source(folder, self.settings.name)))
         self.encoder.load_state_dict(stored.state_dict())
 

@@ -5,6 +5,7 @@ Axes: S spans of a text; W words of one; T words of all texts; C labels of a tex
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -52,9 +53,13 @@ class LabelLayers(nn.Module):
         self.token_rep_layer = nn.Module()
         if encoder_width != width:
             self.token_rep_layer.projection = nn.Linear(encoder_width, width)
+        if head.labels_width not in (None, width):
+            self.token_rep_layer.labels_projection = nn.Linear(head.labels_width, width)
         self.rnn = nn.Module()
         if head.rnn_layers:
             self.rnn.lstm = nn.LSTM(width, width // 2, head.rnn_layers, bidirectional=True, batch_first=True)
+            # Beside an encoder of labels, gliner stores an LSTM and does not use it.
+            self.rnn.requires_grad_(head.labels_width is None)
         if head.scores == "spans":
             ends = {name: two_layers(width) for name in ("project_start", "project_end")}
             layers = nn.ModuleDict({**ends, "out_project": two_layers(2 * width)})
@@ -75,10 +80,18 @@ class LabelLayers(nn.Module):
         projection: nn.Module | None = getattr(self.token_rep_layer, "projection", None)
         return states if projection is None else projection(states)
 
+    def project_labels(self, vectors_CN: Tensor) -> Tensor:
+        """Vectors of labels that their own encoder computed, at the head's width, (C, D)."""
+        projection: nn.Module | None = getattr(self.token_rep_layer, "labels_projection", None)
+        return vectors_CN if projection is None else projection(vectors_CN)
+
     def mix(self, words_TD: Tensor, lengths: Sequence[int]) -> Tensor:
-        """The words of several texts, laid end to end, after the LSTM over each text; (T, D)."""
+        """The words of several texts, laid end to end, after the LSTM over each text; (T, D).
+
+        Beside an encoder of labels there is none.
+        """
         lstm: nn.Module | None = getattr(self.rnn, "lstm", None)
-        if lstm is None:
+        if lstm is None or self.head.labels_width is not None:
             return words_TD
         packed, _ = lstm(pack_sequence(list(torch.split(words_TD, list(lengths))), enforce_sorted=False))
         return torch.cat(unpack_sequence(packed))
@@ -135,6 +148,8 @@ class EntityText(LabeledSequence):
     pieces: Pieces
     spans: tuple[tuple[int, int, str], ...]
     """The first word, the last word and the label of each entity; words without tokens are not counted."""
+    labels: tuple[str, ...]
+    """The labels of which those that the text does not have are drawn."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,8 +158,8 @@ class EntityExample(Example):
 
     words_at: NDArray[np.int64]
     """The row of the packed batch of each word, (T,)."""
-    labels_at: NDArray[np.int64]
-    """The row of each label of each text."""
+    labels: NDArray[Any]
+    """The row of each label of each text; or its vector, (., N), if labels have an encoder of their own."""
     word_counts: tuple[int, ...]
     """W of each text."""
     label_counts: tuple[int, ...]
@@ -159,15 +174,14 @@ class EntityObjective(Objective[EntityText, EntityExample]):
     """The binary cross-entropy, or focal loss (Lin et al. 2017), of every span or word with each label.
 
     It is the sum over a text that gliner takes, averaged over the texts of the global batch, where gliner
-    takes the sum. A text's labels are its own and a random number of others. We draw the others from all
-    labels of the training data, gliner from those of the batch; and a text without entities has one label
-    at least, with gliner none, so that it learns nothing.
+    takes the sum. A text's labels are its own and a random number of others. We draw the others from the
+    labels of the training data or of the text's file, gliner from those of the batch; and a text without
+    entities has one label at least, with gliner none, so that it learns nothing.
 
     Args:
         encoder: trained, unless it is frozen.
         layers: the head, which is trained.
-        prompts: makes tokens of labels.
-        labels: all labels of the training data.
+        prompts: makes tokens of labels, or their vectors if they have an encoder of their own.
         spec: settings of the loss and of the labels of a text.
         max_tokens: the most tokens of a text with its labels; None for no limit.
     """
@@ -178,13 +192,12 @@ class EntityObjective(Objective[EntityText, EntityExample]):
         layers: LabelLayers,
         *,
         prompts: PromptEncoder,
-        labels: Sequence[str],
         spec: EntitySpec,
         max_tokens: int | None,
     ) -> None:
         super().__init__()
         self.encoder, self.layers = encoder, layers
-        self.prompts, self.labels, self.spec, self.max_tokens = prompts, tuple(labels), spec, max_tokens
+        self.prompts, self.spec, self.max_tokens = prompts, spec, max_tokens
 
     def beside(self) -> Mapping[str, Tensor]:
         """The tensors of the head."""
@@ -208,13 +221,16 @@ class EntityObjective(Objective[EntityText, EntityExample]):
             word += count
         batch = PackedBatch.of_ids([it.ids for it in windows], [it.token_type_ids for it in windows])
         starts = np.cumsum([0, *map(len, windows)])
+        apart = self.prompts.head.labels_width is not None
         return EntityExample(
             {TERM: len(items)},
             batch.layout.token_count,
             len(items),
             batch,
             words_at=np.concatenate([it.words_at + at for it, at in zip(windows, starts, strict=False)]),
-            labels_at=np.concatenate([it.labels + at for it, at in zip(windows, starts, strict=False)]),
+            labels=np.concatenate(
+                [it.labels + (0 if apart else at) for it, at in zip(windows, starts, strict=False)]
+            ),
             word_counts=tuple(len(it.words_at) for it in windows),
             label_counts=tuple(len(it.labels) for it in windows),
             scored=tuple(scored),
@@ -224,7 +240,7 @@ class EntityObjective(Objective[EntityText, EntityExample]):
     def _drawn(self, item: EntityText, draw: np.random.Generator) -> list[str]:
         """The labels of a text, in random order."""
         present = sorted({label for _, _, label in item.spans})
-        others = [label for label in self.labels if label not in present]
+        others = [label for label in item.labels if label not in present]
         wanted = int(draw.integers(0, self.spec.max_negative_ratio + 1)) * len(item.spans)
         wanted = min(wanted if present else max(wanted, 1), len(others))
         chosen = present + [others[index] for index in draw.permutation(len(others))[:wanted]]
@@ -269,7 +285,11 @@ class EntityObjective(Objective[EntityText, EntityExample]):
             return self.layers.project(x_TD[torch.from_numpy(rows).to(x_TD.device)])
 
         words_TD = self.layers.mix(vectors(example.words_at), example.word_counts)
-        labels = torch.split(vectors(example.labels_at), list(example.label_counts))
+        if self.layers.head.labels_width is None:
+            labels_CD = vectors(example.labels)
+        else:
+            labels_CD = self.layers.project_labels(torch.from_numpy(example.labels).to(x_TD))
+        labels = torch.split(labels_CD, list(example.label_counts))
         logits = self.layers.logits(words_TD, labels, example.scored)
         z = torch.cat([part.flatten() for part in logits])
         z = z.to(torch.promote_types(z.dtype, torch.float32))

@@ -297,13 +297,21 @@ class EntitySpec:
     width: int | None = None
     """The width of the head; that of the encoder in a new head."""
     rnn_layers: int | None = None
-    """Layers of the LSTM over words; 1 in a new head."""
+    """Layers of the LSTM over words; 1 in a new head, and none beside an encoder of labels."""
     max_words: int | None = None
     """The most words of a text that are read; 384 in a new head."""
     max_types: int = 25
     """The most labels of a text in training."""
     max_negative_ratio: int = 1
     """A text is read with 0 to so many times as many labels that do not occur in it as it has entities."""
+    negatives: Literal["all", "file"] = "all"
+    """Of which labels these are drawn: of all of the training data, or of those of the text's own file. Take
+    the file's if the files name the same things differently, such as a place of one that is a city of
+    another: what only another file names is not marked here, and would be learned as no entity."""
+    labels_encoder: str | None = None
+    """The encoder that reads each label by itself, as ``model.start_from`` names one. It is not trained, so
+    the vectors of labels are computed once, and any number of labels takes no room beside a text. None
+    reads the labels before the text."""
     focal_alpha: float | None = None
     """The focal loss's factor of what fits; 1 minus it is that of what does not. None for no factors."""
     focal_gamma: float = 0.0
@@ -314,6 +322,8 @@ class EntitySpec:
     def __post_init__(self) -> None:
         for name, least in (("max_width", 1), ("width", 1), ("rnn_layers", 0), ("max_words", 1)):
             at_least(name, getattr(self, name), least)
+        if self.labels_encoder == "":
+            raise InvalidRequest("labels_encoder is empty; name a model, or leave it out")
         at_least("max_types", self.max_types, 1)
         at_least("max_negative_ratio", self.max_negative_ratio, 0)
         for name, value in (("focal_alpha", self.focal_alpha), ("threshold", self.threshold)):

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,10 @@ from unmask.base.json_settings import JsonSettings
 from unmask.base.optional import folder_of
 from unmask.errors import CheckpointNotFound, CorruptCheckpoint, InvalidRequest, UnmaskError, quoted
 from unmask.families import Compat, Family
-from unmask.spec import ROLES, Classifier, EncoderSpec, LabeledRole
+from unmask.spec import ROLES, Classifier, EncoderSpec, LabeledRole, LabelHead
+from unmask.spec.check import require_size
 from unmask.spec.config import WITHOUT_EFFECT
+from unmask.spec.config_keys import in_range
 from unmask.spec.encoder import require_layers
 from unmask.spec.shapes import tensor_shapes
 from unmask.spec.tensor_map import Rearrangement, Rename
@@ -49,6 +51,15 @@ TASK_TYPES = {role.peft_task: name for name, role in ROLES.items() if role.peft_
 
 LABEL_KEYS = ("id2label", "label2id", "num_labels", "problem_type")
 """Keys of config.json that describe a head's labels, which are the adapter's."""
+
+LABELS = "labels"
+"""The role, in `ADAPTER_FILE`, of a head that finds entities of labels which the base reads."""
+
+LABEL_HEAD = "label_head."
+"""What stands before the names of its tensors, after `PEFT_PREFIX`."""
+
+LABEL_SIZES = ("width", "max_width", "max_words")
+"""What `ADAPTER_FILE` says of that head, beside what it scores."""
 
 SHIPPED_ADAPTERS = ("answers", "entailment", "names", "sentiment")
 """Adapters of "default" in the package unmask-models; the README.md in their folders describes them."""
@@ -88,7 +99,7 @@ def read_adapter(folder: Path) -> Adapter:
     task = peft.get_optional("task_type", str)
     stored = settings.get_optional("role", str) or TASK_TYPES.get(str(task))
     role = next((role for role in get_args(LabeledRole) if role == stored), None)
-    if role is None:
+    if role is None and stored != LABELS:
         raise InvalidRequest(
             f"the adapter {name} has the task_type {task!r}; it can be {', '.join(TASK_TYPES)}"
         )
@@ -106,7 +117,24 @@ def read_adapter(folder: Path) -> Adapter:
         updates=updates,
         base=settings.get_optional("base", str) or peft.get_optional("base_model_name_or_path", str),
         fingerprint=settings.get_optional("fingerprint", str),
+        label_head=_label_head(settings) if role is None else None,
     )
+
+
+def _label_head(settings: JsonSettings) -> LabelHead:
+    """The head that `ADAPTER_FILE` describes, but for the width of the base's states."""
+    stated = JsonSettings(f"labels in {ADAPTER_FILE}", settings.get("labels", {}))
+    stated.require_one_of("scores", "spans", "words")
+    width, max_width, max_words = (stated.get(key, 0) for key in LABEL_SIZES)
+    for key, value in zip(LABEL_SIZES, (width, max_width, max_words), strict=True):
+        in_range(stated, key, value, require_size)
+    scores: Literal["spans", "words"] = "words" if stated.get("scores", "spans") == "words" else "spans"
+    return LabelHead(width, scores, max_width, max_words, rnn_layers=0)
+
+
+def stated_label_head(head: LabelHead) -> dict[str, Any]:
+    """What `ADAPTER_FILE` says of a head, from which it is read."""
+    return {"scores": head.scores, **{key: getattr(head, key) for key in LABEL_SIZES}}
 
 
 UNSUPPORTED = {
@@ -166,6 +194,9 @@ def adapted(base: Checkpoint, adapter: Adapter, compat: Compat = "published") ->
         InvalidRequest: the adapter belongs to another model.
     """
     require_layers(base.spec, "an adapter")
+    if adapter.label_head is not None:
+        return _with_label_head(base, adapter, adapter.label_head)
+    assert adapter.role is not None
     family = base.family
     config = {key: value for key, value in base.config.items() if key not in LABEL_KEYS}
     # A folder of peft alone does not say it.
@@ -188,6 +219,42 @@ def adapted(base: Checkpoint, adapter: Adapter, compat: Compat = "published") ->
         raise _other(base, adapter, str(error)) from None
     _check_updates(base, spec, adapter)
     return checkpoint
+
+
+def _with_label_head(base: Checkpoint, adapter: Adapter, head: LabelHead) -> Checkpoint:
+    """The base with updates and a head for labels that are named with the text, which the base reads."""
+    labels = label_encoder(base)
+    checkpoint = replace(
+        labels,
+        adapter=adapter,
+        label_head=replace(head, labels_width=labels.spec.width),
+        label_tensors={name.removeprefix(LABEL_HEAD): tensor for name, tensor in adapter.tensors.items()},
+        label_config=label_encoder_keys(labels),
+        label_encoder=labels,
+    )
+    _check_updates(base, labels.spec, adapter)
+    return checkpoint
+
+
+def label_encoder(checkpoint: Checkpoint) -> Checkpoint:
+    """A checkpoint as the encoder of labels: without a pooler and heads, whose tensors are left out.
+
+    Raises:
+        InvalidRequest: it is a static model.
+    """
+    require_layers(checkpoint.spec, "an encoder of labels")
+    read = {
+        status.name: checkpoint.tensors[status.name]
+        for status in report_tensors(checkpoint).statuses
+        if status.ours is not None and not status.ours.startswith(("heads.", "pooler."))
+    }
+    spec = replace(checkpoint.spec, pooler=None, heads=())
+    return replace(checkpoint, spec=spec, tensors=read)
+
+
+def label_encoder_keys(labels: Checkpoint) -> dict[str, Any]:
+    """What gliner_config.json says of an encoder of labels."""
+    return {"labels_encoder": labels.source.name, "labels_encoder_config": dict(labels.config)}
 
 
 def _tensors(base: Checkpoint, adapter: Adapter) -> dict[str, StoredTensor]:

@@ -66,7 +66,8 @@ class Adapter:
 
     name: str
     folder: Path
-    role: ClassifierRole
+    role: ClassifierRole | None
+    """Of its head; None for a head for labels that are named with the text, see ``label_head``."""
     config: Mapping[str, Any]
     """The keys of config.json in which the adapted model differs from its base."""
     scale: float
@@ -79,6 +80,8 @@ class Adapter:
     """The name of its base model."""
     fingerprint: str | None
     """Of the base's weights, see `unmask.weights.adapters.adapter`; None if unknown."""
+    label_head: LabelHead | None = None
+    """A head that finds entities of labels which the base reads; None if it has another one."""
 
 
 TASK_KEYS = (

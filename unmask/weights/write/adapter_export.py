@@ -20,12 +20,15 @@ from unmask.families import Family
 from unmask.spec import ROLES, Classifier, ClassifierRole
 from unmask.weights.adapters.adapter import (
     ADAPTER_FILE,
+    LABEL_HEAD,
+    LABELS,
     PEFT_FILE,
     PEFT_PREFIX,
     PEFT_WEIGHTS,
     A,
     B,
     fingerprint,
+    stated_label_head,
 )
 from unmask.weights.heads.sentence_modules import to_json
 from unmask.weights.read.checkpoint import Checkpoint
@@ -103,8 +106,8 @@ def _targets(encoder: Encoder, family: Family, kind: TargetModules) -> dict[str,
     return {move.ours.removesuffix(".weight"): move for move in tensor_moves}
 
 
-def adapter_tensors(encoder: Encoder, family: Family, role: ClassifierRole) -> dict[str, Tensor]:
-    """The tensors of an adapter by `peft`'s names: A and B of every update, and the head."""
+def adapter_tensors(encoder: Encoder, family: Family, role: ClassifierRole | None) -> dict[str, Tensor]:
+    """The tensors of an adapter by `peft`'s names: A and B of every update, and the head of a role."""
     tensors = {}
     by_layer = updates(encoder)
     for name, move in _targets(encoder, family, "all-linear").items():
@@ -116,6 +119,8 @@ def adapter_tensors(encoder: Encoder, family: Family, role: ClassifierRole) -> d
         for theirs, a_RK, b_MR in zip(move.theirs, a_PRK, parts, strict=True):
             target = PEFT_PREFIX + family.prefix + theirs.removesuffix(".weight")
             tensors[target + A], tensors[target + B] = a_RK, b_MR
+    if role is None:
+        return {name: tensor.contiguous() for name, tensor in tensors.items()}
     whole = their_tensors(encoder, family)
     head = {move.theirs[0] for move in _head_moves(encoder, family, role)}
     for name, tensor in whole.items():
@@ -136,7 +141,7 @@ def _head_moves(encoder: Encoder, family: Family, role: ClassifierRole) -> list[
 def write_adapter(
     encoder: Encoder,
     checkpoint: Checkpoint,
-    role: ClassifierRole,
+    role: ClassifierRole | None,
     folder: Path,
     *,
     name: str,
@@ -144,35 +149,42 @@ def write_adapter(
     how: LowRank | None,
     card: bytes | None = None,
     dtype: torch.dtype = torch.float32,
+    labels: Mapping[str, Tensor] | None = None,
 ) -> None:
     """Write the adapter of an encoder as a folder that `peft` reads; it appears complete or not at all.
 
     Args:
         encoder: the encoder with its updates and head.
         checkpoint: the adapted model, for its family.
-        role: the role of the adapter's head.
+        role: the role of the adapter's head; None for the checkpoint's head for labels that are named with
+            the text, which the base must read.
         folder: the destination.
         name: of the adapter.
         base: the checkpoint that the adapter was trained on.
         how: the updates; None if only the head was trained.
         card: the contents of README.md.
         dtype: of the stored weights.
+        labels: the tensors of that head.
 
     Raises:
         OutputError: the folder exists and is not empty, the disk is full or read-only, or ``dtype`` cannot
             hold a number.
     """
     family = checkpoint.family
-    tensors = _converted(adapter_tensors(encoder, family, role), name, dtype)
+    whole = adapter_tensors(encoder, family, role)
+    whole |= {PEFT_PREFIX + LABEL_HEAD + key: tensor for key, tensor in (labels or {}).items()}
+    tensors = _converted(whole, name, dtype)
     config = {**checkpoint.config, **family.write(encoder.spec)}
     settings = {
         "format": 1,
         "name": name,
-        "role": role,
+        "role": LABELS if role is None else role,
         "base": base.source.name,
         "fingerprint": fingerprint(base),
         "config": {key: value for key, value in config.items() if base.config.get(key) != value},
     }
+    if checkpoint.label_head is not None:
+        settings |= {"config": {}, "labels": stated_label_head(checkpoint.label_head)}
     with whole_folder(folder) as partial_folder:
         save_file(tensors, partial_folder / PEFT_WEIGHTS, metadata={"format": "pt"})
         peft = _peft_config(encoder, family, role, base.source.name, how)
@@ -204,9 +216,10 @@ def _converted(tensors: Mapping[str, Tensor], adapter: str, dtype: torch.dtype) 
 
 
 def _peft_config(
-    encoder: Encoder, family: Family, role: ClassifierRole, base: str, how: LowRank | None
+    encoder: Encoder, family: Family, role: ClassifierRole | None, base: str, how: LowRank | None
 ) -> dict[str, Any]:
-    modules = {move.theirs[0].rpartition(".")[0] for move in _head_moves(encoder, family, role)}
+    head = [] if role is None else _head_moves(encoder, family, role)
+    modules = {move.theirs[0].rpartition(".")[0] for move in head}
     saved = {name.split(".")[0] for name in modules}
     # For this task `peft` saves the module qa_outputs in any case, and fails if it is part of another.
     nested = any(name.endswith(".qa_outputs") for name in modules)
@@ -221,7 +234,7 @@ def _peft_config(
         "peft_type": "LORA",
         "r": 1 if how is None else how.r,
         "target_modules": NO_TARGETS if how is None else _pattern(encoder, family, how.target_modules),
-        "task_type": None if nested else ROLES[role].peft_task,
+        "task_type": None if nested or role is None else ROLES[role].peft_task,
     }
 
 
