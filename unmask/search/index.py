@@ -206,8 +206,9 @@ class Index(SearchableIndex):
         return self._contents.document_count
 
     def __repr__(self) -> str:
-        views = ", ".join(self.settings.views)
-        return f"<unmask index {self.path}: {len(self):,} documents, {self.passages:,} passages, {views}>"
+        contents, views = self._contents, ", ".join(self.settings.views)
+        counts = f"{contents.document_count:,} documents, {contents.passage_count:,} passages"
+        return f"<unmask index {self.path}: {counts}, {views}>"
 
     def __contains__(self, id: object) -> bool:
         return id in self._contents.numbers
@@ -269,11 +270,13 @@ class Index(SearchableIndex):
         Raises:
             InvalidRequest: there is no such document.
         """
-        return self._contents.document(self._contents.number(id))
+        contents = self._contents
+        return contents.document(contents.number(id))
 
     def token_counts(self) -> Mapping[str, TokensIndexed]:
         """For each document how many of its tokens are indexed, and how many the models do not read."""
-        facts = {id: self._contents.facts(number) for id, number in self._contents.numbers.items()}
+        contents = self._contents
+        facts = {id: contents.facts(number) for id, number in contents.numbers.items()}
         return {id: TokensIndexed(fact["tokens"], fact["dropped"]) for id, fact in facts.items()}
 
     def add(

@@ -47,7 +47,11 @@ class NearestPassages(NamedTuple):
 
 
 class SearchableIndex:
-    """One generation of an index with the models that read queries."""
+    """One generation of an index with the models that read queries.
+
+    Other threads may open a newer generation at any time. So each method reads the generation once, and a
+    shallow copy (`copy.copy`) keeps the one that it was made of.
+    """
 
     def __init__(
         self,
@@ -187,9 +191,9 @@ class SearchableIndex:
             check_flag("why", why)
         check_flag("approximate", approximate)
         check_choice("truncation", truncation, get_args(Truncation))
-        among = None
+        searcher, among = self._searcher, None
         if filter is not None:
-            among = self._contents.matching(accepting(filter, self._contents.metadata_keys))
+            among = searcher.contents.matching(accepting(filter, searcher.contents.metadata_keys))
         queries = [query] if isinstance(query, str) else listed("query", query)
         chosen = self.mode(mode)
         if approximate:
@@ -199,7 +203,7 @@ class SearchableIndex:
         mixed = self._fusion(chosen, fusion, weights or {})
         request = SearchRequest(k, chosen, unit, among, reranker, candidates, bool(approximate), mixed)
         results = [
-            self._search(self._searcher.query(query, truncation), request, why=why) for query in queries
+            self._search(searcher, searcher.query(query, truncation), request, why=why) for query in queries
         ]
         return results[0] if isinstance(query, str) else results
 
@@ -256,14 +260,15 @@ class SearchableIndex:
             InvalidRequest: there is no such mode, or the index lacks its view.
         """
         check_choice("truncation", truncation, get_args(Truncation))
-        allowed = None if among is None else self._contents.among(among)
+        searcher = self._searcher
+        allowed = None if among is None else searcher.contents.among(among)
         chosen = self.mode(mode)
         check_candidates(candidates, [chosen], self.settings.views, reranker)
         request = SearchRequest(k, chosen, "document", allowed, reranker, candidates)
-        ids, document_P = self._contents.ids, self._contents.document_P
+        ids, document_P = searcher.contents.ids, searcher.contents.document_P
         ranked = []
         for text in listed("queries", queries):
-            ranking, _, _ = self._ranked(self._searcher.query(text, truncation), request)
+            ranking, _, _ = self._ranked(searcher, searcher.query(text, truncation), request)
             documents = document_P[ranking.passages].tolist()
             ranked.append(
                 [
@@ -274,12 +279,12 @@ class SearchableIndex:
         return ranked
 
     def _ranked(
-        self, query: Query, request: SearchRequest
+        self, searcher: Searcher, query: Query, request: SearchRequest
     ) -> tuple[Ranking, Ranking, Mapping[View, Ranking]]:
         """The ranking that was asked for, that of the first stage, and that of each view."""
         k, reranker = request.k, request.reranker
         depth = k if reranker is None else max(k, request.candidates or RERANKED)
-        first, views = self._searcher.rank(
+        first, views = searcher.rank(
             query,
             request.mode,
             depth,
@@ -289,11 +294,13 @@ class SearchableIndex:
             approximate=request.approximate,
             fusion=request.fusion,
         )
-        best = first if reranker is None else self._reranked(query, first, reranker)
+        best = first if reranker is None else _reranked(searcher.contents, query, first, reranker)
         return Ranking(best.passages[:k], best.scores[:k]), first, views
 
-    def _search(self, query: Query, request: SearchRequest, *, why: bool | Why) -> tuple[Hit, ...]:
-        ranking, first, views = self._ranked(query, request)
+    def _search(
+        self, searcher: Searcher, query: Query, request: SearchRequest, *, why: bool | Why
+    ) -> tuple[Hit, ...]:
+        ranking, first, views = self._ranked(searcher, query, request)
         before: dict[int, float] = {}
         scores = ranking.scores
         if request.reranker is not None:
@@ -302,7 +309,7 @@ class SearchableIndex:
             before = dict(zip(first.passages.tolist(), first.scores.tolist(), strict=True))
         analyzer = self.settings.analyzer or Analyzer()
         explainer = Explainer(
-            self._searcher,
+            searcher,
             query,
             views,
             analyzer,
@@ -311,18 +318,15 @@ class SearchableIndex:
             proposing=self.settings.proposing if request.approximate else frozenset(),
         )
         return tuple(
-            self._hit(passage, score, explainer.explain(passage) if why else None, before.get(passage))
+            _hit(
+                searcher.contents,
+                passage,
+                score,
+                explainer.explain(passage) if why else None,
+                before.get(passage),
+            )
             for passage, score in zip(ranking.passages.tolist(), scores.tolist(), strict=True)
         )
-
-    def _reranked(self, query: Query, ranking: Ranking, reranker: Model) -> Ranking:
-        """The ranking by another model's scores, see `scores_again`."""
-        if not len(ranking.passages):
-            return ranking
-        texts = [self._text(passage) for passage in ranking.passages.tolist()]
-        scores = scores_again(reranker, query.text, texts)
-        order = in_order(self._contents, ranking.passages, scores)
-        return Ranking(ranking.passages[order], scores[order])
 
     def _fusion(self, mode: Mode, kind: Fusion, weights: Mapping[View, float]) -> FusionSettings:
         """Settings of hybrid search; refuses those that would have no effect.
@@ -343,28 +347,6 @@ class SearchableIndex:
                 )
         return settings
 
-    def _text(self, passage: int) -> str:
-        place = self._contents.place(passage)
-        return self._contents.text(place.document)[place.start : place.end]
-
-    def _hit(
-        self, passage: int, score: float, why: tuple[Explanation, ...] | None, before: float | None
-    ) -> Hit:
-        contents, place = self._contents, self._contents.place(passage)
-        facts = contents.facts(place.document)
-        return Hit(
-            contents.ids[place.document],
-            contents.page(place.document, place.start),
-            place.start,
-            place.end,
-            score,
-            contents.text(place.document)[place.start : place.end],
-            contents.title(place.document),
-            facts["metadata"],
-            why,
-            before,
-        )
-
     def nearest_passages(self, vectors_SE: NDArray[np.float32]) -> NearestPassages:
         """The passage with the highest cosine for each of some vectors of length 1.
 
@@ -374,16 +356,17 @@ class SearchableIndex:
         Raises:
             InvalidRequest: the index has no dense view or no passage.
         """
-        if "dense" not in self.settings.models or not self._contents.passage_count:
+        contents = self._contents
+        if "dense" not in self.settings.models or not contents.passage_count:
             raise InvalidRequest(f"the index {self.path} has no passage with one vector; add documents to it")
         best_S = np.full(len(vectors_SE), -np.inf)
         passages_S = np.zeros(len(vectors_SE), np.int64)
         first = 0
-        for segment, live_P in zip(self._contents.segments, self._contents.live_parts(), strict=True):
+        for segment, live_P in zip(contents.segments, contents.live_parts(), strict=True):
             rows = np.flatnonzero(live_P)
             for begin in range(0, len(rows), PASSAGES_AT_ONCE):
                 chosen = rows[begin : begin + PASSAGES_AT_ONCE]
-                block_PE = dense_vectors(segment.arrays, chosen, self._contents.quantizer)
+                block_PE = dense_vectors(segment.arrays, chosen, contents.quantizer)
                 for start in range(0, len(vectors_SE), PASSAGES_AT_ONCE):
                     part = slice(start, start + PASSAGES_AT_ONCE)
                     products_SP = np.asarray(vectors_SE[part]) @ block_PE.T
@@ -392,8 +375,8 @@ class SearchableIndex:
                     best_S[better] = highest[better - start]
                     passages_S[better] = first + chosen[products_SP.argmax(axis=1)[better - start]]
             first += len(live_P)
-        ids = [self._contents.ids[self._contents.place(int(passage)).document] for passage in passages_S]
-        return NearestPassages(best_S, ids, [self._text(int(passage)) for passage in passages_S])
+        ids = [contents.ids[contents.place(int(passage)).document] for passage in passages_S]
+        return NearestPassages(best_S, ids, [_text(contents, int(passage)) for passage in passages_S])
 
     def mode(self, mode: Mode | None) -> Mode:
         """The mode of a search for which this one is given; None is ``"hybrid"`` if there are several views.
@@ -427,8 +410,50 @@ class SearchableIndex:
         self.settings.models[view].require(identity)
         self._models[view] = loaded
 
+    @property
+    def _contents(self) -> Contents:
+        return self._searcher.contents
+
     def _show(self, contents: Contents) -> None:
         self._show_prepared(Searcher(contents, self.settings, self.model))
 
     def _show_prepared(self, searcher: Searcher) -> None:
-        self._contents, self._searcher = searcher.contents, searcher
+        self._searcher = searcher  # one assignment, so that no thread sees parts of two generations
+
+
+def _reranked(contents: Contents, query: Query, ranking: Ranking, reranker: Model) -> Ranking:
+    """The ranking by another model's scores, see `scores_again`."""
+    if not len(ranking.passages):
+        return ranking
+    texts = [_text(contents, passage) for passage in ranking.passages.tolist()]
+    scores = scores_again(reranker, query.text, texts)
+    order = in_order(contents, ranking.passages, scores)
+    return Ranking(ranking.passages[order], scores[order])
+
+
+def _text(contents: Contents, passage: int) -> str:
+    place = contents.place(passage)
+    return contents.text(place.document)[place.start : place.end]
+
+
+def _hit(
+    contents: Contents,
+    passage: int,
+    score: float,
+    why: tuple[Explanation, ...] | None,
+    before: float | None,
+) -> Hit:
+    place = contents.place(passage)
+    facts = contents.facts(place.document)
+    return Hit(
+        contents.ids[place.document],
+        contents.page(place.document, place.start),
+        place.start,
+        place.end,
+        score,
+        contents.text(place.document)[place.start : place.end],
+        contents.title(place.document),
+        facts["metadata"],
+        why,
+        before,
+    )

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -82,10 +83,11 @@ class ServedIndex:
     def newest(self) -> Index:
         """The index as it was committed last, as soon as that is prepared.
 
-        Until then, or if its folder cannot be read, it is the index as it was before.
+        Until then, or if its folder cannot be read, it is the index as it was before. What is returned keeps
+        its generation, so that hits are those of the generation that is reported.
         """
         self.opening.newest()
-        return self.index
+        return copy(self.index)
 
 
 @dataclass(frozen=True)

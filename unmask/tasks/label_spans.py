@@ -387,9 +387,12 @@ def spans_of(text: LabelText, logits: Sequence[Floats], search: Search, head: La
     thresholds_C = np.array(search.thresholds, dtype=p.dtype)
     candidates = _of_spans(p, thresholds_C) if head.scores == "spans" else _of_words(p, thresholds_C)
     chosen: list[LabeledSpan] = []
+    taken = _Taken(len(p), nested=search.nested)
     for span in sorted(candidates, key=lambda span: -span.score):
-        if not any(_excludes(other, span, search) for other in chosen):
+        same = (span.first, span.last) in taken.spans
+        if search.multi_label if same else not taken.excludes(span.first, span.last):
             chosen.append(span)
+            taken.add(span.first, span.last)
     return sorted(chosen, key=lambda span: span.first)
 
 
@@ -447,11 +450,33 @@ def _of_words(p_WC3: Floats, thresholds_C: Floats) -> list[LabeledSpan]:
     return spans
 
 
-def _excludes(chosen: LabeledSpan, span: LabeledSpan, search: Search) -> bool:
-    if (chosen.first, chosen.last) == (span.first, span.last):
-        return not search.multi_label
-    if chosen.first > span.last or span.first > chosen.last:
-        return False
-    outside = span.first <= chosen.first and chosen.last <= span.last
-    inside = chosen.first <= span.first and span.last <= chosen.last
-    return not (search.nested and (outside or inside))
+class _Taken:
+    """The spans that are chosen: what they exclude is read at the words of a span, however many they are.
+
+    Args:
+        words: words of the text.
+        nested: whether a span may lie inside another.
+    """
+
+    def __init__(self, words: int, *, nested: bool) -> None:
+        self.nested = nested
+        self.spans: set[tuple[int, int]] = set()
+        self._occupied = bytearray(words)
+        self._earliest = [words] * words
+        """For each word, the earliest start of the spans that end with it."""
+        self._latest = [-1] * words
+        """For each word, the latest end of the spans that start with it."""
+
+    def add(self, first: int, last: int) -> None:
+        self.spans.add((first, last))
+        self._occupied[first : last + 1] = b"\1" * (last + 1 - first)
+        self._earliest[last] = min(self._earliest[last], first)
+        self._latest[first] = max(self._latest[first], last)
+
+    def excludes(self, first: int, last: int) -> bool:
+        """Whether a span shares words with another one, of which neither lies inside the other with
+        ``nested``."""
+        if not self.nested:
+            return self._occupied.find(1, first, last + 1) >= 0
+        before = min(self._earliest[first:last], default=first) < first
+        return before or max(self._latest[first + 1 : last + 1], default=last) > last

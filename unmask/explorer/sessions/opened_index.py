@@ -5,6 +5,7 @@ A hit's ``text`` begins at its ``start``, in code points of the document's text.
 
 import threading
 import time
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -129,6 +130,7 @@ class OpenedIndex:
         """
         index = self._opened()
         self._worker.ask(index.refresh)
+        index = copy(index)  # keeps its generation
         views = index.settings.views
         return SearchIndex(
             path=str(index.path),
@@ -154,6 +156,7 @@ class OpenedIndex:
         """
         index = self._opened()
         self._share(index)
+        index = copy(index)  # keeps its generation, also in the key
         key = ("search", index.generation, request)
         return self._analyses.once(key, lambda watch: _results(index, request))
 
