@@ -7,7 +7,7 @@ what cannot be read is left out.
 
 import bisect
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.base.optional import require
+from unmask.base.optional import installed, require
+from unmask.search.options import CodeRule
 from unmask.text.lines import COMPRESSED
 
 if TYPE_CHECKING:
@@ -44,29 +45,31 @@ GRAMMARS = {ending: grammar for grammar, endings in _ENDINGS.items() for ending 
 LONGEST_SOURCE = 2_000_000
 """Characters of a document that is parsed; a longer one is generated, or data."""
 
-_TRANSPARENT = frozenset("statement_list preproc_if preproc_ifdef preproc_else preproc_elif ERROR".split())
-"""Blocks whose statements are those of the block around them."""
-
-_BLOCKS = _TRANSPARENT | frozenset(
+_INNER = "statement_list preproc_if preproc_ifdef preproc_else preproc_elif ERROR"
+_OUTER = (
     "annotation_type_body begin block body_statement case_statement class_body compound_statement "
     "constructor_body declaration_list do do_block else ensure enum_body enum_body_declarations "
     "field_declaration_list interface_body match_block rescue statement_block switch_block switch_body "
-    "switch_section then".split()
+    "switch_section then"
 )
+_TRANSPARENT = frozenset(_INNER.split())
+"""Blocks whose statements are those of the block around them."""
+_BLOCKS = _TRANSPARENT | frozenset(_OUTER.split())
 
-_CONTAINERS = frozenset("class struct interface trait impl mod module namespace enum record union type".split())
+_HOLDING = "class enum impl interface mod module namespace record struct trait type union"
+_CONTAINERS = frozenset(_HOLDING.split())
 """What is part of the names of definitions that hold others; those in others are part of a function."""
 
-_LEADERS = frozenset("decorator attribute_item attribute_list".split())
+_LEADERS = frozenset(("decorator", "attribute_item", "attribute_list"))
 """What stands before a definition and belongs to it, beside comments."""
 
-_WRAPPERS = frozenset("decorated_definition export_statement template_declaration".split())
+_WRAPPERS = frozenset(("decorated_definition", "export_statement", "template_declaration"))
 """Nodes that begin with what belongs to a definition, and end with it."""
 
-_UNNAMED = frozenset("impl_item function_definition namespace_definition".split())
+_UNNAMED = frozenset(("impl_item", "function_definition", "namespace_definition"))
 """Definitions whose name is in another field, or that need none."""
 
-_MEMBERS = frozenset("enum_variant enum_constant".split())
+_MEMBERS = frozenset(("enum_variant", "enum_constant"))
 """Nodes with a name and a body that are values of a type."""
 
 _ASSIGNED = {
@@ -124,7 +127,7 @@ class Syntax:
         object.__setattr__(self, "_starts", np.maximum.accumulate(starts).tolist())
 
     def headers(self, character: int) -> list[Range]:
-        """What stands before a character of the headers of all definitions that it is in, the inmost first."""
+        """The headers, before a character, of all definitions that it is in, the inmost first."""
         number = bisect.bisect_left(self._starts, character) - 1
         ranges: list[Range] = []
         while number >= 0:
@@ -155,6 +158,21 @@ def grammar_of(name: str) -> tuple[str, str] | None:
     """The grammar for a file by the ending of its name; None for other files."""
     path = PurePosixPath(name.lower())
     return GRAMMARS.get(PurePosixPath(path.stem).suffix if path.suffix in COMPRESSED else path.suffix)
+
+
+def code_notice(rule: CodeRule, names: Iterable[str]) -> str | None:
+    """What to install so that passages of these files begin by syntax, if any has a grammar and they do not.
+
+    Args:
+        rule: that of the index.
+        names: those of its files.
+    """
+    if rule == "syntax" or installed("code") or not any(map(grammar_of, names)):
+        return None
+    return (
+        "source code is cut where definitions are not indented; pip install 'unmask[code]' and make a new "
+        "index to cut it at its functions and methods"
+    )
 
 
 def syntax_of(name: str, text: str) -> Syntax | None:
@@ -260,7 +278,8 @@ class _Reader:
                 self._defined.append(_Defined(node, body, visit.begin, visit.line, visit.owner, container))
                 self._bodies.add(body.start_byte)
                 visit = visit._replace(owner=len(self._defined) - 1)
-            if node.start_point[0] < node.end_point[0]:  # else no line begins in it
+            # No line begins in a node of one line.
+            if node.start_point[0] < node.end_point[0] or node.type in _WRAPPERS:
                 stack += self._children(visit)
         return self._syntax()
 
@@ -306,8 +325,11 @@ class _Reader:
                 if follows.get(statement.block):
                     sections.add(start)
             follows[statement.block] = start in begun
-        places = [np.unique(characters_B[sorted(group)]) for group in (sections, statements, nested)]
-        return Syntax(*places, tuple(definitions))
+
+        def places(bytes_: set[int]) -> NDArray[np.int64]:
+            return np.array(sorted(characters_B[[*bytes_]]), dtype=np.int64)
+
+        return Syntax(places(sections), places(statements), places(nested), tuple(definitions))
 
     def _in_function(self, number: int) -> bool:
         """Whether a definition is a function or in one; -1 is none."""
@@ -371,5 +393,7 @@ def _docstring(body: "Node") -> tuple[int, int] | None:
     if body.type != "block" or not body.named_children:
         return None
     first = body.named_children[0]
-    string = first.named_children[0] if first.type == "expression_statement" and first.named_children else None
-    return None if string is None or string.type != "string" else (string.start_byte, string.end_byte)
+    if first.type != "expression_statement" or not first.named_children:
+        return None
+    string = first.named_children[0]
+    return (string.start_byte, string.end_byte) if string.type == "string" else None
