@@ -2,6 +2,7 @@
 
 import itertools
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import unmask
 from tests.support.tiny import write_prompts
 from unmask.base import optional
 from unmask.errors import EmptyText, InvalidRequest, MissingExtra
+from unmask.search.adding import fitted, readers_of
 from unmask.search.documents.values import Document
 from unmask.search.index import Index
 from unmask.search.passages import context_of, cut_in_two, passage_encodings, passages_of, words_of
@@ -189,6 +191,41 @@ def test_methods_begin_passages_and_a_long_one_is_cut_at_statements_with_its_hea
 def test_values_after_a_definition_begin_a_passage_and_inner_functions_do_not():
     starts = [PYTHON[one.start :].split("(", 1)[0].split("\n", 1)[0] for one in cut("a.py", PYTHON, 500)]
     assert starts == ["# Licence of é.", "# Puts one", "def pop", "def main", "run"]
+
+
+def test_a_long_loop_is_cut_at_its_statements_and_a_text_in_it_is_not_cut_at_the_margin():
+    loop = (
+        "def f(x):\n    for item in x:\n" + "        call(\n            a,\n            b,\n        )\n" * 30
+    )
+    assert {loop[one.start :].split("(", 1)[0] for one in cut("a.py", loop, 60)[1:]} == {"call"}
+    text = (
+        'def f(x):\n    text = """'
+        + "some words\n" * 8
+        + "\n"
+        + "more words\n" * 12
+        + '"""\n    return text\n'
+    )
+    assert len(cut("a.py", text, 500)) == 1
+
+
+def test_context_leaves_room_for_what_neighbors_share():
+    check_cut("a.py", 'def f(x):\n    """Does it."""\n    return """' + "some words " * 40 + '"""', 11, 10)
+
+
+def test_a_passage_that_is_too_long_with_its_context_is_cut_once_more(tmp_path):
+    model = unmask.load(write_prompts(tmp_path / "model", {"passage": "another the "}, 60))
+    (reader,) = readers_of({"dense": model}, late=False)
+    assert reader.context
+    encoding = model.tokenizer.encode(long_method().text)
+    syntax = syntax_of("a.py", long_method().text)
+    passages = passages_of(encoding, max_tokens=60, kind="code", syntax=syntax)
+    longest = max(len(alone) for alone in passage_encodings(encoding, passages))
+    short = replace(reader, prompt="", max_tokens=longest - 1)
+    parts = fitted([short], encoding, passages, "code", syntax)
+    assert (
+        len(parts) > len(passages) == len(fitted([replace(short, context=False)], encoding, passages, "code"))
+    )
+    assert max(len(alone) for alone in passage_encodings(encoding, parts)) < longest
 
 
 SOURCES = [PYTHON, TYPESCRIPT, *(text for text, *_ in OTHERS.values())]
