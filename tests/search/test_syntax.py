@@ -19,6 +19,8 @@ from unmask.search.index import Index
 from unmask.search.passages import context_of, cut_in_two, passage_encodings, passages_of, words_of
 from unmask.search.syntax import GRAMMARS, LONGEST_SOURCE, code_notice, grammar_of, syntax_of
 
+pytest.importorskip("tree_sitter", reason="the code extra is not installed")
+
 PYTHON = '''# Licence of é.
 
 # A stack
@@ -209,7 +211,9 @@ def test_a_long_loop_is_cut_at_its_statements_and_a_text_in_it_is_not_cut_at_the
 
 
 def test_context_leaves_room_for_what_neighbors_share():
-    check_cut("a.py", 'def f(x):\n    """Does it."""\n    return """' + "some words " * 40 + '"""', 11, 10)
+    words = 'return """' + "some words " * 40 + '"""'
+    check_cut("a.py", f"def f(x):\n    {words}", 24, 20)
+    check_cut("a.py", f"class A:\n  def f(x): {words}", 14, 12)
 
 
 def test_a_passage_that_is_too_long_with_its_context_is_cut_once_more(tmp_path):
