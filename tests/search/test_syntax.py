@@ -177,14 +177,14 @@ def test_methods_begin_passages_and_a_long_one_is_cut_at_statements_with_its_hea
         long_method().text
         + "\n    def empty(self):\n        self.items = []\n        return self.items[1:2]\n"
     )
-    found = cut("a.py", text, 120)
-    starts = [text[one.start :].split("(", 1)[0] for one in found]
+    passages = cut("a.py", text, 120)
+    starts = [text[one.start :].split("(", 1)[0] for one in passages]
     assert starts[0] == "class Stack"
     assert set(starts[1:-1]) == {"self.items.append"}
     assert starts[-1] == "def empty"
-    contexts = [context_of(text, one.context) for one in found]
+    contexts = [context_of(text, one.context) for one in passages]
     holding = 'class Stack(Base):\n"""Holds items."""\n'
-    assert contexts == ["", *[holding + 'def fill(self):\n"""Fills it."""\n'] * (len(found) - 2), holding]
+    assert contexts == ["", *[holding + 'def fill(self):\n"""Fills it."""\n'] * (len(passages) - 2), holding]
     assert cut("a.py", text, 16)[3].context[0][1] - cut("a.py", text, 16)[3].context[0][0] < len(
         "def fill(self)"
     )
@@ -260,9 +260,9 @@ def check_cut(name: str, text: str, tokens: int, overlap: int = 0) -> None:
     except EmptyText:
         return
     syntax = syntax_of(name, text)
-    found = passages_of(encoding, max_tokens=tokens, overlap_tokens=overlap, kind="code", syntax=syntax)
+    passages = passages_of(encoding, max_tokens=tokens, overlap_tokens=overlap, kind="code", syntax=syntax)
     covered = np.zeros(len(text), dtype=int)
-    for one in found:
+    for one in passages:
         covered[one.start : one.end] += 1
         assert text[one.start : one.end] == text[one.start : one.end].strip()
         assert list(one.context) == sorted(one.context)
@@ -272,12 +272,12 @@ def check_cut(name: str, text: str, tokens: int, overlap: int = 0) -> None:
     assert (covered[black] >= 1).all()
     if not overlap:
         assert (covered[black] == 1).all()
-    for alone, one in zip(passage_encodings(encoding, found), found, strict=True):
+    for alone, one in zip(passage_encodings(encoding, passages), passages, strict=True):
         assert one.tokens <= len(alone) <= tokens
     halves = cut_in_two(
-        encoding, found, {at for at, one in enumerate(found) if one.tokens > 1}, "code", syntax
+        encoding, passages, {at for at, one in enumerate(passages) if one.tokens > 1}, "code", syntax
     )
-    assert sum(one.tokens for one in halves) == sum(one.tokens for one in found)
+    assert sum(one.tokens for one in halves) == sum(one.tokens for one in passages)
 
 
 def test_a_long_file_garbage_and_deep_nesting_are_cut():

@@ -142,9 +142,9 @@ class Syntax:
 
         One with an error can hold what stands after it, and is left out.
         """
-        tops = [one for one in self.definitions if one.parent < 0 and one.whole]
-        starts = np.array([one.start for one in tops], dtype=np.int64)
-        ends = np.array([0, *np.maximum.accumulate([one.end for one in tops] or [0])], dtype=np.int64)
+        tops = [definition for definition in self.definitions if definition.parent < 0 and definition.whole]
+        starts = np.array([top.start for top in tops], dtype=np.int64)
+        ends = np.array([0, *np.maximum.accumulate([top.end for top in tops] or [0])], dtype=np.int64)
         inside: NDArray[np.bool_] = places < ends[np.searchsorted(starts, places, "left")]
         return inside
 
