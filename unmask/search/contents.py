@@ -20,6 +20,7 @@ from unmask.search.documents.values import Document
 from unmask.search.passages import Passage, TokensIndexed
 from unmask.search.store import Generation, Segment
 from unmask.search.store.arrays import all_strings, encode_strings, string_at
+from unmask.search.syntax import Range
 from unmask.search.views.compression import Codec, Quantizer
 
 
@@ -156,7 +157,8 @@ class Contents:
         return self._string("document/title", number)
 
     def facts(self, number: int) -> Mapping[str, Any]:
-        """``kind``, ``pages``, ``metadata``, ``tokens`` and ``dropped`` of a document."""
+        """``kind``, ``pages``, ``metadata``, ``tokens`` and ``dropped`` of a document, and ``contexts``,
+        characters of the contexts of its passages by their starts, if they have any."""
         stored: Mapping[str, Any] = json.loads(self._string("document/facts", number))
         return stored
 
@@ -185,6 +187,11 @@ class Contents:
             int(arrays["passage/start"][row]),
             int(arrays["passage/end"][row]),
         )
+
+    def context(self, place: Place) -> list[Range]:
+        """The characters that were embedded before a passage, see `Passage.context`."""
+        contexts = self.facts(place.document).get("contexts", {})
+        return [Range(*part) for part in contexts.get(str(place.start), ())]
 
     def tie_key(self, passage: int) -> tuple[str, int]:
         """The order of passages with equal scores: by document id, then by place."""
@@ -254,13 +261,16 @@ class ContentsBuilder:
     def add(self, document: Document, passages: Sequence[Passage], counts: TokensIndexed) -> None:
         """Add a document, its passages, and how many of its tokens are in them."""
         number = len(self._documents)
-        facts = {
+        facts: dict[str, Any] = {
             "kind": document.kind,
             "pages": list(document.pages),
             "metadata": dict(document.metadata),
             "tokens": counts.tokens,
             "dropped": counts.dropped,
         }
+        contexts = {str(passage.start): passage.context for passage in passages if passage.context}
+        if contexts:
+            facts["contexts"] = contexts
         self._facts.append(json.dumps(facts, ensure_ascii=False, allow_nan=False))
         self._documents.append(document)
         self._passages += [(number, passage.start, passage.end, passage.tokens) for passage in passages]

@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 from unmask.search.analysis import Analyzer
 from unmask.search.contents import Place
 from unmask.search.options import View
+from unmask.search.passages import context_of
 from unmask.search.ranking import Ranking
 from unmask.search.searcher import Query, Searcher
+from unmask.search.syntax import Range
 from unmask.search.values import Explanation, Share, Span
 from unmask.tasks.late_interaction import late_interaction
 from unmask.tasks.prompts import prompt_of, spans_after, unpooled_tokens
@@ -62,7 +64,7 @@ class Explainer:
             case "multi_vector":
                 return self._vectors(passage, rank)
             case "dense":
-                return self._dense(passage, rank, text, place.start)
+                return self._dense(passage, rank, text, place)
             case _:
                 assert_never(view)
 
@@ -110,9 +112,10 @@ class Explainer:
         (vectors,) = model.multi_vectors([text], "document", truncation="end")
         return late_interaction(self.query.tokens.vectors_QE, vectors)
 
-    def _dense(self, passage: int, rank: int, text: str, start: int) -> Explanation:
+    def _dense(self, passage: int, rank: int, text: str, place: Place) -> Explanation:
         """Shares of the passage's tokens if its vector is the mean of theirs, and the gradient attribution.
 
+        Tokens of a context that was embedded before the passage have one share, which is named so.
         Both are those of the passage read alone, also where the index was made by late chunking; shares are
         scaled so that they add up to the stored score.
         """
@@ -124,16 +127,27 @@ class Explainer:
         head, query_E = model.embedding_head(), self.query.vector_E
         score = float(self.searcher.dense.exact(query_E, np.array([passage]))[0])
         prompt = prompt_of(head.prompts, "document")
-        (encoding,) = model.tokenize([prompt + text], truncation="end")
-        spans_N2 = spans_after(encoding, len(prompt))
+        document = self.searcher.contents.text(place.document)
+        parts = self.searcher.contents.context(place)
+        context = context_of(document, parts)
+        (encoding,) = model.tokenize([prompt + context + text], truncation="end")
+        passage_text = _PassageText(
+            text,
+            place.start,
+            spans_after(encoding, len(prompt) + len(context)),
+            spans_after(encoding, len(prompt)),
+            tuple(parts),
+        )
         cache = ActivationCache.of(self.searcher.trainable_encoder, encoding)
         target = Embedding(head.pooling, toward=tuple(query_E.tolist()))
         unpooled = unpooled_tokens(model.tokenizer, head, prompt)
         caused: tuple[Share, ...] = ()
         if self.attributes and not unpooled:  # the target pools every token
-            caused = _placed(attribution(cache, target).values, spans_N2, text, start)[0]
+            caused = passage_text.shares(attribution(cache, target).values)[0]
         stored: dict[str, float | None] = {
-            "uncompressed_score": self._uncompressed_dense(text) if "dense" in self.compressed else None,
+            "uncompressed_score": self._uncompressed_dense(context + text)
+            if "dense" in self.compressed
+            else None,
             "first_score": self.searcher.dense.code_score(query_E, passage)
             if "dense" in self.proposing
             else None,
@@ -144,7 +158,7 @@ class Explainer:
         products_N[:unpooled] = 0
         total = float(products_N.sum())
         products_N *= score / total if total else 0.0
-        shares, rest = _placed(products_N, spans_N2, text, start)
+        shares, rest = passage_text.shares(products_N)
         return Explanation("dense", score, rank, shares, rest, caused, **stored)
 
     def _uncompressed_dense(self, text: str) -> float:
@@ -153,17 +167,34 @@ class Explainer:
         return float(model.embed_document(text, normalize=True, truncation="end") @ self.query.vector_E)
 
 
-def _placed(
-    values_N: NDArray[np.float64], spans_N2: NDArray[np.int64], text: str, start: int
-) -> tuple[tuple[Share, ...], float]:
-    """The value of each token as a share with its characters, and the sum of those without any."""
-    shares, rest = [], 0.0
-    for value, (begin, end) in zip(values_N.tolist(), spans_N2.tolist(), strict=True):
-        if begin < 0:
-            rest += value
-        else:
-            shares.append(Share(text[begin:end], value, ((start + begin, start + end),)))
-    return tuple(shares), rest
+@dataclass(frozen=True, eq=False)
+class _PassageText:
+    """A passage, and the characters of its tokens: in it, and from the start of its context."""
+
+    text: str
+    start: int
+    spans_N2: NDArray[np.int64]
+    read_N2: NDArray[np.int64]
+    context: tuple[Range, ...]
+
+    def shares(self, values_N: NDArray[np.float64]) -> tuple[tuple[Share, ...], float]:
+        """The value of each token as a share with its characters, and the sum of those without any.
+
+        Those of the context are one share, the first.
+        """
+        shares, rest, before = list[Share](), 0.0, 0.0
+        for value, (begin, end), read in zip(
+            values_N.tolist(), self.spans_N2.tolist(), (self.read_N2[:, 0] >= 0).tolist(), strict=True
+        ):
+            if begin >= 0:
+                shares.append(Share(self.text[begin:end], value, ((self.start + begin, self.start + end),)))
+            elif read:
+                before += value
+            else:
+                rest += value
+        if self.context:
+            shares.insert(0, Share("context", before, tuple((first, last) for first, last in self.context)))
+        return tuple(shares), rest
 
 
 def _total(shares: tuple[Share, ...]) -> float:

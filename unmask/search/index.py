@@ -21,7 +21,15 @@ from unmask.search.contents import Contents
 from unmask.search.documents.values import Document
 from unmask.search.export.run import Exported, export
 from unmask.search.late_chunks import check_late_chunks
-from unmask.search.options import Chunking, DenseBits, ExportedView, Stemmer, StoreFormat, VectorBits
+from unmask.search.options import (
+    Chunking,
+    CodeRule,
+    DenseBits,
+    ExportedView,
+    Stemmer,
+    StoreFormat,
+    VectorBits,
+)
 from unmask.search.passages import TokensIndexed
 from unmask.search.searchable import SearchableIndex
 from unmask.search.searcher import Searcher
@@ -30,6 +38,7 @@ from unmask.search.settings import (
     ModelIdentity,
     PassageSettings,
     VectorSettings,
+    code_rule,
     load_again,
     longest_passage,
     models_by_view,
@@ -65,6 +74,7 @@ class Index(SearchableIndex):
         overlap_tokens: int = 0,
         chunking: Chunking = "windows",
         whole_documents: bool = False,
+        code: CodeRule | None = None,
         stemmer: Stemmer = "english",
         sources: Sequence[str] = (),
         special_tokens: SpecialTokens = "text",
@@ -88,6 +98,9 @@ class Index(SearchableIndex):
                 `unmask.search.options.Chunking`).
             whole_documents: keep every document as one passage. Models read its beginning, as much as they
                 can; the tokens that they drop are counted in `Added.dropped_tokens`. BM25 reads all.
+            code: where passages of source code begin (see `unmask.search.options.CodeRule`); None for
+                ``"syntax"`` if the extra ``code`` is installed, else ``"indentation"``. The index records it
+                (``settings.passages.code``), and later additions use the same.
             stemmer: the language whose words BM25 reduces to their stems.
             sources: what loads each loaded model again; empty for the folders that they were read from.
             special_tokens: what special tokens typed in documents and queries become, such as ``[SEP]``:
@@ -142,6 +155,7 @@ class Index(SearchableIndex):
                 overlap_tokens,
                 chunking,
                 bool(whole_documents),
+                code_rule(code),
             ),
             vectors,
         )

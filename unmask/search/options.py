@@ -32,6 +32,10 @@ Chunking = Literal["windows", "late"]
 """How the vector of a passage is made: from the passage alone, or from the states of the whole document (late
 chunking, Günther et al. 2024)."""
 
+CodeRule = Literal["syntax", "indentation"]
+"""Where passages of source code begin: at definitions by the syntax of its language (the extra ``code``), or
+at those that are not indented."""
+
 Stemmer = Literal[
     "none", "english", "french", "german", "spanish", "italian", "portuguese", "dutch", "russian"
 ]

@@ -8,16 +8,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.errors import EmptyText, InvalidRequest, InvalidText
+from unmask.search.syntax import Range, Syntax
 from unmask.text import Encoding
 from unmask.text.borders import sentence_starts, word_borders
 
-SHARED, WITHIN, WORD, SENTENCE, PARAGRAPH, SECTION = range(-1, 5)
+SHARED, WITHIN, WORD, SENTENCE, NESTED, PARAGRAPH, SECTION = range(-1, 6)
 """Levels of a border, the best last: within a character, within a word, at a word after white space, at a
-sentence (in code: a line), at a paragraph (a blank line), at a heading (a definition without indent)."""
+sentence (in code: a line), at a statement within another one (in code with `Syntax`), at a paragraph (in
+code: a blank line, or with `Syntax` a statement of a definition), at a heading (in code: a definition)."""
 
 
 LEAST_UNIT = 16
 """Tokens of source code that a passage has at least before a definition begins another one."""
+
+CONTEXT_SHARE = 4
+"""At most one part in so many of a passage's tokens is context."""
 
 NEWLINE = r"(?:\r\n|\r(?!\n)|\n)"
 
@@ -50,6 +55,9 @@ class Passage:
     """Tokens of the document in it, without special tokens."""
     first_token: int
     """The first of them, counted from the document's first token without special tokens."""
+    context: tuple[Range, ...] = ()
+    """Characters of the document before it that are embedded with it: the headers of the definitions that it
+    stands in, see `Syntax.headers`. They are no part of its text."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +100,26 @@ class _Cutter:
     levels: NDArray[np.int8]
     units: bool = False
     """Whether a passage ends at the first section that begins after its first `LEAST_UNIT` tokens."""
+    syntax: Syntax | None = None
+
+    def passage(self, first: int, end: int, context: tuple[Range, ...] = ()) -> Passage:
+        """The passage of some tokens."""
+        tokens = self.spans[first:end]
+        return Passage(int(tokens[:, 0].min()), int(tokens[:, 1].max()), end - first, first, context)
+
+    def context(self, first: int, most: int) -> tuple[tuple[Range, ...], int]:
+        """What is embedded before a passage that begins at ``first``, and its tokens, at most so many.
+
+        Headers are taken from the inmost definition outwards, as many tokens as fit from the start of each.
+        """
+        ranges, left = list[Range](), most
+        for part in self.syntax.headers(int(self.spans[first, 0])) if self.syntax else ():
+            begin, end = np.searchsorted(self.spans[:, 0], part).tolist()
+            end = min(end, begin + left, first)
+            if begin < end:
+                ranges.append(Range(int(self.spans[begin, 0]), int(self.spans[begin:end, 1].max())))
+                left -= end - begin
+        return tuple(sorted(ranges)), most - left
 
     def end(self, first: int, done: int, room: int) -> int:
         """The token after the last of a passage that begins at ``first``; later than ``done``."""
@@ -136,20 +164,28 @@ class _Cutter:
 
 
 def passages_of(
-    encoding: Encoding, *, max_tokens: int | None, overlap_tokens: int = 0, kind: str = "text"
+    encoding: Encoding,
+    *,
+    max_tokens: int | None,
+    overlap_tokens: int = 0,
+    kind: str = "text",
+    syntax: Syntax | None = None,
 ) -> list[Passage]:
     """The passages of a document, which together hold every token.
 
     A passage is filled up to the last paragraph that begins in its second half; if none does, up to the last
     sentence, else the last word. Only a word that is longer than a passage is cut. In source code, blank
     lines and lines take the place of paragraphs and sentences, and every definition that is not indented
-    begins a passage, unless the passage before it would have fewer than `LEAST_UNIT` tokens.
+    begins a passage, unless the passage before it would have fewer than `LEAST_UNIT` tokens. With ``syntax``
+    every definition outside of a function begins one, also a method, a longer one is cut at statements, and
+    passages have the headers of the definitions around them as `Passage.context`, for which they leave room.
 
     Args:
         encoding: the whole document, best tokenized with ``with_details``.
         max_tokens: the tokens of a passage, special tokens included; None makes one passage.
         overlap_tokens: the most tokens that neighbors share: as many whole sentences as fit, else words.
         kind: that of the document, see `Document.kind`.
+        syntax: that of source code, from `syntax_of`.
 
     Raises:
         InvalidRequest: a passage has no room for a token besides those that it shares.
@@ -167,18 +203,24 @@ def passages_of(
     spans = encoding.offsets[mine]
     units = kind == "code" and max_tokens is not None
     if count <= room and not units:
-        return [_passage(spans, 0, count)]
-    cutter = _Cutter(encoding.text, spans, border_levels(encoding.text, kind, spans), units)
+        return [_Cutter(encoding.text, spans, np.zeros(count, dtype=np.int8)).passage(0, count)]
+    cutter = _Cutter(encoding.text, spans, border_levels(encoding.text, kind, spans, syntax), units, syntax)
     passages, first, end = [], 0, 0
     while end < count:
-        end = cutter.end(first, end, room)
-        passages.append(_passage(spans, first, end))
+        most = min(room // CONTEXT_SHARE, room - overlap_tokens - 1)
+        context, tokens = cutter.context(first, most)
+        end = cutter.end(first, end, room - tokens)
+        passages.append(cutter.passage(first, end, context))
         first = cutter.next_first(first, end, overlap_tokens)
     return passages
 
 
 def cut_in_two(
-    encoding: Encoding, passages: Sequence[Passage], which: Set[int], kind: str = "text"
+    encoding: Encoding,
+    passages: Sequence[Passage],
+    which: Set[int],
+    kind: str = "text",
+    syntax: Syntax | None = None,
 ) -> list[Passage]:
     """The passages, of which some are cut in two about in the middle, where `passages_of` would cut.
 
@@ -187,9 +229,10 @@ def cut_in_two(
         passages: those of it.
         which: the numbers of those to cut, each of at least two tokens.
         kind: that of the document.
+        syntax: that of source code.
     """
     spans = encoding.offsets[encoding.sequence_ids == 0]
-    cutter = _Cutter(encoding.text, spans, border_levels(encoding.text, kind, spans))
+    cutter = _Cutter(encoding.text, spans, border_levels(encoding.text, kind, spans, syntax), syntax=syntax)
     cut: list[Passage] = []
     for number, passage in enumerate(passages):
         if number not in which:
@@ -197,44 +240,53 @@ def cut_in_two(
             continue
         first, end = passage.first_token, passage.first_token + passage.tokens
         middle = cutter.end(first, first, max(1, 2 * passage.tokens // 3))
-        cut += [_passage(spans, first, middle), _passage(spans, middle, end)]
+        context, _ = cutter.context(middle, (end - middle) // CONTEXT_SHARE)
+        cut += [cutter.passage(first, middle, passage.context), cutter.passage(middle, end, context)]
     return cut
 
 
 def passage_encodings(encoding: Encoding, passages: Sequence[Passage]) -> list[Encoding]:
-    """Each passage on its own: its tokens as they are in the document, with the document's special tokens."""
+    """What is embedded of each passage: its tokens and those of its context as they are in the document, and
+    the document's special tokens.
+    """
     if len(passages) == 1 and len(encoding) == passages[0].tokens + int(encoding.special.sum()):
         return [encoding]
     text = np.flatnonzero(encoding.sequence_ids == 0)
     special = np.flatnonzero(encoding.sequence_ids != 0)
+    starts = encoding.offsets[text, 0]
     encodings = []
     for passage in passages:
-        tokens = text[passage.first_token : passage.first_token + passage.tokens]
-        encodings.append(encoding.select(np.sort(np.concatenate((special, tokens)))))
+        tokens = [text[passage.first_token : passage.first_token + passage.tokens]]
+        for start, end in passage.context:
+            tokens.append(text[slice(*np.searchsorted(starts, (start, end)))])
+        encodings.append(encoding.select(np.sort(np.concatenate((special, *tokens)))))
     return encodings
 
 
-def _passage(spans: NDArray[np.int64], first: int, end: int) -> Passage:
-    tokens = spans[first:end]
-    return Passage(int(tokens[:, 0].min()), int(tokens[:, 1].max()), end - first, first)
+def context_of(text: str, context: Iterable[Range]) -> str:
+    """The text of a context, each header with the end of its line; empty without context."""
+    return "".join(f"{text[start:end]}\n" for start, end in context)
 
 
 def _last(holds: NDArray[np.bool_]) -> int:
     return int(np.flatnonzero(holds)[-1])
 
 
-def border_levels(text: str, kind: str, spans: NDArray[np.int64]) -> NDArray[np.int8]:
+def border_levels(
+    text: str, kind: str, spans: NDArray[np.int64], syntax: Syntax | None = None
+) -> NDArray[np.int8]:
     """The level of a border before each token, (N,).
 
     Args:
         text: the document.
         kind: ``code`` or a kind of prose; see `Document.kind`.
         spans: the characters of each token, in order, (N, 2).
+        syntax: that of source code.
     """
     starts = spans[:, 0]
     ends = np.concatenate(([0], np.maximum.accumulate(spans[:, 1])[:-1]))
     levels = np.where(starts < ends, SHARED, np.where(starts == ends, WITHIN, WORD)).astype(np.int8)
-    for level, places in _code(text) if kind == "code" else _prose(text):
+    for level, places in _code(text, syntax) if kind == "code" else _prose(text):
         here = np.searchsorted(places, starts, "right") > np.searchsorted(places, ends, "left")
         levels[here] = level
     return levels
@@ -252,10 +304,16 @@ def _prose(text: str) -> Iterable[tuple[int, NDArray[np.int64]]]:
         yield SECTION, _array(start + _spaces(text, start) for start, _ in headings if start not in below)
 
 
-def _code(text: str) -> Iterable[tuple[int, NDArray[np.int64]]]:
+def _code(text: str, syntax: Syntax | None) -> Iterable[tuple[int, NDArray[np.int64]]]:
     yield SENTENCE, _array(match.end() for match in LINE.finditer(text))
-    yield PARAGRAPH, _array(match.end() for match in BLANK.finditer(text))
-    yield SECTION, _array(match.end() for match in DEFINITION.finditer(text))
+    unindented = _array(match.end() for match in DEFINITION.finditer(text))
+    if syntax is None:
+        yield PARAGRAPH, _array(match.end() for match in BLANK.finditer(text))
+        yield SECTION, unindented
+        return
+    yield NESTED, syntax.nested
+    yield PARAGRAPH, syntax.statements
+    yield SECTION, np.union1d(syntax.sections, unindented[~syntax.holds(unindented)])
 
 
 def _spaces(text: str, start: int) -> int:

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, assert_never, get_args
 
 from unmask.base.arguments import check_choice, check_flag, whole_number
-from unmask.base.optional import require
+from unmask.base.optional import installed, require
 from unmask.errors import CorruptIndex, InvalidRequest, quoted
 from unmask.models.load import Model, load
 from unmask.search.analysis import Analyzer
-from unmask.search.options import VIEWS, Chunking, DenseBits, Mode, VectorBits, View
+from unmask.search.options import VIEWS, Chunking, CodeRule, DenseBits, Mode, VectorBits, View
 from unmask.spec import MultiVector, PairScore, PooledVector, SparseVector, UnknownOutput
 from unmask.tasks.prompts import prompt_of
 from unmask.text.special import SpecialTokens
@@ -22,10 +22,10 @@ HASHED = (".safetensors", ".json", ".txt", ".model", ".bin")
 SPARE_TOKENS = 4
 """Tokens of a passage that are left free if a prompt stands before it."""
 
-FORMAT = 4
+FORMAT = 5
 """The number of this layout of settings and arrays. In format 1 the analyzer names no
 rules: they are ``words``. Before format 3 vectors of tokens are in float16, and before format 4 vectors of
-passages have no codes."""
+passages have no codes. Before format 5 passages of source code begin by indentation, and have no context."""
 
 UNLIMITED = 2**31 - 1
 """The longest passage of a model that reads any length."""
@@ -197,11 +197,14 @@ class PassageSettings:
     chunking: Chunking = "windows"
     whole: bool = False
     """One passage for each document; the models read its beginning, and what they drop is counted."""
+    code: CodeRule = "indentation"
+    """Where passages of source code begin, see `CodeRule`."""
 
     def __post_init__(self) -> None:
         whole_number("max_tokens", self.max_tokens, 8)
         whole_number("overlap_tokens", self.overlap_tokens, 0, self.max_tokens // 2)
         check_choice("chunking", self.chunking, get_args(Chunking))
+        check_choice("code", self.code, get_args(CodeRule))
         if self.whole and self.chunking == "late":
             raise InvalidRequest("whole documents have no chunks; leave chunking out")
 
@@ -340,6 +343,19 @@ class IndexSettings:
             PassageSettings(**stored["passages"]),
             VectorSettings(**stored.get("vectors", {})),
         )
+
+
+def code_rule(wanted: CodeRule | None) -> CodeRule:
+    """Where passages of source code begin in a new index; None is ``"syntax"`` where its extra is installed.
+
+    Raises:
+        MissingExtra: ``"syntax"`` is wanted, and the packages of the extra ``code`` are not installed.
+    """
+    if wanted is None:
+        return "syntax" if installed("code") else "indentation"
+    if wanted == "syntax":
+        require("code")
+    return wanted
 
 
 def passage_tokens_of(wanted: int | None, longest: int | None, *, late: bool, whole: bool) -> int:

@@ -32,7 +32,8 @@ class Explanation:
     """Its rank in this view, from 1; None if the ranking of this view does not reach it."""
     shares: tuple[Share, ...]
     """BM25 and sparse: terms of the query. Many vectors: tokens of the query, with the characters that each
-    matched. Dense: tokens of the passage, if its vector is the mean of theirs. Shares and `special` add up to
+    matched. Dense: tokens of the passage, if its vector is the mean of theirs, and before them one
+    share ``context`` of the headers of source code that were embedded with it. Shares and `special` add up to
     the score."""
     special: float = 0.0
     """What tokens add that stand for no characters, such as [CLS], [SEP] and a prompt."""

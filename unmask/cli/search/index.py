@@ -13,7 +13,15 @@ from unmask.cli.options import RUN, JsonOption, RunOptions
 from unmask.cli.output import console, print_json, progress, safe, table
 from unmask.errors import CorruptIndex, EmptyText, InvalidRequest, UnmaskError
 from unmask.search.documents.values import MAX_DOCUMENT_BYTES
-from unmask.search.options import Chunking, DenseBits, ExportedView, Stemmer, StoreFormat, VectorBits
+from unmask.search.options import (
+    Chunking,
+    CodeRule,
+    DenseBits,
+    ExportedView,
+    Stemmer,
+    StoreFormat,
+    VectorBits,
+)
 
 if TYPE_CHECKING:
     from unmask.search.index import Index
@@ -52,6 +60,9 @@ class NewIndexOptions:
     whole_documents: Annotated[
         bool, Parameter(negative="", help="one passage per document, of which models read the beginning")
     ] = False
+    code: Annotated[
+        CodeRule | None, Parameter(help="how source code is cut; default: syntax, with the extra code")
+    ] = None
     stemmer: Annotated[
         Stemmer | None, Parameter(help="language of the words that BM25 reduces to stems; default: english")
     ] = None
@@ -82,6 +93,7 @@ class NewIndexOptions:
             "overlap_tokens": self.overlap_tokens,
             "chunking": self.chunking,
             "whole_documents": self.whole_documents or None,
+            "code": self.code,
             "stemmer": self.stemmer,
             "bm25": None if self.bm25 else False,
             "vector_bits": self.vector_bits,
@@ -103,6 +115,7 @@ class NewIndexOptions:
             "overlap_tokens": passages.overlap_tokens,
             "chunking": passages.chunking,
             "whole_documents": passages.whole,
+            "code": passages.code,
             "stemmer": None if analyzer is None else analyzer.stemmer,
             "bm25": analyzer is not None,
             "vector_bits": settings.vectors.bits,
@@ -358,6 +371,7 @@ def _report(opened: "Index", added: "Added | None", deleted: int, *, pruned: boo
             totals
             | {
                 "views": opened.settings.views,
+                "code": opened.settings.passages.code,
                 "compression": opened.compression,
                 "dense_compression": opened.dense_compression,
                 "deleted": deleted,
@@ -387,9 +401,16 @@ def _report(opened: "Index", added: "Added | None", deleted: int, *, pruned: boo
     for name, value in _compressed(opened):
         grid.add_row(name, value)
     console().print(grid)
+    for notice in filter(None, _notices(opened)):
+        print(notice)
+
+
+def _notices(opened: "Index") -> Iterator[str]:
+    from unmask.search.syntax import code_notice
+
     for stored in (opened.compression, opened.dense_compression):
-        if stored is not None and stored.warning is not None:
-            print(stored.warning)
+        yield stored.warning or "" if stored else ""
+    yield code_notice(opened.settings.passages.code, opened.ids) or ""
 
 
 def _compressed(opened: "Index") -> Iterator[tuple[str, str]]:
