@@ -86,7 +86,7 @@ def serve(
         list[str] | None,
         Parameter(
             negative="",
-            help="an adapter of the first model: a folder, or sentiment, entailment, names, answers. After "
+            help="an adapter of the first model: a folder, or sentiment, entailment, names, entities, answers. After "
             "NAME= it is served under that name beside the model and shares its weights and passes; "
             "repeat it to serve several",
         ),

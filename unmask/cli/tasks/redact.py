@@ -18,7 +18,7 @@ from unmask.cli.options import RUN, FieldOption, FormatOption, JsonOption, RunOp
 from unmask.cli.output import json_line, progress
 from unmask.cli.streams import STANDARD_INPUT
 from unmask.cli.tasks.predict import TextOption, typed
-from unmask.cli.tasks.tag import ADAPTER
+from unmask.cli.tasks.tag import ADAPTER, BY_LABEL
 from unmask.errors import InvalidRequest, InvalidText, OutputError
 from unmask.tasks.classify import THRESHOLD
 from unmask.tasks.redact import NOTE, Redaction, Redactor, Replacement, entity_types, redacted
@@ -178,7 +178,7 @@ def redact(
     name, form = (None, None) if alone else source.check()
     if run.special_tokens is None:  # a text must not tell the model what to read
         run = replace(run, special_tokens="text")
-    loaded = None if model is None else run.load(model, ADAPTER)
+    loaded = None if model is None else run.load(model, ADAPTER if names is None else BY_LABEL)
     types = () if loaded is None else entity_types(loaded.reader, names)
     redactor = Redactor(types, only=only, keep=keep, replacement=replacement, secret=_secret(secret_file))
     options = {} if names is None else {"labels": names, "threshold": threshold}

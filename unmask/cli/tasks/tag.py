@@ -39,6 +39,9 @@ TAB = "\t"
 ADAPTER = "names"
 """The adapter of the default model that finds entities."""
 
+BY_LABEL = "entities"
+"""That which finds entities of labels that are named."""
+
 
 def tag(
     text: TextOption = None,
@@ -62,7 +65,10 @@ def tag(
     ] = None,
     labels: Annotated[
         str | None,
-        Parameter(help="find entities of these types, separated by commas, with a checkpoint of GLiNER"),
+        Parameter(
+            help="find entities of these types, separated by commas, with the default model's adapter "
+            "entities, or a checkpoint of GLiNER"
+        ),
     ] = None,
     threshold: Annotated[
         float, Parameter(help="with --labels, what probability an entity must exceed")
@@ -89,7 +95,8 @@ def tag(
     line after each text; CoNLL is printed with the predicted label as its last column; with --json one object
     per text. Offsets count characters of the text. To resume a stopped run with --output, give the same
     command again. Without a model, the default one reads with its adapter "names": persons, organizations and
-    places. With --labels person,drug, a checkpoint of GLiNER finds entities of types it was not trained on.
+    places; with --labels person,drug, with its adapter "entities", a small model that knows some types
+    and guesses others. A checkpoint of GLiNER (--model) does the same better.
     With --engine, several processes read shards of the file, and --output is a folder.
     """
     bulk.check()
@@ -103,7 +110,7 @@ def tag(
         if conll:
             raise InvalidRequest("--conll is for lines; with --engine, leave it out")
         task = BatchTagger(
-            **task_settings(model, run, source.field, source.blank, None if by_label else ADAPTER),
+            **task_settings(model, run, source.field, source.blank, BY_LABEL if by_label else ADAPTER),
             **by_label,
             words=words,
             scheme=scheme,
@@ -168,7 +175,7 @@ def tag(
         shown=None if conll or in_columns else shown,
         json=as_json,
         settings=(aggregation, words, conll, scheme, truncation, overlap_tokens, by_label, vectors),
-        default_adapter=None if by_label else ADAPTER,
+        default_adapter=BY_LABEL if by_label else ADAPTER,
     )
     predict(job, items, target)
 

@@ -61,7 +61,7 @@ LABEL_HEAD = "label_head."
 LABEL_SIZES = ("width", "max_width", "max_words")
 """What `ADAPTER_FILE` says of that head, beside what it scores."""
 
-SHIPPED_ADAPTERS = ("answers", "entailment", "names", "sentiment")
+SHIPPED_ADAPTERS = ("answers", "entailment", "entities", "names", "sentiment")
 """Adapters of "default" in the package unmask-models; the README.md in their folders describes them."""
 
 
