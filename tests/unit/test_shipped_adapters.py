@@ -35,7 +35,8 @@ def test_their_names():
 @pytest.mark.parametrize("name", NAMES)
 def test_they_are_small_and_described(name):
     folder = find_adapter(name).folder
-    assert sum(path.stat().st_size for path in folder.iterdir()) < (6_000_000 if name == "entities" else 2_000_000)
+    limit = 6_000_000 if name == "entities" else 2_000_000
+    assert sum(path.stat().st_size for path in folder.iterdir()) < limit
     card = (folder / "README.md").read_text()
     for part in ("license:", "base_model: sentence-transformers/all-MiniLM-L6-v2", "## Data", "## Training",
                  "## Scores", "## Limits", f"recipes/adapters/{name}.toml"):  # fmt: skip

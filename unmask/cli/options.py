@@ -84,7 +84,8 @@ OutputOption = Annotated[
 AdapterOption = Annotated[
     str | None,
     Parameter(
-        name="--adapter", help="an adapter of the model: a folder, or sentiment, entailment, names, entities, answers"
+        name="--adapter",
+        help="an adapter of the model: a folder, or sentiment, entailment, names, entities, answers",
     ),
 ]
 JsonOption = Annotated[bool, Parameter(name="--json", negative="", help="print the result as JSON")]

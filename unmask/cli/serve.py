@@ -86,9 +86,9 @@ def serve(
         list[str] | None,
         Parameter(
             negative="",
-            help="an adapter of the first model: a folder, or sentiment, entailment, names, entities, answers. After "
-            "NAME= it is served under that name beside the model and shares its weights and passes; "
-            "repeat it to serve several",
+            help="an adapter of the first model: a folder, or sentiment, entailment, names, entities, "
+            "answers. After NAME= it is served under that name beside the model and shares its weights and "
+            "passes; repeat it to serve several",
         ),
     ] = None,
     index: Annotated[

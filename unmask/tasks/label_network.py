@@ -272,8 +272,8 @@ def label_network(checkpoint: Checkpoint) -> LabelNetwork:
     head, name = checkpoint.label_head, checkpoint.source.name
     if head is None:
         raise InvalidRequest(
-            f"{name} has no head for labels that are named with the text; leave labels out, use a checkpoint of "
-            "GLiNER, or the default model with adapter='entities' (--adapter entities)"
+            f"{name} has no head for labels that are named with the text; leave labels out, use a checkpoint "
+            "of GLiNER, or the default model with adapter='entities' (--adapter entities)"
         )
     return LabelNetwork(
         head, head_weights(checkpoint, head_shapes(head, checkpoint.spec.state_width), LABEL_CONFIG)

@@ -67,7 +67,7 @@ class Adapter:
     name: str
     folder: Path
     role: ClassifierRole | None
-    """Of its head; None for a head for labels that are named with the text, see ``label_head``."""
+    """Of its head; None for ``label_head``."""
     config: Mapping[str, Any]
     """The keys of config.json in which the adapted model differs from its base."""
     scale: float
@@ -315,11 +315,8 @@ def _with_label_encoder(
     """With the encoder that reads the labels of its head, whose tokenizer is in a folder of its own, or in
     that of the model that gliner_config.json names."""
     family = family_of(config.values)
-    spec = family.detect_heads(
-        family.read(config, compat),
-        {canonical(name, family.prefixes): tensor.shape for name, tensor in tensors.items()},
-        config,
-    )
+    shapes = {canonical(name, family.prefixes): tensor.shape for name, tensor in tensors.items()}
+    spec = family.detect_heads(family.read(config, compat), shapes, config)
     folder = checkpoint.source.folder / LABEL_TOKENIZER
     named = Path(checkpoint.label_config["labels_encoder"]).expanduser()
     tokenizer = _tokenizer(folder, config) or _tokenizer(named, config)
