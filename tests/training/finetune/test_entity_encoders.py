@@ -119,6 +119,21 @@ def test_a_new_head_beside_an_encoder_of_labels(place, tmp_path):
     )
 
 
+def test_a_finished_run_sees_that_the_encoder_of_labels_has_changed(place, tmp_path):
+    (tmp_path / "labels").mkdir()
+    for path in (place / "tiny").iterdir():
+        (tmp_path / "labels" / path.name).write_bytes(path.read_bytes())
+    entities = APART | {"labels_encoder": str(tmp_path / "labels")}
+    table = settings(tmp_path / "run", entities=entities, max_steps=1, evaluation={})
+    finetune(table, base=place, callback=quiet)
+    weights = load_file(tmp_path / "labels" / "model.safetensors")
+    save_file(
+        {name: tensor + 1 for name, tensor in weights.items()}, tmp_path / "labels" / "model.safetensors"
+    )
+    with pytest.raises(unmask.UnmaskError, match=r"entities\.labels_encoder names"):
+        finetune(table, base=place, callback=quiet)
+
+
 def test_a_checkpoint_with_two_encoders_is_trained_further(tmp_path):
     folder = write_gliner(tmp_path / "gliner", **TWO)
     changes = {

@@ -29,6 +29,7 @@ from unmask.weights.read.checkpoint import fingerprint
 DATA = "texts or labels of the data files"
 BEGUN = "weights, config or tokenizer of the checkpoint that model.start_from names"
 TEACHER = "vectors of the teacher"
+OF_LABELS = "weights, config or tokenizer of the model that entities.labels_encoder names"
 
 UNCHANGED = "the data and the first weights are those that it was trained on"
 """What is said of a finished run, which is refused if it is not so."""
@@ -40,10 +41,13 @@ Inputs = dict[str, str]
 def labeled_inputs(
     settings: FinetuneSettings, base: Path, train: Iterable[Labeled], dev: Iterable[Labeled]
 ) -> Inputs:
-    """The inputs of a run on labeled data: its records as read, its first checkpoint, its teacher."""
+    """The inputs of a run on labeled data: its records as read, its first checkpoint, its teacher
+    or encoder of labels."""
     inputs = {DATA: digest_of(chain(_plain(train), ["dev"], _plain(dev))), BEGUN: _begun(settings, base)}
     if settings.soft_labels is not None:
         inputs[TEACHER] = fingerprint(read_checkpoint(source(settings.soft_labels.teacher, base)), ())
+    if settings.entities is not None and settings.entities.labels_encoder is not None:
+        inputs[OF_LABELS] = fingerprint(read_checkpoint(source(settings.entities.labels_encoder, base)), ())
     return inputs
 
 
