@@ -232,6 +232,6 @@ def test_what_cannot_be_asked_is_said_in_a_sentence(asked, asking):
         assert said in answer["error"]["sentence"]
     other = asking.measured()
     refused = asking.json(f"texts/{other}/labels?labels=person", status=409)
-    assert "takes no labels; a checkpoint of GLiNER does" in refused["error"]["sentence"]
+    assert "takes no labels; a checkpoint of GLiNER does, or --adapter" in refused["error"]["sentence"]
     assert not asking.json("session")["models"][0]["takes_labels"]
     assert labeled.json("session")["models"][0]["takes_labels"]

@@ -166,7 +166,8 @@ def _labels_of(session: TextSession, request: Request) -> tuple[str, ...]:
     """
     named = tuple(part.strip() for part in request.query.get("labels", "").split(",") if part.strip())
     if session.model.checkpoint.label_head is None:
-        raise cannot(f"{session.place.name} takes no labels; a checkpoint of GLiNER does")
+        name = session.place.name
+        raise cannot(f"{name} takes no labels; a checkpoint of GLiNER does, or --adapter entities")
     if len(named) > MOST_LABELS:
         raise InvalidRequest(f"labels has {len(named)} labels; give at most {MOST_LABELS}")
     return search_for(named, LOWEST, nested=False, multi_label=False).labels
