@@ -16,6 +16,7 @@ FINITE = {
     "kernels/gpu/flex.py:_flex_attention": "kinds of devices",
     "kernels/interface.py:_importable": "names of modules in this package's source",
     "kernels/products.py:onednn_takes": "dtypes",
+    "search/syntax.py:_language": "grammars named in this package's source",
     "spec/plain.py:_fields": "classes of the spec",
 }
 """Functions that remember all their results, and what their arguments are."""
