@@ -25,7 +25,7 @@ FIRST_RELEASE = (0, 2)
 PAGES = ("README.md", "docs/**/*.md")
 NO_PAGES = {"_build", "adding-a-family.md", "architecture.md", "decisions", "generated", "log", "log.md"}
 """Pages and folders that are built, for those who change the package, or records of the past."""
-VALUES = ("dataclass", "NamedTuple", "TypedDict")
+VALUES = ("dataclass", "settings", "NamedTuple", "TypedDict")
 RESULTS = {"bulk", "evaluate", "interpret", "search", "tasks", "text", "training"}
 """What a public call returns is public if its class is of these kinds and rooms: users read its fields."""
 

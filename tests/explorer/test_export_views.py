@@ -127,8 +127,6 @@ def test_which_token_is_asked_about():
         (ViewSelection(("map",), 3, 0), "layer is 3"),
         (ViewSelection(("map",), 0, 4), "head is 4"),
         (ViewSelection(("map",), 0, 0, 1000), "token is 1000"),
-        (ViewSelection(("nothing",)), "no view 'nothing'"),
-        (ViewSelection(()), "no view"),
     ],
 )
 def test_what_is_not_there_is_said(get, texts, look, words):
@@ -201,3 +199,9 @@ def test_scripts_of_the_file_are_those_of_its_policy(get, texts):
 def test_a_malformed_look_is_refused(asking, look):
     body = {"paths": [], "hash": "", "title": "", "look": look}
     assert asking.problem("export", 400, "POST", body)["kind"] == "BadRequest"
+
+
+@pytest.mark.parametrize(("views", "sentence"), [(("nothing",), "no view 'nothing'"), ((), "no view ''")])
+def test_views_that_are_not_there_are_refused(views, sentence):
+    with pytest.raises(InvalidRequest, match=sentence):
+        ViewSelection(views)

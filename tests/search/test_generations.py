@@ -72,6 +72,7 @@ def test_every_method_reads_the_generation_once(kind):
             node
             for node in ast.walk(method)
             if isinstance(node, ast.Attribute)
+            and isinstance(node.ctx, ast.Load)
             and isinstance(node.value, ast.Name)
             and node.value.id == "self"
             and node.attr in ("_contents", "_searcher", "passages", "generation", "ids")

@@ -101,3 +101,14 @@ def test_a_refresh_is_shown_when_its_function_is_called(written, model):
     show()
     assert "newer" in index
     assert hits(index) == hits(written)
+
+
+def test_a_refresh_does_not_replace_a_newer_generation(written, model):
+    index = Index.open(written.path, model=model)
+    written.add({"id": "newer", "text": "a newer river"})
+    show = index.prepared_refresh()
+    written.add({"id": "newest", "text": "the newest river"})
+    index.refresh()
+    show()
+    assert "newest" in index
+    assert index.generation == written.generation

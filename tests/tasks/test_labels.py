@@ -405,6 +405,10 @@ def test_the_command_finds_entities_of_named_labels(folder, model):
         (e.start, e.end, e.label) for e in expected
     ]
     assert_one_sentence(run_here("tag", "-m", folder, TEXTS[0]), "give labels")
+    options = "--threshold", "0", "--multi-label", "--nested"
+    quoted = run_here("tag", "-m", folder, "--labels", '"city, state", person', *options, TEXTS[0])
+    assert "\tcity, state\t" in quoted.out, quoted
+    assert_one_sentence(run_here("tag", "-m", folder, "--labels", " , ", TEXTS[0]), "label")
 
 
 @pytest.mark.parametrize("mode", ["markerV0", "token_level"])

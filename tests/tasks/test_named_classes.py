@@ -564,6 +564,8 @@ def test_the_command_classifies_by_named_labels(folder, model, tmp_path):
         "classify", "-m", folder, "--labels", "money,sport", "--multi-label", "--threshold", "0", TEXTS[0]
     )
     assert several.out.startswith("money, sport\t")
+    quoted = run_here("classify", "-m", folder, "--labels", '"money, wealth",sport', "--json", TEXTS[0])
+    assert [*json.loads(quoted.out)["scores"]] == ["money, wealth", "sport"]
     assert_one_sentence(run_here("classify", "-m", folder, TEXTS[0]), "give labels")
     assert_one_sentence(run_here("classify", "-m", folder, "--labels", "a,a", TEXTS[0]), "'a' twice")
     assert_one_sentence(run_here("classify", "-m", folder, "--multi-label", TEXTS[0]), "without --labels")

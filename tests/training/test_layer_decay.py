@@ -132,7 +132,7 @@ def test_what_has_no_layers_is_refused():
     for given, sentence in (
         ({"layer_decay": 0.0}, "layer_decay must be above 0 and at most 1, not 0"),
         ({"layer_decay": 1.5}, "layer_decay must be above 0 and at most 1, not 1.5"),
-        ({"layer_decay_kind": "other"}, "layer_decay_kind must be electra or plain, not 'other'"),
+        ({"layer_decay_kind": "other"}, "layer_decay_kind is 'other'; it can be electra, plain"),
     ):
         with pytest.raises(InvalidRequest, match=sentence):
             OptimizerSpec(**given)

@@ -201,7 +201,7 @@ def test_bad_requests():
         ({"clip": -1.0}, "clip must be at least 0"),
         ({"weight_decay": -0.1}, "weight_decay must be at least 0"),
         ({"betas": (0.9, 1.0)}, "second of betas"),
-        ({"betas": (0.9,)}, "two numbers"),
+        ({"betas": (0.9,)}, "it must have 2 values"),
         ({"muon_momentum": 1.0}, "muon_momentum"),
         ({"muon_iterations": 0}, "muon_iterations"),
     ],

@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import numpy as np
 import pytest
 
 from unmask.errors import InvalidRequest
-from unmask.training.table import read_table
+from unmask.training.table import read_table, settings
 
 
 @dataclass(frozen=True)
@@ -106,3 +107,46 @@ def test_the_outermost_table_needs_no_name():
         read_table(Outer, {"nmae": "x"}, "")
     with pytest.raises(InvalidRequest, match=r"^inner.rate is 'x'; it must be a number$"):
         read_table(Outer, {"name": "x", "inner": {"rate": "x"}}, "")
+
+
+@settings
+class Checked:
+    count: int
+    rate: float = 0.5
+    inner: Inner = field(default_factory=lambda: Inner(1.0))
+    names: tuple[str, ...] = ()
+    derived: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise InvalidRequest(f"count is {self.count}; it must be at least 1")
+        object.__setattr__(self, "derived", 2 * self.count)
+
+
+def test_settings_hold_values_of_the_types_of_their_fields():
+    read = Checked(np.int64(3), np.float32(0.5), {"rate": 1}, ["a", "b"])
+    assert (read.count, read.rate, read.inner) == (3, 0.5, Inner(1.0))
+    assert (read.names, read.derived) == (("a", "b"), 6)
+    assert (type(read.count), type(read.rate)) == (int, float)
+    inner = Inner(2.0)
+    assert Checked(1, inner=inner).inner is inner
+    assert hash(Checked(1, names=["a"])) == hash(Checked(1, names=("a",)))
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"count": "3"}, "count is '3'; it must be a whole number"),
+        ({"count": 3.0}, "count is 3.0; it must be a whole number"),
+        ({"count": np.True_}, "it must be a whole number"),
+        ({"count": 0}, "count is 0; it must be at least 1"),
+        ({"count": 1, "rate": "x"}, "rate is 'x'; it must be a number"),
+        ({"count": 1, "rate": None}, "rate is None; it must be a number"),
+        ({"count": 1, "names": "ab"}, "names is 'ab'; it must be a list"),
+        ({"count": 1, "inner": 3}, "inner is 3; it must be a table"),
+    ],
+)
+def test_settings_refuse_values_of_other_types(values, sentence):
+    with pytest.raises(InvalidRequest) as refused:
+        Checked(**values)
+    assert sentence in str(refused.value)

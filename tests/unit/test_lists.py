@@ -6,6 +6,8 @@ import pytest
 from cyclopts import App, CycloptsError
 
 from tests.support.command import run_here
+from unmask.base.arguments import comma_separated
+from unmask.cli.measure.options import renamed
 from unmask.cli.options import listed
 
 
@@ -85,3 +87,26 @@ def test_commands_take_lists(tmp_path):
         ran = run_here(*words)
         assert ran.code != 0
         assert said in ran.err, ran.err
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("", []),
+        (" , ,", []),
+        ("a", ["a"]),
+        (" big sport ,b,", ["big sport", "b"]),
+        ('"city, state",person', ["city, state", "person"]),
+        (' "city, state" , "a ""b"", c"', ["city, state", 'a "b", c']),
+        ('6" pipe,say "a" twice', ['6" pipe', 'say "a" twice']),
+        ('"open, b', ['"open', "b"]),
+        ('"",a', ["a"]),
+        ("城市,人\nb", ["城市", "人\nb"]),
+    ],
+)
+def test_parts_with_commas_stand_in_quotes(text, parts):
+    assert comma_separated(text) == parts
+
+
+def test_renamed_labels_may_hold_commas():
+    assert renamed('"city, state=place",b=c') == {"city, state": "place", "b": "c"}

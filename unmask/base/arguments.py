@@ -2,6 +2,7 @@
 names that are about to go: they work for at least one minor release, and say what replaces them."""
 
 import operator
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any, SupportsIndex, TypeVar
 
@@ -50,6 +51,18 @@ def check_limit(limit: int | None) -> None:
     """
     if limit is not None and limit < 1:
         raise InvalidRequest(f"limit is {limit}; it must be at least 1 (--limit)")
+
+
+_PART = re.compile(r'\s*(?:"((?:[^"]|"")*)"\s*|([^,]*))(?:,|$)')
+
+
+def comma_separated(text: str) -> list[str]:
+    """The parts of a list with commas between them, without blanks around them and without empty ones.
+
+    A part in double quotes may hold commas, and two quotes for each of its own, as in CSV.
+    """
+    parts = (quoted.replace('""', '"') if quoted else plain for quoted, plain in _PART.findall(text))
+    return [part.strip() for part in parts if part.strip()]
 
 
 def whole_number(name: str, value: Any, least: int | None = None, most: int | None = None) -> int:

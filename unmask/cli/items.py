@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
+from unmask.base.arguments import comma_separated
 from unmask.base.optional import require
 from unmask.errors import EmptyText, InvalidRequest, InvalidText, quoted
 from unmask.text import Blank, Line, read_lines
@@ -221,7 +222,7 @@ def _text(
 def _choices(row: Mapping[str, Any], names: str, where: str, columns: Columns) -> tuple[str, ...]:
     """The list in a column, or the texts of several columns."""
     several = names not in row and "," in names
-    value = [_value(row, name.strip(), where, columns) for name in names.split(",")] if several else None
+    value = [_value(row, name, where, columns) for name in comma_separated(names)] if several else None
     choices = _value(row, names, where, columns) if value is None else value
     if columns.of_answers and isinstance(choices, str):
         choices = [choices]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
 from cyclopts import Parameter, Token, convert
 
+from unmask.base.arguments import comma_separated
 from unmask.base.files import check_can_write, whole_file
 from unmask.cli.output import plain, print_json
 from unmask.errors import InvalidRequest
@@ -302,9 +303,6 @@ def listed(help: str, name: str | None = None, *, spaces: bool = True) -> Parame
 
 
 def _converted(kind: Any, tokens: Sequence[Token]) -> Any:
-    return convert(kind, [token.evolve(value=part) for token in tokens for part in parts(token.value)])
-
-
-def parts(value: str) -> list[str]:
-    """The parts of a value that commas separate."""
-    return [part.strip() for part in value.split(",") if part.strip()]
+    return convert(
+        kind, [token.evolve(value=part) for token in tokens for part in comma_separated(token.value)]
+    )

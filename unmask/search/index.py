@@ -206,7 +206,8 @@ class Index(SearchableIndex):
         """Open the generation that was committed last and make what its first search would make.
 
         The index shows the generation that it had until the function that is returned is called, which takes
-        no time. So a process that searches can call this one in another thread.
+        no time, and does nothing if a newer one is shown by then. So a process that searches can call this
+        one in another thread.
 
         Raises:
             CorruptIndex: a file is damaged or missing.

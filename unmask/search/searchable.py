@@ -415,10 +415,12 @@ class SearchableIndex:
         return self._searcher.contents
 
     def _show(self, contents: Contents) -> None:
-        self._show_prepared(Searcher(contents, self.settings, self.model))
+        # One assignment, so that no thread sees parts of two generations.
+        self._searcher = Searcher(contents, self.settings, self.model)
 
     def _show_prepared(self, searcher: Searcher) -> None:
-        self._searcher = searcher  # one assignment, so that no thread sees parts of two generations
+        if searcher.contents.generation.number >= self._contents.generation.number:
+            self._searcher = searcher
 
 
 def _reranked(contents: Contents, query: Query, ranking: Ranking, reranker: Model) -> Ranking:

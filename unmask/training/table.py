@@ -1,16 +1,45 @@
-"""Read a TOML table into a frozen dataclass: every key must be a field, and of its type."""
+"""Settings: frozen dataclasses whose values have the types of their fields, from Python or from TOML."""
 
 import dataclasses
 import difflib
+import functools
+import numbers
 import tomllib
 import types
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, dataclass_transform, get_args, get_origin, get_type_hints
 
 from unmask.errors import InvalidRequest, UnmaskError
 
 Value = TypeVar("Value")
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
+def settings(kind: type[Value]) -> type[Value]:
+    """A frozen dataclass that checks the types of its values before its own ``__post_init__``.
+
+    Whole numbers and numbers of other libraries become Python's, lists become tuples, and a table may stand
+    for a field that is a dataclass.
+
+    Raises (its constructor):
+        InvalidRequest: a value does not have the type of its field.
+    """
+    check_ranges = getattr(kind, "__post_init__", None)
+
+    @functools.cache
+    def field_types() -> dict[str, Any]:
+        types_of = get_type_hints(kind)
+        return {field.name: types_of[field.name] for field in dataclasses.fields(kind) if field.init}  # type: ignore[arg-type]
+
+    def check(self: Any) -> None:
+        for name, field_type in field_types().items():
+            object.__setattr__(self, name, _value(field_type, getattr(self, name), name))
+        if check_ranges is not None:
+            check_ranges(self)
+
+    kind.__post_init__ = check  # type: ignore[attr-defined]
+    return dataclasses.dataclass(frozen=True)(kind)
 
 
 def read_toml(path: Path, read: Callable[[Mapping[str, Any]], Value]) -> Value:
@@ -80,7 +109,8 @@ def _value(kind: Any, value: object, where: str) -> Any:
     if origin is tuple:
         return _tuple(arguments, value, where)
     if dataclasses.is_dataclass(kind):
-        return read_table(kind, value, where)  # type: ignore[arg-type]
+        is_read = isinstance(value, kind)  # type: ignore[arg-type]
+        return value if is_read else read_table(kind, value, where)  # type: ignore[arg-type]
     if origin is not None and issubclass(origin, Mapping):
         if not isinstance(value, Mapping):
             raise InvalidRequest(f"{where} is {value!r}; it must be a table")
@@ -115,7 +145,11 @@ def _one_of(kinds: Sequence[Any], value: object, where: str) -> Any:
 
 
 def _plain(kind: Any, value: object, where: str) -> Any:
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if kind is int and is_number and isinstance(value, numbers.Integral):
+        return int(value)
+    if kind is float and is_number:
+        assert isinstance(value, numbers.Real)
         try:
             return float(value)
         except OverflowError:

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { above, agreement, headSums, labelsOf, layersOver, marked, marksOf, thresholdSeries, writtenMarks } from '../src/draw/labels';
+import { above, agreement, headSums, labelsOf, layersOver, marked, marksOf, thresholdSeries, writtenLabels, writtenMarks } from '../src/draw/labels';
 
 const SPANS = [
   { first: 0, last: 1, label: 0, score: 0.9 },
@@ -13,6 +13,10 @@ describe('labels that a reader names', () => {
   it('are each named once, without blanks', () => {
     expect(labelsOf(' person, city ,, person')).toEqual(['person', 'city']);
     expect(labelsOf(' , ')).toEqual([]);
+    expect(labelsOf('"city, state", say ""x, "a ""b"" c"')).toEqual(['city, state', 'say ""x', 'a "b" c']);
+    for (const labels of [['a', 'b c'], ['city, state', 'a "b"', '"', 'x'], ['50%', 'a,']]) {
+      expect(labelsOf(writtenLabels(labels))).toEqual(labels);
+    }
   });
 
   it('have the spans above a threshold, and not those at it', () => {
@@ -35,6 +39,8 @@ describe('marks of a reader', () => {
   it('come back from the address for the same text alone', () => {
     const written = writtenMarks(SHA, marks) as string;
     expect(marksOf(written, SHA, 6)).toEqual(marks);
+    const odd = [{ first: 0, last: 1, label: 'city, state' }, { first: 2, last: 2, label: '50%2C' }];
+    expect(marksOf(writtenMarks(SHA, odd) ?? '', SHA, 6)).toEqual(odd);
     expect(marksOf(written, 'ff' + SHA, 6)).toEqual([]);
     expect(marksOf(written, SHA, 4), 'a word that is not there').toEqual([marks[0]]);
     expect(marksOf(`${SHA.slice(0, 8)}:3-1-x,a-b-c,0-0-well-known`, SHA, 6)).toEqual([{ first: 0, last: 0, label: 'well-known' }]);

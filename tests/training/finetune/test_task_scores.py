@@ -378,6 +378,7 @@ def test_ner_and_squad_by_a_protocol(place, tmp_path):
         ("classify", ("--label", "kind"), ("no column 'kind'", "text, label, length")),
         ("classify", ("--label", "length"), ("line 2 of", "has the label", "predicts dry, wet", "OLD=NEW")),
         ("classify", ("--rename-labels", "dry"), ("--rename-labels is 'dry'",)),
+        ("classify", ("--rename-labels", ","), ("--rename-labels is ','",)),
         ("ner", ("--data", "odd.conll"), ("has the label 'B-X'", "predicts O, B-W")),
         ("ner", ("--data", "none.conll"), ("none.conll does not exist",)),
         ("squad", ("--data", "dev.tsv"), ("dev.tsv is not JSON",)),

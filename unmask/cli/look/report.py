@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from unmask.base.arguments import comma_separated
 from unmask.base.files import check_can_write
 from unmask.cli.options import RUN, JsonOption, RunOptions, TextArgument, TruncationOption
 from unmask.cli.output import print_json, progress
@@ -135,7 +136,7 @@ def _look(views: str | None, layer: int, head: int, token: int | None) -> "ViewS
         # Opens on the map.
         chosen = ("map", *(view for view in OF_A_TEXT if view != "map"))
     else:
-        chosen = tuple(dict.fromkeys(view.strip() for view in views.split(",")))
+        chosen = tuple(dict.fromkeys(comma_separated(views)))
     return ViewSelection(chosen, layer, head, token)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from cyclopts import Parameter
 
+from unmask.base.arguments import comma_separated
 from unmask.base.files import check_can_write
 from unmask.cli.options import (
     DeviceOption,
@@ -160,7 +161,7 @@ class LabeledOptions:
             "text": self.text,
             "pair": self.pair,
             "label": self.label,
-            "columns": self.columns.split(",") if self.columns else None,
+            "columns": comma_separated(self.columns) if self.columns else None,
             "rename_labels": renamed(self.rename_labels),
         }
 
@@ -185,7 +186,7 @@ def renamed(option: str | None) -> dict[str, str] | None:
     """The new name of each old one."""
     if option is None:
         return None
-    pairs = [pair.partition("=") for pair in option.split(",")]
-    if not all(old and sign and new for old, sign, new in pairs):
+    pairs = [pair.partition("=") for pair in comma_separated(option)]
+    if not pairs or not all(old and sign and new for old, sign, new in pairs):
         raise InvalidRequest(f"--rename-labels is {option!r}; write OLD=NEW, separated by commas")
     return {old: new for old, _, new in pairs}

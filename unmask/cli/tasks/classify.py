@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from unmask.base.arguments import comma_separated
 from unmask.cli.items import Item, text_of
 from unmask.cli.options import RUN, JsonOption, ModelOption, RunOptions
 from unmask.cli.output import marked, plain, tabbed
@@ -51,7 +52,8 @@ def classify(
         str | None,
         Parameter(
             name=("--labels", "--candidate-labels"),
-            help="labels to choose from, separated by commas, for a model of GLiClass or entailment",
+            help="labels to choose from, separated by commas (those that hold commas in double quotes), "
+            "for a model of GLiClass or entailment",
         ),
     ] = None,
     hypothesis_template: Annotated[
@@ -171,4 +173,4 @@ def _candidates(
         return None
     if pairs:
         raise InvalidRequest("--pairs or --pair-field and --labels are both given; leave one out")
-    return [label.strip() for label in names.split(",")]
+    return comma_separated(names)

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, cast
 
 from cyclopts import Parameter
 
+from unmask.base.arguments import comma_separated
 from unmask.base.files import check_can_write, read_regular, whole_file
 from unmask.base.progress import counted
 from unmask.cli.inputs import Inputs, LineReader, line_name
 from unmask.cli.items import Columns, Item, format_of, item_reader, text_of
-from unmask.cli.options import RUN, FieldOption, FormatOption, JsonOption, RunOptions, listed, parts
+from unmask.cli.options import RUN, FieldOption, FormatOption, JsonOption, RunOptions, listed
 from unmask.cli.output import json_line, progress
 from unmask.cli.streams import STANDARD_INPUT
 from unmask.cli.tasks.predict import TextOption, typed
@@ -143,7 +144,10 @@ def redact(
     ] = None,
     labels: Annotated[
         str | None,
-        Parameter(help="types of entities, separated by commas, for a checkpoint of GLiNER"),
+        Parameter(
+            help="types of entities, separated by commas (those that hold commas in double quotes), "
+            "for the default model's adapter entities, or a checkpoint of GLiNER"
+        ),
     ] = None,
     threshold: Annotated[
         float, Parameter(help="with --labels, what probability an entity must exceed")
@@ -171,7 +175,7 @@ def redact(
         raise InvalidRequest("--labels and --threshold are for a model; name it with --model")
     if labels is None and threshold != THRESHOLD:
         raise InvalidRequest("--threshold is for --labels; give labels, or leave it out")
-    names = None if labels is None else parts(labels)
+    names = None if labels is None else comma_separated(labels)
     alone = text is not None and text != STANDARD_INPUT
     if alone and source != NO_FILE:
         raise InvalidRequest("a text is given, and options of a file; leave one of them out")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from unmask.base.arguments import comma_separated
 from unmask.cli.items import Item
 from unmask.cli.options import RUN, JsonOption, ModelOption, RunOptions
 from unmask.cli.output import marked, plain, tabbed
@@ -66,8 +67,8 @@ def tag(
     labels: Annotated[
         str | None,
         Parameter(
-            help="find entities of these types, separated by commas, with the default model's adapter "
-            "entities, or a checkpoint of GLiNER"
+            help="find entities of these types, separated by commas (those that hold commas in double "
+            "quotes), with the default model's adapter entities, or a checkpoint of GLiNER"
         ),
     ] = None,
     threshold: Annotated[
@@ -199,7 +200,7 @@ def _label_options(
             )
         return {}
     return {
-        "labels": tuple(label.strip() for label in labels.split(",")),
+        "labels": tuple(comma_separated(labels)),
         "threshold": threshold,
         "nested": nested,
         "multi_label": multi_label,

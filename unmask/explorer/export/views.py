@@ -78,6 +78,13 @@ class ViewSelection:
     weight: Weight = "raw"
     special: Special = "show"
 
+    def __post_init__(self) -> None:
+        unknown = [view for view in self.views if view not in SAVED]
+        if unknown or not self.views:
+            raise InvalidRequest(
+                f"there is no view {unknown[0] if unknown else ''!r}; there are {', '.join(SAVED)}"
+            )
+
 
 def address(look: ViewSelection, reads: Sequence[Json], *, cut: bool) -> str:
     """The state of the page as behind ``#``; ``reads`` are the texts as the API described them."""
@@ -98,14 +105,9 @@ def view_paths(get: Get, texts: Sequence[str], look: ViewSelection) -> list[str]
         look: the views and the head, both of the first model.
 
     Raises:
-        InvalidRequest: no such view, layer, head or token.
+        InvalidRequest: no such layer, head or token.
         Refused: a text is not held.
     """
-    unknown = [view for view in look.views if view not in SAVED]
-    if unknown or not look.views:
-        raise InvalidRequest(
-            f"there is no view {unknown[0] if unknown else ''!r}; there are {', '.join(SAVED)}"
-        )
     reads = [plain(get(str(TextRequest(text)))) for text in texts]
     model = plain(get(str(SessionRequest())))["models"][reads[0]["model_index"]]
     _check(look, reads[0])

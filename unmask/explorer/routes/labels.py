@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from unmask.base.arguments import comma_separated
 from unmask.encoder.encoder import Encoder
 from unmask.engines.engine import Floats
 from unmask.errors import InvalidRequest
@@ -164,7 +165,7 @@ def _labels_of(session: TextSession, request: Request) -> tuple[str, ...]:
         Refused: the model takes no labels.
         InvalidRequest: there is none, there are too many, or one comes twice.
     """
-    named = tuple(part.strip() for part in request.query.get("labels", "").split(",") if part.strip())
+    named = tuple(comma_separated(request.query.get("labels", "")))
     if session.model.checkpoint.label_head is None:
         name = session.place.name
         raise cannot(f"{name} takes no labels; a checkpoint of GLiNER does, or --adapter entities")

@@ -5,13 +5,14 @@ import glob
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from unmask.base.optional import require
 from unmask.base.stores import is_url, matching, open_store, reading
 from unmask.errors import InvalidRequest, InvalidText, UnmaskError
 from unmask.text.lines import COMPRESSED, Stream, blocks, decompressed, lines, real
 from unmask.text.rows import Record, read_rows
+from unmask.training.table import settings
 
 Format = Literal["text", "paragraphs", "lines", "jsonl", "csv", "parquet", "datasets"]
 """What one document is. ``text``: a file; ``paragraphs``: a block of lines between blank lines; ``lines``: a
@@ -34,7 +35,7 @@ FORMAT_OF: Mapping[str, Format] = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
+@settings
 class SourceSpec:
     """One source of text and how it is split into chunks.
 
@@ -66,20 +67,10 @@ class SourceSpec:
     """Share of the tokens in a mixture, relative to the weights of the other sources."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "files", tuple(self.files))
-        object.__setattr__(self, "where", dict(self.where))
         if not self.name or not all(part.isalnum() or part in "-_." for part in self.name):
             raise InvalidRequest(
                 f"a source is called {self.name!r}; letters, digits, '-', '_' and '.' can be in its name"
             )
-        for value, choices, called in (
-            (self.split_by, get_args(SplitBy), "split_by"),
-            (self.format or "text", get_args(Format), "format"),
-        ):
-            if value not in choices:
-                raise InvalidRequest(
-                    f"{called} of source {self.name} is {value!r}; it can be {', '.join(choices)}"
-                )
         if not self.files:
             raise InvalidRequest(f"source {self.name} has no files; name at least one")
         if not 1 <= self.min_tokens <= self.max_tokens:

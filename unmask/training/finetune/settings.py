@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
@@ -28,7 +28,7 @@ from unmask.training.run.settings import (
     Precision,
 )
 from unmask.training.run.trainer_names import OURS, refuse_trainer_names
-from unmask.training.table import read_table, read_toml
+from unmask.training.table import read_table, read_toml, settings
 
 AnswerOffsets = Literal["exact", "nearest"]
 """What to do with an answer that is not at its offset in the context: refuse it, or take the occurrence that
@@ -38,7 +38,7 @@ Format = Literal["tsv", "csv", "jsonl", "parquet", "datasets", "conll", "conllu"
 """The layout of labeled data: a table with a row per text, words with labels, or questions with contexts."""
 
 
-@dataclass(frozen=True)
+@settings
 class DataSettings:
     """Labeled files and the meaning of their columns."""
 
@@ -100,8 +100,6 @@ class DataSettings:
     """Tokens that neighboring windows share; None for 64, or a quarter of a smaller window."""
 
     def __post_init__(self) -> None:
-        for name in ("train", "dev", "choices"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
         if not self.train:
             raise InvalidRequest("train is empty; name at least one file")
         if self.both_orders and (self.pair is None or self.choices):
@@ -116,7 +114,7 @@ FEW_SHOT: Mapping[str, Any] = {"epochs": 1.0, "batch_size": 16}
 """Values that a run file with ``[few_shot]`` need not repeat: those of SetFit 1.2."""
 
 
-@dataclass(frozen=True)
+@settings
 class FewShotSettings:
     """Classification from a few texts of each label, as in SetFit (Tunstall et al. 2022)."""
 
@@ -158,7 +156,7 @@ SCHEDULE: Mapping[str, Any] = {"kind": "linear", "warmup_share": 0.1}
 """The same for ``[schedule]``; a number of warm-up steps replaces the share."""
 
 
-@dataclass(frozen=True)
+@settings
 class ModelSettings:
     """The checkpoint to start from."""
 
@@ -179,7 +177,7 @@ class ModelSettings:
             raise InvalidRequest(f"head_dropout is {self.head_dropout}; it must be from 0 to below 1")
 
 
-@dataclass(frozen=True)
+@settings
 class AdapterSettings:
     """An adapter: the encoder stays as it is, and a small file holds what is learned (Hu et al. 2022)."""
 
@@ -204,7 +202,7 @@ class AdapterSettings:
             raise InvalidRequest(f"lora_dropout is {self.lora_dropout}; it must be from 0 to below 1")
 
 
-@dataclass(frozen=True)
+@settings
 class EvaluationSettings:
     """Evaluation on the dev data, and what follows from it."""
 
@@ -225,7 +223,7 @@ class EvaluationSettings:
             raise InvalidRequest("patience is given and metric is not; name the figure to watch")
 
 
-@dataclass(frozen=True)
+@settings
 class FinetuneSettings:
     """The settings of one fine-tuning run."""
 
@@ -357,7 +355,6 @@ class FinetuneSettings:
                 )
 
     def _check_seeds(self) -> None:
-        object.__setattr__(self, "seeds", tuple(self.seeds))
         if not self.seeds:
             return
         for seed in self.seeds:

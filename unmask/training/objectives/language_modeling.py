@@ -25,6 +25,7 @@ from unmask.text.batch import PackedBatch
 from unmask.training.data.stream import Chunk
 from unmask.training.objectives.interface import Example, LossOutput, Objective
 from unmask.training.objectives.masking import MaskingSpec, mask_tokens
+from unmask.training.table import settings
 from unmask.training.vocabulary import Vocabulary
 
 LOGITS_AT_ONCE = 1 << 21
@@ -269,7 +270,7 @@ class EnhancedMaskedLanguageModel(MaskedObjective):
         return words_loss(self.encoder, "enhanced", x_MD, example.targets_M)
 
 
-@dataclass(frozen=True)
+@settings
 class CausalSpec:
     """The objective has no settings."""
 

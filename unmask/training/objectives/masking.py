@@ -3,7 +3,6 @@
 Axes: U units that are masked together; W words.
 """
 
-from dataclasses import dataclass
 from typing import Literal, assert_never
 
 import numpy as np
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from unmask.errors import InvalidRequest
 from unmask.text.batch import SequenceLayout
+from unmask.training.table import settings
 from unmask.training.vocabulary import Vocabulary
 
 MaskUnit = Literal["token", "word", "ngram"]
@@ -28,7 +28,7 @@ rest is unchanged. As in BERT (Devlin et al. 2019); NeoBERT and DeBERTa v3; ELEC
 2020)."""
 
 
-@dataclass(frozen=True)
+@settings
 class MaskingSpec:
     """How tokens are selected and masked."""
 
@@ -51,10 +51,6 @@ class MaskingSpec:
         for name, rate in (("rate", self.rate), ("final_rate", self.final_rate)):
             if rate is not None and not 0 < rate < 1:
                 raise InvalidRequest(f"masking {name} is {rate}; it must lie between 0 and 1")
-        if self.replacement not in INSTEAD:
-            raise InvalidRequest(f"replacement is {self.replacement!r}; it can be {', '.join(INSTEAD)}")
-        if self.mask_unit not in ("token", "word", "ngram"):
-            raise InvalidRequest(f"mask_unit is {self.mask_unit!r}; it can be token, word, ngram")
         if self.longest < 1 or self.static_masks < 0:
             raise InvalidRequest(
                 f"longest is {self.longest} and static_masks {self.static_masks}; at least 1 and 0 are needed"

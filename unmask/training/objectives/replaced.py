@@ -34,10 +34,11 @@ from unmask.training.objectives.language_modeling import (
     wrap,
 )
 from unmask.training.objectives.masking import MaskingSpec
+from unmask.training.table import settings
 from unmask.training.vocabulary import Vocabulary
 
 
-@dataclass(frozen=True)
+@settings
 class ReplacedSpec:
     """How tokens are replaced and what the encoders share. The defaults are those of ELECTRA's code."""
 

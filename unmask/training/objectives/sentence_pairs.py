@@ -38,6 +38,7 @@ from unmask.training.objectives.language_modeling import (
     require_masked_head,
 )
 from unmask.training.objectives.masking import MaskingSpec
+from unmask.training.table import settings
 from unmask.training.vocabulary import Vocabulary
 
 PLACES_COMPARED = 64
@@ -182,7 +183,7 @@ def _split(ids_N: Ids, place: int) -> tuple[Ids, Ids]:
 PairTask = Literal["next_sentence", "sentence_order"]
 
 
-@dataclass(frozen=True)
+@settings
 class SentencePairSpec:
     """The sentence-pair task and its weight."""
 
@@ -194,8 +195,6 @@ class SentencePairSpec:
     """Weight of the pair loss, which is added to the masked-LM loss."""
 
     def __post_init__(self) -> None:
-        if self.task not in ("next_sentence", "sentence_order"):
-            raise InvalidRequest(f"task is {self.task!r}; it can be next_sentence, sentence_order")
         if not 0 < self.share < 1:
             raise InvalidRequest(f"share is {self.share}; it must lie between 0 and 1")
         at_least("weight", self.weight, 0)

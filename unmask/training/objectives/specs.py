@@ -1,7 +1,7 @@
 """The settings of objectives that are read without torch: consistency, distillation and retrieval."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from unmask.base.arguments import at_least
@@ -9,9 +9,10 @@ from unmask.errors import InvalidRequest
 from unmask.spec import EncoderSpec, SlidingWindowGlobal, SoftmaxAttention
 from unmask.spec.check import require_positive
 from unmask.training.objectives.masking import MaskingSpec
+from unmask.training.table import settings
 
 
-@dataclass(frozen=True)
+@settings
 class SiftSpec:
     """Scale-invariant fine-tuning (SiFT, He et al. 2021): virtual adversarial training on embeddings.
 
@@ -34,7 +35,7 @@ class SiftSpec:
                 raise InvalidRequest(f"{name} is {value:g}; it must be above 0 and finite")
 
 
-@dataclass(frozen=True)
+@settings
 class SoftLabelsSpec:
     """What another classifier predicts as a second target (Hinton, Vinyals & Dean 2015).
 
@@ -64,7 +65,7 @@ LayerPairs = tuple[tuple[int, int], ...]
 """Layers of the student and of the teacher, from 0; negative numbers count from the last."""
 
 
-@dataclass(frozen=True)
+@settings
 class DistillationSpec:
     """The terms of the loss and their weights; a weight of 0 leaves a term out.
 
@@ -100,9 +101,7 @@ class DistillationSpec:
             at_least(f"the weight {term}", getattr(self, term), 0)
         if not self.terms:
             raise InvalidRequest(f"every term has weight 0; give one of {', '.join(TERMS)} more")
-        if self.tokens not in ("chosen", "all"):
-            raise InvalidRequest(f"tokens is {self.tokens!r}; it can be chosen, all")
-        if not self.related or not set(self.related) <= {"queries", "keys", "values"}:
+        if not self.related:
             raise InvalidRequest(f"related is {self.related}; it can hold queries, keys, values")
         if not self.state_layers or not self.attention_layers:
             raise InvalidRequest("a list of layer pairs is empty; give a term the weight 0 to leave it out")
@@ -118,7 +117,7 @@ class DistillationSpec:
         return self.words > 0 or self.masked > 0
 
 
-@dataclass(frozen=True)
+@settings
 class TeacherChoice:
     """The teacher of a run file."""
 
@@ -217,7 +216,7 @@ VectorLoss = Literal["l2", "mse", "cosine"]
 numbers, or 1 minus the cosine."""
 
 
-@dataclass(frozen=True)
+@settings
 class RegularizerSpec:
     """The FLOPS regularizers of sparse vectors, whose weights rise with the square of the step."""
 
@@ -242,7 +241,7 @@ class RegularizerSpec:
         return 1.0 if step >= warmup else (step / warmup) ** 2
 
 
-@dataclass(frozen=True)
+@settings
 class RankingSpec:
     """The loss of a retriever's scores."""
 
@@ -282,7 +281,7 @@ class RankingSpec:
             )
 
 
-@dataclass(frozen=True)
+@settings
 class EntitySpec:
     """Learn entities of labels that are read as texts, with the head of GLiNER (Zaratiana et al. 2024).
 

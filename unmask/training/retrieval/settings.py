@@ -1,7 +1,6 @@
 """The settings of a retriever's training in a run file, and what they exclude."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal, cast, get_args
 
 from unmask.base.arguments import at_least
@@ -15,6 +14,7 @@ from unmask.training.objectives.specs import (
     Similarity,
     VectorLoss,
 )
+from unmask.training.table import settings
 
 Kind = Literal["dense", "multi_vector", "sparse", "reranker", "distillation"]
 """What is trained: one vector per text, one vector per token, one weight per word of the vocabulary, a score
@@ -44,7 +44,7 @@ STATIC_RATE = 1e-3
 """The learning rate of a table of weights of words by default."""
 
 
-@dataclass(frozen=True)
+@settings
 class RetrievalSettings:
     """Training of a retriever on queries, positive documents and negatives."""
 
@@ -133,8 +133,6 @@ class RetrievalSettings:
     """Dev documents at most: all that answer a query, and others in their order; None for all."""
 
     def __post_init__(self) -> None:
-        for name in ("directions", "widths", "width_weights", "depths", "layers"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
         if self.loss is None:
             object.__setattr__(self, "loss", LOSSES[self.kind][0])
         elif self.loss not in LOSSES[self.kind]:

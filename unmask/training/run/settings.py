@@ -12,7 +12,7 @@ from unmask.spec.encoder import Initialization
 from unmask.training.data.sources import SourceSpec
 from unmask.training.optim import OptimizerSpec, ScheduleSpec
 from unmask.training.run.trainer_names import PRETRAINING, refuse_trainer_names
-from unmask.training.table import read_table, read_toml
+from unmask.training.table import read_table, read_toml, settings
 
 Precision = Literal["float32", "autocast", "bfloat16"]
 
@@ -32,7 +32,7 @@ class StepBatch(Protocol):
         """How to make micro-batches smaller, as errors say it."""
 
 
-@dataclass(frozen=True)
+@settings
 class BatchSettings:
     """How many tokens a step processes."""
 
@@ -92,7 +92,7 @@ class BatchSettings:
         return phases
 
 
-@dataclass(frozen=True)
+@settings
 class TextBatchSettings:
     """A fixed number of texts per step, as in fine-tuning."""
 
@@ -115,7 +115,7 @@ class TextBatchSettings:
         return self.count
 
 
-@dataclass(frozen=True)
+@settings
 class AveragingSettings:
     """An exponential moving average of the weights, which is what is exported."""
 
@@ -130,7 +130,7 @@ class AveragingSettings:
             raise InvalidRequest(f"decay is {self.decay}; it must be at least 0 and below 1")
 
 
-@dataclass(frozen=True)
+@settings
 class FaultSettings:
     """What to do about failed steps."""
 
@@ -165,7 +165,7 @@ Device = Literal["auto", "cpu", "cuda"]
 ExportDtype = Literal["float32", "bfloat16"]
 
 
-@dataclass(frozen=True)
+@settings
 class ModelSettings:
     """The encoder: new weights for a config or a published architecture, or a checkpoint to start from."""
 
@@ -214,7 +214,7 @@ class ModelSettings:
             raise InvalidRequest("the encoder is not specified; give config, architecture or start_from")
 
 
-@dataclass(frozen=True)
+@settings
 class TokenizerSettings:
     """A tokenizer to load, or one to train on the run's own sources. Not allowed with
     ``model.start_from``."""
@@ -235,7 +235,7 @@ class TokenizerSettings:
         at_least("sample_bytes", self.sample_bytes, 1)
 
 
-@dataclass(frozen=True)
+@settings
 class DataSettings:
     """Sources of text."""
 
@@ -263,7 +263,7 @@ class DataSettings:
         at_least("shuffle_files", self.shuffle_files, 1)
 
 
-@dataclass(frozen=True)
+@settings
 class EvaluationSettings:
     """Evaluation on held-out text during training."""
 
@@ -281,7 +281,7 @@ class EvaluationSettings:
         at_least("tokens", self.tokens, 1)
 
 
-@dataclass(frozen=True)
+@settings
 class CheckpointSettings:
     """When checkpoints are written, and which are kept."""
 
@@ -301,7 +301,7 @@ class CheckpointSettings:
         at_least("keep", self.keep, 1)
 
 
-@dataclass(frozen=True)
+@settings
 class DistributedSettings:
     """How processes started by torchrun share a run; ignored by a single process."""
 
@@ -310,7 +310,7 @@ class DistributedSettings:
     memory and more communication."""
 
 
-@dataclass(frozen=True)
+@settings
 class LogSettings:
     """Logging during the run."""
 
@@ -331,7 +331,7 @@ MOST_STEPS = 10**12
 """More than any run can take; above it sums of steps would not be exact."""
 
 
-@dataclass(frozen=True)
+@settings
 class RunSettings:
     """The settings of one run."""
 

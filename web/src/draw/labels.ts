@@ -16,14 +16,21 @@ export function above(spans: readonly FoundSpan[], threshold: number): FoundSpan
   return spans.filter(({ score }) => score > threshold);
 }
 
-/** Labels with commas between them: each once, without blanks. */
+/** Labels with commas between them: each once, without blanks. A label in quotes may hold commas, as in CSV. */
 export function labelsOf(written: string): string[] {
-  return [...new Set(written.split(',').map((label) => label.trim()))].filter((label) => label !== '');
+  const parts = written.matchAll(/\s*(?:"((?:[^"]|"")*)"\s*|([^,]*))(?:,|$)/g);
+  const labels = [...parts].map(([, quoted, plain]) => (quoted?.replaceAll('""', '"') ?? plain ?? '').trim());
+  return [...new Set(labels)].filter((label) => label !== '');
+}
+
+/** Labels as `labelsOf` reads them. */
+export function writtenLabels(labels: readonly string[]): string {
+  return labels.map((label) => (/[",]/.test(label) ? `"${label.replaceAll('"', '""')}"` : label)).join(', ');
 }
 
 /** Marks as the address has them: `0-1-person,4-4-city`, behind the beginning of the digest of their text. */
 export function writtenMarks(text: string, marks: readonly Mark[]): string | null {
-  return marks.length === 0 ? null : `${text.slice(0, 8)}:${marks.map(({ first, last, label }) => `${first}-${last}-${label}`).join(',')}`;
+  return marks.length === 0 ? null : `${text.slice(0, 8)}:${marks.map(({ first, last, label }) => `${first}-${last}-${label.replace(/[%,]/g, encodeURIComponent)}`).join(',')}`;
 }
 
 /** The marks of this text, without those of words that it does not have. */
@@ -31,7 +38,7 @@ export function marksOf(written: string, text: string, words: number): Mark[] {
   if (!written.startsWith(`${text.slice(0, 8)}:`)) return [];
   return written.slice(9).split(',').flatMap((part) => {
     const [, first, last, label] = /^(\d{1,7})-(\d{1,7})-(.+)$/.exec(part) ?? [];
-    const mark = { first: Number(first), last: Number(last), label: label ?? '' };
+    const mark = { first: Number(first), last: Number(last), label: (label ?? '').replaceAll('%2C', ',').replaceAll('%25', '%') };
     return label !== undefined && mark.first <= mark.last && mark.last < words ? [mark] : [];
   });
 }
