@@ -9,7 +9,7 @@ import unmask
 from tests.search.test_index import write_reader
 from unmask.errors import InvalidRequest
 from unmask.search.index import Index
-from unmask.search.views.compression import Codec, centroid_count, packed_width, pooled
+from unmask.search.views.compression import Codec, centroid_count, nearest_rows, packed_width, pooled
 from unmask.search.views.vectors import Vectors, VectorsBuilder
 from unmask.spec import Dense, MultiVector
 from unmask.tasks.late_interaction import late_interaction
@@ -63,7 +63,7 @@ def test_decoded_vectors_are_the_centroid_and_the_bucket_of_each_number(bits):
     codes, packed = codec.encode(vectors)
     assert (codes.dtype, packed.shape) == (np.uint16, (900, -(-13 * bits // 8)))
     exact, centroids = codec.rotated(vectors.astype(np.float32)), codec.centroids_KE.astype(np.float32)
-    assert np.array_equal(codes, (exact @ centroids.T).argmax(axis=1))
+    assert np.array_equal(codes, nearest_rows(exact, centroids))
     buckets = np.searchsorted(codec.cutoffs, exact - centroids[codes])
     wanted = centroids[codes] + codec.values[buckets]
     wanted /= np.linalg.norm(wanted, axis=1, keepdims=True)
@@ -104,6 +104,35 @@ def test_the_same_vectors_give_the_same_codec():
         assert np.array_equal(array, two.arrays()[name])
     read = Codec.of_arrays(one.arrays())
     assert all(map(np.array_equal, read.encode(vectors), one.encode(vectors)))
+
+
+@pytest.mark.parametrize("backend", ["torch", "native"])
+@pytest.mark.parametrize(
+    ("count", "rows", "width"),
+    [(7, 1, 5), (100, 2, 3), (97, 65, 100), (500, 64, 128), (193, 700, 8), (0, 4, 4)],
+)
+def test_the_nearest_row_has_the_largest_product(monkeypatch, backend, count, rows, width):
+    """Also where all products are below 0, which what fills a table up is not."""
+    monkeypatch.setenv("UNMASK_BACKEND", backend)
+    table = unit((rows, width))
+    vectors = np.concatenate([unit((count, width), 1), -np.abs(unit((min(count, 9), width), 2))])
+    if count > 9:
+        table = np.abs(table)
+    products = vectors @ table.T
+    nearest = nearest_rows(vectors, table)
+    assert nearest.shape == (len(vectors),)
+    chosen = np.take_along_axis(products, nearest[:, None].astype(np.int64), axis=1)
+    # Two factors that are rounded to 8 bits each change a product of vectors of length 1 by 2 ** -8 at most.
+    assert (chosen >= products.max(axis=1, keepdims=True) - (2**-8 if backend == "native" else 1e-6)).all()
+    again = nearest_rows(table, table) if count > 9 else np.arange(rows)
+    assert np.array_equal(again, np.arange(rows)), "a row is the nearest to itself"
+
+
+@pytest.mark.parametrize("backend", ["torch", "native"])
+def test_the_first_of_equal_rows_is_taken(monkeypatch, backend):
+    monkeypatch.setenv("UNMASK_BACKEND", backend)
+    table = np.repeat(np.eye(4, dtype=np.float32), [3, 40, 1, 50], axis=0)
+    assert nearest_rows(np.eye(4, dtype=np.float32), table).tolist() == [0, 3, 43, 44]
 
 
 def test_numbers_of_centroids_and_bytes():

@@ -929,6 +929,13 @@ struct NativeNear {
     int32_t width, bytes, threads;
 };
 
+struct NativeNearest {
+    const float *vectors, *table;         // (count, width), (rows, width)
+    int32_t* nearest;                     // (count,)
+    int64_t count;
+    int32_t rows, width, threads;
+};
+
 struct NativeRun {
     const int64_t *ids, *segments, *offsets;
     int64_t sequences;
@@ -2647,6 +2654,71 @@ struct Near : Parts {
     }
 };
 
+// The row of a table with the largest product with each of many vectors, the first of those that are equal. Products
+// are rounded to bfloat16 where they are faster so.
+struct Nearest : Parts {
+    const NativeNearest a;
+    const int precision;
+    Linear table;
+
+    explicit Nearest(const NativeNearest& a)
+        : Parts((a.count + AT_ONCE - 1) / AT_ONCE), a(a), precision(fast_halves ? BFLOAT16 : FLOAT32) {
+        table.pack(precision, a.table, nullptr, a.rows, a.width);
+        // What fills the last panel is never the largest.
+        for (int row = a.rows; row < table.panels * PANEL; row++) table.bias.as<float>()[row] = -INFINITY;
+    }
+    void join() override {
+        Buffer vector, operand, products_of_panel, largest, places;
+        float* row = vector.need<float>(up(a.width, LANES));
+        const int stride = up(a.width, LANES);
+        char* left = operand.need<char>((size_t)AT_ONCE * stride * bytes_of(precision));
+        float* tile = products_of_panel.need<float>(AT_ONCE * PANEL);
+        float* most = largest.need<float>(AT_ONCE * LANES);
+        int32_t* place = places.need<int32_t>(AT_ONCE * LANES);
+        each([&](int64_t part) {
+            const int64_t first = part * AT_ONCE;
+            const int rows = (int)std::min<int64_t>(AT_ONCE, a.count - first);
+            for (int i = 0; i < rows; i++) {
+                memcpy(row, a.vectors + (first + i) * a.width, sizeof(float) * a.width);
+                char* to = left + (size_t)i * stride * bytes_of(precision);
+                precision == BFLOAT16 ? to_operand<BFLOAT16>(row, a.width, to, nullptr, -1)
+                                      : to_operand<FLOAT32>(row, a.width, to, nullptr, -1);
+            }
+            std::fill(most, most + rows * LANES, -INFINITY), memset(place, 0, sizeof(int32_t) * rows * LANES);
+            for (int panel = 0; panel < table.panels; panel++) {
+                products[precision](rows, PANEL, table.depth, stride, PANEL, PANEL, false, left,
+                                    table.weight.as<char>() +
+                                        (size_t)panel * table.depth * PANEL * bytes_of(precision),
+                                    tile);
+                for (int i = 0; i < rows; i++) raise(tile + i * PANEL, panel, most + i * LANES, place + i * LANES);
+            }
+            for (int i = 0; i < rows; i++) a.nearest[first + i] = best(most + i * LANES, place + i * LANES);
+        });
+    }
+
+  private:
+    // The largest number of each lane so far, and where it is.
+    void raise(const float* tile, int panel, float* most, int32_t* place) const {
+        Floats high = load(most);
+        Ints at = vector_at<Ints>(place);
+        for (int j = 0; j < PANEL; j += LANES) {
+            const Floats x = load(tile + j) + load(table.bias.as<float>() + panel * PANEL + j);
+            at = x > high ? Ints{} + (panel * PANEL + j) : at;
+            high = larger(x, high);
+        }
+        store(most, high);
+        memcpy(place, &at, sizeof at);
+    }
+
+    static int32_t best(const float* most, const int32_t* place) {
+        int chosen = 0;
+        for (int lane = 1; lane < LANES; lane++)
+            if (most[lane] > most[chosen] || (most[lane] == most[chosen] && place[lane] + lane < place[chosen] + chosen))
+                chosen = lane;
+        return place[chosen] + chosen;
+    }
+};
+
 // A job that threads share, whose parts are independent.
 template <class Work, class What>
 int shared_by(const What& what) {
@@ -3084,6 +3156,9 @@ EXPORT int native_proposal(const NativeProposal* what) { return shared_by<Propos
 
 // How near codes are to a query.
 EXPORT int native_near(const NativeNear* what) { return shared_by<Near>(*what); }
+
+// The nearest row of a table to each of many vectors.
+EXPORT int native_nearest(const NativeNearest* what) { return shared_by<Nearest>(*what); }
 
 EXPORT void native_free(void* encoder) { delete static_cast<std::shared_ptr<Encoder>*>(encoder); }
 }

@@ -201,6 +201,16 @@ class Near(Structure):
     )
 
 
+class Nearest(Structure):
+    """Vectors, and a table of which each gets the row with the largest product."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("vectors", "table", "nearest")),
+        ("count", c_int64),
+        *((name, c_int32) for name in ("rows", "width", "threads")),
+    )
+
+
 def declare(library: ctypes.CDLL) -> Any:
     """Declare the types of a library's functions."""
     for name, result, arguments in (
@@ -216,6 +226,7 @@ def declare(library: ctypes.CDLL) -> Any:
         ("native_maxsim", c_int, (POINTER(MaxSim),)),
         ("native_proposal", c_int, (POINTER(Proposal),)),
         ("native_near", c_int, (POINTER(Near),)),
+        ("native_nearest", c_int, (POINTER(Nearest),)),
         ("native_free", None, (c_void_p,)),
     ):
         function = getattr(library, name)

@@ -119,7 +119,7 @@ class Codec:
         rotation_EE = _rotation(vectors_NE.shape[1])
         centroids_KE = _centroids(as_float32(vectors_NE[np.sort(learned)]) @ rotation_EE, count)
         rest_NE = as_float32(vectors_NE[np.sort(held_out)]) @ rotation_EE
-        residuals = rest_NE - as_float32(centroids_KE)[_nearest(rest_NE, as_float32(centroids_KE))]
+        residuals = rest_NE - as_float32(centroids_KE)[nearest_rows(rest_NE, as_float32(centroids_KE))]
         levels = 2**bits
         if not residuals.size:
             residuals = np.zeros(1, np.float32)
@@ -169,9 +169,9 @@ class Codec:
         count, width = vectors_NE.shape
         codes_N = np.empty(count, np.uint16)
         packed_NB = np.empty((count, packed_width(width, self.bits)), np.uint8)
-        for part in _parts(count, len(self.centroids)):
+        for part in _parts(count, width):
             block_NE = self.rotated(as_float32(vectors_NE[part]))
-            codes = _nearest(block_NE, self.centroids)
+            codes = nearest_rows(block_NE, self.centroids)
             codes_N[part] = codes
             packed_NB[part] = self._packed(block_NE - self.centroids[codes])
         return codes_N, packed_NB
@@ -380,9 +380,20 @@ def _parts(rows: int, columns: int) -> Iterator[slice]:
     return (slice(start, start + step) for start in range(0, rows, step))
 
 
-def _nearest(vectors_NE: Floats, centroids_KE: Floats) -> NDArray[np.int64]:
-    """The centroid with the largest product with each vector."""
-    nearest_N = np.empty(len(vectors_NE), np.int64)
+def nearest_rows(vectors_NE: Floats, centroids_KE: Floats) -> NDArray[np.int32]:
+    """The centroid with the largest product with each vector, the first of those that are equal.
+
+    Where the processor multiplies in bfloat16, the native library rounds both factors to it, so that of two
+    centroids that are about as near it may take the other.
+    """
+    nearest_N = np.empty(len(vectors_NE), np.int32)
+    if library_reason("float32") is None and len(centroids_KE):
+        vectors_NE, centroids_KE = np.ascontiguousarray(vectors_NE), np.ascontiguousarray(centroids_KE)
+        nearest = interface.Nearest(vectors=vectors_NE.ctypes.data, table=centroids_KE.ctypes.data)
+        nearest.nearest, nearest.threads = nearest_N.ctypes.data, thread_count()
+        nearest.count, (nearest.rows, nearest.width) = len(vectors_NE), centroids_KE.shape
+        call("native_nearest", nearest)
+        return nearest_N
     for part in _parts(len(vectors_NE), len(centroids_KE)):
         nearest_N[part] = (vectors_NE[part] @ centroids_KE.T).argmax(axis=1)
     return nearest_N
@@ -395,7 +406,7 @@ def _centroids(vectors_NE: Floats, count: int) -> NDArray[np.float16]:
     starts = np.random.default_rng(1).choice(len(vectors_NE), count, replace=False)
     centroids_KE = vectors_NE[starts].copy()
     for _ in range(ITERATIONS):
-        nearest_N = _nearest(vectors_NE, centroids_KE)
+        nearest_N = nearest_rows(vectors_NE, centroids_KE)
         order = np.argsort(nearest_N, kind="stable")
         used, firsts = np.unique(nearest_N[order], return_index=True)
         sums = np.add.reduceat(vectors_NE[order], firsts, axis=0)
