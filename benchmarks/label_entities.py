@@ -3,6 +3,7 @@
     python -m benchmarks.label_entities equal --models 200     spans and scores on tiny random models, float64
     python -m benchmarks.label_entities labels                 seconds by the number of labels
     python -m benchmarks.label_entities int8                   int8, and ONNX int8 of gliner: seconds, flips
+    python -m benchmarks.label_entities int8 --texts 100 --words 300 --together
 
 Weights are random; models have the shapes of GLiNER. Times alternate between the libraries in one process,
 and each line states the load of the machine.
@@ -261,10 +262,14 @@ def by_labels(repeats: int, counts: list[int]) -> None:
                 )
 
 
-def int8(repeats: int) -> None:
-    """Seconds and spans that differ from float32, of 20 texts of 5 to 60 words with 10 labels."""
+def int8(repeats: int, count: int, longest: int, *, together: bool) -> None:
+    """Seconds and spans that differ from float32, of texts of 5 to ``longest`` words with 10 labels.
+
+    Each text is a call of its own, or all are in one, of which each library makes its own batches.
+    """
     draw = random.Random(1)
-    texts = [" ".join(draw.choices(WORDS[:17], k=draw.randint(5, 60))) for _ in range(20)]
+    texts = [" ".join(draw.choices(WORDS[:17], k=draw.randint(5, longest))) for _ in range(count)]
+    parts = [texts] if together else [[text] for text in texts]
     labels = labels_of(10)
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory() as place:
@@ -276,7 +281,7 @@ def int8(repeats: int) -> None:
             str(folder), load_onnx_model=True, onnx_model_file="model_quantized.onnx"
         )
         ours = {dtype: unmask.load(folder, dtype=dtype) for dtype in ("float32", "int8")}
-        # Random weights score near one half; so half of the spans are above this threshold.
+        # Random weights score near one half, so the threshold is the score that 2,000 spans reach.
         scores = sorted(
             entity.score
             for tagging in ours["float32"].tag(
@@ -284,20 +289,23 @@ def int8(repeats: int) -> None:
             )
             for entity in tagging.entities
         )
-        threshold = scores[len(scores) * 9 // 10]
+        threshold = scores[-2000]
         options = {"threshold": threshold}
 
         def by_gliner(model: Any) -> list[set[tuple[int, int, str]]]:
             with torch.no_grad():
                 rows = [
-                    model.inference([text], labels, flat_ner=False, multi_label=True, **options)[0]
-                    for text in texts
+                    row
+                    for part in parts
+                    for row in model.inference(part, labels, flat_ner=False, multi_label=True, **options)
                 ]
             return [{(it["start"], it["end"], it["label"]) for it in row} for row in rows]
 
         def by_us(model: Any) -> list[set[tuple[int, int, str]]]:
             rows = [
-                model.tag(text, labels=labels, nested=True, multi_label=True, **options) for text in texts
+                row
+                for part in parts
+                for row in model.tag(part, labels=labels, nested=True, multi_label=True, **options)
             ]
             return [{(it.start, it.end, it.label) for it in row.entities} for row in rows]
 
@@ -333,15 +341,18 @@ def main() -> None:
     parser.add_argument("--models", type=int, default=200)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--counts", default="10,30,100,300,1000")
-    given = parser.parse_args()
+    parser.add_argument("--texts", type=int, default=20, help="of int8")
+    parser.add_argument("--words", type=int, default=60, help="of int8: the most words of a text")
+    parser.add_argument("--together", action="store_true", help="of int8: all texts in one call")
+    chosen = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
-    if given.what == "equal":
-        equal(given.models)
-    elif given.what == "labels":
-        by_labels(given.repeats, [int(count) for count in given.counts.split(",")])
+    if chosen.what == "equal":
+        equal(chosen.models)
+    elif chosen.what == "labels":
+        by_labels(chosen.repeats, [int(count) for count in chosen.counts.split(",")])
     else:
-        int8(given.repeats)
+        int8(chosen.repeats, chosen.texts, chosen.words, together=chosen.together)
 
 
 if __name__ == "__main__":

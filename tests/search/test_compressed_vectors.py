@@ -122,8 +122,8 @@ def test_the_nearest_row_has_the_largest_product(monkeypatch, backend, count, ro
     nearest = nearest_rows(vectors, table)
     assert nearest.shape == (len(vectors),)
     chosen = np.take_along_axis(products, nearest[:, None].astype(np.int64), axis=1)
-    # Two factors that are rounded to 8 bits each change a product of vectors of length 1 by 2 ** -8 at most.
-    assert (chosen >= products.max(axis=1, keepdims=True) - (2**-8 if backend == "native" else 1e-6)).all()
+    # Rounding to 8 bits is a 254th of the largest number of a vector, and vectors have a length of 1.
+    assert (chosen >= products.max(axis=1, keepdims=True) - (0.02 if backend == "native" else 1e-6)).all()
     again = nearest_rows(table, table) if count > 9 else np.arange(rows)
     assert np.array_equal(again, np.arange(rows)), "a row is the nearest to itself"
 

@@ -2654,56 +2654,54 @@ struct Near : Parts {
     }
 };
 
-// The row of a table with the largest product with each of many vectors, the first of those that are equal. Products
-// are rounded to bfloat16 where they are faster so.
+// The row of a table with the largest product with each of many vectors, the first of those that are equal. Both factors
+// are rounded to int8, with a scale for each vector and row.
 struct Nearest : Parts {
     const NativeNearest a;
-    const int precision;
     Linear table;
 
-    explicit Nearest(const NativeNearest& a)
-        : Parts((a.count + AT_ONCE - 1) / AT_ONCE), a(a), precision(fast_halves ? BFLOAT16 : FLOAT32) {
-        table.pack(precision, a.table, nullptr, a.rows, a.width);
+    explicit Nearest(const NativeNearest& a) : Parts((a.count + AT_ONCE - 1) / AT_ONCE), a(a) {
+        table.pack(INT8, a.table, nullptr, a.rows, a.width);
         // What fills the last panel is never the largest.
         for (int row = a.rows; row < table.panels * PANEL; row++) table.bias.as<float>()[row] = -INFINITY;
     }
     void join() override {
-        Buffer vector, operand, products_of_panel, largest, places;
-        float* row = vector.need<float>(up(a.width, LANES));
         const int stride = up(a.width, LANES);
-        char* left = operand.need<char>((size_t)AT_ONCE * stride * bytes_of(precision));
-        float* tile = products_of_panel.need<float>(AT_ONCE * PANEL);
+        Buffer vector, operand, tile, largest, places;
+        float* x = vector.need<float>(stride);
+        LeftByte* left = operand.need<LeftByte>((size_t)AT_ONCE * stride);
         float* most = largest.need<float>(AT_ONCE * LANES);
         int32_t* place = places.need<int32_t>(AT_ONCE * LANES);
+        tile.need<int32_t>(AT_ONCE * PANEL);
         each([&](int64_t part) {
             const int64_t first = part * AT_ONCE;
-            const int rows = (int)std::min<int64_t>(AT_ONCE, a.count - first);
-            for (int i = 0; i < rows; i++) {
-                memcpy(row, a.vectors + (first + i) * a.width, sizeof(float) * a.width);
-                char* to = left + (size_t)i * stride * bytes_of(precision);
-                precision == BFLOAT16 ? to_operand<BFLOAT16>(row, a.width, to, nullptr, -1)
-                                      : to_operand<FLOAT32>(row, a.width, to, nullptr, -1);
+            const int count = (int)std::min<int64_t>(AT_ONCE, a.count - first);
+            for (int i = 0; i < count; i++) {
+                float step;  // of a whole vector, which changes no order
+                memcpy(x, a.vectors + (first + i) * a.width, sizeof(float) * a.width);
+                to_operand<INT8>(x, a.width, left + (size_t)i * stride, &step, -1);
             }
-            std::fill(most, most + rows * LANES, -INFINITY), memset(place, 0, sizeof(int32_t) * rows * LANES);
+            std::fill(most, most + count * LANES, -INFINITY), memset(place, 0, sizeof(int32_t) * count * LANES);
             for (int panel = 0; panel < table.panels; panel++) {
-                products[precision](rows, PANEL, table.depth, stride, PANEL, PANEL, false, left,
-                                    table.weight.as<char>() +
-                                        (size_t)panel * table.depth * PANEL * bytes_of(precision),
-                                    tile);
-                for (int i = 0; i < rows; i++) raise(tile + i * PANEL, panel, most + i * LANES, place + i * LANES);
+                const int8_t* right = table.weight.as<int8_t>() + (size_t)panel * table.depth * PANEL;
+                products[INT8](count, PANEL, table.depth, stride, PANEL, PANEL, false, left, right, tile.at);
+                for (int i = 0; i < count; i++)
+                    raise(tile.as<int32_t>() + i * PANEL, panel * PANEL, most + i * LANES, place + i * LANES);
             }
-            for (int i = 0; i < rows; i++) a.nearest[first + i] = best(most + i * LANES, place + i * LANES);
+            for (int i = 0; i < count; i++) a.nearest[first + i] = best(most + i * LANES, place + i * LANES);
         });
     }
 
   private:
-    // The largest number of each lane so far, and where it is.
-    void raise(const float* tile, int panel, float* most, int32_t* place) const {
+    // The largest product of each lane so far, and its row.
+    void raise(const int32_t* tile, int row, float* most, int32_t* place) const {
         Floats high = load(most);
         Ints at = vector_at<Ints>(place);
-        for (int j = 0; j < PANEL; j += LANES) {
-            const Floats x = load(tile + j) + load(table.bias.as<float>() + panel * PANEL + j);
-            at = x > high ? Ints{} + (panel * PANEL + j) : at;
+        for (int j = 0; j < PANEL; j += LANES, row += LANES) {
+            const Floats exact =
+                __builtin_convertvector(vector_at<Ints>(tile + j), Floats) - load(table.sums.as<float>() + row);
+            const Floats x = exact * load(table.scales.as<float>() + row) + load(table.bias.as<float>() + row);
+            at = x > high ? Ints{} + row : at;
             high = larger(x, high);
         }
         store(most, high);

@@ -52,7 +52,7 @@ ITERATIONS = 4
 """Iterations of k-means, as in PLAID (Santhanam et al. 2022)."""
 
 PRODUCTS_AT_ONCE = 1 << 22
-"""Products of vectors with centroids that are in memory at once, 16 MB."""
+"""Numbers that are in memory at once, 16 MB: of vectors, or of their products with centroids."""
 
 
 QUANTIZED_SAMPLE = 100_000
@@ -123,12 +123,9 @@ class Codec:
         levels = 2**bits
         if not residuals.size:
             residuals = np.zeros(1, np.float32)
-        return cls(
-            rotation_EE,
-            centroids_KE,
-            np.quantile(residuals, np.arange(1, levels) / levels).astype(np.float32),
-            np.quantile(residuals, (np.arange(levels) + 0.5) / levels).astype(np.float32),
-        )
+        # Middles of buckets and their ends, in turn.
+        quantiles = np.quantile(residuals, np.arange(1, 2 * levels) / (2 * levels)).astype(np.float32)
+        return cls(rotation_EE, centroids_KE, quantiles[1::2], quantiles[::2])
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "Codec":
@@ -383,8 +380,8 @@ def _parts(rows: int, columns: int) -> Iterator[slice]:
 def nearest_rows(vectors_NE: Floats, centroids_KE: Floats) -> NDArray[np.int32]:
     """The centroid with the largest product with each vector, the first of those that are equal.
 
-    Where the processor multiplies in bfloat16, the native library rounds both factors to it, so that of two
-    centroids that are about as near it may take the other.
+    The native library rounds both factors to 8 bits, so that of two centroids that are about as near it may
+    take the other.
     """
     nearest_N = np.empty(len(vectors_NE), np.int32)
     if library_reason("float32") is None and len(centroids_KE):
