@@ -31,7 +31,7 @@ def model(tmp_path_factory):
 
 
 def test_eight_bits_are_the_place_between_the_smallest_and_the_largest_value(monkeypatch):
-    monkeypatch.setattr(compression, "PRODUCTS_AT_ONCE", 13 * 100)
+    monkeypatch.setattr(compression, "NUMBERS_AT_ONCE", 13 * 100)
     vectors = drawn(700, 13)
     quantizer = Quantizer.learn(vectors, 8)
     codes = quantizer.encode(vectors)
@@ -55,7 +55,7 @@ def test_eight_bits_are_the_place_between_the_smallest_and_the_largest_value(mon
 
 @pytest.mark.parametrize("width", [13, 64, 70])
 def test_one_bit_is_the_side_of_the_mean_after_a_rotation(width, monkeypatch):
-    monkeypatch.setattr(compression, "PRODUCTS_AT_ONCE", width * 100)
+    monkeypatch.setattr(compression, "NUMBERS_AT_ONCE", width * 100)
     vectors = drawn(700, width)
     quantizer = Quantizer.learn(vectors, 1)
     codes = quantizer.encode(vectors)

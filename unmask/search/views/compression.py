@@ -51,7 +51,7 @@ which lie nearer to them than others do."""
 ITERATIONS = 4
 """Iterations of k-means, as in PLAID (Santhanam et al. 2022)."""
 
-PRODUCTS_AT_ONCE = 1 << 22
+NUMBERS_AT_ONCE = 1 << 22
 """Numbers that are in memory at once, 16 MB: of vectors, or of their products with centroids."""
 
 
@@ -373,7 +373,7 @@ def _rotation(width: int) -> Floats:
 
 
 def _parts(rows: int, columns: int) -> Iterator[slice]:
-    step = max(1, PRODUCTS_AT_ONCE // max(1, columns))
+    step = max(1, NUMBERS_AT_ONCE // max(1, columns))
     return (slice(start, start + step) for start in range(0, rows, step))
 
 
