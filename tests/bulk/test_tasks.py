@@ -172,6 +172,7 @@ def test_any_method_that_predicts_is_mapped(tmp_path):
         "choose",
         "classify",
         "follows",
+        "prune",
         "tag",
         "zero_shot",
     }

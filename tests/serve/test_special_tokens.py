@@ -1,12 +1,13 @@
 """Special tokens that a client types: text on every route, but for the masks that a client asks to fill."""
 
 import pytest
+import torch
 from starlette.testclient import TestClient
 
 import unmask
 from tests.search.test_index_models import colbert  # noqa: F401 - a fixture
 from tests.support.command import run_here
-from tests.support.tiny import tiny_bert, write_checkpoint, write_prompts
+from tests.support.tiny import WIDTH, change_tensors, tiny_bert, write_checkpoint, write_prompts
 from unmask.search.index import Index
 from unmask.serve import make_app
 from unmask.serve.routes import ROUTES
@@ -35,6 +36,7 @@ BODIES = {
     "/v1/redact": TEXTS | {"model": "names"},
     "/v1/answers": {"question": MASKED, "contexts": [MASKED]},
     "/v1/check_answer": {"answer": MASKED, "contexts": [MASKED], "model": "flags"},
+    "/v1/prune": {"query": MASKED, "documents": [MASKED], "model": "prunes"},
     "/v1/choices": {"question": MASKED, "choices": [MASKED, MASKED]},
     "/v1/follows": {"pairs": [[MASKED, MASKED]]},
     "/v1/masked_words": TEXTS,
@@ -49,6 +51,7 @@ FRAMES = {
     "/v2/rerank": 3,
     "/v1/answers": 3,
     "/v1/check_answer": 3,
+    "/v1/prune": 3,
     "/v1/choices": 3,
     "/v1/follows": 3,
     "/predict": 3,
@@ -72,9 +75,13 @@ def models(tmp_path_factory):
     }
     for name, model in kinds.items():
         write_checkpoint(place / name, model, sentence=False)
+    write_checkpoint(place / "prunes", kinds["cross"], sentence=False)
+    sizes = {"weight": (2, WIDTH), "bias": 2}
+    head = {f"token_classifier.{part}": torch.ones(shape) for part, shape in sizes.items()}
+    change_tensors(place / "prunes", lambda tensors: tensors.update(head))
     prompts = {"query": "a query: ", "document": "a text: "}
     write_prompts(place / "prompts", prompts, max_tokens=190)
-    return {name: unmask.load(place / name) for name in ("prompts", *kinds)}
+    return {name: unmask.load(place / name) for name in ("prompts", *kinds, "prunes")}
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""docs/tasks/{tag,answer}.md: the Python and the commands run, and the JSON has the keys that are printed."""
+"""docs/tasks/{tag,answer,prune}.md: Python and commands run, and JSON has the keys that are printed."""
 
 import json
 import re
@@ -9,6 +9,7 @@ import pytest
 from tests.support.command import run_here
 from tests.support.grounding import write_grounder
 from tests.support.places import REPOSITORY
+from tests.support.pruning import write_open
 
 PAGES = REPOSITORY / "docs" / "tasks"
 TEXT = "Ada Lovelace met Charles Babbage in London."
@@ -26,6 +27,9 @@ def place(models, tmp_path, monkeypatch):
     (tmp_path / "my-tagger").symlink_to(models / "tokens")
     (tmp_path / "my-reader").symlink_to(models / "span")
     write_grounder(tmp_path / "my-checker")
+    write_open(tmp_path / "my-pruner")
+    (tmp_path / "asked.jsonl").write_text(json.dumps({"text": TEXT, "query": "Who met Babbage?"}) + "\n")
+    (tmp_path / "documents.txt").write_text(f"{TEXT}\n")
     row = {"answer": "Ada met Charles.", "context": [TEXT, "It rained."], "question": "Whom did Ada meet?"}
     (tmp_path / "to-check.jsonl").write_text(json.dumps(row) + "\n")
     for name in ("articles.txt", "report.txt", "letters.txt"):
@@ -79,3 +83,14 @@ def test_commands(place, page):
         for line in checking[0].splitlines():
             assert run_here(*shlex.split(line)[1:]).code == 0, line
         assert "supported" in (place / "checked.jsonl").read_text()
+
+
+def test_pruning(place, capsys):
+    names = {}
+    for block in blocks("prune.md", "python"):
+        exec(compile(block, "prune.md", "exec"), names)
+    assert capsys.readouterr().out
+    (block,) = blocks("prune.md", "sh")
+    for line in block.splitlines():
+        assert (ran := run_here(*shlex.split(line)[1:])).code == 0, (line, ran.err)
+    assert json.loads((place / "pruned.jsonl").read_text())["query"] == "Who met Babbage?"

@@ -14,7 +14,7 @@ from tests.support.tiny import change_json, change_tensors, write_prompts
 from tests.tasks.test_labels import write_gliner
 from tests.tasks.test_named_classes import write_gliclass
 from unmask.base.resume import ResumableFile
-from unmask.weights.read.checkpoint import fingerprint
+from unmask.weights.read.fingerprint import fingerprint
 
 PROMPTS = {"query": "the cat ", "document": "the mat "}
 

@@ -195,6 +195,10 @@ def test_commands_and_their_options():
             "answer", "context", "question", "file", "format", "model", *RUN, "threshold", "language",
             "max_tokens", "truncation", "overlap_tokens", *FILE, "json",
         ],
+        "prune": [
+            "document", "query", *INPUT, "query_field", "model", *RUN, "threshold", "keep_first",
+            "truncation", *FILE, "json",
+        ],
         "choose": [
             "question", "choice", "file", "format", "model", *RUN, "question_field", "choices_field",
             "truncation", "overlap_tokens", "blank", *FILE, "json",

@@ -19,7 +19,7 @@ from unmask.bulk.sources import FORMATS, Shard, plan
 from unmask.bulk.task import BatchTask
 from unmask.errors import InvalidRequest, OutputError, TextError, UnmaskError, quoted
 from unmask.tasks import Progress
-from unmask.weights.read.checkpoint import fingerprint
+from unmask.weights.read.fingerprint import fingerprint
 
 Result = ShardEntry | ShardFailure
 

@@ -107,6 +107,10 @@ _HELP = {
             "Find the parts of an answer that its contexts do not support, with a checkpoint of "
             "LettuceDetect."
         ),
+        "tasks.prune:prune": (
+            "Keep the sentences of a document that a query needs, with a checkpoint of Provence or "
+            "OpenProvence."
+        ),
         "tasks.choose:choose": (
             "Choose between the choices of a question, or of every line, with the best one's probability."
         ),

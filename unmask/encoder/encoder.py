@@ -148,9 +148,9 @@ class Encoder(nn.Module):
 
     def finished(self, x: Tensor) -> Tensor:
         """Last hidden states, from those of the last layer, after the final norm and map: shape (..., D) to
-        (..., D), or to `EncoderSpec.state_width`.
+        (..., D), or to `EncoderSpec.state_width`. The norm is left to heads if the spec says so.
         """
-        hidden: Tensor = self.final_map(self.final_norm(x))
+        hidden: Tensor = self.final_map(x if self.spec.norm_in_heads else self.final_norm(x))
         return hidden
 
     def block(self, layer: int) -> Block:
@@ -207,13 +207,17 @@ class Encoder(nn.Module):
             has = ", ".join(self.heads) or "none"
             raise InvalidRequest(f"the encoder has no {role} head; it has: {has}")
         head = self.heads[role]
+        if self.spec.norm_in_heads and not (
+            isinstance(head, ClassificationHead) and head.spec.reads == "unnormed"
+        ):
+            x_TD = self.final_norm(x_TD)
         if isinstance(head, MaskedLMHead):
             return head(x_TD, self.embedding.words.weight)  # type: ignore[no-any-return]
         assert isinstance(head, ClassificationHead)
         match head.spec.reads:
             case "late":
                 return pool(head(x_TD), layout, "mean")
-            case "tokens":
+            case "tokens" | "unnormed":
                 state = x_TD
             case "pooler":
                 assert self.pooler is not None

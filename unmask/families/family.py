@@ -10,11 +10,14 @@ from unmask.errors import CorruptCheckpoint, InvalidRequest, UnknownArchitecture
 from unmask.families.heads import CLASS as DETECTOR_CLASS
 from unmask.families.heads import (
     DETECTOR,
+    PRUNED_CLASS,
+    PRUNER,
     CheckpointInfo,
     HeadLayout,
     Shapes,
     find_heads,
     has_detector,
+    names_every_tensor,
     pretrained,
     write_heads,
 )
@@ -72,6 +75,7 @@ CLASSES: Mapping[frozenset[str], str] = {
     frozenset({"masked"}): ROLES["masked"].transformers_class,
     frozenset({"masked", "next_sentence"}): "ForPreTraining",
     frozenset({"masked", "sentence_order"}): "ForPreTraining",
+    frozenset({"sequence", "prune"}): PRUNED_CLASS,
     **{frozenset({name}): role.transformers_class for name, role in ROLES.items() if role.transformers_class},
 }
 """The suffix of the `transformers` class that has these heads."""
@@ -174,8 +178,10 @@ class Family:
 
     @property
     def head_layouts(self) -> tuple[HeadLayout, ...]:
-        """``heads``, plus a replaced-token detection head if none of them is one."""
-        return self.heads if has_detector(self.encoder_rows, self.heads) else (*self.heads, DETECTOR)
+        """``heads``, plus those that files of every family can have."""
+        detector = () if has_detector(self.encoder_rows, self.heads) else (DETECTOR,)
+        pruner = () if names_every_tensor(self.encoder_rows) else (PRUNER,)
+        return (*self.heads, *detector, *pruner)
 
     def detector(self, encoder: EncoderSpec) -> Classifier | None:
         """The replaced-token detection head that its files hold on this encoder; None if they hold any."""

@@ -225,8 +225,9 @@ def pretrained(encoder: EncoderSpec, layouts: Sequence[HeadLayout], *roles: str)
     return replace(encoder, pooler=encoder.pooler if read else None, heads=heads)
 
 
-# --- replaced-token detection (Clark et al. 2020), for families whose own classes have no such head: under
-# ELECTRA's names, in a class that `transformers` does not have. It loads the encoder and ignores the head.
+# --- heads that files of every family can have, in classes that `transformers` does not have: it loads the
+# encoder and ignores the head. Replaced-token detection (Clark et al. 2020) has ELECTRA's names, for families
+# whose own classes have no such head.
 
 CLASS = "ForReplacedTokenDetection"
 """The suffix of the class name."""
@@ -251,8 +252,17 @@ DETECTOR = HeadLayout(
 )
 
 
+PRUNED_CLASS = "ForCompressionAndRanking"
+"""The suffix of the class of the authors of Provence (Chirkova et al. 2025) whose second head prunes."""
+
+PRUNER = classifier("prune", "token_classifier", lambda info, classes: Classifier("prune", classes, "tokens"))
+
+
+def names_every_tensor(encoder_rows: tuple[TensorRule, ...]) -> bool:
+    """Whether files have our names for all tensors, those of heads included."""
+    return any(isinstance(row, Same) for row in encoder_rows)
+
+
 def has_detector(encoder_rows: tuple[TensorRule, ...], heads: tuple[HeadLayout, ...]) -> bool:
     """Whether a family already has names for such a head; a native checkpoint needs none."""
-    return any(isinstance(row, Same) for row in encoder_rows) or any(
-        "replaced" in head.roles for head in heads
-    )
+    return names_every_tensor(encoder_rows) or any("replaced" in head.roles for head in heads)

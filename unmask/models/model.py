@@ -32,6 +32,7 @@ from unmask.tasks import (
     hidden_states,
     multi_vectors,
     pair_scores,
+    prune,
     sparse_vectors,
     tag,
     zero_shot,
@@ -49,6 +50,7 @@ from unmask.tasks.logits import chosen_head, logits
 from unmask.tasks.multi_vectors import TokenVectors
 from unmask.tasks.pair_scores import ScoreActivation, ScoreOptions
 from unmask.tasks.prompts import prompt_of
+from unmask.tasks.prune import PrunedText
 from unmask.tasks.reader import Reader, Ready, called, several
 from unmask.tasks.sparse_vectors import WordWeights
 from unmask.tasks.tag import Tagging, Words
@@ -715,6 +717,41 @@ class Model:
         scores_P = self._run(ready, tokens_per_pass=tokens_per_pass, progress=progress)
         both = isinstance(queries, str) and isinstance(documents, str)
         return float(scores_P[0]) if both else scores_P
+
+    @one_or_many
+    def prune(
+        self,
+        documents: Texts,
+        queries: Texts,
+        *,
+        threshold: float | None = None,
+        keep_first: bool = False,
+        truncation: LongTexts = "window",
+        progress: Progress | None = None,
+        name: Name = numbered,
+    ) -> list[PrunedText]:
+        """The sentences of each document that its query needs, by a checkpoint of Provence or OpenProvence.
+
+        `unmask.tasks.prune.prepare` says how sentences are chosen, and where we differ from their authors.
+
+        Args:
+            documents: one text or several.
+            queries: one query, or one for each document.
+            threshold: how much a sentence must be needed to stay; None is the checkpoint's, or 0.1.
+            keep_first: keep the first sentence, such as a title, if any sentence stays.
+            truncation: ``"window"`` reads long documents in windows, ``"error"`` refuses them, and ``"end"``
+                leaves their end unread, whose sentences stay.
+            progress: called with (windows done, windows in all).
+            name: how error messages name the document at an index.
+
+        Raises:
+            TextError: a text is empty, too long, or not Unicode text.
+            InvalidRequest: the checkpoint has no head that prunes, or there is not a query for each document.
+            NonFiniteResult: a logit is infinity or NaN.
+        """
+        rule = prune.rule_of(self.reader, threshold, keep_first=keep_first)
+        ready = prune.prepare(self.reader, documents, queries, rule, truncation=truncation, name=name)
+        return self._run(ready, progress=progress)
 
     # Predictions of heads.
 

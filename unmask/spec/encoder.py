@@ -244,6 +244,13 @@ class EncoderSpec:
         return self.width if self.output_width is None else self.output_width
 
     @property
+    def norm_in_heads(self) -> bool:
+        """Whether last hidden states are those before the final norm, and heads begin with it, because one of
+        them reads states without it.
+        """
+        return any(getattr(head, "reads", None) == "unnormed" for head in self.heads)
+
+    @property
     def gate(self) -> EmbeddingGate | None:
         """The gate by the embedding that every layer has; None without one."""
         return self.layers[0].gate if self.layers else None

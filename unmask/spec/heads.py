@@ -8,10 +8,14 @@ from unmask.spec.check import require_size
 from unmask.spec.parts import Activation, Norm
 from unmask.spec.roles import ClassifierRole, RoleName
 
-Reads = Literal["pooler", "first", "last", "mean", "tokens", "tokens_and_first", "late"]
+Reads = Literal["pooler", "first", "last", "mean", "tokens", "tokens_and_first", "unnormed", "late"]
 """The state a classifier reads: the pooler's, the first or last token's, the mean over tokens, every token's,
-or the sum of every token's and the first token's. ``late``: every token's, and the logits of the text are the
-mean of those of its tokens (EuroBERT, Boizard et al. 2025)."""
+or the sum of every token's and the first token's. ``unnormed``: every token's without the encoder's final
+norm, see `EncoderSpec.norm_in_heads`. ``late``: every token's, and the logits of the text are the mean of
+those of its tokens (EuroBERT, Boizard et al. 2025)."""
+
+OF_TOKENS: tuple[Reads, ...] = ("tokens", "tokens_and_first", "unnormed")
+"""What classifiers with logits for every token read."""
 
 
 ProblemType = Literal["regression", "single_label_classification", "multi_label_classification"]
@@ -114,6 +118,21 @@ class Classifier:
 
 
 @dataclass(frozen=True)
+class Pruning:
+    """How probabilities that a query needs a document's tokens decide which sentences stay.
+
+    ``rule``: as Provence (Chirkova et al. 2025) does, by the ``share`` of a sentence's tokens whose
+    probability exceeds the threshold, which the share must exceed, too; or as OpenProvence does, by the
+    ``mean`` of their probabilities.
+    """
+
+    rule: Literal["share", "mean"] = "share"
+    threshold: float = 0.1
+    max_tokens: int | None = None
+    """The most tokens of a query with a document that are read at once; None for what the model reads."""
+
+
+@dataclass(frozen=True)
 class LabelHead:
     """Entities of labels that are named with the text (GLiNER, Zaratiana et al. 2024).
 
@@ -210,4 +229,4 @@ def role_of(head: Head) -> RoleName:
 
 def is_per_token(head: Head) -> bool:
     """Whether a head gives logits for every token, rather than for a sequence."""
-    return not isinstance(head, Classifier) or head.reads in ("tokens", "tokens_and_first")
+    return not isinstance(head, Classifier) or head.reads in OF_TOKENS

@@ -12,10 +12,10 @@ LabeledRole = Literal["sequence", "tokens", "span", "choice"]
 """The roles of classifiers that learn from labeled texts: the class of a text, the class of each token, where
 an answer starts and ends, or how well one of several choices fits a question."""
 
-ClassifierRole = LabeledRole | Literal["next_sentence", "sentence_order", "replaced"]
+ClassifierRole = LabeledRole | Literal["next_sentence", "sentence_order", "replaced", "prune"]
 """The roles of classifiers. Those of pretraining say whether the second sentence follows the first (Devlin et
 al. 2019), whether two sentences are in order (Lan et al. 2020), or which tokens were replaced (Clark et al.
-2020)."""
+2020). ``prune``: which tokens of a document a query needs (Chirkova et al. 2025)."""
 
 RoleName = ClassifierRole | Literal["masked", "enhanced"]
 """The roles of all heads. An MLM head is ``masked``, or ``enhanced`` if it was trained on the states of a
@@ -123,6 +123,14 @@ ROLES: Mapping[str, Role] = {
         command="choose",
         does="choose between texts",
         served="choices",
+    ),
+    "prune": Role(
+        "context pruning",
+        classes=2,
+        global_tokens="question",
+        command="prune",
+        does="prune documents",
+        served="prune",
     ),
 }
 """The role of every name in `RoleName`."""

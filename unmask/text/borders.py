@@ -123,7 +123,11 @@ def _is_flag(character: str) -> bool:
     return 0x1F1E6 <= ord(character) <= 0x1F1FF
 
 
-FULL_STOP = re.compile(r"(?<![.!?…])[.!?…]+[\"'”’»)\]]*\s+|(?<![。！？｡])[。！？｡]+[」』”’）]*\s*")
+STOPS = ".!?…؟۔।॥։።။។"
+"""What ends sentences before white space: in Latin, Arabic, Urdu, Devanagari and its kin, Armenian, Ethiopic,
+Burmese and Khmer scripts. Chinese and Japanese have their own, which nothing need follow."""
+
+FULL_STOP = re.compile(rf"(?<![{STOPS}])[{STOPS}]+[\"'”’»)\]]*\s+|(?<![。！？｡])[。！？｡]+[」』”’）]*\s*")
 ABBREVIATION = re.compile(
     r"\b(?:[A-Z]|(?i:al|approx|cf|dr|e\.g|eds?|eqs?|etc|figs?|i\.e|mr|mrs|ms|nos?|pp?|prof|refs?|sec|st|vol|"
     r"vs))\.\s+\Z"
@@ -142,7 +146,7 @@ def sentence_starts(text: str) -> Iterator[int]:
             yield end
 
 
-SENTENCE_ENDS = ".!?…。！？"
+SENTENCE_ENDS = STOPS + "。！？"
 CLOSERS = "\"'”’»)]"
 
 ABBREVIATIONS = frozenset(

@@ -29,7 +29,7 @@ from unmask.bench.scaling.report import ScalingCurves, ScalingPoint, ScalingRepo
 from unmask.bench.scaling.settings import GRID_SHARE, ScalingSettings, lengths_of, ways_of
 from unmask.errors import InvalidRequest
 from unmask.weights import Source, read_checkpoint
-from unmask.weights.read.checkpoint import fingerprint
+from unmask.weights.read.fingerprint import fingerprint
 
 DECIDED = ("measured", "did not fit")
 """Outcomes that a later run does not retry; others may change with more time or another library installed."""

@@ -309,12 +309,13 @@ def target_of(
 
     from unmask.interpret.effects.target import Class, Embedding, TargetScore
     from unmask.spec import Classifier, PooledVector
+    from unmask.spec.heads import is_per_token
 
     if word is not None and label is not None:
         raise InvalidRequest(f"--word {word} and --label {label} are two targets; leave one out")
     masks = np.flatnonzero(cache.encoding.ids == loaded.tokenizer.mask_id)
     classifier = next((head for head in loaded.spec.heads if isinstance(head, Classifier)), None)
-    of_texts = classifier is not None and classifier.reads not in ("tokens", "tokens_and_first")
+    of_texts = classifier is not None and not is_per_token(classifier)
     if label is None and (word is not None or (len(masks) and not of_texts)):
         return _word(loaded, cache, masks.tolist(), word)
     if label is None and not of_texts:

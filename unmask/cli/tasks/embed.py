@@ -44,7 +44,7 @@ from unmask.tasks.embed import Precision, quantize, quantized_width
 from unmask.tasks.prompts import chosen_prompt
 from unmask.text import Encoding, Line, Truncation
 from unmask.text.rows import TABLES
-from unmask.weights.read.checkpoint import fingerprint
+from unmask.weights.read.fingerprint import fingerprint
 
 if TYPE_CHECKING:
     from unmask.models.load import Model

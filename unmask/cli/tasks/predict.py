@@ -27,7 +27,7 @@ from unmask.errors import InvalidRequest, InvalidText
 from unmask.tasks import Progress
 from unmask.tasks.values import LongTexts
 from unmask.text.rows import Blank, Format
-from unmask.weights.read.checkpoint import fingerprint
+from unmask.weights.read.fingerprint import fingerprint
 
 if TYPE_CHECKING:
     from unmask.bulk import BatchTask

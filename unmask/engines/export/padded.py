@@ -252,6 +252,8 @@ class PaddedEncoder(nn.Module):
             return self._head(self.role, x_BND)
         assert isinstance(head, ClassificationHead)
         state: Any = x_BND
+        if self.encoder.spec.norm_in_heads and head.spec.reads != "unnormed":
+            state = x_BND = self.encoder.final_norm(x_BND)
         match head.spec.reads:
             case "late":
                 return pool_padded(head(x_BND), present_BN, "mean")
@@ -267,7 +269,7 @@ class PaddedEncoder(nn.Module):
                 state = pool_padded(x_BND, present_BN, "mean")
             case "tokens_and_first":
                 state = x_BND + x_BND[:, :1]
-            case "tokens":
+            case "tokens" | "unnormed":
                 pass
             case _:
                 assert_never(head.spec.reads)

@@ -62,7 +62,7 @@ class InferenceEncoder(Encoder):
         first_of: dict[Any, int] = {}
         self._first = [first_of.setdefault(_needs(encoder, layer), layer) for layer in range(len(self._lean))]
         self._firsts = tuple(first_of.values())
-        self._final_norm = norm_of(encoder.final_norm)
+        self._final_norm = None if encoder.spec.norm_in_heads else norm_of(encoder.final_norm)
         self._remembered: dict[tuple[int, str | None], Prepared] = {}
 
     def forward(

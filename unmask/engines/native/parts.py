@@ -229,7 +229,11 @@ class Heads:
         for name in self._weights:
             if name in words and self._in_halves:
                 self._half(name)
-            elif name in words or name.startswith(OF_HEADS):
+            elif (
+                name in words
+                or name.startswith(OF_HEADS)
+                or (self._spec.norm_in_heads and name.startswith("final_norm."))
+            ):
                 _ = self._weights[name]
 
     @NOT_FINITE
@@ -244,12 +248,14 @@ class Heads:
         head, name = head_of(self._spec, role), f"heads.{role}"
         if tokens is not None and not is_per_token(head):
             raise InvalidRequest(f"the {role} head reads a whole sequence; leave tokens out")
+        if self._spec.norm_in_heads and getattr(head, "reads", None) != "unnormed":
+            x_TD = normalized(self._spec.final_norm, "final_norm", x_TD, self._weights)
         if isinstance(head, MaskedLM):
             return self._word_logits(head, name, x_TD if tokens is None else x_TD[tokens])
         match head.reads:
             case "late":
                 return pooled(self._class_logits(head, name, x_TD), layout, "mean")
-            case "tokens":
+            case "tokens" | "unnormed":
                 state = x_TD
             case "tokens_and_first":
                 state = x_TD + np.repeat(pooled(x_TD, layout, "cls"), layout.lengths, axis=0)

@@ -177,7 +177,7 @@ class NativeLayers:
             sets=sets,
             layer=layers,
             embedding=self._embedding(half=precision == "bfloat16"),
-            final_norm=self._norm(spec.final_norm, "final_norm", self._alive),
+            final_norm=self._norm(None if spec.norm_in_heads else spec.final_norm, "final_norm", self._alive),
         )
         native = library.native_new(ctypes.byref(top))
         if not native:

@@ -49,6 +49,7 @@ from unmask.interpret.effects.target import (
 )
 from unmask.spec import PooledVector
 from unmask.spec.encoder import masked_lm_role
+from unmask.spec.heads import is_per_token
 from unmask.text.tokenizer import masked
 
 Target = Literal["word", "class", "embedding"]
@@ -164,7 +165,7 @@ def written(session: TextSession, id: int) -> str:
 def _class(view: AttentionView, token: int | None, id: int | None) -> AttributionQuery:
     cache = view.cache
     role, head = next(iter(classifiers(cache).items()))
-    at = (token or 0) if head.reads in ("tokens", "tokens_and_first") else None
+    at = (token or 0) if is_per_token(head) else None
     logits = head_logits(cache, role)
     chosen = int((logits if at is None else logits[at]).argmax()) if id is None else id
     if chosen >= head.classes:

@@ -19,6 +19,7 @@ from unmask.http.worker import Watch
 from unmask.interpret import AttentionView
 from unmask.interpret.activation_cache import ActivationCache
 from unmask.spec import Classifier, role_of
+from unmask.spec.heads import is_per_token
 from unmask.tasks.answer import answer
 from unmask.tasks.classify import classify, label_names, problem_of
 from unmask.tasks.fill import Prediction
@@ -120,7 +121,7 @@ def head_logits(cache: ActivationCache, role: str) -> NDArray[np.float32]:
     with torch.no_grad():
         logits = cache.encoder.logits(role, cache.final_ND, cache.batch.layout)
     array: NDArray[np.float32] = logits.float().cpu().numpy()
-    by_token = classifiers(cache)[role].reads in ("tokens", "tokens_and_first")
+    by_token = is_per_token(classifiers(cache)[role])
     return array if by_token else array[0]
 
 
@@ -153,7 +154,7 @@ def prediction_of(cache: ActivationCache, encoding: Encoding, name: str) -> Task
                 return _replaced(windowed)
             case _:
                 pass  # a class of a text
-        if head.reads not in ("tokens", "tokens_and_first"):
+        if not is_per_token(head):
             return _classes(head, windowed)
     raise InvalidRequest(f"{name} has no classifier of texts, words or answers; ask another model")
 

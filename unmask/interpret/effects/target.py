@@ -15,6 +15,7 @@ from unmask.encoder.hooks import Hook
 from unmask.errors import InvalidRequest
 from unmask.interpret.activation_cache import ActivationCache
 from unmask.spec import PooledVector, PoolingMode
+from unmask.spec.heads import OF_TOKENS, is_per_token
 from unmask.text.batch import SequenceLayout
 
 Scale = Literal["logit", "log-probability"]
@@ -255,11 +256,11 @@ class TargetScore:
         for mode in reads:
             if mode in ("first", "cls", "pooler", "tokens_and_first"):
                 weights_N[0] += 1 / len(reads)
-            if mode in ("tokens", "tokens_and_first"):
+            if mode in OF_TOKENS:
                 weights_N[token] += 1
             if mode == "last":
                 weights_N[-1] += 1 / len(reads)
-            if mode not in ("first", "last", "cls", "pooler", "tokens", "tokens_and_first"):
+            if mode not in ("first", "last", "cls", "pooler", *OF_TOKENS):
                 weights_N += 1 / length / len(reads)
         return weights_N
 
@@ -311,7 +312,7 @@ class TargetScore:
             raise InvalidRequest(f"the encoder has no classifier {target.role!r}; it has: {has}")
         spec = self._predictor(target.role).spec
         one_of("class", target.index, spec.classes, f"the classifier {target.role} has classes")
-        by_token = spec.reads in ("tokens", "tokens_and_first")
+        by_token = is_per_token(spec)
         if by_token != (target.token is not None):
             remedy = "say which" if by_token else "leave the token out"
             which = "each token" if by_token else "the whole text"

@@ -26,13 +26,14 @@ from unmask.serve.ids import TextsOrPairs
 from unmask.serve.routes.openai import USAGE, usage
 from unmask.serve.routes.route import MODEL, TRUNCATE, PostRoute, Values, named, truncation_of
 from unmask.serve.service import Call, Service
-from unmask.tasks import answer, check_answer, choose, fill, follows, redact, tag, zero_shot
+from unmask.tasks import answer, check_answer, choose, fill, follows, prune, redact, tag, zero_shot
 from unmask.tasks.answer import MAX_ANSWER_TOKENS, Answers
 from unmask.tasks.check_answer import AnswerCheck
 from unmask.tasks.choose import Choice
 from unmask.tasks.classify import THRESHOLD, Classification
 from unmask.tasks.fill import FilledMask
 from unmask.tasks.follows import Continuation
+from unmask.tasks.prune import PrunedText
 from unmask.tasks.reader import Ready
 from unmask.tasks.redact import Redaction, Redactor, Replacement
 from unmask.tasks.tag import Entity, Tagging
@@ -176,6 +177,28 @@ async def checked_answer(service: Service, call: Call, values: Values) -> Any:
         ),
     )
     return {"model": served.name, **asdict(result), "usage": usage(call)}
+
+
+async def pruned(service: Service, call: Call, values: Values) -> Any:
+    """The sentences of each document that the query needs, and the relevance of the document."""
+    served = service.models.named(values["model"], "prune")
+    documents: Inputs = values["documents"]
+    service.repeat(call, "query", values["query"], len(documents.texts))
+    rule = prune.rule_of(served.texts, values["threshold"], keep_first=values["keep_first"])
+    results = await service.run(
+        call,
+        served,
+        lambda: prune.prepare(
+            served.texts,
+            documents.texts,
+            values["query"],
+            rule,
+            truncation=_long(values),
+            name=named("documents", documents.single),
+            query_name=lambda _: "query",
+        ),
+    )
+    return _results(call, served.name, results)
 
 
 async def choices(service: Service, call: Call, values: Values) -> Any:
@@ -405,6 +428,20 @@ ROUTES = (
             "truncate": WINDOWS,
         },
         _answered_once(AnswerCheck),
+    ),
+    PostRoute(
+        "/v1/prune",
+        "openai",
+        pruned,
+        {
+            "query": Text(required=True),
+            "documents": Texts(required=True, about="one text or several; there is one result for each"),
+            "model": MODEL,
+            "threshold": Share(about="how much a sentence must be needed to stay; missing: the checkpoint's"),
+            "keep_first": Flag(default=False, about="keep the first sentence, such as a title, if any stays"),
+            "truncate": WINDOWS,
+        },
+        _answered(PrunedText),
     ),
     PostRoute(
         "/v1/choices",

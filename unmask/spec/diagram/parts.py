@@ -62,6 +62,7 @@ READS: dict[Reads, str] = {
     "tokens": "every token",
     "last": "last token",
     "tokens_and_first": "every token plus the first",
+    "unnormed": "every token before the final norm",
     "late": "every token, mean of their logits",
 }
 """The state that a classifier reads."""

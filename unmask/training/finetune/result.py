@@ -24,7 +24,7 @@ from unmask.training.run.base_model import first_checkpoint, source
 from unmask.training.run.state import refuse_changes
 from unmask.weights import read_checkpoint
 from unmask.weights.heads.label_files import LABEL_CONFIG
-from unmask.weights.read.checkpoint import fingerprint
+from unmask.weights.read.fingerprint import fingerprint
 
 DATA = "texts or labels of the data files"
 BEGUN = "weights, config or tokenizer of the checkpoint that model.start_from names"

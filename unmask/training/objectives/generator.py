@@ -37,6 +37,7 @@ from unmask.spec import (
     Transform,
 )
 from unmask.spec.encoder import why_no_decoder
+from unmask.spec.heads import is_per_token
 from unmask.weights.build import on_meta
 
 
@@ -122,10 +123,7 @@ def discriminator_spec(encoder: EncoderSpec, family: Family | None = None) -> En
 def is_detector(head: object) -> bool:
     """Whether the head gives each token one number that predicts if the token was replaced."""
     return (
-        isinstance(head, Classifier)
-        and head.role == "replaced"
-        and head.classes == 1
-        and head.reads in ("tokens", "tokens_and_first")
+        isinstance(head, Classifier) and head.role == "replaced" and head.classes == 1 and is_per_token(head)
     )
 
 

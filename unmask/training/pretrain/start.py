@@ -35,7 +35,7 @@ from unmask.training.run.state import load_averages, load_moments, load_progress
 from unmask.weights import Checkpoint, read_checkpoint
 from unmask.weights.build import build
 from unmask.weights.heads.classes import with_heads
-from unmask.weights.read.checkpoint import fingerprint
+from unmask.weights.read.fingerprint import fingerprint
 from unmask.weights.write.new_checkpoint import (
     check_config,
     new_checkpoint,

@@ -30,7 +30,7 @@ from unmask.training.run.base_model import source
 from unmask.training.run.callbacks import Say
 from unmask.weights import read_checkpoint
 from unmask.weights.build import build
-from unmask.weights.read.checkpoint import fingerprint
+from unmask.weights.read.fingerprint import fingerprint
 
 NEGATIVES = ("negative", "negatives")
 """The columns of negatives that are read if none is named."""

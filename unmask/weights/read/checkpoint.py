@@ -1,8 +1,7 @@
 """A checkpoint as a plain value: everything that a folder declares, before any weight is loaded."""
 
-import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from unmask.spec import (
     EncoderSpec,
     LabelHead,
     PooledVector,
+    Pruning,
 )
 from unmask.spec.check import require_size
 from unmask.spec.config import WITHOUT_EFFECT
@@ -39,6 +39,7 @@ from unmask.text.special import SpecialTokens
 from unmask.text.tokenizer import TOKENIZER_FILES, Tokenizer
 from unmask.weights.heads.embedding_head import EMBEDDING_FILES, TokenLayers, read_output, read_token_layers
 from unmask.weights.heads.label_files import LABEL_CONFIG, LABEL_TOKENIZER, read_configs, with_segments
+from unmask.weights.heads.pruning_files import read_pruning
 from unmask.weights.heads.sentence_modules import (
     STANFORD_TENSOR,
     STATIC_MODULE,
@@ -146,6 +147,10 @@ class Checkpoint:
     """The contents of the file that describes that head: gliner_config.json, or config.json of gliclass."""
     class_head: ClassHead | None = None
     """The head that scores classes named with the text (GLiClass); None if it has none."""
+    pruning: Pruning | None = None
+    """How its head that prunes documents is used; None if it has none."""
+    pruning_config: Mapping[str, Any] = field(default_factory=dict)
+    """The contents of config.json of OpenProvence, of which ``config`` is a part; empty for other folders."""
     label_encoder: "Checkpoint | None" = None
     """The second encoder, which reads the labels of that head; None if labels stand before the words."""
 
@@ -248,26 +253,27 @@ def read_checkpoint(
     if not (has_config or has_labels) and first != STATIC_MODULE:
         raise _no_config(root, folder)
     verified = check_files(root, verify)
-    config, named = read_configs(
+    stated, named = read_configs(
         *(
             JsonSettings.parse(_read(folder / name), name) if (folder / name).exists() else None
             for name in ("config.json", LABEL_CONFIG)
         )
     )
+    config, pruned = read_pruning(stated)
     if first == STATIC_MODULE and "model_type" not in config.values:
         config = JsonSettings(config.name, {"model_type": STATIC.model_types[0], **config.values})
     family = family_of(config.values)
     config = family.encoder_config(config)
     family, spec = with_segments(family, family.read(config, compat), named.class_head)
     stored, of_label_encoder, of_labels = named.split(
-        _without(stored_tensors(folder), ignore_tensors, folder)
+        pruned.renamed(_without(stored_tensors(folder), ignore_tensors, folder))
     )
     tensors, updates = without_updates(stored)
     if not spec.layers:
         tensors = with_rows(tensors)
     tasks = _tasks(config, updates)
     shapes = {canonical(name, family.prefixes): tensor.shape for name, tensor in tensors.items()}
-    spec = family.detect_heads(spec, shapes, config)
+    spec, pruning = pruned.of(family.detect_heads(spec, shapes, config), compat)
     sentence_files = {**_present(root, EMBEDDING_FILES), **_present(folder, EMBEDDING_FILES[2:])}
     output = _output(root, sentence_files, config, spec, tensors)
     from_output = output_tensors(root, output, spec, tensors)
@@ -303,6 +309,8 @@ def read_checkpoint(
         label_tensors=of_labels,
         label_config=named.stated,
         class_head=named.class_head,
+        pruning=pruning,
+        pruning_config=pruned.stated,
     )
     if named.label_encoder is None:
         return checkpoint
@@ -464,36 +472,3 @@ def _present(folder: Path, names: tuple[str, ...]) -> dict[str, bytes]:
 def _read(path: Path) -> bytes:
     check_stored_file(path)
     return read_bytes(path, CorruptCheckpoint)
-
-
-def fingerprint(checkpoint: Checkpoint, settings: object) -> str:
-    """Digest of what results of a run depend on, as 64 hexadecimal digits: weights, tokenizer and settings.
-
-    Fields at their defaults do not count, so that a field which a later version adds changes nothing.
-    """
-    heads = (checkpoint.head, checkpoint.label_head, checkpoint.class_head)
-    parts = (checkpoint.spec, checkpoint.max_tokens, heads, checkpoint.unpooled_id, checkpoint.task)
-    scale = checkpoint.adapter and checkpoint.adapter.scale
-    digest = hashlib.sha256(_described((*parts, scale, settings)).encode("utf-8", "surrogatepass"))
-    stored = (checkpoint.tensors, checkpoint.output_tensors, checkpoint.label_tensors)
-    for path in sorted({tensor.file for tensors in stored for tensor in tensors.values()}):
-        with path.open("rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
-    if checkpoint.query_weights is not None:
-        digest.update(checkpoint.query_weights.tobytes())
-    for _, content in sorted(checkpoint.tokenizer.files.items()):
-        digest.update(hashlib.sha256(content).digest())
-    if checkpoint.label_encoder is not None:
-        digest.update(fingerprint(checkpoint.label_encoder, ()).encode())
-    return digest.hexdigest()
-
-
-def _described(value: object) -> str:
-    """The text of a value, without the fields of its parts that are at their defaults."""
-    if is_dataclass(value) and not isinstance(value, type):
-        listed = [(part, getattr(value, part.name)) for part in fields(value) if part.repr]
-        changed = ", ".join(f"{part.name}={_described(x)}" for part, x in listed if x != part.default)
-        return f"{type(value).__name__}({changed})"
-    if isinstance(value, tuple | list):
-        return f"[{', '.join(map(_described, value))}]"
-    return repr(value)

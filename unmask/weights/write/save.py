@@ -41,6 +41,7 @@ from unmask.weights.heads.label_files import (
     written_class_config,
     written_label_config,
 )
+from unmask.weights.heads.pruning_files import written_pruning
 from unmask.weights.heads.sentence_modules import to_json
 from unmask.weights.heads.sparse_files import QUERY_MODULE, query_tokenizer
 from unmask.weights.read.checkpoint import Checkpoint
@@ -135,6 +136,10 @@ def save(
         files, tensors = _with_labels(checkpoint, checkpoint.label_head, files, tensors, labels)
     if checkpoint.class_head is not None:
         files, tensors = _with_classes(checkpoint, checkpoint.class_head, files, tensors)
+    if checkpoint.pruning_config:
+        config = json.loads(files["config.json"])
+        config, tensors = written_pruning(checkpoint.pruning_config, config, tensors)
+        files["config.json"] = to_json(dict(sorted(config.items())))
     with whole_folder(Path(folder)) as partial:
         for name, content in sorted(files.items()):
             path = partial / name
