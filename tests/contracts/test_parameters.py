@@ -176,6 +176,7 @@ SETTINGS = {
     "microsoft/deberta-v3-small": (*DEBERTA_V3, 12),
     "microsoft/deberta-v3-base": (*DEBERTA_V3, 12),
     "microsoft/deberta-v3-large": (*DEBERTA_V3, 16),
+    "naver/provence-reranker-debertav3-v1": (*DEBERTA_V3, 16),
     "microsoft/mdeberta-v3-base": (DEBERTA_EPS, "gelu", 512, 251000, 0, 12),
     "microsoft/deberta-v2-xlarge": (*DEBERTA_V3, 24),
     "microsoft/deberta-v2-xxlarge": (*DEBERTA_V3, 24),

@@ -133,6 +133,14 @@ PUBLISHED = (
     Release("microsoft/deberta-v3-base", _BASE),
     Release("microsoft/deberta-v3-large", LARGE),
     Release("microsoft/mdeberta-v3-base", _BASE | {"vocab_size": 251000}),
+    Release(
+        "naver/provence-reranker-debertav3-v1",
+        LARGE,
+        "Chirkova et al. 2025",
+        "CC-BY-NC-4.0",
+        roles=(),
+        use="reranking and context pruning",
+    ),
 )
 
 DEBERTA_V2 = Family(

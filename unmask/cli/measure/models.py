@@ -17,9 +17,10 @@ CACHED, INSTALLED = "in the hub's cache", "installed, as default"
 HERE = {CACHED: "cached", INSTALLED: "default"}
 """How a checkpoint can be loaded offline, and its short form in a table."""
 
-NAMED_LABELS = (
-    "Over encoders of these families, heads for labels that are named in the call are read too: entities by "
-    "checkpoints of GLiNER (unmask tag --labels), classes by those of GLiClass (unmask classify --labels)"
+OTHER_HEADS = (
+    "Over encoders of these families, heads of other libraries are read too: entities of labels that are "
+    "named in the call (GLiNER, unmask tag --labels), classes by such labels (GLiClass, unmask classify "
+    "--labels), and the sentences that a query needs (Provence and OpenProvence, unmask prune)"
 )
 
 NAME_WIDTH, NUMBER_WIDTHS = 52, (6, 5, 13, 6)
@@ -117,7 +118,7 @@ def models(
     others = ", ".join(family.name for family in FAMILIES if not family.published)
     sentence = f"Families without a published checkpoint in common use: {others}"
     console(width=100).print(sentence, soft_wrap=False)
-    console(width=100).print(NAMED_LABELS, soft_wrap=False)
+    console(width=100).print(OTHER_HEADS, soft_wrap=False)
 
 
 def _shipped_adapters() -> tuple[AdapterRow, ...]:
