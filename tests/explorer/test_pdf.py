@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.small_pdf import small_pdf
 from unmask.explorer.routes import session
-from unmask.search.documents.read import pdf_documents
+from unmask.search.documents.pdf import pdf_documents
 
 pytest.importorskip("pypdfium2", reason="the search extra is not installed")
 TEXT = "The river bank was muddy."

@@ -92,6 +92,9 @@ EXTRAS: dict[str, Extra] = {
     "parquet": Extra(
         {"pyarrow": "pyarrow"}, "reading and writing Parquet files", "name a file of another format"
     ),
+    "pdf-tables": Extra(
+        {"pdfplumber": "pdfplumber"}, "tables of PDF files row by row", "read them as the other text"
+    ),
     "qdrant": Extra({"qdrant_client": "qdrant-client"}, "writing an index to Qdrant", "name another format"),
     "ray": Extra(
         {"ray": "ray", "pandas": "pandas", "pyarrow": "pyarrow"},

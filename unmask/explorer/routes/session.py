@@ -27,7 +27,7 @@ from unmask.explorer.wire.tiles import TILE
 from unmask.http.requests import MAX_BODY_BYTES, Request
 from unmask.http.responses import Answer, Refused, json_answer, no_answer
 from unmask.models.elmo import ElmoModel
-from unmask.search.documents.read import pdf_documents
+from unmask.search.documents.pdf import pdf_documents
 from unmask.search.documents.values import Document, Skipped
 
 

@@ -278,7 +278,9 @@ class _HoldsTable(Exception):
     """A table holds another one in a cell, and so arranges what is in it."""
 
 
-class _Cell(NamedTuple):
+class Cell(NamedTuple):
+    """A cell of a table."""
+
     text: str
     heading: bool
     start: int
@@ -288,7 +290,7 @@ class _Cell(NamedTuple):
     """The row after its last one."""
 
 
-_Row = list[tuple[_Cell, bool]]
+Row = list[tuple[Cell, bool]]
 """Cells, and whether each begins in this row or spans it from above."""
 
 
@@ -316,10 +318,11 @@ def _table_lines(table: Any) -> Iterator[tuple[str, str]]:
     if table.attributes.get("role") in LAYOUT or not wanted or heads > MOST_HEADING_ROWS:
         return iter(())
     captions = [_plain_text(child) for child in _children(table) if child.tag == "caption"]
-    return chain(((text, text) for text in captions), _row_lines(rows, heads))
+    return chain(((text, text) for text in captions), row_lines(rows, heads))
 
 
-def _row_lines(rows: Sequence[_Row], heads: int) -> Iterator[tuple[str, str]]:
+def row_lines(rows: Sequence[Row], heads: int) -> Iterator[tuple[str, str]]:
+    """The lines of rows, of which the first ``heads`` are headings, each also without what it repeats."""
     headings = _headings(rows[:heads])
     for number, row in enumerate(rows):
         plain = "; ".join(cell.text for cell, begins in row if begins and cell.text)
@@ -335,12 +338,12 @@ def _row_lines(rows: Sequence[_Row], heads: int) -> Iterator[tuple[str, str]]:
             yield plain, plain
 
 
-def _labeled(row: _Row) -> bool:
+def _labeled(row: Row) -> bool:
     """Whether a row begins with a heading of the cells that follow."""
     return len(row) > 1 and row[0][0].heading and not all(cell.heading for cell, _ in row)
 
 
-def _named(cell: _Cell, headings: Sequence[str]) -> str:
+def _named(cell: Cell, headings: Sequence[str]) -> str:
     """A cell after the headings of its columns; one that spans all of them has none."""
     columns = headings[cell.start : cell.stop]
     name = ", ".join(dict.fromkeys(filter(None, columns)))
@@ -348,7 +351,7 @@ def _named(cell: _Cell, headings: Sequence[str]) -> str:
     return cell.text if whole or not name or len(name) > LONGEST_REPEATED else f"{name}: {cell.text}"
 
 
-def _headings(rows: Sequence[_Row]) -> list[str]:
+def _headings(rows: Sequence[Row]) -> list[str]:
     """The heading of each column."""
     parts: list[list[str]] = []
     for row in rows:
@@ -360,12 +363,12 @@ def _headings(rows: Sequence[_Row]) -> list[str]:
     return [" ".join(column) for column in parts]
 
 
-def _grid(table: Any) -> tuple[list[_Row], int]:
+def _grid(table: Any) -> tuple[list[Row], int]:
     """The cells of each row in the order of their columns, and how many rows are headings."""
-    rows: list[_Row] = []
+    rows: list[Row] = []
     heads = repeatable = 0
     for section in _sections(table):
-        spanning: list[_Cell] = []
+        spanning: list[Cell] = []
         for row in section:
             spanning = [cell for cell in spanning if cell.until > len(rows)]
             begun = _placed(row, spanning, len(rows))
@@ -391,7 +394,7 @@ def _sections(table: Any) -> Iterator[Iterator[tuple[bool, Any]]]:
             )
 
 
-def _placed(row: tuple[bool, Any], spanning: Sequence[_Cell], number: int) -> list[_Cell]:
+def _placed(row: tuple[bool, Any], spanning: Sequence[Cell], number: int) -> list[Cell]:
     """The cells of a row in the columns that those which span rows from above leave free."""
     taken = {column: cell.stop for cell in spanning for column in range(cell.start, cell.stop)}
     cells, column = [], 0
@@ -402,7 +405,7 @@ def _placed(row: tuple[bool, Any], spanning: Sequence[_Cell], number: int) -> li
             start = min(column, MOST_COLUMNS)
             stop = min(start + max(1, _span(node, "colspan")), MOST_COLUMNS)
             until = number + (_span(node, "rowspan") or MOST_ROWS)
-            cells.append(_Cell(_plain_text(node), node.tag == "th", start, stop, until))
+            cells.append(Cell(_plain_text(node), node.tag == "th", start, stop, until))
             column = stop
     return cells
 

@@ -1,4 +1,4 @@
-"""Read documents from files and folders: which files, in order, and each by its kind; PDF page by page."""
+"""Read documents from files and folders: which files, in order, and each by its kind."""
 
 import os
 import stat
@@ -6,16 +6,14 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from unmask.base.arguments import listed, whole_number
 from unmask.base.files import KINDS
-from unmask.base.optional import require
 from unmask.errors import InvalidRequest, InvalidText
 from unmask.search.documents.markup import decode_html, markdown_title
 from unmask.search.documents.pages import PageParser
+from unmask.search.documents.pdf import pdf_documents
 from unmask.search.documents.rows import NoTextColumn, row_documents
 from unmask.search.documents.values import MAX_DOCUMENT_BYTES, Document, Skipped
 from unmask.text.lines import COMPRESSED, DAMAGED, FileTooLong, content, decode, format_ending, opened
@@ -23,10 +21,6 @@ from unmask.text.rows import is_object_list
 
 BEIR_CORPUS, BEIR_QUERIES, BEIR_JUDGMENTS = "corpus.jsonl", "queries.jsonl", "qrels"
 """Names in a test collection in BEIR's layout, of which only the corpus holds documents."""
-
-NO_TEXT = "it has no text; run OCR first"
-PASSWORD_ERROR = 4
-"""PDFium's FPDF_ERR_PASSWORD."""
 
 TEXT = frozenset((".txt", ".text", ".rst", ".log", ".tex", ".org", ".adoc", ""))
 MARKDOWN = frozenset((".md", ".markdown"))
@@ -165,56 +159,6 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
     paths = ["/".join(parts[:count]) for count in range(1, len(parts) + 1)]
     normalized = [unicodedata.normalize("NFC", pattern).rstrip("/") for pattern in patterns]
     return any(fnmatchcase(candidate, pattern) for pattern in normalized for candidate in (*paths, *parts))
-
-
-def pdf_documents(raw: bytes, name: str) -> Iterator[Document | Skipped]:
-    """The document of a PDF file, after what was skipped of it: pages that hold a picture and no text."""
-    require("search")
-    pdfium = import_module("pypdfium2")
-    try:
-        pdf = pdfium.PdfDocument(raw)
-    except pdfium.PdfiumError as error:
-        locked = getattr(error, "err_code", None) == PASSWORD_ERROR
-        yield Skipped(name, "it is encrypted; remove its password first" if locked else _damaged(error))
-        return
-    try:
-        texts = [_page_text(page) for page in pdf]
-        pictures = [not text and _has_picture(page) for text, page in zip(texts, pdf, strict=True)]
-        title = pdf.get_metadata_value("Title")
-    except pdfium.PdfiumError as error:
-        yield Skipped(name, _damaged(error))
-        return
-    finally:
-        pdf.close()
-    if not any(texts):
-        yield Skipped(name, NO_TEXT)
-        return
-    for number, picture in enumerate(pictures, start=1):
-        if picture:
-            yield Skipped(f"{name}, page {number}", NO_TEXT)
-    starts = [0]
-    for text in texts[:-1]:
-        starts.append(starts[-1] + len(text) + 1)
-    yield Document(name, "\n".join(texts), title.strip(), tuple(starts), "pdf")
-
-
-def _page_text(page: Any) -> str:
-    """The text of a page; words that a hyphen divides at the end of a line are joined."""
-    words: Any = page.get_textpage()
-    text: str = words.get_text_bounded()
-    words.close()
-    text = text.replace("\r\n", "\n").replace("\r", "\n")
-    for mark in ("\ufffe", "\x02"):  # what PDFium writes for such a hyphen
-        text = text.replace(f"{mark}\n", "").replace(mark, "")
-    return text.replace("\0", "").strip()
-
-
-def _has_picture(page: Any) -> bool:
-    return any(True for _ in page.get_objects(filter=[import_module("pypdfium2.raw").FPDF_PAGEOBJ_IMAGE]))
-
-
-def _damaged(error: Exception) -> str:
-    return f"it is not a PDF file that can be read: {error}"
 
 
 def read_documents(
