@@ -68,6 +68,9 @@ CLASSIFIERS = (
     Classifier("replaced", 1, "tokens_and_first"),
 )
 HEADS = (MaskedLM(Transform(24, "gelu", LayerNorm(1e-6))), *CLASSIFIERS)
+PRUNER = Classifier("prune", 2, "unnormed")
+NORMED_IN_HEADS = ("prune", "sequence", "tokens")
+"""Heads that are exported beside one that reads states without the final norm."""
 GIVEN = {
     "pooled": PooledVector(("mean", "cls", "max", "last"), normalize=True, projections=(Dense(9),)),
     "pooled-weighted": PooledVector(("weighted_mean", "mean_sqrt_len"), dimensions=30),
@@ -85,6 +88,8 @@ OUTPUTS = {
 def giving(name):
     """An encoder with every head, which gives its states, what a checkpoint gives, and logits of one head."""
     spec = replace(POST_NORM, layers=POST_NORM.layers[:1], heads=HEADS)
+    if name in NORMED_IN_HEADS:
+        spec = replace(spec, heads=(*HEADS, PRUNER), final_norm=LayerNorm(1e-6))
     output, role = (GIVEN[name], "masked") if name in GIVEN else (None, name)
     own = () if output is None else (OUTPUTS[type(output)],)
     return PaddedEncoder(
@@ -103,8 +108,8 @@ def cases():
     for name, spec in PUBLISHED.items():
         if why_not_padded(narrowed(spec)) is None:
             yield published, name, False
-    for name in (*GIVEN, *map(role_of, HEADS)):
-        yield giving, name, name == "pooled"
+    for name in (*GIVEN, *map(role_of, (*HEADS, PRUNER))):
+        yield giving, name, name in ("pooled", "sequence")
 
 
 CASES = [

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from unmask.spec import (
     MaskedLM,
     MultiVector,
     PooledVector,
+    Reads,
     RelativePositionBias,
     ResidualTransform,
     RMSNorm,
@@ -50,6 +52,8 @@ HEADS = {
     "tokens and first": Classifier("replaced", 1, "tokens_and_first", Transform(24, "gelu")),
     "residual": Classifier("span", 2, "tokens", ResidualTransform(31, "gelu", LayerNorm(1e-12))),
     "unit length": Classifier("choice", 1, "first", normalize=True, input_norm=RMSNorm(1e-6)),
+    "last": Classifier("sequence", 3, "last"),
+    "unnormed": Classifier("prune", 2, "unnormed"),
 }
 LAYOUT = SequenceLayout.of_lengths([5, 1, 17])
 LAYERS = (
@@ -93,16 +97,31 @@ def test_every_head_is_that_of_torch(name):
         heads.logits(role, x_TD, LAYOUT, chosen)
 
 
+@pytest.mark.parametrize("name", ["tied words", "first", "mean", "tokens", "pooler"])
+def test_heads_beside_one_without_the_final_norm_begin_with_it(name):
+    """States are those before the norm: the other heads give what they give on an encoder that ends in it."""
+    head, pruner = HEADS[name], HEADS["unnormed"]
+    encoder, heads = both(replace(POST_NORM, final_norm=NORM, heads=(head, pruner)))
+    ids_T = torch.arange(LAYOUT.token_count) % 90
+    with torch.inference_mode():
+        x_TD = encoder(ids_T, LAYOUT)
+        wanted = encoder.logits(role_of(head), x_TD, LAYOUT)
+        plain = random_encoder(replace(encoder.spec, heads=(head,)), dtype=torch.float64)
+        plain.load_state_dict({k: v for k, v in encoder.state_dict().items() if ".prune." not in k})
+        normed_TD = plain(ids_T, LAYOUT)
+        assert torch.allclose(encoder.final_norm(x_TD), normed_TD)
+        assert not torch.allclose(x_TD, normed_TD)
+        assert torch.allclose(plain.logits(role_of(head), normed_TD, LAYOUT), wanted)
+        of_pruner = encoder.logits("prune", x_TD, LAYOUT).numpy()
+        assert np.allclose(of_pruner, encoder.heads["prune"](x_TD).numpy())
+    x_TD = x_TD.float().numpy()
+    np.testing.assert_allclose(heads.logits(role_of(head), x_TD, LAYOUT), wanted.numpy(), **CLOSE)
+    np.testing.assert_allclose(heads.logits("prune", x_TD, LAYOUT), of_pruner, **CLOSE)
+
+
 def test_the_heads_of_these_tests_are_of_every_kind():
     classifiers = [head for head in HEADS.values() if isinstance(head, Classifier)]
-    assert {head.reads for head in classifiers} == {
-        "pooler",
-        "first",
-        "mean",
-        "tokens",
-        "tokens_and_first",
-        "late",
-    }
+    assert {head.reads for head in classifiers} == set(get_args(Reads))
     assert {type(head.transform) for head in HEADS.values()} == {type(None), Transform, ResidualTransform}
 
 

@@ -39,7 +39,7 @@ def drawn_pdf(pages, *, further=""):
     return (written + end).encode("latin-1")
 
 
-def table_pdf(rows, *, above="", below="", spans=(), further=""):
+def table_pdf(rows, *, above="", below="", spans=(), further="", corner=(30, 160)):
     """A PDF of a page with a ruled table between two lines of text.
 
     Args:
@@ -48,9 +48,10 @@ def table_pdf(rows, *, above="", below="", spans=(), further=""):
         below: a line after it.
         spans: of cells that cover several places: (row, column, rows, columns).
         further: other entries of the page.
+        corner: the left and the upper edge of the table.
     """
     covered = {(row, column): (down, right) for row, column, down, right in spans}
-    drawn, width, height, left, top = [], 80, 20, 30, 160
+    drawn, width, height, (left, top) = [], 80, 20, corner
     for row, cells in enumerate(rows):
         for column, text in enumerate(cells):
             if text is None:

@@ -13,7 +13,7 @@ from tests.support.pruning import write_open, write_provence
 from unmask.bulk import BatchPredictor
 from unmask.errors import CorruptCheckpoint, EmptyText, InvalidRequest, InvalidText, TextTooLong
 from unmask.serve import make_app
-from unmask.tasks.prune import plain_query
+from unmask.tasks.prune import plain_query, prepare, rule_of
 
 QUERY = "How many people live in Paris?"
 DOCUMENT = (
@@ -54,8 +54,8 @@ def expected(theirs, model, query, document, threshold, *, by_share):
     for start, stop in zip(borders, [*borders[1:], len(document)], strict=True):
         p_M = p_N[
             [
-                of == 1 and start < end <= stop
-                for of, (_, end) in zip(encoding.sequence_ids, encoding.offsets.tolist(), strict=True)
+                of == 1 and start <= begin < stop
+                for of, (begin, _) in zip(encoding.sequence_ids, encoding.offsets.tolist(), strict=True)
             ]
         ]
         needs.append(float((p_M > threshold).mean() if by_share else p_M.mean()))
@@ -157,6 +157,10 @@ def test_long_documents_are_read_in_windows(tmp_path):
     result = model.prune(document, QUERY, threshold=0.5)
     assert result.windows > 5
     assert len(result.sentences) == 60
+    ready = prepare(model.reader, document, QUERY, rule_of(model.reader))
+    logits = [logit for _, logit in ready.run(model.engine, ready.encodings)]
+    assert result.score == pytest.approx(1 / (1 + np.exp(-max(logits))), abs=1e-5)
+    assert max(logits) > min(logits) + 1e-3
     assert [it.start for it in result.sentences] == [document.index(it.text) for it in result.sentences]
     whole = len(model.tokenizer.encode(QUERY, document))
     assert (result.tokens_read, result.truncated_tokens) == (whole, 0)

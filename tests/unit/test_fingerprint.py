@@ -10,6 +10,7 @@ from safetensors.numpy import save_file
 
 import unmask
 from tests.support.command import run_here
+from tests.support.pruning import write_open
 from tests.support.tiny import change_json, change_tensors, write_prompts
 from tests.tasks.test_labels import write_gliner
 from tests.tasks.test_named_classes import write_gliclass
@@ -84,6 +85,13 @@ def test_each_file_that_results_depend_on_changes_it(folder, change):
     assert fingerprint(checkpoint_of(folder), ()) == before
     change(folder)
     assert fingerprint(checkpoint_of(folder), ()) != before
+
+
+def test_the_rule_by_which_documents_are_pruned_changes_it(tmp_path):
+    folders = [tmp_path / "model", tmp_path / "other"]
+    for folder, threshold in zip(folders, (0.1, 0.2), strict=True):
+        write_open(folder, threshold=threshold)
+    assert len({fingerprint(checkpoint_of(folder), ()) for folder in folders}) == 2
 
 
 @pytest.mark.parametrize(

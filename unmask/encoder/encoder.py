@@ -207,9 +207,7 @@ class Encoder(nn.Module):
             has = ", ".join(self.heads) or "none"
             raise InvalidRequest(f"the encoder has no {role} head; it has: {has}")
         head = self.heads[role]
-        if self.spec.norm_in_heads and not (
-            isinstance(head, ClassificationHead) and head.spec.reads == "unnormed"
-        ):
+        if self.spec.norm_in_heads and getattr(head.spec, "reads", None) != "unnormed":
             x_TD = self.final_norm(x_TD)
         if isinstance(head, MaskedLMHead):
             return head(x_TD, self.embedding.words.weight)  # type: ignore[no-any-return]

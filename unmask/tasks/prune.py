@@ -194,8 +194,7 @@ def _pruned(document: str, windowed: WindowedLogits, score: float | None, rule: 
     ours = encoding.sequence_ids == 1
     p_N = probabilities(windowed.per_token()[ours], "single_label_classification")[:, 1]
     borders = np.array(_borders(document))
-    # A token can begin with the space before it, which belongs to the sentence before.
-    of_N = np.searchsorted(borders, encoding.offsets[ours][:, 1] - 1, side="right") - 1
+    of_N = np.searchsorted(borders, encoding.offsets[ours][:, 0], side="right") - 1
     sentences, slices = [], list(zip(borders.tolist(), [*borders[1:].tolist(), len(document)], strict=True))
     for number, (start, end) in enumerate(slices):
         value = _needed(p_N[of_N == number], rule.of)

@@ -248,12 +248,12 @@ class PaddedEncoder(nn.Module):
     def _logits(self, x_BND: Tensor, present_BN: Tensor) -> Tensor:
         assert self.role is not None
         head = self.encoder.heads[self.role]
+        if self.encoder.spec.norm_in_heads and getattr(head.spec, "reads", None) != "unnormed":
+            x_BND = self.encoder.final_norm(x_BND)
         if isinstance(head, MaskedLMHead):
             return self._head(self.role, x_BND)
         assert isinstance(head, ClassificationHead)
         state: Any = x_BND
-        if self.encoder.spec.norm_in_heads and head.spec.reads != "unnormed":
-            state = x_BND = self.encoder.final_norm(x_BND)
         match head.spec.reads:
             case "late":
                 return pool_padded(head(x_BND), present_BN, "mean")
