@@ -4,12 +4,14 @@ import json
 
 import numpy as np
 import pytest
+import torch
 from starlette.testclient import TestClient
 
 import unmask
 from tests.support.command import assert_one_sentence, run_here
 from tests.support.grounding import write_grounder
 from tests.support.pruning import write_open, write_provence
+from tests.support.tiny import change_tensors
 from unmask.bulk import BatchPredictor
 from unmask.errors import CorruptCheckpoint, EmptyText, InvalidRequest, InvalidText, TextTooLong
 from unmask.serve import make_app
@@ -293,3 +295,12 @@ def test_every_place_gives_the_same(tmp_path):
         ((DOCUMENT, "--query", QUERY, "--file", table), "give either a text or --file"),
     ):
         assert_one_sentence(run_here("prune", *arguments, "-m", folder), sentence)
+
+
+def test_another_head_of_that_name_is_not_taken_for_it(tmp_path):
+    write_provence(tmp_path)
+    sizes = {"weight": (3, 24), "bias": 3}
+    head = {f"token_classifier.{part}": torch.ones(shape) for part, shape in sizes.items()}
+    change_tensors(tmp_path, lambda tensors: tensors.update(head))
+    with pytest.raises(unmask.errors.TensorMismatch, match="token_classifier"):
+        unmask.load(tmp_path)

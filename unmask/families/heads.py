@@ -255,7 +255,11 @@ DETECTOR = HeadLayout(
 PRUNED_CLASS = "ForCompressionAndRanking"
 """The suffix of the class of the authors of Provence (Chirkova et al. 2025) whose second head prunes."""
 
-PRUNER = classifier("prune", "token_classifier", lambda info, classes: Classifier("prune", classes, "tokens"))
+PRUNER = classifier(
+    "prune",
+    "token_classifier",
+    lambda info, classes: Classifier("prune", 2, "tokens") if classes == ROLES["prune"].classes else None,
+)
 
 
 def names_every_tensor(encoder_rows: tuple[TensorRule, ...]) -> bool:
