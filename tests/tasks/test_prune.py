@@ -5,15 +5,23 @@ import json
 import numpy as np
 import pytest
 import torch
+import transformers
 from starlette.testclient import TestClient
 
 import unmask
 from tests.support.command import assert_one_sentence, run_here
-from tests.support.grounding import write_grounder
+from tests.support.grounding import write_byte_tokenizer, write_grounder
 from tests.support.pruning import write_open, write_provence
-from tests.support.tiny import change_tensors
+from tests.support.tiny import change_json, change_tensors
 from unmask.bulk import BatchPredictor
-from unmask.errors import CorruptCheckpoint, EmptyText, InvalidRequest, InvalidText, TextTooLong
+from unmask.errors import (
+    CorruptCheckpoint,
+    EmptyText,
+    InvalidRequest,
+    InvalidText,
+    TextTooLong,
+    UnknownArchitecture,
+)
 from unmask.serve import make_app
 from unmask.tasks.prune import plain_query, prepare, rule_of
 
@@ -238,7 +246,7 @@ def test_folders_that_say_something_else_are_refused(tmp_path, changes, sentence
     write_open(tmp_path)
     path = tmp_path / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | changes), encoding="utf-8")
-    with pytest.raises((CorruptCheckpoint, unmask.errors.UnknownArchitecture), match=sentence):
+    with pytest.raises((CorruptCheckpoint, UnknownArchitecture), match=sentence):
         unmask.load(tmp_path)
 
 
@@ -303,4 +311,20 @@ def test_another_head_of_that_name_is_not_taken_for_it(tmp_path):
     head = {f"token_classifier.{part}": torch.ones(shape) for part, shape in sizes.items()}
     change_tensors(tmp_path, lambda tensors: tensors.update(head))
     with pytest.raises(unmask.errors.TensorMismatch, match="token_classifier"):
+        unmask.load(tmp_path)
+
+
+def test_the_class_of_xprovence_is_refused(tmp_path):
+    """Its ``classifier`` reads the pooler, where that name is a tagger's in RoBERTa's layout."""
+    size = write_byte_tokenizer(tmp_path)
+    config = transformers.XLMRobertaConfig(
+        vocab_size=size, hidden_size=24, num_attention_heads=3, intermediate_size=32, num_hidden_layers=1,
+        num_labels=1,
+    )  # fmt: skip
+    transformers.XLMRobertaForTokenClassification(config).save_pretrained(tmp_path)
+    change_json(tmp_path / "config.json", architectures=["XLMRobertaForCompressionAndRanking"])
+    with pytest.raises(UnknownArchitecture, match="XLMRobertaForCompressionAndRanking, whose head is not"):
+        unmask.load(tmp_path)
+    change_json(tmp_path / "config.json", model_type="XProvence")
+    with pytest.raises(UnknownArchitecture, match="XProvence"):
         unmask.load(tmp_path)

@@ -27,8 +27,8 @@ from unmask.families.deberta import (
 )
 from unmask.families.deberta import HEADS as FIRST_HEADS
 from unmask.families.deberta import spec as first_spec
-from unmask.families.family import Family, Release
-from unmask.families.heads import CHOICE
+from unmask.families.family import CLASSES, Family, Release
+from unmask.families.heads import CHOICE, PRUNED_CLASS
 from unmask.spec import Convolution, Disentangled, EncoderSpec, LayerNorm
 from unmask.spec.config_keys import Arguments, Compat, Key, KeyGroup, changed, name_of, softmax_of
 from unmask.spec.tensor_map import Concat, Ignore, Rename
@@ -158,5 +158,6 @@ DEBERTA_V2 = Family(
     license="MIT",
     parts=parts,
     outside_prefix=("heads.", "pooler."),
+    classes={**CLASSES, frozenset({"sequence", "prune"}): PRUNED_CLASS},
     hf_difference="distances beyond those of training are merged without clamping",
 )

@@ -10,7 +10,6 @@ from unmask.errors import CorruptCheckpoint, InvalidRequest, UnknownArchitecture
 from unmask.families.heads import CLASS as DETECTOR_CLASS
 from unmask.families.heads import (
     DETECTOR,
-    PRUNED_CLASS,
     PRUNER,
     CheckpointInfo,
     HeadLayout,
@@ -75,7 +74,6 @@ CLASSES: Mapping[frozenset[str], str] = {
     frozenset({"masked"}): ROLES["masked"].transformers_class,
     frozenset({"masked", "next_sentence"}): "ForPreTraining",
     frozenset({"masked", "sentence_order"}): "ForPreTraining",
-    frozenset({"sequence", "prune"}): PRUNED_CLASS,
     **{frozenset({name}): role.transformers_class for name, role in ROLES.items() if role.transformers_class},
 }
 """The suffix of the `transformers` class that has these heads."""

@@ -135,6 +135,8 @@ def dense_sequence(activation: Activation | None, *, dense: str, name: str) -> H
 
 
 CHOICE_CLASS = "MultipleChoice"
+PRUNED_CLASS = "ForCompressionAndRanking"
+"""The suffix of the class of the authors of Provence (Chirkova et al. 2025) whose second head prunes."""
 
 
 def choice(
@@ -179,14 +181,10 @@ def find_heads(layouts: Sequence[HeadLayout], info: CheckpointInfo) -> tuple[Hea
     """The heads whose tensor is present, each made from the first axis of that tensor.
 
     Raises:
-        UnknownArchitecture: it was saved from a class with a multiple-choice head, and the family has none;
-            its tensors would be taken for another head's.
+        UnknownArchitecture: it was saved from a class with a multiple-choice head, or with one of relevance
+            and one that prunes, and the family has none; its tensors would be taken for another head's.
     """
-    name = info.class_with(CHOICE_CLASS)
-    if name is not None and not any(layout.of_class == CHOICE_CLASS for layout in layouts):
-        raise UnknownArchitecture(
-            f"{info.config.name} says it was saved from {name}, whose head is not built"
-        )
+    _refuse(info, CHOICE_CLASS, built=any(layout.of_class == CHOICE_CLASS for layout in layouts))
     present = [layout for layout in layouts if layout.tensor in info.shapes]
     claimed = {
         layout.tensor
@@ -198,7 +196,17 @@ def find_heads(layouts: Sequence[HeadLayout], info: CheckpointInfo) -> tuple[Hea
         for layout in present
         if (layout.of_class is not None) == (layout.tensor in claimed)
     )
-    return tuple(head for head in candidates if head is not None)
+    heads = tuple(head for head in candidates if head is not None)
+    _refuse(info, PRUNED_CLASS, built=any(role_of(head) == "sequence" for head in heads))
+    return heads
+
+
+def _refuse(info: CheckpointInfo, of_class: str, *, built: bool) -> None:
+    name = info.class_with(of_class)
+    if name is not None and not built:
+        raise UnknownArchitecture(
+            f"{info.config.name} says it was saved from {name}, whose head is not built"
+        )
 
 
 def write_heads(layouts: Sequence[HeadLayout], encoder: EncoderSpec) -> dict[str, Any]:
@@ -251,9 +259,6 @@ DETECTOR = HeadLayout(
     ),
 )
 
-
-PRUNED_CLASS = "ForCompressionAndRanking"
-"""The suffix of the class of the authors of Provence (Chirkova et al. 2025) whose second head prunes."""
 
 PRUNER = classifier(
     "prune",
