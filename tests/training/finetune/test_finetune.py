@@ -12,6 +12,7 @@ import transformers
 import unmask
 from tests.support.tiny import tiny_bert, write_tokenizer
 from unmask.errors import InvalidRequest, InvalidText, UnmaskError
+from unmask.training.finetune.evaluate import predicted
 from unmask.training.finetune.run import FinetuneRun, finetune
 from unmask.training.finetune.settings import settings_of_table
 from unmask.training.finetune.start import task_checkpoint, task_encoder
@@ -101,6 +102,22 @@ def test_a_run_learns_and_leaves_a_model_that_everyone_loads(place, tmp_path):
         assert (one.label, one.score) == (other["label"], pytest.approx(other["score"], abs=1e-5))
     assert any("has no heads.sequence.out" in one for one in heard.said)
     assert any("labels 'dry'" in one for one in heard.said)
+
+
+@pytest.mark.parametrize(("rate", "calibrate"), [(5e-3, False), (0.3, False), (5e-3, True)])
+def test_dev_texts_are_predicted_once_for_each_figure(place, tmp_path, monkeypatch, rate, calibrate):
+    """Not again for the intervals of the last figures, unless the weights or probabilities have changed."""
+    calls = []
+    monkeypatch.setattr(
+        "unmask.training.finetune.run.predicted", lambda *given: calls.append(1) or predicted(*given)
+    )
+    changes = {"optimizer": {"learning_rate": rate}, "epochs": 4}
+    changes |= {"evaluation": {"metric": "accuracy", "calibrate": calibrate}}
+    result = finetune(table(tmp_path / "run", **changes), base=place)
+    again = result.best_step != result.steps
+    assert len(calls) == 4 + again + calibrate
+    between = result.intervals["dev/accuracy"]
+    assert between.low <= result.dev["dev/accuracy"] <= between.high
 
 
 METHODS = {

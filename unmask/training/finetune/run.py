@@ -260,8 +260,10 @@ class FinetuneRun(SupervisedRun):
         """Those of the figures on the dev data, in the first process."""
         if not self.dev or not self.ranks.first:
             return {}
-        # Predicted once more, because the last evaluation may be of another process of the run.
-        return intervals(self._predicted().scores, len(self.dev), self.settings.task)
+        changed = self.few_shot is not None or self.settings.evaluation.calibrate
+        # A run that was stopped after its last evaluation has evaluated nothing in this process.
+        newest = self._predicted() if changed or self.newest is None else self.newest
+        return intervals(newest.scores, len(self.dev), self.settings.task)
 
     def _facts(
         self, step: int, figures: Mapping[str, float], between: Mapping[str, Interval]
