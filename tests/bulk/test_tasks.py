@@ -171,6 +171,7 @@ def test_any_method_that_predicts_is_mapped(tmp_path):
         "check_answer",
         "choose",
         "classify",
+        "extract",
         "follows",
         "prune",
         "tag",

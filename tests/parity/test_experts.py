@@ -13,7 +13,7 @@ from tests.parity.test_downloaded import SIZES, write_modules
 from tests.support.specs import EXPERTS
 from tests.support.tiny import WIDTH, write_tokenizer
 from unmask.encoder.encoder import Encoder, compile_blocks
-from unmask.encoder.layers.initialization import initialize
+from unmask.encoder.layers.block import initialize
 from unmask.encoder.layers.parts import ExpertNetwork, balance_loss
 from unmask.engines.export.padded import why_not_padded
 from unmask.engines.native.engine import NativeEngine

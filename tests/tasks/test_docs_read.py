@@ -1,4 +1,4 @@
-"""docs/tasks/{tag,answer,prune}.md: Python and commands run, and JSON has the keys that are printed."""
+"""docs/tasks/{tag,answer,prune,extract}.md: Python and commands run, JSON has the keys that are printed."""
 
 import json
 import re
@@ -7,6 +7,7 @@ import shlex
 import pytest
 
 from tests.support.command import run_here
+from tests.support.extraction import write_gliner2
 from tests.support.grounding import write_grounder
 from tests.support.places import REPOSITORY
 from tests.support.pruning import write_open
@@ -28,11 +29,13 @@ def place(models, tmp_path, monkeypatch):
     (tmp_path / "my-reader").symlink_to(models / "span")
     write_grounder(tmp_path / "my-checker")
     write_open(tmp_path / "my-pruner")
+    write_gliner2(tmp_path / "my-extractor")
+    (tmp_path / "schema.json").write_text('{"relations": ["works for"]}')
     (tmp_path / "asked.jsonl").write_text(json.dumps({"text": TEXT, "query": "Who met Babbage?"}) + "\n")
     (tmp_path / "documents.txt").write_text(f"{TEXT}\n")
     row = {"answer": "Ada met Charles.", "context": [TEXT, "It rained."], "question": "Whom did Ada meet?"}
     (tmp_path / "to-check.jsonl").write_text(json.dumps(row) + "\n")
-    for name in ("articles.txt", "report.txt", "letters.txt"):
+    for name in ("reviews.txt", "articles.txt", "report.txt", "letters.txt"):
         (tmp_path / name).write_text(f"{TEXT}\n")
     (tmp_path / "articles.jsonl").write_text(json.dumps({"body": TEXT}) + "\n")
     (tmp_path / "test.conll").write_text("Ada NNP\nmet VBD\n\nLondon NNP\n")
@@ -94,3 +97,14 @@ def test_pruning(place, capsys):
     for line in block.splitlines():
         assert (ran := run_here(*shlex.split(line)[1:])).code == 0, (line, ran.err)
     assert json.loads((place / "pruned.jsonl").read_text())["query"] == "Who met Babbage?"
+
+
+def test_extraction(place, capsys):
+    for block in blocks("extract.md", "python"):
+        exec(compile(block, "extract.md", "exec"), {})
+    assert capsys.readouterr().out
+    (block,) = blocks("extract.md", "sh")
+    for line in block.splitlines():
+        assert (ran := run_here(*shlex.split(line)[1:])).code == 0, (line, ran.err)
+    row = json.loads((place / "extracted.jsonl").read_text().splitlines()[0])
+    assert {"text", "entities", "relations", "records", "classes", "windows", "truncated_tokens"} < set(row)

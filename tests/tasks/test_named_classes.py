@@ -488,22 +488,6 @@ def test_what_is_not_built_is_refused_by_name(folder, tmp_path, changes, match):
 
 
 @pytest.mark.parametrize(
-    "config",
-    [
-        {"counting_layer": "count_lstm", "max_width": 8, "token_pooling": "first"},
-        {"architecture": "boundary", "architecture_version": 1, "config_version": 3, "max_len": None},
-    ],
-)
-def test_folders_of_gliner2_are_refused_by_name(tmp_path, config):
-    """The keys of a published checkpoint, and of one of the newer kind."""
-    config |= {"model_name": "microsoft/mdeberta-v3-base", "model_type": "extractor"}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(UnknownArchitecture, match="this is a GLiNER2 model, which is not built; for"):
-        unmask.load(tmp_path)
-    assert_one_sentence(run_here("inspect", tmp_path), "a checkpoint of GLiNER, and for classes")
-
-
-@pytest.mark.parametrize(
     ("changes", "error", "match"),
     [
         ({"hidden_size": 6}, TensorMismatch, r"linear_1.weight of .* has shape"),

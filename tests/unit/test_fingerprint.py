@@ -10,6 +10,7 @@ from safetensors.numpy import save_file
 
 import unmask
 from tests.support.command import run_here
+from tests.support.extraction import write_gliner2
 from tests.support.pruning import write_open
 from tests.support.tiny import change_json, change_tensors, write_prompts
 from tests.tasks.test_labels import write_gliner
@@ -96,7 +97,11 @@ def test_the_rule_by_which_documents_are_pruned_changes_it(tmp_path):
 
 @pytest.mark.parametrize(
     ("write", "changes"),
-    [(write_gliclass, {"pooling_strategy": "avg"}), (write_gliner, {"max_width": 2})],
+    [
+        (write_gliclass, {"pooling_strategy": "avg"}),
+        (write_gliner, {"max_width": 2}),
+        (write_gliner2, {"token_pooling": "mean"}),
+    ],
 )
 def test_the_head_of_named_labels_changes_it(write, changes, tmp_path):
     before = fingerprint(checkpoint_of(write(tmp_path / "model")), ())

@@ -183,6 +183,9 @@ def test_commands_and_their_options():
             "threshold", "nested", "multi_label", "vectors", "truncation", "overlap_tokens", *FILE, *BULK,
             "json",
         ],
+        "extract": [
+            "text", "schema", *INPUT, "model", *RUN, "threshold", "truncation", *FILE, "json",
+        ],
         "redact": [
             "text", "file", "format", "field", "output", "overwrite", "model", "labels", "threshold", "only",
             "keep", "replacement", "secret_file", *RUN, "json",

@@ -97,6 +97,10 @@ _HELP = {
             "Predict the label of a text, or of every input of a file, with its probability."
         ),
         "tasks.tag:tag": "Find the entities of a text, or of every input of a file; or its words' labels.",
+        "tasks.extract:extract": (
+            "Extract the entities, relations, records and classes that a schema names, with a checkpoint of "
+            "GLiNER2."
+        ),
         "tasks.redact:redact": (
             "Replace personal data in a text, or in every input of a file: addresses, numbers, names."
         ),
@@ -114,11 +118,11 @@ _HELP = {
         "tasks.choose:choose": (
             "Choose between the choices of a question, or of every line, with the best one's probability."
         ),
-        "tasks.follows:follows": (
+        "tasks.pretrained:follows": (
             "Say whether one text follows another, for checkpoints with the head of BERT's or ALBERT's "
             "pretraining."
         ),
-        "tasks.fill:fill": (
+        "tasks.pretrained:fill": (
             "Predict the words at the mask tokens of a text, such as [MASK], or of every line of a file."
         ),
     },

@@ -17,9 +17,8 @@ from unmask.base.arguments import check_choice, one_of
 from unmask.encoder.heads import ClassificationHead, MaskedLMHead, PoolerLayer, build_head, build_output, pool
 from unmask.encoder.hooks import Hook, HookPoint, hooked
 from unmask.encoder.layers.attention import AttentionPlan, SoftmaxMixer
-from unmask.encoder.layers.block import Block, LayerInputs, Plan
+from unmask.encoder.layers.block import Block, LayerInputs, Plan, initialize
 from unmask.encoder.layers.embedding import EmbeddingLayer
-from unmask.encoder.layers.initialization import initialize
 from unmask.encoder.layers.parts import ConvolutionLayer, ExpertNetwork, build_norm
 from unmask.encoder.layers.positions import DistanceTable, RelativeBiasTable
 from unmask.errors import InvalidRequest, quoted

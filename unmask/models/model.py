@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypedDict, TypeVar, Unpack, get_args, overload
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar, Unpack, get_args, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ from unmask.tasks import (
     choose,
     embed,
     every_output,
+    extract,
     fill,
     follows,
     hidden_states,
@@ -42,7 +43,7 @@ from unmask.tasks.batches import TOKENS_PER_PASS
 from unmask.tasks.check_answer import AnswerCheck
 from unmask.tasks.choose import Choice
 from unmask.tasks.classify import THRESHOLD, Classification, refuse_shared_query
-from unmask.tasks.embed import METRICS, PRECISIONS, Metric, Precision, quantize, similarity
+from unmask.tasks.embed import METRICS, PRECISIONS, EmbedOptions, Metric, Precision, quantize, similarity
 from unmask.tasks.every_output import EveryOutput
 from unmask.tasks.fill import FilledMask
 from unmask.tasks.follows import Continuation
@@ -51,7 +52,8 @@ from unmask.tasks.multi_vectors import TokenVectors
 from unmask.tasks.pair_scores import ScoreActivation, ScoreOptions
 from unmask.tasks.prompts import prompt_of
 from unmask.tasks.prune import PrunedText
-from unmask.tasks.reader import Reader, Ready, called, several
+from unmask.tasks.reader import Name, Reader, Ready, called, several
+from unmask.tasks.schema import Extraction
 from unmask.tasks.sparse_vectors import WordWeights
 from unmask.tasks.tag import Tagging, Words
 from unmask.tasks.values import Aggregation, Logits, LongTexts, PromptLanguage
@@ -80,24 +82,7 @@ Ids: TypeAlias = "Sequence[int] | NDArray[np.int64] | Tensor"
 Texts = str | Sequence[str]
 """One text or several."""
 
-Name = Callable[[int], str]
-"""How error messages name the text at an index."""
-
 Result = TypeVar("Result")
-
-
-class EmbedOptions(TypedDict, total=False):
-    """The options of `Model.embed` besides its prompt."""
-
-    truncation: Truncation
-    pooling: PoolingMode | None
-    normalize: bool | None
-    truncate_dim: int | None
-    precision: Precision
-    ranges: NDArray[np.float32] | None
-    tokens_per_pass: int
-    global_tokens: GlobalTokens
-    progress: Progress | None
 
 
 class Model:
@@ -593,9 +578,7 @@ class Model:
         if isinstance(values, np.ndarray) or hasattr(values, "__torch_function__"):  # a tensor
             return values
         texts = several(name, values)
-        if texts and not all(isinstance(text, str) for text in texts):
-            return texts
-        return self.embed(texts)
+        return self.embed(texts) if all(isinstance(text, str) for text in texts) else texts
 
     @one_or_many
     def multi_vectors(
@@ -942,6 +925,33 @@ class Model:
         return self._run(ready, progress=progress)
 
     @one_or_many
+    def extract(
+        self,
+        texts: Texts,
+        schema: Mapping[str, Any],
+        *,
+        threshold: float = THRESHOLD,
+        truncation: LongTexts = "window",
+        overlap_words: int | None = None,
+        progress: Progress | None = None,
+        name: Name = numbered,
+    ) -> list[Extraction]:
+        """Entities, relations, records and classes of each text, as a schema names them, by GLiNER2.
+
+        `unmask.tasks.extract.prepare` has the arguments, `unmask.tasks.schema.schema_of` the schema's form.
+        """
+        ready = extract.prepare(
+            self.reader,
+            texts,
+            schema,
+            threshold=threshold,
+            truncation=truncation,
+            overlap_words=overlap_words,
+            name=name,
+        )
+        return self._run(ready, progress=progress)
+
+    @one_or_many
     def answer(
         self,
         question: Texts,
@@ -1245,7 +1255,7 @@ class Model:
             self.engine,
             self.tokenizer,
             encoding,
-            masking=_masking(masking),
+            masking=masking,
             seed=seed,
             epoch=epoch,
             top_k=top_k,
@@ -1283,7 +1293,7 @@ class Model:
         return mask_epochs(
             self.tokenizer,
             encoding,
-            masking=_masking(masking),
+            masking=masking,
             seed=seed,
             epochs=epochs,
             static_masks=static_masks,
@@ -1323,9 +1333,8 @@ class Model:
         require_detector(self.spec, self.name)
         encoding = self._one_text("replaced_view reads one text, so", text)
         if generator is None:
-            written = None
-            if replacement is not None:
-                written = self._one_text("replaced_view reads one text, so", replacement)
+            why = "replaced_view reads one text, so"
+            written = None if replacement is None else self._one_text(why, replacement)
             return replaced_by_reader(self.engine, self.tokenizer, encoding, written, model=self.name)
         if replacement is not None:
             raise InvalidRequest("a replacement and a generator were given; give one of them")
@@ -1342,7 +1351,7 @@ class Model:
             encoding,
             module,
             tokenizer,
-            masking=None if masking is None else _masking(masking),
+            masking=masking,
             seed=seed,
             epoch=epoch,
             model=self.name,
@@ -1389,12 +1398,3 @@ class Model:
             raise InvalidText(f"the text is {quoted(text)}; {why} give a string")
         (encoding,) = self.reader.tokenized(text, pair, truncation=truncation)
         return encoding
-
-
-def _masking(masking: "MaskingSpec | Mapping[str, Any] | None") -> "MaskingSpec | None":
-    from unmask.training.objectives.masking import MaskingSpec
-    from unmask.training.table import read_table
-
-    if masking is None or isinstance(masking, MaskingSpec):
-        return masking
-    return read_table(MaskingSpec, masking, "masking")

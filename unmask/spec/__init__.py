@@ -55,6 +55,7 @@ from unmask.spec.heads import (
     Pruning,
     Reads,
     ResidualTransform,
+    SchemaHead,
     Transform,
     role_of,
 )
@@ -137,6 +138,7 @@ __all__ = [
     "ResidualTransform",
     "Role",
     "Rotary",
+    "SchemaHead",
     "SlidingWindow",
     "SlidingWindowGlobal",
     "SoftmaxAttention",

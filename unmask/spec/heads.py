@@ -177,6 +177,28 @@ TextPooling = Literal["first", "last", "mean", "max", "sum", "root_mean_square",
 signs."""
 
 
+Counting = Literal["projected", "attended", "experts"]
+"""What follows the GRU over the numbers of instances: dense layers; attention between fields; or experts."""
+
+WordPooling = Literal["first", "mean", "max"]
+"""Of which tokens of a word its state is: the first, or the mean or maximum of all."""
+
+
+@dataclass(frozen=True)
+class SchemaHead:
+    """Finds what a schema before the text names: entities, relations, records and classes (GLiNER2, Zaratiana
+    et al. 2025). Each field of each instance is compared with every span.
+    """
+
+    max_width: int
+    """The longest span, in words."""
+    counting: Counting = "projected"
+    pooling: WordPooling = "first"
+
+    def __post_init__(self) -> None:
+        require_size("max_width of a head of schemas", self.max_width)
+
+
 @dataclass(frozen=True)
 class ClassHead:
     """Classes that are named with the text, all in one pass (GLiClass, Stepanov et al. 2025).

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, assert_never, get_args
+from typing import Any, Literal, TypedDict, assert_never, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -148,6 +148,21 @@ Precision = Literal["float32", "int8", "uint8", "binary", "ubinary"]
 sign of each number, eight of them in an int8 or uint8."""
 
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+
+
+class EmbedOptions(TypedDict, total=False):
+    """The options of `Model.embed` besides its prompt."""
+
+    truncation: Truncation
+    pooling: PoolingMode | None
+    normalize: bool | None
+    truncate_dim: int | None
+    precision: Precision
+    ranges: NDArray[np.float32] | None
+    tokens_per_pass: int
+    global_tokens: GlobalTokens
+    progress: Progress | None
+
 
 FEW = 100
 """With fewer embeddings their ranges say little about others."""

@@ -89,23 +89,8 @@ class LabelNetwork:
         return self._two_layers(f"{SPANS}out_project", np.concatenate(ends, axis=-1))
 
     def _span_logits(self, words_WD: Floats, labels_CD: Floats) -> Floats:
-        """The first of the last two layers is applied to both ends apart, and the second to the labels, which
-        is the same as both on every span with K times fewer products.
-        """
-        weight, bias = self._of(f"{SPANS}out_project.0")
-        start_WD = np.maximum(self._two_layers(f"{SPANS}project_start", words_WD), 0)
-        end_WD = np.maximum(self._two_layers(f"{SPANS}project_end", words_WD), 0)
-        width = self.head.width
-        from_start, from_end = start_WD @ weight[:, :width].T, end_WD @ weight[:, width:].T + bias
-        last, last_bias = self._of(f"{SPANS}out_project.3")
         targets_CD = self._two_layers("prompt_rep_layer", labels_CD)
-        targets, constant = last.T @ targets_CD.T, targets_CD @ last_bias
-        count = len(words_WD)
-        scores_WKC = np.full((count, self.head.max_width, len(labels_CD)), -np.inf, dtype=words_WD.dtype)
-        for more in range(min(self.head.max_width, count)):
-            hidden = np.maximum(from_start[: count - more] + from_end[more:], 0)
-            scores_WKC[: count - more, more] = hidden @ targets + constant
-        return scores_WKC
+        return span_logits(self.weights, SPANS, words_WD, targets_CD, self.head.max_width)
 
     def _word_logits(self, words_WD: Floats, labels_CD: Floats) -> Floats:
         width = self.head.width
@@ -124,15 +109,47 @@ class LabelNetwork:
         return scores_WC3
 
     def _two_layers(self, name: str, x: Floats) -> Floats:
-        return self._linear(f"{name}.3", np.maximum(self._linear(f"{name}.0", x), 0))
+        return two_layers(self.weights, name, x)
 
     def _linear(self, name: str, x: Floats) -> Floats:
-        weight, bias = self._of(name)
-        values: Floats = x @ weight.T + bias
-        return values
+        return linear(self.weights, name, x)
 
     def _of(self, name: str) -> tuple[Floats, Floats]:
         return self.weights[f"{name}.weight"], self.weights[f"{name}.bias"]
+
+
+def linear(weights: Mapping[str, Floats], name: str, x: Floats) -> Floats:
+    """A dense layer with a bias."""
+    values: Floats = x @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
+    return values
+
+
+def two_layers(weights: Mapping[str, Floats], name: str, x: Floats) -> Floats:
+    """The layers 0 and 3 of that name, with ReLU between them."""
+    return linear(weights, f"{name}.3", np.maximum(linear(weights, f"{name}.0", x), 0))
+
+
+def span_logits(
+    weights: Mapping[str, Floats], name: str, words_WD: Floats, targets_CD: Floats, max_width: int
+) -> Floats:
+    """How well each span of words fits each target, (W, K, C); negative infinity beyond the text.
+
+    The first of the last two layers is applied to both ends apart, and the second to the targets, which is
+    the same as both on every span with K times fewer products.
+    """
+    weight, bias = weights[f"{name}out_project.0.weight"], weights[f"{name}out_project.0.bias"]
+    start_WD = np.maximum(two_layers(weights, f"{name}project_start", words_WD), 0)
+    end_WD = np.maximum(two_layers(weights, f"{name}project_end", words_WD), 0)
+    width = words_WD.shape[-1]
+    from_start, from_end = start_WD @ weight[:, :width].T, end_WD @ weight[:, width:].T + bias
+    last, last_bias = weights[f"{name}out_project.3.weight"], weights[f"{name}out_project.3.bias"]
+    targets, constant = last.T @ targets_CD.T, targets_CD @ last_bias
+    count = len(words_WD)
+    scores_WKC = np.full((count, max_width, len(targets_CD)), -np.inf, dtype=words_WD.dtype)
+    for more in range(min(max_width, count)):
+        hidden = np.maximum(from_start[: count - more] + from_end[more:], 0)
+        scores_WKC[: count - more, more] = hidden @ targets + constant
+    return scores_WKC
 
 
 def lstm(

@@ -21,6 +21,7 @@ from unmask.tasks.label_network import (
     label_network,
 )
 from unmask.tasks.late_texts import with_markers
+from unmask.tasks.schema_network import SchemaNetwork, schema_network
 from unmask.tasks.values import LongTexts
 from unmask.text import Encoding, Tokenizer, Truncation
 from unmask.text.tokenizer import numbered
@@ -75,6 +76,15 @@ class Reader:
     def class_network(self) -> ClassNetwork:
         """The checkpoint's head for classes that are named with the text, read once."""
         return class_network(self.checkpoint)
+
+    @cached_property
+    def schema_network(self) -> SchemaNetwork:
+        """The checkpoint's head for schemas, read once.
+
+        Raises:
+            InvalidRequest: it has none.
+        """
+        return schema_network(self.checkpoint)
 
     @cached_property
     def label_vectors(self) -> LabelVectors | None:

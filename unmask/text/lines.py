@@ -10,7 +10,7 @@ import os
 import stat
 import unicodedata
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +19,7 @@ from typing import BinaryIO, cast
 
 from unmask.base.files import KINDS
 from unmask.base.optional import require
-from unmask.errors import InvalidText
+from unmask.errors import InvalidRequest, InvalidText
 
 COMPRESSED = (".xz", ".gz", ".bz2", ".zst")
 """Endings of compressed files."""
@@ -245,3 +245,24 @@ def check_text(text: str, name: str = "text") -> None:
 
 def _binary(place: int) -> InvalidText:
     return InvalidText(f"it is not text: byte 0x00 at byte {place + 1}")
+
+
+def files_in(folder: Path, endings: Sequence[str]) -> list[Path]:
+    """The files of a folder of data whose names have one of the endings, compressed or not, sorted by name.
+
+    A path to a file is returned itself.
+
+    Raises:
+        InvalidRequest: there is no such folder or file, or no such file in the folder.
+    """
+    if folder.is_file():
+        return [folder]
+    if not folder.is_dir():
+        raise InvalidRequest(
+            f"{folder} is neither a folder nor a file; name the folder with the data (--data)"
+        )
+    matching = sorted(path for path in folder.iterdir() if plain_name(path).endswith(tuple(endings)))
+    if not matching:
+        patterns = " or ".join(f"*{ending}" for ending in endings)
+        raise InvalidRequest(f"{folder} has no file {patterns} (plain or compressed); name another folder")
+    return matching

@@ -20,7 +20,8 @@ HERE = {CACHED: "cached", INSTALLED: "default"}
 OTHER_HEADS = (
     "Over encoders of these families, heads of other libraries are read too: entities of labels that are "
     "named in the call (GLiNER, unmask tag --labels), classes by such labels (GLiClass, unmask classify "
-    "--labels), and the sentences that a query needs (Provence and OpenProvence, unmask prune)"
+    "--labels), what a schema names (GLiNER2, unmask extract), and the sentences that a query needs "
+    "(Provence and OpenProvence, unmask prune)"
 )
 
 NAME_WIDTH, NUMBER_WIDTHS = 52, (6, 5, 13, 6)

@@ -12,11 +12,10 @@ from unmask.base.arguments import check_limit
 from unmask.base.intervals import wilson_interval
 from unmask.base.progress import Progress
 from unmask.errors import InvalidRequest, InvalidText
-from unmask.evaluate.probes.data_files import files_in
 from unmask.evaluate.probes.scoring import Score, Sentence, check_masked, pseudo_log_likelihoods
 from unmask.models.load import Model
 from unmask.text import read_lines
-from unmask.text.lines import plain_name, readable
+from unmask.text.lines import files_in, plain_name, readable
 
 PARADIGMS, PAIRS_OF_EACH = 67, 1000
 """Size of the published set (Warstadt et al. 2020)."""

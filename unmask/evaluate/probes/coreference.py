@@ -17,12 +17,11 @@ from numpy.typing import NDArray
 from unmask.base.arguments import check_limit
 from unmask.base.progress import Watch
 from unmask.errors import InvalidRequest, InvalidText, TextTooLong
-from unmask.evaluate.probes.data_files import files_in
 from unmask.evaluate.probes.head_accuracy import Answers, Comparison, accuracies, compare_all
 from unmask.interpret.corpus.measure import MOST_TOKENS
 from unmask.interpret.corpus.word_links import LinkedText, right_answers
 from unmask.models.load import Model
-from unmask.text.lines import lines
+from unmask.text.lines import files_in, lines
 
 ENDINGS = ("conll",)
 """Of the names of files in a folder, such as ``.conll`` and ``.v4_gold_conll``."""

@@ -16,7 +16,6 @@ from unmask.base.arguments import check_limit
 from unmask.base.intervals import Interval, ratio_interval
 from unmask.base.progress import Progress
 from unmask.errors import InvalidRequest, NonFiniteResult
-from unmask.evaluate.probes.data_files import files_in
 from unmask.evaluate.probes.scoring import (
     Answer,
     Question,
@@ -29,7 +28,7 @@ from unmask.evaluate.probes.scoring import (
 from unmask.models.load import Model
 from unmask.tasks.batches import TOKENS_PER_PASS
 from unmask.text import Encoding, read_lines
-from unmask.text.lines import plain_name, readable
+from unmask.text.lines import files_in, plain_name, readable
 
 ENDINGS = (".txt", ".tokens", ".jsonl")
 LINES_AT_ONCE = 1000

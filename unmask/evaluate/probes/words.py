@@ -17,11 +17,10 @@ from unmask.base.arguments import check_limit
 from unmask.encoder.encoder import is_finite
 from unmask.engines.engine import Engine
 from unmask.errors import InvalidRequest, InvalidText, TextTooLong, not_finite
-from unmask.evaluate.probes.data_files import files_in
 from unmask.models.load import Model
 from unmask.text import Encoding, PackedBatch, layouts, token_budget_batches
 from unmask.text.layouts import CONLLU_COLUMNS, columns_of, conllu_sentences
-from unmask.text.lines import plain_name
+from unmask.text.lines import files_in, plain_name
 from unmask.text.rows import json_rows
 
 Column = Literal["upos", "xpos", "deprel", "lemma"]

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, assert_never
 from unmask.base.files import whole_file
 from unmask.interpret.figures.paper import check_format, paper_style, save_figure
 from unmask.spec import CheckpointOutput, EncoderSpec
-from unmask.spec.diagram.drawing import Box, Drawing, Label, Line
+from unmask.spec.diagram.drawing import Box, Drawing, Label, Line, arrow_head, svg
 from unmask.spec.diagram.layout import architecture_drawing
-from unmask.spec.diagram.svg import arrow_head, svg
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from unmask.errors import InvalidRequest, quoted
 from unmask.spec import CheckpointOutput, EncoderSpec
 from unmask.spec.describe import describe_layers
-from unmask.spec.diagram.drawing import Box, Drawing, Label, Line, Shape, minimap, text_width, wrap
+from unmask.spec.diagram.drawing import Box, Drawing, Label, Line, Shape, minimap, svg, text_width, wrap
 from unmask.spec.diagram.parts import Block, Part, Parts, Variant, encoder_parts
 from unmask.spec.shapes import parameter_count
 
@@ -467,3 +467,12 @@ def elmo_parts(spec: "ElmoSpec") -> Parts:
             ),
         ),
     )
+
+
+def architecture_svg(
+    *specs: "EncoderSpec | ElmoSpec",
+    names: Sequence[str] = (),
+    outputs: Sequence[CheckpointOutput | None] = (),
+) -> str:
+    """The diagram of one encoder, or of two beside each other, as SVG; see `architecture_drawing`."""
+    return svg(architecture_drawing(*specs, names=names, outputs=outputs))

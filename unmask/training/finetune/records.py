@@ -18,7 +18,7 @@ from unmask.text.lines import COMPRESSED, real
 from unmask.text.memory import Rows
 from unmask.text.rows import Record, read_rows
 from unmask.training.finetune.settings import DataSettings, Format
-from unmask.training.finetune.superglue import LAYOUTS
+from unmask.training.finetune.tasks import LAYOUTS
 
 FORMAT_OF: Mapping[str, Format] = {
     ".tsv": "tsv",

@@ -13,8 +13,7 @@ from unmask.tasks.values import LongTexts, SchemeName
 from unmask.text.memory import tables_in_memory
 from unmask.training.data.labeled import SamplingStrategy
 from unmask.training.finetune.grid import checked_grid
-from unmask.training.finetune.superglue import Layout
-from unmask.training.finetune.tasks import Task, tasks_with
+from unmask.training.finetune.tasks import Layout, Task, tasks_with
 from unmask.training.objectives.specs import EntitySpec, SiftSpec, SoftLabelsSpec
 from unmask.training.optim import OptimizerSpec, ScheduleSpec
 from unmask.training.retrieval.settings import RetrievalSettings

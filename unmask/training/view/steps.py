@@ -1,9 +1,10 @@
 """One training step on one or two texts: what is masked, replaced or exchanged, and each loss."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
-from typing import Literal, cast
+from typing import Any, Literal, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -27,6 +28,7 @@ from unmask.training.objectives.language_modeling import masked_example, wrap
 from unmask.training.objectives.masking import MaskingSpec, mask_tokens
 from unmask.training.objectives.replaced import ReplacedSpec, propose, replaced_example
 from unmask.training.objectives.sentence_pairs import PairedSentences, PairTask, wrap_pairs
+from unmask.training.table import read_table
 from unmask.training.view.values import (
     Corruption,
     EpochTargets,
@@ -107,12 +109,19 @@ def frequency_losses(tokenizer: Tokenizer, ids_M: NDArray[np.int64], size: int) 
 MOST_EPOCHS = 1000
 
 
+def _masking(masking: MaskingSpec | Mapping[str, Any] | None) -> MaskingSpec | None:
+    """Settings that may be given by their names in a run file."""
+    if masking is None or isinstance(masking, MaskingSpec):
+        return masking
+    return read_table(MaskingSpec, masking, "masking")
+
+
 def masked_view(
     engine: Engine,
     tokenizer: Tokenizer,
     encoding: Encoding,
     *,
-    masking: MaskingSpec | None = None,
+    masking: MaskingSpec | Mapping[str, Any] | None = None,
     seed: int = 0,
     epoch: int = 1,
     top_k: int = 5,
@@ -132,7 +141,7 @@ def masked_view(
     words = engine.spec.embedding.vocabulary
     top_k = whole_number("top_k", top_k, 1, words)
     vocabulary, text = vocabulary_of(tokenizer), text_chunk(encoding)
-    masking = masking or MaskingSpec()
+    masking = _masking(masking) or MaskingSpec()
     original = wrap([text.chunk], vocabulary)
     example = masked_example(original, vocabulary, masking, draw_of(seed, epoch), 0.0)
     logits_MV = torch.from_numpy(engine.logits(example.batch, role, example.chosen_M))
@@ -193,7 +202,7 @@ def mask_epochs(
     tokenizer: Tokenizer,
     encoding: Encoding,
     *,
-    masking: MaskingSpec | None = None,
+    masking: MaskingSpec | Mapping[str, Any] | None = None,
     seed: int = 0,
     epochs: int = 10,
     static_masks: int = 10,
@@ -209,7 +218,7 @@ def mask_epochs(
     epochs = whole_number("epochs", epochs, 1, MOST_EPOCHS)
     static_masks = whole_number("static_masks", static_masks, 1, MOST_EPOCHS)
     vocabulary, text = vocabulary_of(tokenizer), text_chunk(encoding)
-    masking = masking or MaskingSpec()
+    masking = _masking(masking) or MaskingSpec()
     batch = wrap([text.chunk], vocabulary)
     free = int((~vocabulary.special_V[batch.ids_T]).sum())
 
@@ -289,7 +298,7 @@ def replaced_by_generator(
     generator_tokenizer: Tokenizer,
     *,
     spec: ReplacedSpec | None = None,
-    masking: MaskingSpec | None = None,
+    masking: MaskingSpec | Mapping[str, Any] | None = None,
     seed: int = 0,
     epoch: int = 1,
     model: str = "the model",
@@ -310,7 +319,7 @@ def replaced_by_generator(
     spec = spec or ReplacedSpec()
     vocabulary, text = vocabulary_of(tokenizer), text_chunk(encoding)
     example = replaced_example(
-        [text.chunk], vocabulary, masking or spec.masking, draw_of(seed, epoch), progress=0.0
+        [text.chunk], vocabulary, _masking(masking) or spec.masking, draw_of(seed, epoch), progress=0.0
     )
     original_T = np.concatenate(([vocabulary.cls_id], text.chunk.ids, [vocabulary.sep_id]))
     with torch.inference_mode():

@@ -10,11 +10,12 @@ from unmask.base.json_settings import JsonSettings
 from unmask.errors import CorruptCheckpoint, UnknownArchitecture, quoted
 from unmask.families import FAMILIES, Family
 from unmask.families.common import ACTIVATIONS
-from unmask.spec import Activation, ClassHead, EncoderSpec, LabelHead
+from unmask.spec import Activation, ClassHead, EncoderSpec, LabelHead, SchemaHead
 from unmask.spec.check import require_size
 from unmask.spec.config_keys import in_range, name_of
 from unmask.spec.heads import LabelScorer, TextPooling
 from unmask.spec.tensor_map import Rename
+from unmask.weights.heads.schema_files import SCHEMA_TYPE, read_schema_config, split_schema_tensors
 from unmask.weights.tensors import StoredTensor
 
 LABEL_CONFIG = "gliner_config.json"
@@ -31,9 +32,6 @@ SCORES = {"markerV0": "spans", "token_level": "words", "token-level": "words"}
 
 CLASS_TYPE = "GLiClass"
 """The ``model_type`` of folders of gliclass, whose config.json describes the head."""
-
-SCHEMA_TYPE = "extractor"
-"""The ``model_type`` of folders of gliner2."""
 
 CLASS_ENCODER, OF_CLASSES = "model.encoder_model.", "model."
 """The prefixes of the tensors of the encoder, and of those of the head."""
@@ -276,16 +274,6 @@ def read_class_config(config: JsonSettings) -> tuple[JsonSettings, ClassHead]:
     return JsonSettings(f"encoder_config in {config.name}", encoder), head
 
 
-def refuse_schemas(config: JsonSettings) -> None:
-    """Raise `UnknownArchitecture` for a folder of gliner2."""
-    if config.values.get("model_type") == SCHEMA_TYPE:
-        raise UnknownArchitecture(
-            f"{config.name} says model_type is {SCHEMA_TYPE!r}, so this is a GLiNER2 model, which is not "
-            "built; for entities of types that you name use a checkpoint of GLiNER, and for classes that you "
-            "name one of GLiClass"
-        )
-
-
 def written_class_config(
     head: ClassHead, config: Mapping[str, Any], encoder: Mapping[str, Any], ids: Mapping[str, int | None]
 ) -> dict[str, Any]:
@@ -398,6 +386,7 @@ class NamedLabels:
     label_encoder: JsonSettings | None = None
     """The config.json of the encoder of labels."""
     class_head: ClassHead | None = None
+    schema_head: SchemaHead | None = None
 
     def split(
         self, tensors: Mapping[str, StoredTensor]
@@ -409,28 +398,34 @@ class NamedLabels:
         if self.class_head is not None:
             encoder, head = split_class_tensors(tensors)
             return encoder, {}, head
+        if self.schema_head is not None:
+            encoder, head = split_schema_tensors(tensors)
+            return encoder, {}, head
         return tensors, {}, {}
 
 
 def read_configs(
-    config: JsonSettings | None, labels: JsonSettings | None
+    config: JsonSettings | None, labels: JsonSettings | None, encoder: JsonSettings | None = None
 ) -> tuple[JsonSettings, NamedLabels]:
     """The encoder's config.json, which may be a part of another file, and what that says of a head.
 
     Args:
         config: config.json; None without one.
         labels: gliner_config.json; None without one.
+        encoder: the encoder's config.json in a folder of gliner2; None without one.
 
     Raises:
         UnknownArchitecture: it asks for a part that is not built, or names no known encoder.
         CorruptCheckpoint: a value has the wrong type, or is outside its range.
     """
     if labels is not None:
-        encoder, label_head, label_encoder = read_label_config(labels)
-        return encoder, NamedLabels(labels.values, label_head, label_encoder)
+        own, label_head, label_encoder = read_label_config(labels)
+        return own, NamedLabels(labels.values, label_head, label_encoder)
     config = config or JsonSettings("config.json", {})
-    refuse_schemas(config)
+    if config.values.get("model_type") == SCHEMA_TYPE:
+        own, schema_head = read_schema_config(config, encoder)
+        return own, NamedLabels(config.values, schema_head=schema_head)
     if config.values.get("model_type") != CLASS_TYPE:
         return config, NamedLabels()
-    encoder, class_head = read_class_config(config)
-    return encoder, NamedLabels(config.values, class_head=class_head)
+    own, class_head = read_class_config(config)
+    return own, NamedLabels(config.values, class_head=class_head)

@@ -30,6 +30,7 @@ from unmask.spec import (
     LabelHead,
     PooledVector,
     Pruning,
+    SchemaHead,
 )
 from unmask.spec.check import require_size
 from unmask.spec.config import WITHOUT_EFFECT
@@ -40,6 +41,7 @@ from unmask.text.tokenizer import TOKENIZER_FILES, Tokenizer
 from unmask.weights.heads.embedding_head import EMBEDDING_FILES, TokenLayers, read_output, read_token_layers
 from unmask.weights.heads.label_files import LABEL_CONFIG, LABEL_TOKENIZER, read_configs, with_segments
 from unmask.weights.heads.pruning_files import read_pruning
+from unmask.weights.heads.schema_files import SCHEMA_ENCODER
 from unmask.weights.heads.sentence_modules import (
     STANFORD_TENSOR,
     STATIC_MODULE,
@@ -147,6 +149,8 @@ class Checkpoint:
     """The contents of the file that describes that head: gliner_config.json, or config.json of gliclass."""
     class_head: ClassHead | None = None
     """The head that scores classes named with the text (GLiClass); None if it has none."""
+    schema_head: SchemaHead | None = None
+    """The head that extracts what a schema names (GLiNER2); None if it has none."""
     pruning: Pruning | None = None
     """How its head that prunes documents is used; None if it has none."""
     pruning_config: Mapping[str, Any] = field(default_factory=dict)
@@ -256,7 +260,7 @@ def read_checkpoint(
     stated, named = read_configs(
         *(
             JsonSettings.parse(_read(folder / name), name) if (folder / name).exists() else None
-            for name in ("config.json", LABEL_CONFIG)
+            for name in ("config.json", LABEL_CONFIG, SCHEMA_ENCODER)
         )
     )
     config, pruned = read_pruning(stated)
@@ -309,6 +313,7 @@ def read_checkpoint(
         label_tensors=of_labels,
         label_config=named.stated,
         class_head=named.class_head,
+        schema_head=named.schema_head,
         pruning=pruning,
         pruning_config=pruned.stated,
     )

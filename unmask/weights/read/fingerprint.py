@@ -23,6 +23,8 @@ def fingerprint(checkpoint: Checkpoint, settings: object) -> str:
         digest.update(checkpoint.query_weights.tobytes())
     for _, content in sorted(checkpoint.tokenizer.files.items()):
         digest.update(hashlib.sha256(content).digest())
+    if checkpoint.schema_head is not None:
+        digest.update(_described(checkpoint.schema_head).encode())
     if checkpoint.pruning is not None:
         digest.update(_described(checkpoint.pruning).encode())
     if checkpoint.label_encoder is not None:

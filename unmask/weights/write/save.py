@@ -27,7 +27,7 @@ from unmask.errors import CorruptCheckpoint, InvalidRequest, OutputError, Tensor
 from unmask.families import Family, family_of
 from unmask.families.family import Shapes
 from unmask.families.native import NATIVE
-from unmask.spec import ClassHead, EncoderSpec, LabelHead, SparseVector
+from unmask.spec import ClassHead, EncoderSpec, LabelHead, SchemaHead, SparseVector
 from unmask.weights.build import on_meta
 from unmask.weights.heads.embedding_head import token_layer_files, write_output
 from unmask.weights.heads.label_files import (
@@ -42,6 +42,8 @@ from unmask.weights.heads.label_files import (
     written_label_config,
 )
 from unmask.weights.heads.pruning_files import written_pruning
+from unmask.weights.heads.schema_files import ENCODER as SCHEMA_TENSORS
+from unmask.weights.heads.schema_files import SCHEMA_ENCODER, written_schema
 from unmask.weights.heads.sentence_modules import to_json
 from unmask.weights.heads.sparse_files import QUERY_MODULE, query_tokenizer
 from unmask.weights.read.checkpoint import Checkpoint
@@ -136,6 +138,8 @@ def save(
         files, tensors = _with_labels(checkpoint, checkpoint.label_head, files, tensors, labels)
     if checkpoint.class_head is not None:
         files, tensors = _with_classes(checkpoint, checkpoint.class_head, files, tensors)
+    if checkpoint.schema_head is not None:
+        files, tensors = _with_schema(checkpoint, checkpoint.schema_head, files, tensors)
     if checkpoint.pruning_config:
         config = json.loads(files["config.json"])
         config, tensors = written_pruning(checkpoint.pruning_config, config, tensors)
@@ -198,6 +202,16 @@ def _with_classes(
     for name, tensor in tensors.items():
         named[(OF_CLASSES if name.startswith(SEGMENTS) else CLASS_ENCODER) + name] = tensor
     return {**files, "config.json": to_json(dict(sorted(written.items())))}, named
+
+
+def _with_schema(
+    checkpoint: Checkpoint, head: SchemaHead, files: Mapping[str, bytes], tensors: Mapping[str, Tensor]
+) -> tuple[dict[str, bytes], dict[str, Tensor]]:
+    """The files and tensors of a folder of gliner2, whose encoder's config.json is a file of its own."""
+    written = to_json(dict(sorted(written_schema(checkpoint.label_config, head).items())))
+    others = {**files, "config.json": written, SCHEMA_ENCODER: files["config.json"]}
+    named = {SCHEMA_TENSORS + name: tensor for name, tensor in tensors.items()}
+    return others, named | _stored(checkpoint.label_tensors)
 
 
 def _stored(tensors: Mapping[str, StoredTensor]) -> dict[str, Tensor]:
