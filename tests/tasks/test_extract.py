@@ -9,13 +9,23 @@ import json
 import re
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
 import unmask
 from tests.support.command import assert_one_sentence, run_here
 from tests.support.extraction import as_lines, write_gliner2
 from unmask.bulk import BatchPredictor
-from unmask.errors import CorruptCheckpoint, EmptyText, InvalidRequest, TextTooLong, UnknownArchitecture
+from unmask.errors import (
+    CorruptCheckpoint,
+    EmptyText,
+    InvalidRequest,
+    InvalidText,
+    TextTooLong,
+    UnknownArchitecture,
+)
+from unmask.tasks.extract import SchemaWindow, TaskScores, classes_of
+from unmask.tasks.schema import prompt_of, schema_of
 
 TEXTS = ["Anna works for the bank, said Apple!", "a dull, dull film - big and bads?"]
 SCHEMA = {
@@ -238,6 +248,67 @@ def test_thresholds(model):
     assert sorted((it.label, it.score) for it in result.entities) == sorted(best.items())
 
 
+def test_what_the_model_reads_of_a_task():
+    described = {"good": "a good day", "bad": ""}
+    examples = [["fine", "good"], ["odd", "other"]]
+    task = {"task": "mood", "labels": described, "prompt": "of a text", "examples": examples}
+    (read,) = schema_of({"classifications": [task]})
+    said = "mood: of a text [DESCRIPTION] good: a good day [EXAMPLE] fine [OUTPUT] good"
+    assert prompt_of(read) == ["(", "[P]", said, "(", "[L]", "good", "[L]", "bad", ")", ")"]
+    later = dict(reversed(SCHEMA.items()))
+    assert [task.kind for task in schema_of(later)] == [task.kind for task in schema_of(SCHEMA)]
+
+
+def test_choices_of_classes(model):
+    def classes(**changes):
+        task = {"task": "sport", "labels": ["good", "bad", "big"], **changes}
+        return model.extract(TEXTS[0], {"classifications": [task]}).classes["sport"]
+
+    several = classes(multi_label=True, cls_threshold=0.0)
+    ranked = sorted(several.scores, key=lambda label: -several.scores[label])
+    assert set(several.labels) == set(ranked)
+    assert classes(multi_label=True, cls_threshold=0.0, top_k=2).labels == tuple(ranked[:2])
+    assert classes(multi_label=True, cls_threshold=1.0).labels == (ranked[0],)
+    assert classes(class_act="sigmoid").scores == several.scores
+    softmax = classes(multi_label=True, class_act="softmax")
+    assert softmax.scores == classes().scores
+    assert sum(softmax.scores.values()) == pytest.approx(1, abs=1e-6)
+
+
+def test_a_relation_has_both_ends(model):
+    seen = set()
+    for step in range(50):
+        threshold = step / 50
+        for text in TEXTS:
+            for it in model.extract(text, {"relations": ["works for"]}, threshold=threshold).relations:
+                assert min(it.head.score, it.tail.score) >= threshold
+                seen.add(threshold)
+    assert len(seen) > 5
+
+
+def test_words_are_read_in_lower_case(tmp_path):
+    folder = write_gliner2(tmp_path / "model", seed=EXPECTED["bert"][0])
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    tokenizer["normalizer"]["lowercase"] = False
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    model, schema = unmask.load(folder), {"entities": ["person", "company"]}
+    upper, lower = (model.extract(text, schema).entities for text in (TEXTS[0].upper(), TEXTS[0].lower()))
+    assert [(it.start, it.end, it.score) for it in upper] == [(it.start, it.end, it.score) for it in lower]
+    assert [it.text.lower() for it in upper] == [it.text for it in lower]
+
+
+def test_windows_count_by_their_words():
+    (task,) = schema_of(
+        {"classifications": [{"task": "mood", "labels": ["good", "bad"], "multi_label": True}]}
+    )
+    ids = np.zeros(4, dtype=np.int64)
+    windows = [
+        (SchemaWindow(ids, ids, (), ((0, 1),) * words, 0), TaskScores(0, np.array([logit, 0.0])))
+        for words, logit in ((3, 40.0), (1, -40.0))
+    ]
+    assert classes_of(task, windows).scores == pytest.approx({"good": 0.75, "bad": 0.5})
+
+
 def test_a_long_text_is_read_in_windows(model):
     text = " ".join(["Anna works for the bank", "a dull film of money"] * 40) + "."
     schema = {"entities": ["person", "film"], "classifications": [REVIEW]}
@@ -307,6 +378,8 @@ def test_schemas_that_are_refused(model, schema, said):
 def test_texts_and_models_that_are_refused(model):
     with pytest.raises(EmptyText, match="has no words; give a text"):
         model.extract(" ", SCHEMA)
+    with pytest.raises(InvalidText, match="in the schema holds a lone surrogate"):
+        model.extract("a", {"entities": ["\ud800"]})
     with pytest.raises(InvalidRequest, match=r"threshold is 1\.5"):
         model.extract("a", SCHEMA, threshold=1.5)
     with pytest.raises(InvalidRequest, match="has no head for schemas; use a checkpoint of GLiNER2"):

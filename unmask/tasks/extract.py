@@ -367,7 +367,7 @@ class Decoder:
                             alone = instance if len(each) == 1 else None
                             records.setdefault((task.name, tuple(places), alone), record)
                 case "classifications":
-                    classes[task.name] = _classes(task, each)
+                    classes[task.name] = classes_of(task, each)
                 case _:
                     assert_never(task.kind)
         entities.sort(key=lambda entity: (entity.start, entity.end, entity.label))
@@ -481,7 +481,8 @@ def _apart(text: SchemaText, spans: Sequence[tuple[int, int, float]]) -> list[Va
     return values
 
 
-def _classes(task: SchemaTask, each: Sequence[tuple[SchemaWindow, TaskScores]]) -> Classes:
+def classes_of(task: SchemaTask, each: Sequence[tuple[SchemaWindow, TaskScores]]) -> Classes:
+    """The classes of a text by the scores of its windows, each of which counts by its words."""
     several_apply = task.activation == "sigmoid" or (task.activation == "auto" and task.multi_label)
     problem: ProblemType = "multi_label_classification" if several_apply else "single_label_classification"
     shares = np.array([len(window.words) for window, _ in each], dtype=np.float64)

@@ -48,12 +48,10 @@ class SchemaTask:
 
 TASK_KEYS = ("entities", "relations", "structures", "classifications")
 CLASS_KEYS = ("task", "labels", "multi_label", "cls_threshold", "top_k", "prompt", "examples", "class_act")
-ORDER: tuple[TaskKind, ...] = ("structures", "entities", "relations", "classifications")
-"""The order in which tasks stand before a text."""
 
 
 def schema_of(schema: Mapping[str, Any]) -> tuple[SchemaTask, ...]:
-    """The tasks of a schema, in the form of `gliner2.Schema.from_dict`, in the order in which they are read.
+    """The tasks of a schema in the form of `gliner2.Schema.from_dict`: records, entities, relations, classes.
 
     Keys: ``entities``, a list of types or types with descriptions; ``relations``, likewise; ``structures``,
     the name of each kind of record with ``{"fields": [...]}``, whose fields are names, or objects with
@@ -85,7 +83,7 @@ def schema_of(schema: Mapping[str, Any]) -> tuple[SchemaTask, ...]:
     names = [task.name for task in tasks]
     if repeated := [name for name in names if names.count(name) > 1]:
         raise InvalidRequest(f"the schema names {quoted(repeated[0])} twice; give each task its own name")
-    return tuple(sorted(tasks, key=lambda task: ORDER.index(task.kind)))
+    return tuple(tasks)
 
 
 def _named(what: str, value: Any) -> Mapping[str, Any]:
