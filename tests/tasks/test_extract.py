@@ -326,7 +326,7 @@ def test_a_long_text_is_read_in_windows(model):
     assert start.tokens_read + start.truncated_tokens == result.tokens_read
     with pytest.raises(TextTooLong, match="of them at once with the schema; read it in"):
         model.extract(text, schema, truncation="error")
-    with pytest.raises(InvalidRequest, match="leaves no room for the text; ask for less at a time"):
+    with pytest.raises(InvalidRequest, match="the word 'Anna' of the text has 1; ask for less at a time"):
         model.extract(text, {"entities": [f"the film {number}" for number in range(60)]})
 
 
@@ -353,6 +353,17 @@ def test_a_long_text_is_read_in_windows(model):
             "the structure 'film' needs fields, each with",
         ),
         ({"structures": {"film": {"fields": ["a"], "mode": "b"}}}, "the structure 'film' has the key 'mode'"),
+        ({"relations": {"a": {"dtype": "str"}}}, "the relation 'a' has the key 'dtype'; it can have desc"),
+        ({"entities": {"a": {"choices": ["b"]}}}, "the entity 'a' has the key 'choices'; it can have desc"),
+        ({"entities": {"a": {"description": 3}}}, "description of the entity 'a' is 3; give a text"),
+        ({"structures": {"b": [{"name": "a", "choices": "red"}]}}, "choices of the field 'a' .* is a text"),
+        ({"classifications": [{"task": "a", "labels": {"b": 3}}]}, "b of the label 'b' is 3; give a text"),
+        ({"classifications": [{"task": "a", "labels": ["b"], "prompt": 3}]}, "prompt of the classification"),
+        (
+            {"classifications": [{"task": "a", "labels": ["b"], "examples": [["c"]]}]},
+            "must be pairs of a text",
+        ),
+        ({"classifications": [{"task": "a", "labels": ["b"], "multi_label": 1}]}, "multi_label of the class"),
         ({"classifications": [{"task": "a", "label": []}]}, "the classification 'a' has the key 'label'"),
         ({"structures": {"film": [{"dtype": "str"}]}}, "the structure 'film' has a field without a name"),
         (

@@ -118,8 +118,7 @@ def prepare(
 ) -> Ready[list[Extraction]]:
     """What a schema names, of each text.
 
-    Texts are split into words, and long ones into windows of words, where `gliner2`
-    leaves it to the caller to cut a text.
+    Long texts are read in windows of words, where `gliner2` leaves it to the caller to cut a text.
 
     Args:
         reader: the checkpoint and tokenizer.
@@ -229,16 +228,17 @@ class SchemaEncoder:
         most = self.reader.max_tokens
         counts = np.array([len(piece) for piece in pieces[chosen:]], dtype=np.int64)
         known = self.reader.tokenizer.known
-        if known is not None and max(id_ for piece in pieces for id_ in piece) >= known:
+        if known is not None and max(self.before.max(), *map(max, filter(None, pieces))) >= known:
             raise InvalidText(
-                f"{name} has a piece that the model has no vector for; take the tokenizer that the model was "
-                "trained with"
+                f"{name}, or the schema, has a piece that the model has no vector for; take the tokenizer "
+                "that the model was trained with"
             )
         room = None if most is None else most - fixed
         if room is not None and room < counts.max():
+            start, end = bounds[int(counts.argmax())]
             raise InvalidRequest(
-                f"the schema takes {fixed:,} of the {most:,} tokens that {self.name} reads, which leaves "
-                f"no room for {name}; ask for less at a time"
+                f"the schema takes {fixed} of the {most} tokens that {self.name} reads, and the word "
+                f"{quoted(whole[start:end])} of {name} has {counts.max()}; ask for less, or leave it out"
             )
         shared = max(self.network.head.max_width, OVERLAP_WORDS if overlap is None else overlap)
         ranges = windows_of(counts, room, len(counts), shared)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from unmask.base.arguments import check_fraction, listed
+from unmask.base.arguments import check_flag, check_fraction, listed, whole_number
 from unmask.errors import InvalidRequest, quoted
 from unmask.tasks.logits import Coverage
 from unmask.tasks.tag import Entity
@@ -70,7 +70,9 @@ def schema_of(schema: Mapping[str, Any]) -> tuple[SchemaTask, ...]:
     for name, value in _named("structures", schema.get("structures")).items():
         tasks.append(_record(name, value))
     if types := _named("entities", schema.get("entities")):
-        fields = tuple(_field(f"the entity {quoted(name)}", name, value) for name, value in types.items())
+        fields = tuple(
+            _field(f"the entity {quoted(name)}", name, value, ("dtype",)) for name, value in types.items()
+        )
         tasks.append(SchemaTask("entities", "entities", fields))
     for name, value in _named("relations", schema.get("relations")).items():
         both = _field(f"the relation {quoted(name)}", name, value)
@@ -101,19 +103,27 @@ def _named(what: str, value: Any) -> Mapping[str, Any]:
     return named
 
 
-def _field(what: str, name: str, value: Any) -> Field:
+def _field(what: str, name: str, value: Any, keys: Sequence[str] = ()) -> Field:
+    """``keys`` are those that it can have besides ``description`` and ``threshold``."""
     if value is None or isinstance(value, str):
         return Field(name, value or "")
     if not isinstance(value, Mapping):
         raise InvalidRequest(f"{what} is said to be {quoted(str(value))}; give a description, or an object")
-    _check_keys(what, value, ("name", "description", "threshold", "dtype", "choices"))
-    threshold, kind = value.get("threshold"), value.get("dtype", "list")
+    _check_keys(what, value, ("description", "threshold", *keys))
+    threshold, kind = value.get("threshold"), value.get("dtype") or "list"
     if threshold is not None:
         check_fraction(f"threshold of {what}", threshold)
     if kind not in ("list", "str"):
         raise InvalidRequest(f"dtype of {what} is {quoted(str(kind))}; it can be list or str")
-    choices = tuple(map(str, listed(f"choices of {what}", value.get("choices") or [])))
-    return Field(name, value.get("description") or "", threshold, kind == "list", choices)
+    choices = tuple(_named(f"choices of {what}", value.get("choices")))
+    return Field(name, _text(what, value, "description"), threshold, kind == "list", choices)
+
+
+def _text(what: str, value: Mapping[str, Any], key: str) -> str:
+    text = value.get(key) or ""
+    if not isinstance(text, str):
+        raise InvalidRequest(f"{key} of {what} is {quoted(text)}; give a text")
+    return text
 
 
 def _check_keys(what: str, value: Mapping[str, Any], allowed: Sequence[str]) -> None:
@@ -133,7 +143,8 @@ def _record(name: str, value: Any) -> SchemaTask:
         if not isinstance(field_name, str) or not field_name.strip():
             raise InvalidRequest(f"{what} has a field without a name; give names, or objects with one")
         settings = field if isinstance(field, Mapping) else None
-        checked.append(_field(f"the field {quoted(field_name)} of {what}", field_name, settings))
+        keys = ("name", "dtype", "choices")
+        checked.append(_field(f"the field {quoted(field_name)} of {what}", field_name, settings, keys))
     if not checked or len({field.name for field in checked}) < len(checked):
         raise InvalidRequest(f"{what} needs fields, each with its own name")
     return SchemaTask("structures", name, tuple(checked))
@@ -149,8 +160,13 @@ def _classes(value: Any) -> SchemaTask:
         raise InvalidRequest(f"{what} has no labels; give two or more")
     threshold, top = value.get("cls_threshold", 0.5), value.get("top_k")
     check_fraction(f"cls_threshold of {what}", threshold)
-    if top is not None and (not isinstance(top, int) or top < 1):
-        raise InvalidRequest(f"top_k of {what} is {quoted(str(top))}; it must be 1 or more")
+    if top is not None:
+        top = whole_number(f"top_k of {what}", top, 1)
+    multi_label = value.get("multi_label", False)
+    check_flag(f"multi_label of {what}", multi_label)
+    examples = [tuple(listed(f"an example of {what}", it)) for it in value.get("examples") or ()]
+    if not all(len(it) == 2 and all(isinstance(part, str) for part in it) for it in examples):
+        raise InvalidRequest(f"examples of {what} must be pairs of a text and its label")
     activation = value.get("class_act", "auto")
     if activation not in ("auto", "sigmoid", "softmax"):
         raise InvalidRequest(
@@ -159,12 +175,12 @@ def _classes(value: Any) -> SchemaTask:
     return SchemaTask(
         "classifications",
         value["task"],
-        tuple(Field(label, described or "") for label, described in labels.items()),
-        value.get("prompt") or "",
-        multi_label=bool(value.get("multi_label", False)),
+        tuple(Field(label, _text(f"the label {quoted(label)}", labels, label)) for label in labels),
+        _text(what, value, "prompt"),
+        multi_label=multi_label,
         threshold=threshold,
         top_k=top,
-        examples=tuple((str(text), str(label)) for text, label in value.get("examples") or ()),
+        examples=tuple(examples),
         activation=activation,
     )
 
