@@ -326,7 +326,7 @@ def test_a_long_text_is_read_in_windows(model):
     assert start.tokens_read + start.truncated_tokens == result.tokens_read
     with pytest.raises(TextTooLong, match="of them at once with the schema; read it in"):
         model.extract(text, schema, truncation="error")
-    with pytest.raises(InvalidRequest, match="the word 'Anna' of the text has 1; ask for less at a time"):
+    with pytest.raises(InvalidRequest, match="the word 'Anna' of the text has 1; ask for less"):
         model.extract(text, {"entities": [f"the film {number}" for number in range(60)]})
 
 
@@ -340,7 +340,7 @@ def test_a_long_text_is_read_in_windows(model):
         ({"entities": ["a", "a"]}, "entities names the same twice"),
         ({"entities": [" "]}, "entities names ' '; give a text with letters"),
         ({"entities": {"a": 3}}, "the entity 'a' is said to be '3'; give a description, or an object"),
-        ({"entities": {"a": {"kind": "list"}}}, "the entity 'a' has the key 'kind'; it can have name"),
+        ({"entities": {"a": {"kind": "list"}}}, "the entity 'a' has the key 'kind'; it can have desc"),
         ({"entities": {"a": {"threshold": 2}}}, "threshold of the entity 'a' is 2; it must be"),
         ({"entities": {"a": {"dtype": "int"}}}, "dtype of the entity 'a' is 'int'; it can be list or str"),
         (
