@@ -65,7 +65,7 @@ ENCODERS = {
 
 def write_gliner2(folder, encoder="bert", seed=0, **changes):
     """A folder as gliner2 writes it; returns it."""
-    own = ENCODERS[encoder]
+    encoder_config = ENCODERS[encoder]
     config = {"model_type": "extractor", "model_name": "none", "max_width": 4, "counting_layer": "count_lstm"}
     config |= {"token_pooling": "first", "architecture": "span"} | changes
     write_word_tokenizer(folder, PIECES, 5 + len(SIGNS))
@@ -73,8 +73,8 @@ def write_gliner2(folder, encoder="bert", seed=0, **changes):
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "encoder_config").mkdir(exist_ok=True)
-    (folder / "encoder_config" / "config.json").write_text(json.dumps(own))
-    settings = JsonSettings("encoder_config/config.json", own)
+    (folder / "encoder_config" / "config.json").write_text(json.dumps(encoder_config))
+    settings = JsonSettings("encoder_config/config.json", encoder_config)
     family = family_of(settings.values)
     spec = family.read(settings, "published")
     ours, shapes = tensor_shapes(spec), {}

@@ -363,6 +363,7 @@ def test_a_long_text_is_read_in_windows(model):
             {"classifications": [{"task": "a", "labels": ["b"], "examples": [["c"]]}]},
             "must be pairs of a text",
         ),
+        ({"classifications": [{"task": "a", "labels": ["b"], "examples": 3}]}, "examples of the class"),
         ({"classifications": [{"task": "a", "labels": ["b"], "multi_label": 1}]}, "multi_label of the class"),
         ({"classifications": [{"task": "a", "label": []}]}, "the classification 'a' has the key 'label'"),
         ({"structures": {"film": [{"dtype": "str"}]}}, "the structure 'film' has a field without a name"),

@@ -414,7 +414,7 @@ class Decoder:
         """The values of a field of one instance; ``p_WK`` is of the choices' words, too."""
         least, chosen = self._least(task, field), len(self.prefix)
         if field.choices:
-            words = [word.lower() for word in self.prefix]
+            words = [word.lower() for word in self.prefix]  # the first of equal ones counts, as in gliner2
             scored = [
                 Value(choice, float(p_WK[words.index(choice.lower()), 0]), None, None)
                 for choice in dict.fromkeys(field.choices)

@@ -164,7 +164,10 @@ def _classes(value: Any) -> SchemaTask:
         top = whole_number(f"top_k of {what}", top, 1)
     multi_label = value.get("multi_label", False)
     check_flag(f"multi_label of {what}", multi_label)
-    examples = [tuple(listed(f"an example of {what}", it)) for it in value.get("examples") or ()]
+    examples = [
+        tuple(listed(f"an example of {what}", it))
+        for it in listed(f"examples of {what}", value.get("examples") or [])
+    ]
     if not all(len(it) == 2 and all(isinstance(part, str) for part in it) for it in examples):
         raise InvalidRequest(f"examples of {what} must be pairs of a text and its label")
     activation = value.get("class_act", "auto")

@@ -63,14 +63,15 @@ class SchemaNetwork:
     def _gru(self, inputs_ID: Floats, first_FD: Floats) -> Floats:
         """The states of a GRU (Cho et al. 2014) after each input, (I, F, D), with a first state per field."""
         weight, bias = self.weights[f"{COUNTS}gru.weight_ih_l0"], self.weights[f"{COUNTS}gru.bias_ih_l0"]
-        recurrent, own = self.weights[f"{COUNTS}gru.weight_hh_l0"], self.weights[f"{COUNTS}gru.bias_hh_l0"]
+        recurrent = self.weights[f"{COUNTS}gru.weight_hh_l0"]
+        recurrent_bias = self.weights[f"{COUNTS}gru.bias_hh_l0"]
         state_FD, states = first_FD, []
         for gates in inputs_ID @ weight.T + bias:
             reset, update, new = np.split(gates, 3)
-            of_reset, of_update, of_new = np.split(state_FD @ recurrent.T + own, 3, axis=-1)
-            kept = sigmoid(update + of_update)
+            of_reset, of_update, of_new = np.split(state_FD @ recurrent.T + recurrent_bias, 3, axis=-1)
+            update_gate = sigmoid(update + of_update)
             proposed = np.tanh(new + sigmoid(reset + of_reset) * of_new)
-            state_FD = (1 - kept) * proposed + kept * state_FD
+            state_FD = (1 - update_gate) * proposed + update_gate * state_FD
             states.append(state_FD)
         return np.stack(states)
 

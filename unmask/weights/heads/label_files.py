@@ -419,13 +419,13 @@ def read_configs(
         CorruptCheckpoint: a value has the wrong type, or is outside its range.
     """
     if labels is not None:
-        own, label_head, label_encoder = read_label_config(labels)
-        return own, NamedLabels(labels.values, label_head, label_encoder)
+        encoder, label_head, label_encoder = read_label_config(labels)
+        return encoder, NamedLabels(labels.values, label_head, label_encoder)
     config = config or JsonSettings("config.json", {})
     if config.values.get("model_type") == SCHEMA_TYPE:
-        own, schema_head = read_schema_config(config, encoder)
-        return own, NamedLabels(config.values, schema_head=schema_head)
+        encoder, schema_head = read_schema_config(config, encoder)
+        return encoder, NamedLabels(config.values, schema_head=schema_head)
     if config.values.get("model_type") != CLASS_TYPE:
         return config, NamedLabels()
-    own, class_head = read_class_config(config)
-    return own, NamedLabels(config.values, class_head=class_head)
+    encoder, class_head = read_class_config(config)
+    return encoder, NamedLabels(config.values, class_head=class_head)
